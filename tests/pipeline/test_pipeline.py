@@ -204,4 +204,6 @@ def test_a_stage_that_fails_is_named_and_ends_the_command(tmp_path):
         said = process.stderr.read()
         assert process.wait(90) == 1
     assert "klamm: stage agent: the process ended (signal SIGKILL)" in said
-    assert list(tmp_path.iterdir()) == []
+    (kept,) = tmp_path.iterdir()
+    assert f"the logs of all stages are in {kept}" in said
+    assert {path.name for path in kept.iterdir()} == {"agent.log", "generator.log", "klamm.log", "spark.log"}

@@ -19,8 +19,13 @@ from klamm_base.errors import KlammError
 
 TOPIC: Final = "connect-test"
 CONNECTORS: Final = ("local-file-source", "local-file-sink")
-READY_S: Final = 60.0
+READY_S: Final = 300.0
+"""A busy machine takes minutes to start Python five times. Whatever fails says so at once."""
 HTTP_S: Final = 30.0
+
+
+class NoAnswer(KlammError):
+    """A server did not answer in time; a busy one may answer later."""
 
 
 def connectors(source: Path, sink: Path) -> list[dict[str, Any]]:
@@ -157,6 +162,6 @@ class Embedded:
             if e.code == 404 and method == "GET":
                 raise
             raise KlammError(f"{method} {path}: HTTP {e.code}: {e.read().decode(errors='replace')}") from None
-        except URLError as e:
-            raise KlammError(f"{method} {path}: {e.reason}") from None
+        except (URLError, TimeoutError) as e:
+            raise NoAnswer(f"{method} {path}: {getattr(e, 'reason', e)}") from None
         return json.loads(text) if text else None

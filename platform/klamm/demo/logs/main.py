@@ -16,13 +16,15 @@ from typing import Final
 from klamm.demo.logs import report
 from klamm.demo.logs.kind import Kind
 from klamm.demo.logs.pipeline import Drained, Pipeline
-from klamm.demo.logs.process import StageFailed
 from klamm.demo.logs.show import View
 from klamm.demo.logs.target import Choice, ElasticsearchTarget, SqliteTarget, Target, choose, redacted
 from klamm_base.errors import ConfigError, KlammError
 
 PATIENCE_S: Final = 300.0
-"""How long nothing may move, with lines still under way, before it is given up. A first batch on a busy machine takes minutes."""
+"""How long no stage may move, with lines still under way, before the run gives up."""
+
+
+LOGS: Final = "*.log"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,22 +46,31 @@ def run(settings: Settings) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if settings.report is not None and not settings.report.absolute().parent.is_dir():
         raise ConfigError(f"--json {settings.report}: there is no such directory", key="json")
-    directory = _directory(settings.data_dir)
+    directory, failed = _directory(settings.data_dir), True
     try:
-        found = _run(settings, directory)
+        failed = not _run(settings, directory).complete
     except KeyboardInterrupt:
+        failed = False
         sys.stderr.write("\ndemo: interrupted\n")
         return 130
-    except StageFailed:
-        if not settings.keep:
-            sys.stderr.write("demo: with --keep, the logs of all stages stay\n")
-        raise
     finally:
         if settings.keep:
             print(f"kept: {directory}")
+        elif failed and any(directory.glob(LOGS)):
+            _keep_logs(directory)
+            sys.stderr.write(f"demo: the logs of all stages are in {directory}\n")
         else:
             shutil.rmtree(directory, ignore_errors=True)
-    return 0 if found.complete else 1
+    return 1 if failed else 0
+
+
+def _keep_logs(directory: Path) -> None:
+    """Removes everything else: topics, documents and what the services logged may be large."""
+    for path in directory.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        elif not path.match(LOGS):
+            path.unlink()
 
 
 def _directory(asked: Path | None) -> Path:
@@ -95,9 +106,11 @@ def _run(settings: Settings, directory: Path) -> report.Report:
 
 def _notes(choice: Choice, again: int, end: Drained, *, keep: bool) -> Iterator[str]:
     """What a reader of the report may ask."""
-    if end.gave_up:
-        behind = ", ".join(f"{r.stage} {r.lag:,} {r.unit}" for r in end.gave_up)
-        yield f"given up after {PATIENCE_S:.0f} s in which nothing moved; still under way, and not lost: {behind}"
+    if end.stage:
+        behind = ", ".join(f"{r.stage} {r.lag:,} {r.unit}" for r in end.gave_up) or "nothing that is known"
+        why = f" ({end.why})" if end.why else ""
+        yield f"given up: stage {end.stage} stands still{why}; nothing has moved for {PATIENCE_S:.0f} s"
+        yield f"still under way, and not lost: {behind}"
     if choice.kind is Kind.SQLITE:
         yield choice.why
     if again > 0:
@@ -105,7 +118,7 @@ def _notes(choice: Choice, again: int, end: Drained, *, keep: bool) -> Iterator[
             f"the agent sent {again:,} lines again, among them those of copies that copytruncate made: new files to it. "
             "Their ids make one document of each line"
         )
-    if not keep:
+    if not keep and not end.stage:
         yield "files and documents are removed now; --keep leaves them"
 
 

@@ -28,7 +28,7 @@ class Meter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """One stage now. `lag` is in `unit`; None where it is not known (yet)."""
+    """One stage now. `lag` is in `unit`; None where it is not known (yet). `mark` holds what else shows that it moves."""
 
     stage: str
     total: int
@@ -36,3 +36,4 @@ class Reading:
     lag: int | None
     unit: str
     note: str = ""
+    mark: tuple[int, ...] = ()

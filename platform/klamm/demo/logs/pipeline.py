@@ -21,10 +21,12 @@ from klamm.demo.logs.process import StageFailed
 from klamm.demo.logs.stages import AgentStage, GeneratorStage, SparkStage
 from klamm.demo.logs.target import NAMES, SqliteTarget, Target
 from klamm.demo.logs.topics import Topics
-from klamm.demo.platform import Embedded
+from klamm.demo.patience import Patience, cpu_seconds
+from klamm.demo.platform import Embedded, NoAnswer
 from klamm_base.errors import KlammError
 
 SPARK_START_S: Final = 300.0
+"""How long the driver may neither log nor compute while it starts."""
 TICK_S: Final = 0.5
 
 
@@ -41,10 +43,14 @@ class Broker(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """The end of a run. `gave_up`: stages that were behind and came no further."""
+    """The end of a run. `stage` stood still where it was given up, because of `why` if that is known; `gave_up` are the
+    stages that were behind then.
+    """
 
     seconds: float
     gave_up: Sequence[Reading] = ()
+    stage: str = ""
+    why: str = ""
 
 
 class Pipeline:
@@ -101,13 +107,14 @@ class Pipeline:
         say(f"Spark {self.spark.spark_version}: {', '.join(NAMES)}")
 
     def wait_for_spark(self) -> None:
-        """Until the driver runs its queries. Raises StageFailed."""
-        deadline = time.monotonic() + SPARK_START_S
+        """Waits until the driver runs its queries. Raises StageFailed."""
+        patience = Patience(SPARK_START_S, lambda: cpu_seconds({self.spark.process.pid}))
         while not self.spark.started:
             self.spark.mend()
-            if time.monotonic() > deadline:
+            if patience.over((self.spark.restarts, self.spark.process.log.stat().st_size)):
+                tail = self.spark.process.tail()
                 raise StageFailed(
-                    "Spark", f"not started within {SPARK_START_S:.0f} s\n{self.spark.process.tail()}"
+                    "Spark", f"it stood still for {SPARK_START_S:.0f} s while it started\n{tail}"
                 )
             time.sleep(0.1)
 
@@ -129,7 +136,7 @@ class Pipeline:
         return plan
 
     def check(self) -> None:
-        """Raises StageFailed for the first stage that has failed and is not to be started again."""
+        """Raises StageFailed for the first stage that has failed and is not to be started again; NoAnswer."""
         self.generator.process.check()
         self.agent.process.check()
         if self.agent.process.code is not None:
@@ -139,6 +146,8 @@ class Pipeline:
             for name in NAMES:
                 try:
                     self.embedded.check(f"demo-{name}")
+                except NoAnswer:
+                    raise
                 except KlammError as e:
                     raise StageFailed("Connect", str(e)) from None
 
@@ -153,34 +162,37 @@ class Pipeline:
         rotated, waits = f"{self.generator.rotations} rotations", str(agent.get("waiting_for", ""))
         # A copy that copytruncate made is another file to the agent, which reads it: in doubt lines come twice
         again = f"{ends - lines:,} lines came again" if ends > lines else ""
+        written, committed = self._sink_offsets()
+        sinks, mark = "", (written, committed)
+        if isinstance(self.target, SqliteTarget):
+            sinks = f"through Connect, {written - committed:,} records behind"
         stages = (
-            ("generator", lines, None, "", rotated),
-            ("agent", int(agent.get("acked", 0)), int(agent.get("lag_bytes", 0)), "B", waits),
-            ("broker", ends, None, "", again),
-            ("Spark", spark, max(0, ends - spark), "records", batch),
-            (self.target.name, documents, max(0, lines - documents), "lines", self._sinks()),
+            ("generator", lines, None, "", rotated, ()),
+            ("agent", int(agent.get("acked", 0)), int(agent.get("lag_bytes", 0)), "B", waits, ()),
+            ("broker", ends, None, "", again, ()),
+            ("Spark", spark, max(0, ends - spark), "records", batch, self.spark.mark),
+            (self.target.name, documents, max(0, lines - documents), "lines", sinks, mark),
         )
         return [
             Reading(
-                stage=stage, total=total, rate=self._rate(stage, now, total), lag=lag, unit=unit, note=note
+                stage=stage,
+                total=total,
+                rate=self._rate(stage, now, total),
+                lag=lag,
+                unit=unit,
+                note=note,
+                mark=mark,
             )
-            for stage, total, lag, unit, note in stages
+            for stage, total, lag, unit, note, mark in stages
         ]
 
-    def _sinks(self) -> str:
+    def _sink_offsets(self) -> tuple[int, int]:
+        """Returns how many records the demo.* topics hold, and how many of them the sink connectors have committed."""
         if not isinstance(self.target, SqliteTarget):
-            return ""
-        return f"through Connect, {self._sink_lag():,} records behind"
-
-    def _sink_lag(self) -> int:
-        """Records of the demo.* topics that the sink connectors have not committed; 0 where there are none."""
-        if not isinstance(self.target, SqliteTarget):
-            return 0
-        lag = 0
-        for name in NAMES:
-            ends = self.topics.ends([topic(name)], PARTITIONS)
-            lag += ends - self.topics.committed(f"connect-demo-{name}", [topic(name)], PARTITIONS)
-        return lag
+            return 0, 0
+        written = self.topics.ends([topic(name) for name in NAMES], PARTITIONS)
+        groups = {f"connect-demo-{name}": topic(name) for name in NAMES}
+        return written, sum(self.topics.committed(g, [name], PARTITIONS) for g, name in groups.items())
 
     def _rate(self, stage: str, now: float, total: int) -> float:
         return self._meters.setdefault(stage, Meter()).rate(now, total)
@@ -191,28 +203,47 @@ class Pipeline:
             return False
         ends = self.topics.ends(list(INPUTS), PARTITIONS)
         through = ends >= self.generator.lines == self.target.count() and self.spark.least_read() >= ends
-        return through and self._sink_lag() == 0
+        written, committed = self._sink_offsets()
+        return through and written == committed
 
     def run(self, show: Callable[[list[Reading]], None], *, patience_s: float) -> Drained:
-        """Show readings until drained, or until no stage has come any further for `patience_s` after the last line.
+        """Shows readings until all is drained, or until no stage moves for `patience_s`.
 
-        What has not arrived then is the report's to say. Raises StageFailed.
+        The report says what has not arrived then. A server that does not answer is asked again: it stands still as long as it
+        does not. Raises StageFailed.
         """
-        began = moved_at = time.monotonic()
-        before: list[tuple[int, int | None]] = []
+        began = time.monotonic()
+        patience = Patience(patience_s, self._cpu_s)
+        readings: list[Reading] = []
         while True:
-            now = time.monotonic()
-            self.check()
-            readings = self.readings(now)
-            show(readings)
-            figures = [(r.total, r.lag) for r in readings]
-            if figures != before or not self.generator.done:
-                before, moved_at = figures, now
-            if self.generator.done and self.drained():
-                return Drained(now - began)
-            if now - moved_at > patience_s:
-                return Drained(now - began, gave_up=[r for r in readings if r.lag])
+            now, silent = time.monotonic(), ""
+            try:
+                self.check()
+                readings = self.readings(now)
+                show(readings)
+                if self.generator.done and self.drained():
+                    return Drained(now - began)
+            except NoAnswer as e:
+                silent = str(e)
+            if patience.over([(r.total, r.lag, r.mark) for r in readings]):
+                return Drained(
+                    now - began,
+                    gave_up=[r for r in readings if r.lag],
+                    stage=self._standing(readings),
+                    why=silent,
+                )
             time.sleep(TICK_S)
+
+    def _standing(self, readings: Sequence[Reading]) -> str:
+        """Names the first stage that has not done what is there for it: those behind it wait for it."""
+        if not self.generator.done:
+            return "generator"
+        last = readings[-1].stage if readings else "broker"
+        return next((r.stage for r in readings if r.lag), last)
+
+    def _cpu_s(self) -> float:
+        stages = (self.generator.process, self.agent.process, self.spark.process)
+        return cpu_seconds({process.pid for process in stages if process.running})
 
     def lines_sent(self) -> int:
         """Records that the agent has written, lines that it sent twice included."""

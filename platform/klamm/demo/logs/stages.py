@@ -108,6 +108,12 @@ class SparkStage:
             self.start()
             self.restarts += 1
 
+    @property
+    def mark(self) -> tuple[int, ...]:
+        """Batches and positions of all queries, and restarts: changes whenever a batch ends."""
+        batches = [int(self.progress.get(name, {}).get("batch", -1)) for name in self._outputs]
+        return (self.restarts, *batches, *map(self.read, self._outputs))
+
     def read(self, query: str) -> int:
         """How far into the topics a query has come, in records (topics begin at offset 0)."""
         offsets = self.progress.get(query, {}).get("offsets", {})

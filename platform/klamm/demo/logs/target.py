@@ -17,6 +17,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from klamm.demo.logs.kind import Kind
 from klamm.demo.logs.lines import ID_PATTERN
+from klamm.demo.platform import NoAnswer
 from klamm.reconcile import targets
 from klamm.reconcile.compare import Document
 from klamm.reconcile.files import identifier
@@ -132,25 +133,42 @@ class SqliteTarget:
     def count(self) -> int:
         if not self.file.exists():
             return 0
-        with closing(sqlite3.connect(f"file:{self.file}?mode=ro", uri=True, timeout=10)) as connection:
-            there = {n for (n,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-            names = [n for n in ("events", "unparsed") if n in there]
-            return sum(connection.execute(f"SELECT count(*) FROM {n}").fetchone()[0] for n in names)  # noqa: S608
+        try:
+            with closing(self._connect()) as connection:
+                names = [n for n in ("events", "unparsed") if n in _tables(connection)]
+                return sum(connection.execute(f"SELECT count(*) FROM {n}").fetchone()[0] for n in names)  # noqa: S608
+        except sqlite3.OperationalError as e:
+            raise NoAnswer(f"{self.file}: {e}") from None
 
     def documents(self) -> Iterator[Document]:
-        events = targets.sqlite_rows(self.file, "events", ["event_id"])
+        events = self._rows("events", ["event_id"])
         yield from targets.documents(events, targets.field_id("event_id"))
         by_line = targets.pattern_id("message", identifier(ID_PATTERN))
-        others = targets.sqlite_rows(self.file, "unparsed", ["message"])
+        others = self._rows("unparsed", ["message"])
         yield from targets.documents(others, by_line, parsed=False)
 
     def rates(self) -> Iterator[dict[str, Any]]:
         columns = [f.replace(".", "_") for f in RATE_FIELDS]
-        for _, row in targets.sqlite_rows(self.file, "rates", columns):
+        for _, row in self._rows("rates", columns):
             yield row | {"service": row["service_name"]}
 
     def remove(self) -> None:
         """Nothing: the file goes with the data directory."""
+
+    def _rows(self, table: str, columns: list[str]) -> Iterator[tuple[str, targets.Row]]:
+        """Yields the rows of a table; none where the connector has not made it, because nothing came so far."""
+        if self.file.exists():
+            with closing(self._connect()) as connection:
+                there = table in _tables(connection)
+            if there:
+                yield from targets.sqlite_rows(self.file, table, columns)
+
+    def _connect(self) -> sqlite3.Connection:
+        return sqlite3.connect(f"file:{self.file}?mode=ro", uri=True, timeout=10)
+
+
+def _tables(connection: sqlite3.Connection) -> set[str]:
+    return {n for (n,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
 
 
 def redacted(url: str) -> str:

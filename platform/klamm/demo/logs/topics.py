@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from klamm.demo.platform import NoAnswer
 from klamm_base.errors import KlammError
 
 ANSWER_S: Final = 15.0
@@ -32,7 +33,7 @@ class Topics:
                 raise KlammError(f"topic {name} cannot be made: {e.args[0].str()}") from None
 
     def ends(self, names: list[str], partitions: int) -> int:
-        """The sum of the end offsets. Raises KlammError when the broker does not answer."""
+        """Returns the sum of the end offsets. Raises NoAnswer."""
         from confluent_kafka import KafkaException, TopicPartition
 
         try:
@@ -42,10 +43,10 @@ class Topics:
                 for number in range(partitions)
             )
         except KafkaException as e:
-            raise KlammError(f"the broker does not say where topics end: {e.args[0].str()}") from None
+            raise NoAnswer(f"the broker does not say where topics end: {e.args[0].str()}") from None
 
     def committed(self, group: str, names: list[str], partitions: int) -> int:
-        """The sum of a group's committed offsets; 0 for what it has not committed yet."""
+        """Returns the sum of a group's committed offsets; 0 for partitions without one. Raises NoAnswer."""
         from confluent_kafka import Consumer, KafkaException, TopicPartition
 
         wanted = [TopicPartition(name, number) for name in names for number in range(partitions)]
@@ -53,7 +54,7 @@ class Topics:
         try:
             found = consumer.committed(wanted, timeout=ANSWER_S)
         except KafkaException as e:
-            raise KlammError(
+            raise NoAnswer(
                 f"the broker does not say what group {group} committed: {e.args[0].str()}"
             ) from None
         finally:
