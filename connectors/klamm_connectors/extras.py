@@ -9,6 +9,7 @@ import importlib.util
 from collections.abc import Sequence
 
 from klamm_base.configdef import ConfigValue
+from klamm_base.extras import how_to_install
 from klamm_plugins.errors import ConfigError
 
 CONNECTOR_CLASS = "connector.class"
@@ -19,7 +20,7 @@ def need(who: str, modules: Sequence[str], extra: str) -> None:
     for module in modules:
         if importlib.util.find_spec(module) is None:
             raise ConfigError(
-                f"{who} needs the Python package {module}, which is not installed: pip install 'klamm[{extra}]'",
+                f"{who} needs the Python package {module}, which is not installed: {how_to_install(extra)}",
                 key=CONNECTOR_CLASS,
             )
 

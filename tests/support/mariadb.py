@@ -22,6 +22,8 @@ from typing import Any, Self
 import pytest
 from support.connect_worker import free_port
 
+from klamm_base.extras import how_to_install
+
 _START_S = 60
 _STOP_S = 60
 
@@ -34,7 +36,7 @@ def missing() -> str | None:
     try:
         import pymysql  # noqa: F401
     except ImportError:
-        return "PyMySQL is not installed: pip install 'klamm[mysql]'"
+        return f"PyMySQL is not installed: {how_to_install('mysql')}"
     return None
 
 

@@ -13,6 +13,7 @@ import psutil
 import pytest
 from support.broker import wait_until
 
+from klamm_base.extras import how_to_install
 from klamm_spark.java import find_java, missing_packages
 from klamm_spark.model import Job, Output, Query, Source
 from klamm_spark.process import ENDED, DriverProcess
@@ -28,7 +29,7 @@ QUICK = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSeria
 @functools.cache
 def _why_not() -> str | None:
     if absent := missing_packages():
-        return f"{', '.join(absent)} not installed: pip install 'klamm[spark]'"
+        return f"{', '.join(absent)} not installed: {how_to_install('spark')}"
     return None if find_java() else "no Java 17 or later: klamm spark setup"
 
 

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Final
 
 from klamm_base.errors import ConfigError
+from klamm_base.extras import how_to_install
 from klamm_base.metrics_server import MetricsServer, url_of
 from klamm_broker.server.broker import Broker
 from klamm_broker.server.config import BrokerConfig, Listener
@@ -144,7 +145,7 @@ def _loop_factory(config: BrokerConfig) -> Callable[[], asyncio.AbstractEventLoo
         import uvloop
     except ImportError:
         raise ConfigError(
-            "klamm.event.loop=uvloop, but uvloop is not installed: pip install 'klamm[uvloop]', or set asyncio",
+            f"klamm.event.loop=uvloop, but uvloop is not installed: {how_to_install('uvloop')}, or set asyncio",
             key="klamm.event.loop",
         ) from None
     # uvloop has the type Any where it is not installed

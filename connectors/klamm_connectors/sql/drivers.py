@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from klamm_base.extras import how_to_install
 from klamm_connectors.sql.urls import masked, to_sqlalchemy
 from klamm_plugins.errors import ConfigError
 
@@ -28,8 +29,8 @@ def unknown_database(url: str) -> ConfigError:
 
 def missing_driver(url: str, module: str | None) -> ConfigError:
     """Returns the error for a driver whose `module` cannot be imported."""
-    extra = "klamm[mysql]" if module == "pymysql" else module
+    how = how_to_install("mysql") if module == "pymysql" else f"pip install '{module}'"
     return ConfigError(
-        f"{KEY}={masked(url)}: its driver, the Python package {module}, is not installed: pip install '{extra}'",
+        f"{KEY}={masked(url)}: its driver, the Python package {module}, is not installed: {how}",
         key=KEY,
     )

@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 from klamm.reconcile.targets import Row
 from klamm_base.errors import ConfigError, KlammError
+from klamm_base.extras import how_to_install
 
 ROWS: Final = 5000
 _SPARKS_LOG: Final = "_spark_metadata"
@@ -20,7 +21,7 @@ def sql_rows(url: str, table: str, fields: list[str]) -> Iterator[tuple[str, Row
     try:
         import sqlalchemy as sa
     except ModuleNotFoundError:
-        raise ConfigError("reading a database needs the extra: pip install 'klamm[sql]'") from None
+        raise ConfigError(f"reading a database needs an extra: {how_to_install('sql')}") from None
     try:
         engine = sa.create_engine(url, hide_parameters=True)
     except (sa.exc.ArgumentError, sa.exc.NoSuchModuleError, ImportError) as e:
@@ -57,7 +58,7 @@ def parquet_rows(folder: Path, fields: list[str]) -> Iterator[tuple[str, Row]]:
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ModuleNotFoundError:
-        raise ConfigError("reading Parquet files needs the extra: pip install 'klamm[spark]'") from None
+        raise ConfigError(f"reading Parquet files needs an extra: {how_to_install('spark')}") from None
     for path in _parquet_files(folder):
         try:
             with pq.ParquetFile(path) as file:

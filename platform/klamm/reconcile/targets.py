@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from klamm.reconcile.compare import Document
 from klamm_base.errors import ConfigError, KlammError
+from klamm_base.extras import how_to_install
 
 PAGE: Final = 5000
 KEEP_ALIVE: Final = "2m"
@@ -25,7 +26,7 @@ def elasticsearch_client(url: str) -> Any:
         from elasticsearch import Elasticsearch
     except ModuleNotFoundError:
         raise ConfigError(
-            "reading Elasticsearch needs the extra: pip install 'klamm[elasticsearch]'"
+            f"reading Elasticsearch needs an extra: {how_to_install('elasticsearch')}"
         ) from None
     # It logs every request; what goes wrong comes as an error, too
     logging.getLogger("elastic_transport").setLevel(logging.ERROR)

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 from klamm_base.configdef import ConfigDef, Importance, Type, between, invalid
 from klamm_base.errors import ConfigError
+from klamm_base.extras import how_to_install
 from klamm_base.version import __version__
 from klamm_plugins.converter import NULL, Converter, SchemaAndValue
 from klamm_plugins.converters._common import converter_config
@@ -48,7 +49,7 @@ def needs(package: str, who: str) -> Iterator[None]:
     try:
         yield
     except ImportError as e:
-        raise ConfigError(f"{who} needs the package {package}: pip install klamm[schemas] ({e})") from e
+        raise ConfigError(f"{who} needs the package {package}: {how_to_install('schemas')} ({e})") from e
 
 
 def _strategy(name: str, value: Any) -> None:

@@ -644,7 +644,7 @@ def test_only_the_given_certificates_are_trusted(tmp_path):
 
 def test_without_its_client_it_says_what_to_install(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"pip install 'klamm\[elasticsearch\]'"):
+    with pytest.raises(ConfigError, match=r"pip install '\.\[elasticsearch\]'"):
         ElasticsearchSinkConnector.task_class()
     said = {value.name: value.errors for value in ElasticsearchSinkConnector.validate({})}
-    assert "pip install 'klamm[elasticsearch]'" in said["connector.class"][0]
+    assert "pip install '.[elasticsearch]'" in said["connector.class"][0]

@@ -272,9 +272,9 @@ def test_topics_hold_what_topics_can():
 
 def test_missing_libraries_are_a_sentence(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"klamm\[mysql\]"):
+    with pytest.raises(ConfigError, match=r"pip install '\.\[mysql\]'"):
         MySqlSourceConnector.task_class()
     said = {value.name: value.errors for value in MySqlSourceConnector.validate({})}
     assert said["connector.class"] == [
-        "The MySQL source needs the Python package pymysql, which is not installed: pip install 'klamm[mysql]'"
+        "The MySQL source needs the Python package pymysql, which is not installed: in a checkout of Klamm and a virtual environment, pip install '.[mysql]'"
     ]

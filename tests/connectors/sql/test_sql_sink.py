@@ -232,11 +232,11 @@ def test_what_is_not_installed_is_told_by_validation(monkeypatch):
     assert "secret" not in said
     assert "no such kind of database" in validated("nosuch://h/db")["connection.url"][0]
     monkeypatch.setitem(sys.modules, "pymysql", None)
-    assert "pip install 'klamm[mysql]'" in validated("mysql://h/db")["connection.url"][0]
+    assert "pip install '.[mysql]'" in validated("mysql://h/db")["connection.url"][0]
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert validated("sqlite:///x.db") == {
         "connector.class": [
-            "The SQL sink needs the Python package sqlalchemy, which is not installed: pip install 'klamm[sql]'"
+            "The SQL sink needs the Python package sqlalchemy, which is not installed: in a checkout of Klamm and a virtual environment, pip install '.[sql]'"
         ]
     }
 
