@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from klamm_agent.config.agent import AgentConfig
-from klamm_agent.delivery.batches import Batch, Origin
+from klamm_agent.delivery.batches import Origin, Receipt, Share
 from klamm_agent.delivery.sender import Sender
 from klamm_agent.events import Dropped, Records
 from klamm_agent.figures import labels, of_inputs
@@ -26,7 +26,7 @@ from klamm_agent.files.scan import Scanner
 from klamm_agent.files.tracked import Block, Checkpoint, Gap, Inode, Limits, Tracked
 from klamm_agent.files.tracker import Tracker
 from klamm_agent.host import host_fields
-from klamm_agent.inputs.streams import Delivery, Kept, Range, Streams
+from klamm_agent.inputs.streams import Kept, Range, Streams
 from klamm_agent.lanes.lane import Lane
 from klamm_agent.state.policy import PolicyLedger
 from klamm_agent.state.registry import StateDir, StateError
@@ -43,13 +43,18 @@ _BLOCK: Final = 256 * 1024  # a read; large enough that what it costs besides it
 _BLOCK_MIN: Final = 4 * 1024
 
 
-class Sent:
+class SentBlock:
     """A block on its way."""
 
-    __slots__ = ("batches", "dropped", "end", "generation", "inside", "tail")
+    __slots__ = ("dropped", "end", "generation", "inside", "receipts", "tail")
 
-    def __init__(self, batches: list[Batch], block: Block, dropped: list[Dropped]) -> None:
-        self.batches, self.end, self.tail, self.generation = batches, block.end, block.tail, block.generation
+    def __init__(self, receipts: list[Receipt], block: Block, dropped: list[Dropped]) -> None:
+        self.receipts, self.end, self.tail, self.generation = (
+            receipts,
+            block.end,
+            block.tail,
+            block.generation,
+        )
         self.inside = block.inside
         self.dropped = dropped
 
@@ -107,9 +112,9 @@ class Agent:
         except BaseException:
             self._sender.close()  # the spool is another agent's to open
             raise
-        self._sent: dict[Inode, deque[Sent]] = {}
+        self._sent: dict[Inode, deque[SentBlock]] = {}
         self._policy = PolicyLedger(self._state.policy)
-        self._stream_drops: deque[tuple[list[Batch], Range, list[Dropped]]] = deque()  # of streams
+        self._stream_drops: deque[tuple[list[Receipt], Range, list[Dropped]]] = deque()  # of streams
         self._stop = False
         self._said = Sparing(_SAID_AGAIN_S)
         self._unreadable: dict[str, tuple[str, float]] = {}  # why, and when it was tried last
@@ -243,30 +248,30 @@ class Agent:
             records = lane.framed(block.framed, len(block.data), file.path, time.time())
         else:
             records = lane.block(block.data, block.start, file.path, time.time())
-        batches = self._deliver(lane, records, Origin(file.path, file.inode, block.start, block.end))
-        self._sent.setdefault(file.inode, deque()).append(Sent(batches, block, records.dropped))
+        receipts = self._deliver(lane, records, Origin(file.path, file.inode, block.start, block.end))
+        self._sent.setdefault(file.inode, deque()).append(SentBlock(receipts, block, records.dropped))
 
-    def _deliver_stream(self, lane: Lane, records: Records, numbers: Range) -> Sequence[Delivery]:
-        batches = self._deliver(lane, records, Origin(numbers.path, (0, 0), numbers.start, numbers.end))
+    def _deliver_stream(self, lane: Lane, records: Records, numbers: Range) -> Sequence[Receipt]:
+        receipts = self._deliver(lane, records, Origin(numbers.path, (0, 0), numbers.start, numbers.end))
         if records.dropped:
-            self._stream_drops.append((batches, numbers, records.dropped))
-        return batches
+            self._stream_drops.append((receipts, numbers, records.dropped))
+        return receipts
 
     def _has_room(self, source: int) -> bool:
         return all(map(self._sender.has_room, self._config.inputs[source].topics))
 
-    def _deliver(self, lane: Lane, records: Records, origin: Origin) -> list[Batch]:
+    def _deliver(self, lane: Lane, records: Records, origin: Origin) -> list[Receipt]:
         config = lane.config
         key = None
         if config.key != "none":
             key = self._host if config.key == "host" else os.fsencode(origin.path)
-        batches = []
+        receipts = []
         if records.values:
-            batches.append(self._sender.send(config.topic, records.values, records.size, key, origin))
+            receipts.append(self._sender.send(config.topic, records.values, records.size, key, origin))
         if records.dead:
             topic, size = config.stages.dead_letter_topic, sum(map(len, records.dead))
-            batches.append(self._sender.send(topic, records.dead, size, None, origin))
-        return batches
+            receipts.append(self._sender.send(topic, records.dead, size, None, origin))
+        return receipts
 
     @property
     def lines(self) -> int:
@@ -281,7 +286,7 @@ class Agent:
         for inode, sent in list(self._sent.items()):
             last = None
             file = self._tracker.get(inode)
-            while sent and _done(sent[0].batches):
+            while sent and _done(sent[0].receipts):
                 last = sent.popleft()
                 if last.dropped and file is not None:
                     self._policy.add(file.path, inode, last.generation, last.dropped, last.end)
@@ -314,13 +319,13 @@ class Agent:
                 "registry", f"{e}; going on: after a kill lines since the last checkpoint come again"
             )
 
-    def _refused(self, batch: Batch, size: int) -> None:
-        reason = f"a record of {size} bytes is too large for topic {batch.topic}"
-        self._tracker.gaps.append(Gap(**batch.origin._asdict(), reason=reason))
+    def _refused(self, receipt: Receipt, size: int) -> None:
+        reason = f"a record of {size} bytes is too large for topic {receipt.topic}"
+        self._tracker.gaps.append(Gap(**receipt.origin._asdict(), reason=reason))
 
-    def _given_up(self, ranges: list[tuple[Origin, int]], why: str, policy: bool) -> bool:
+    def _given_up(self, shares: list[Share], why: str, policy: bool) -> bool:
         """What the spool drops; it waits until that is in the ledger."""
-        gaps = [Gap(**origin._asdict(), reason=why, lines=lines, policy=policy) for origin, lines in ranges]
+        gaps = [Gap(**origin._asdict(), reason=why, lines=lines, policy=policy) for origin, lines in shares]
         self._tracker.gaps += gaps
         self._note_gaps()
         if policy:
@@ -422,5 +427,5 @@ class Agent:
         return now, self.lines, self.bytes
 
 
-def _done(batches: list[Batch]) -> bool:
-    return all(batch.done for batch in batches)
+def _done(receipts: list[Receipt]) -> bool:
+    return all(receipt.done for receipt in receipts)

@@ -66,7 +66,7 @@ class Reader(Protocol):
     def poll(self, now: float) -> list[tuple[Events, Hashable]]:
         """What has come since, each with a handle; `now` is monotonic seconds. Empty when there is nothing."""
 
-    def acknowledged(self, handle: Hashable) -> None:
+    def acknowledged(self, position: Hashable) -> None:
         """The broker (or the spool) has all events up to those of `handle`."""
 
     def checkpoint(self) -> Any:

@@ -21,7 +21,7 @@ from klamm_agent.files.scan import Scanner, matcher
 from klamm_agent.host import host_fields
 from klamm_agent.lanes.cutter import Cutter
 from klamm_agent.lanes.lane import Lane
-from klamm_agent.stages.staged import Work
+from klamm_agent.stages.staged import StagedEvents
 from klamm_agent.stages.timestamps import stamp
 from klamm_agent.syslog.messages import Parser
 from klamm_base.errors import KlammError
@@ -111,11 +111,11 @@ class Trial:
     def _try(self, one: Events, number: int) -> Tried:
         text = one.values[0].decode(errors="replace")
         stages: list[tuple[str, Any]] = []
-        lane, work = self._lane.stages, None
+        lane, staged = self._lane.stages, None
         for name, state in lane.trace(one):
-            work = state
+            staged = state
             stages.append((name, _left(state)))
-        records = lane.records(work if work is not None else lane.begin(one))
+        records = lane.records(staged if staged is not None else lane.begin(one))
         made: dict[str, Any] = {
             "outcome": "dropped",
             "reason": records.dropped[0].reason if records.dropped else "",
@@ -149,13 +149,13 @@ def head_of(file: BinaryIO) -> bytes:
     return data
 
 
-def _left(work: Work) -> Any:
-    if not work.values:
+def _left(staged: StagedEvents) -> Any:
+    if not staged.values:
         return None
-    if not work.docs:
-        return work.texts[0]
-    seconds = work.seconds[0]
-    return ({} if seconds is None else {"@timestamp": stamp(seconds)}) | copy.deepcopy(work.docs[0])
+    if not staged.docs:
+        return staged.texts[0]
+    seconds = staged.seconds[0]
+    return ({} if seconds is None else {"@timestamp": stamp(seconds)}) | copy.deepcopy(staged.docs[0])
 
 
 def _shown(value: bytes) -> str:

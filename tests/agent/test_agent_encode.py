@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klamm_agent.delivery.batches import Batch, Origin, Parcel, Part
+from klamm_agent.delivery.batches import Batch, Claim, Origin, Receipt
 from klamm_agent.delivery.encode import encode_batch, encode_records
 from klamm_kafka.client.partitioner import murmur2
 from klamm_kafka.wire.batch import Record, check_crc, decode_records, read_header, stamp
@@ -53,22 +53,22 @@ def test_numbers_of_every_width():
 
 @given(counts=st.lists(st.integers(1, 9), min_size=1, max_size=6))
 def test_halves_have_all_records_in_order_and_know_their_blocks(counts):
-    batches = [Batch("t", ORIGIN, n) for n in counts]
+    receipts = [Receipt("t", ORIGIN, n) for n in counts]
     values = [b"%d" % i for i in range(sum(counts))]
-    owner = [b for b, n in zip(batches, counts, strict=True) for _ in range(n)]
-    whole = Parcel(
+    owner = [b for b, n in zip(receipts, counts, strict=True) for _ in range(n)]
+    whole = Batch(
         "t", encode_batch([(b"k", values)], 7, Compression.NONE), len(values),
-        [Part(b, n) for b, n in zip(batches, counts, strict=True)], b"k",
+        [Claim(b, n) for b, n in zip(receipts, counts, strict=True)], b"k",
     )  # fmt: skip
     waiting, found = [whole], []
     while waiting:
-        parcel = waiting.pop(0)
-        parts = parcel.halves(None)
-        assert sum(p.count for p in parcel.parts) == parcel.count == len(decode_records(parcel.data))
-        if parts:
-            waiting = [*parts, *waiting]
+        batch = waiting.pop(0)
+        halves = batch.halves(None)
+        assert sum(p.count for p in batch.claims) == batch.count == len(decode_records(batch.data))
+        if halves:
+            waiting = [*halves, *waiting]
         else:
-            found.append((decode_records(parcel.data)[0].value, parcel.parts[0].batch))
+            found.append((decode_records(batch.data)[0].value, batch.claims[0].receipt))
     assert found == list(zip(values, owner, strict=True))
 
 

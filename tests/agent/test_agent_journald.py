@@ -186,9 +186,9 @@ class Follower:
         """Until these have come, in this order; those of journald itself are not looked at."""
 
         def there():
-            for events, handle in self.reader.poll(time.monotonic()):
+            for events, position in self.reader.poll(time.monotonic()):
                 self.events += zip(events.values, events.times, events.fields, strict=True)
-                self.reader.acknowledged(handle)
+                self.reader.acknowledged(position)
             return [e[0] for e in self.events if e[0] in texts] == list(texts)
 
         wait_until(there, f"{texts}, there are {[e[0] for e in self.events]}")

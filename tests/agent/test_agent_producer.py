@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from klamm_agent.config.producer import producer_settings
-from klamm_agent.delivery.batches import Batch, Origin, Parcel, Part
+from klamm_agent.delivery.batches import Batch, Claim, Origin, Receipt
 from klamm_agent.delivery.encode import encode_batch
 from klamm_agent.delivery.outgoing import Limit
 from klamm_base.errors import ConfigError
@@ -86,14 +86,14 @@ class Leader:
     def __init__(self, most):
         self.most, self.next, self.values = most, {}, []
 
-    def append(self, parcel):
-        header = read_header(parcel.data)
-        if len(parcel.data) > self.most:
+    def append(self, batch):
+        header = read_header(batch.data)
+        if len(batch.data) > self.most:
             return "too large"
         if header.base_sequence != self.next.get(header.producer_id, 0):
             return "out of order"
         self.next[header.producer_id] = header.base_sequence + header.record_count
-        self.values += [r.value for r in decode_records(parcel.data)]
+        self.values += [r.value for r in decode_records(batch.data)]
         return "ok"
 
 
@@ -106,11 +106,11 @@ def test_what_is_refused_goes_in_pieces_and_only_what_is_too_large_is_given_up(l
     values = [
         [b"%03d%02d" % (i, j) + b"x" * size for j, size in enumerate(sizes)] for i, sizes in enumerate(lines)
     ]
-    batches = [Batch("t", ORIGIN, len(v)) for v in values]
+    receipts = [Receipt("t", ORIGIN, len(v)) for v in values]
     outbox.put(
         [
-            Parcel("t", encode_batch([(None, v)], 7, Compression.NONE), len(v), [Part(b, len(v))])
-            for v, b in zip(values, batches, strict=True)
+            Batch("t", encode_batch([(None, v)], 7, Compression.NONE), len(v), [Claim(b, len(v))])
+            for v, b in zip(values, receipts, strict=True)
         ]
     )
     now, given_up, producers = 0.0, [], 1
@@ -118,17 +118,17 @@ def test_what_is_refused_goes_in_pieces_and_only_what_is_too_large_is_given_up(l
         now += 10
         window = list(iter(lambda: outbox.take(now), None))
         assert len(window) <= IN_FLIGHT_MAX
-        for parcel in window:
-            match leader.append(parcel):
+        for batch in window:
+            match leader.append(batch):
                 case "ok":
-                    outbox.delivered(parcel)
+                    outbox.delivered(batch)
                 case "out of order":
                     outbox.failed(now, "OUT_OF_ORDER_SEQUENCE_NUMBER")
                 case "too large":
-                    parts = parcel.halves(None)
-                    outbox.replaced(parcel, parts)
-                    if not parts:
-                        given_up.append(decode_records(parcel.data)[0].value)
+                    halves = batch.halves(None)
+                    outbox.replaced(batch, halves)
+                    if not halves:
+                        given_up.append(decode_records(batch.data)[0].value)
                         producers += 1
                         outbox.new_producer((producers, 0))
         if outbox.empty:

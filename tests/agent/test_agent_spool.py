@@ -18,10 +18,10 @@ from support.private import not_private, umask
 from klamm.testing import EmbeddedBroker
 from klamm_agent.config.producer import ProducerSettings
 from klamm_agent.config.spool import SpoolSettings
-from klamm_agent.delivery.batches import Origin
+from klamm_agent.delivery.batches import Origin, Share
 from klamm_agent.delivery.encode import encode_batch
 from klamm_agent.delivery.sender import Sender
-from klamm_agent.delivery.spool.segment import Damaged, Share
+from klamm_agent.delivery.spool.segment import Damaged
 from klamm_agent.delivery.spool.spool import Spool, SpoolError
 from klamm_agent.delivery.spooling import ranges
 from klamm_kafka.wire.batch import decode_records, stamp

@@ -23,7 +23,7 @@ from klamm_agent.stages.parse.fields import get, merge, pop, put
 from klamm_agent.stages.parse.json import JsonParser
 from klamm_agent.stages.parse.logfmt import LogfmtParser
 from klamm_agent.stages.parse.pattern import PatternParser
-from klamm_agent.stages.staged import Work
+from klamm_agent.stages.staged import StagedEvents
 from klamm_agent.stages.timestamps import TimeError, Times, stamp
 from klamm_base.errors import ConfigError
 
@@ -313,14 +313,14 @@ def test_whatever_comes_each_event_is_one_document(tmp_path_factory, lines):
 @given(st.lists(st.text(max_size=5), max_size=6), st.lists(st.booleans(), min_size=6, max_size=6))
 def test_what_is_kept_and_what_is_dropped_is_all(texts, wanted):
     values = [t.encode() for t in texts]
-    work = Work(Events(values, "/x", AT, list(range(0, 10 * len(values), 10))), errors="replace")
-    assert work.texts == texts
-    work.begin_documents()
+    staged = StagedEvents(Events(values, "/x", AT, list(range(0, 10 * len(values), 10))), errors="replace")
+    assert staged.texts == texts
+    staged.begin_documents()
     wanted = wanted[: len(values)]
-    work.keep(wanted, "r")
-    assert work.values == [v for v, w in zip(values, wanted, strict=True) if w]
-    assert len(work.docs) == len(work.values) == len(work.offsets) == len(work.bare)
-    assert sum(d.lines for d in work.dropped) == len(values) - len(work.values)
+    staged.keep(wanted, "r")
+    assert staged.values == [v for v, w in zip(values, wanted, strict=True) if w]
+    assert len(staged.docs) == len(staged.values) == len(staged.offsets) == len(staged.bare)
+    assert sum(d.lines for d in staged.dropped) == len(values) - len(staged.values)
 
 
 # ---- patterns that would take for ever

@@ -31,8 +31,8 @@ class Reader:
         self.ended = len(self.events) < 2
         return [(Events([self.events.pop(0)], "r", 1.0), len(self.events))] if self.events else []
 
-    def acknowledged(self, handle):
-        self.cursor = f"c{handle}"
+    def acknowledged(self, position):
+        self.cursor = f"c{position}"
 
     def checkpoint(self):
         return None

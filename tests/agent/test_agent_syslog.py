@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from klamm_agent.events import Events
 from klamm_agent.stages.document import Documents
 from klamm_agent.stages.shared_fields import SharedFields
-from klamm_agent.stages.staged import Work
+from klamm_agent.stages.staged import StagedEvents
 from klamm_agent.syslog.messages import FACILITIES, SEVERITIES, Parser, structured_data
 from klamm_agent.syslog.times import Times
 
@@ -200,10 +200,10 @@ def test_documents_of_shared_fields_are_the_documents():
     ]
     texts, times, fields = Parser(dt.UTC).parse(messages, ["1.2.3.4:5"] * 4, NOW)
     events = Events(texts, "syslog://udp:514", NOW, times=[*times[:3], NOW + 0.25], fields=fields)
-    work = Work(events, errors="replace")
-    work.begin_documents()
+    staged = StagedEvents(events, errors="replace")
+    staged.begin_documents()
     wrapped = list(map(json.loads, SharedFields(documents).wrap(events)))
-    assert wrapped == list(map(json.loads, documents.build(work)))
+    assert wrapped == list(map(json.loads, documents.build(staged)))
     assert wrapped[0]["host"]["name"] == "h"
     assert wrapped[2]["host"]["name"] == "agent"
 

@@ -93,7 +93,7 @@ def test_a_count_beyond_the_limit_is_not_held():
     found = [m for _ in range(9) for m in frames.feed(b"y" * 100)]
     assert b"".join(found) == b"y" * 900
     assert frames.feed(b"7 <13>one") == [b"<13>one"]
-    assert frames.pieces == 9
+    assert frames.splits == 9
 
 
 @pytest.mark.parametrize("framing", ["auto", "octet", "newline", "nul"])

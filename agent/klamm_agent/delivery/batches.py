@@ -1,4 +1,8 @@
-"""Handles and parcels: which blocks of which files the records of a batch are. Pure."""
+"""Record batches on their way, and the accounts that lead from their records back to blocks. Pure.
+
+A `Receipt` is what the agent waits for: it is done when all records of one block are delivered. The `Claim`s of a batch say
+how many of its records each receipt waits for. A `Share` is a claim as the spool keeps it: it names the block and no receipt.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +12,12 @@ from typing import Final, NamedTuple
 from klamm_agent.delivery.encode import halves
 from klamm_kafka.wire.batch import read_header
 
-PARCEL_COST: Final = 1_024
-"""Bytes that a parcel takes besides its data."""
+BATCH_COST: Final = 1_024
+"""Bytes that a batch takes in memory besides its data."""
 
 
 class Origin(NamedTuple):
-    """The block that a batch's records came from."""
+    """The block that records came from: a byte range of a file, or a range of a stream's events (inode (0, 0))."""
 
     path: str
     inode: tuple[int, int]
@@ -21,9 +25,16 @@ class Origin(NamedTuple):
     end: int
 
 
+class Share(NamedTuple):
+    """How many records of a batch came from one block."""
+
+    origin: Origin
+    records: int
+
+
 @dataclass(slots=True, eq=False)
-class Batch:
-    """Records of one block: in flight until `left` is 0."""
+class Receipt:
+    """Counts down the records of one block that are not delivered yet."""
 
     topic: str
     origin: Origin
@@ -31,61 +42,61 @@ class Batch:
 
     @property
     def done(self) -> bool:
-        """A broker, or the spool, has all its records."""
+        """A broker, or the spool, has all records."""
         return not self.left
 
 
 @dataclass(slots=True)
-class Part:
-    """So many records of a batch, one after the other in a parcel."""
+class Claim:
+    """How many records of a batch one receipt waits for; they follow each other in the batch."""
 
-    batch: Batch
+    receipt: Receipt
     count: int
 
 
 @dataclass(slots=True, eq=False)
-class Parcel:
+class Batch:
     """An encoded record batch on its way. `key` is that of its records, where the partition is chosen later."""
 
     topic: str
     data: bytearray
     count: int
-    parts: list[Part]
+    claims: list[Claim]
     key: bytes | None = None
     sequence: int = -1
     acked: bool = False
     safe: bool = False
-    """It counts as delivered: a broker or the disk has it."""
+    """A broker or the disk has the batch: it counts as delivered."""
     spooled: int = -1
-    """The offset behind it in the spool; -1: it is not there."""
+    """The offset behind it in the spool; -1: the spool does not have it."""
     number: int = 0
-    """In the order of encoding."""
+    """Its place in the order of encoding."""
     cost: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self.cost = len(self.data) + PARCEL_COST
+        self.cost = len(self.data) + BATCH_COST
 
-    def halves(self, level: int | None) -> list[Parcel]:
-        """Two parcels with its records; none when it is one record."""
+    def halves(self, level: int | None) -> list[Batch]:
+        """Returns two batches with its records, or none when it has one record."""
         found = []
-        rest = [Part(p.batch, p.count) for p in self.parts]
+        rest = [Claim(p.receipt, p.count) for p in self.claims]
         for data in halves(self.data, read_header(self.data), level):
             count = read_header(data).record_count
-            parcel = Parcel(self.topic, data, count, _cut(rest, count), self.key)
-            parcel.spooled, parcel.safe, parcel.number = self.spooled, self.safe, self.number
-            found.append(parcel)
+            batch = Batch(self.topic, data, count, _cut(rest, count), self.key)
+            batch.spooled, batch.safe, batch.number = self.spooled, self.safe, self.number
+            found.append(batch)
         return found
 
 
-def _cut(parts: list[Part], count: int) -> list[Part]:
-    """Takes the parts of the first `count` records."""
+def _cut(claims: list[Claim], count: int) -> list[Claim]:
+    """Takes the claims on the first `count` records out of `claims`."""
     taken = []
     while count:
-        part = parts[0]
-        here = min(count, part.count)
-        taken.append(Part(part.batch, here))
-        part.count -= here
+        claim = claims[0]
+        here = min(count, claim.count)
+        taken.append(Claim(claim.receipt, here))
+        claim.count -= here
         count -= here
-        if not part.count:
-            parts.pop(0)
+        if not claim.count:
+            claims.pop(0)
     return taken

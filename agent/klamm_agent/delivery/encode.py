@@ -14,7 +14,7 @@ from klamm_kafka.wire.batch import HEADER_BYTES, LENGTH_PREFIX_BYTES, MAGIC, Bat
 from klamm_kafka.wire.compression import Compression, compress
 from klamm_kafka.wire.varint import encode_varint, size_of_varint
 
-Segment = tuple[bytes | None, list[bytes]]
+KeyedValues = tuple[bytes | None, list[bytes]]
 """Values that have one key (None: no key), in their order."""
 
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
@@ -60,14 +60,14 @@ _bare_lengths: Final = _Lengths(b"")
 _numbers: Final[list[bytes]] = []
 
 
-def encode_records(segments: Sequence[Segment]) -> bytes:
+def encode_records(keyed: Sequence[KeyedValues]) -> bytes:
     """The records of a batch, numbered from 0."""
-    count = sum(len(values) for _, values in segments)
+    count = sum(len(values) for _, values in keyed)
     while len(_numbers) < count:
         _numbers.append(encode_varint(len(_numbers)))
     parts: list[bytes] = []
     first = 0
-    for key, values in segments:
+    for key, values in keyed:
         for width, low, high in _WIDTHS:
             begin, end = max(low, first), min(high, first + len(values))
             if begin < end:
@@ -101,11 +101,11 @@ def _records(key: bytes | None, values: list[bytes], first: int, width: int) -> 
 
 
 def encode_batch(
-    segments: Sequence[Segment], timestamp_ms: int, codec: Compression, level: int | None = None
+    keyed: Sequence[KeyedValues], timestamp_ms: int, codec: Compression, level: int | None = None
 ) -> bytearray:
     """A whole batch but for producer and checksum; all records have the one time."""
-    count = sum(len(values) for _, values in segments)
-    body = compress(codec, encode_records(segments), level)
+    count = sum(len(values) for _, values in keyed)
+    body = compress(codec, encode_records(keyed), level)
     batch = bytearray(HEADER_BYTES)
     batch += body
     _HEADER.pack_into(

@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from klamm_agent.config.producer import ProducerSettings
-from klamm_agent.delivery.batches import Parcel
+from klamm_agent.delivery.batches import Batch
 from klamm_kafka.client import BrokerError, ClientError, Cluster, broker_error
 from klamm_kafka.client.idempotent import TOO_LARGE, IdempotentSender
 from klamm_kafka.client.outbox import IN_FLIGHT_MAX, Outbox
 from klamm_kafka.client.partitioner import partition_of
 from klamm_kafka.wire.messages.metadata import MetadataResponse
 
-Box = Outbox[Parcel]
+Box = Outbox[Batch]
 _WAITING: Final = 2 * IN_FLIGHT_MAX
 """Parcels of a partition that are kept in memory: as many as are on their way, and as many again. The files keep the rest."""
 
@@ -31,7 +31,7 @@ class Topic:
 
     name: str
     boxes: list[Box] = field(default_factory=list)
-    unplaced: deque[Parcel] = field(default_factory=deque)
+    unplaced: deque[Batch] = field(default_factory=deque)
     trouble: str = ""
 
     @property
@@ -51,12 +51,12 @@ class Topic:
 class Owner(Protocol):
     """Whom `Outgoing` tells."""
 
-    def delivered(self, parcel: Parcel) -> None: ...
+    def delivered(self, batch: Batch) -> None: ...
 
-    def given_up(self, parcel: Parcel) -> None:
+    def given_up(self, batch: Batch) -> None:
         """One record, too large for the topic."""
 
-    def split(self, parcel: Parcel, parts: list[Parcel]) -> None:
+    def split(self, batch: Batch, halves: list[Batch]) -> None:
         """It goes on as `parts`."""
 
     def say(self, what: str) -> None:
@@ -84,7 +84,7 @@ class Limit:
         self._tokens -= size
 
 
-class Outgoing(IdempotentSender[Box, Parcel]):
+class Outgoing(IdempotentSender[Box, Batch]):
     """`put` from the sender's thread while the loop does not run, or from its callbacks."""
 
     CREATE = True
@@ -103,9 +103,9 @@ class Outgoing(IdempotentSender[Box, Parcel]):
             self.stale = True
         return found
 
-    def put(self, parcel: Parcel) -> None:
-        topic = self.topic(parcel.topic)
-        topic.unplaced.append(parcel)
+    def put(self, batch: Batch) -> None:
+        topic = self.topic(batch.topic)
+        topic.unplaced.append(batch)
         self._place(topic)
         self.wake.set()
 
@@ -114,7 +114,7 @@ class Outgoing(IdempotentSender[Box, Parcel]):
         boxes = self.topic(topic).boxes
         return partition_of(key, len(boxes)) if boxes else None
 
-    def parcels(self, name: str) -> list[Parcel]:
+    def batches(self, name: str) -> list[Batch]:
         """What of a topic is in memory and not acknowledged, in the order of encoding."""
         topic = self.topic(name)
         found = [p for box in topic.boxes for p in box.pending] + list(topic.unplaced)
@@ -122,12 +122,12 @@ class Outgoing(IdempotentSender[Box, Parcel]):
 
     def _place(self, topic: Topic) -> None:
         while topic.unplaced and topic.boxes:
-            parcel = topic.unplaced.popleft()
-            if parcel.key is not None:
-                box = topic.boxes[partition_of(parcel.key, len(topic.boxes))]
+            batch = topic.unplaced.popleft()
+            if batch.key is not None:
+                box = topic.boxes[partition_of(batch.key, len(topic.boxes))]
             else:
                 box = self._least(topic.boxes)
-            box.put([parcel])
+            box.put([batch])
             self.outboxes[box] = None
 
     def _least(self, boxes: list[Box]) -> Box:
@@ -185,35 +185,35 @@ class Outgoing(IdempotentSender[Box, Parcel]):
     def answered(self) -> None:
         self._owner.woken()
 
-    def delivered(self, outbox: Box, parcel: Parcel, offset: int) -> None:
+    def delivered(self, outbox: Box, batch: Batch, offset: int) -> None:
         self.brokers_away = False
-        outbox.delivered(parcel)
+        outbox.delivered(batch)
         if outbox.empty:
             self.outboxes.pop(outbox, None)
-        self._owner.delivered(parcel)
+        self._owner.delivered(batch)
 
-    async def refused(self, outbox: Box, parcel: Parcel, error: BrokerError, said: str | None) -> None:
+    async def refused(self, outbox: Box, batch: Batch, error: BrokerError, said: str | None) -> None:
         if error.code not in TOO_LARGE:
             self.failed(
                 outbox, error if not said else BrokerError(error.code, said, str(error), retriable=False)
             )
             outbox.failed(time.monotonic(), f"{error}: {said}" if said else str(error))
             return
-        parts = parcel.halves(self._settings.level)
-        if parts:
-            outbox.replaced(parcel, parts)
-            self._owner.split(parcel, parts)
+        halves = batch.halves(self._settings.level)
+        if halves:
+            outbox.replaced(batch, halves)
+            self._owner.split(batch, halves)
             self._owner.say(
-                f"topic {parcel.topic} refuses a batch of {len(parcel.data)} bytes as too large: it is sent again in two "
+                f"topic {batch.topic} refuses a batch of {len(batch.data)} bytes as too large: it is sent again in two "
                 "halves, which is slow; set batch.size in [producer] below the topic's max.message.bytes"
             )
             return
         producer = await self.new_producer()
-        outbox.replaced(parcel, [])
+        outbox.replaced(batch, [])
         outbox.new_producer(producer)
         if outbox.empty:
             self.outboxes.pop(outbox, None)
-        self._owner.given_up(parcel)
+        self._owner.given_up(batch)
 
     def unusable(self, error: ClientError) -> None:
         self._owner.say(f"the broker does not let this agent in: {error}")

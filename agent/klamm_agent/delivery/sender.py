@@ -17,10 +17,10 @@ from typing import Final
 
 from klamm_agent.config.producer import ProducerSettings
 from klamm_agent.config.spool import SpoolSettings
-from klamm_agent.delivery.batches import Batch, Origin, Parcel, Part
-from klamm_agent.delivery.encode import Segment, encode_batch
+from klamm_agent.delivery.batches import Batch, Claim, Origin, Receipt
+from klamm_agent.delivery.encode import KeyedValues, encode_batch
 from klamm_agent.delivery.outgoing import Limit, Outgoing
-from klamm_agent.delivery.spooling import Dropped, Spooling
+from klamm_agent.delivery.spooling import NoteDropped, Spooling
 from klamm_base.sparing import Sparing
 from klamm_kafka.client import Cluster
 from klamm_kafka.wire.batch import decode_records
@@ -34,14 +34,14 @@ _CLOSE_S: Final = 2.0
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenBatch:
     """What is gathered for one parcel."""
 
     topic: str
     key: bytes | None
     since: float
-    segments: list[Segment] = field(default_factory=list)
-    parts: list[Part] = field(default_factory=list)
+    keyed: list[KeyedValues] = field(default_factory=list)
+    claims: list[Claim] = field(default_factory=list)
     size: int = 0
     count: int = 0
     cost: int = 0
@@ -61,10 +61,10 @@ class Sender:
         name: str = "klamm-agent",
         queue_bytes: int,
         topics: int,
-        refused: Callable[[Batch, int], None],
+        refused: Callable[[Receipt, int], None],
         bandwidth: int | None = None,
         spool: SpoolSettings | None = None,
-        dropped: Dropped = lambda ranges, why, policy: False,
+        dropped: NoteDropped = lambda ranges, why, policy: False,
     ) -> None:
         self._settings, self._refused = settings, refused
         self._share = max(1, queue_bytes // max(1, topics))
@@ -72,8 +72,8 @@ class Sender:
         self._flying: dict[str, int] = {}
         self._total = 0
         self._owed = 0  # records that are not safe
-        self._parcels = 0
-        self._open: dict[tuple[str, bytes | int | None], _Open] = {}
+        self._batches = 0
+        self._open: dict[tuple[str, bytes | int | None], _OpenBatch] = {}
         self._said = Sparing(_SAID_AGAIN_S)
         self._away = False
         self.acked = 0  # records
@@ -114,50 +114,50 @@ class Sender:
         """Topics that take nothing now, with the reason."""
         return {name: why for name, topic in self._outgoing.known.items() if (why := topic.why)}
 
-    def send(self, topic: str, values: list[bytes], size: int, key: bytes | None, origin: Origin) -> Batch:
+    def send(self, topic: str, values: list[bytes], size: int, key: bytes | None, origin: Origin) -> Receipt:
         """Take `values` of `size` bytes together on their way."""
-        batch = Batch(topic, origin, len(values))
+        receipt = Receipt(topic, origin, len(values))
         self._owed += len(values)
-        pieces = max(1, round(size / self._settings.batch_bytes))
-        if pieces == 1 or len(values) < 2:
-            self._gather(batch, values, size, key)
-            return batch
-        step = -(-len(values) // pieces)
+        batches = max(1, round(size / self._settings.batch_bytes))
+        if batches == 1 or len(values) < 2:
+            self._gather(receipt, values, size, key)
+            return receipt
+        step = -(-len(values) // batches)
         for at in range(0, len(values), step):
-            piece = values[at : at + step]
-            self._gather(batch, piece, sum(map(len, piece)), key)
-        return batch
+            some = values[at : at + step]
+            self._gather(receipt, some, sum(map(len, some)), key)
+        return receipt
 
-    def _gather(self, batch: Batch, values: list[bytes], size: int, key: bytes | None) -> None:
+    def _gather(self, receipt: Receipt, values: list[bytes], size: int, key: bytes | None) -> None:
         if not values:
             return
         place: bytes | int | None = None
         if key is not None:
-            partition = self._outgoing.place_of(batch.topic, key)
+            partition = self._outgoing.place_of(receipt.topic, key)
             place = key if partition is None else partition
-        opened = self._open.get((batch.topic, place))
+        opened = self._open.get((receipt.topic, place))
         full = self._settings.batch_bytes
         if opened is not None and opened.size + size > full + full // 4:
-            self._seal((batch.topic, place))
+            self._seal((receipt.topic, place))
             opened = None
         if opened is None:
-            opened = self._open[batch.topic, place] = _Open(batch.topic, key, time.monotonic())
-        opened.segments.append((key, values))
-        opened.parts.append(Part(batch, len(values)))
+            opened = self._open[receipt.topic, place] = _OpenBatch(receipt.topic, key, time.monotonic())
+        opened.keyed.append((key, values))
+        opened.claims.append(Claim(receipt, len(values)))
         opened.size += size
         opened.count += len(values)
         cost = size + _RECORD_COST * len(values)
         opened.cost += cost
-        self._count(batch.topic, cost)
+        self._count(receipt.topic, cost)
         if opened.size >= full - full // 8:
-            self._seal((batch.topic, place))
+            self._seal((receipt.topic, place))
 
     def figures(self) -> dict[str, int]:
         """For status and metrics: what is in memory and in the spool, and what was done."""
         spooling = self._spooling
         return {
             "queued_bytes": self._total,
-            "batches": self._parcels,
+            "batches": self._batches,
             "spool_bytes": spooling.size if spooling else 0,
             "spool_records": spooling.records if spooling else 0,
             "spool_dropped": spooling.dropped_records if spooling else 0,
@@ -171,15 +171,15 @@ class Sender:
         opened = self._open.pop(at)
         settings = self._settings
         now_ms = time.time_ns() // 1_000_000
-        data = encode_batch(opened.segments, now_ms, settings.codec, settings.level)
-        parcel = Parcel(opened.topic, data, opened.count, opened.parts, opened.key)
-        self._parcels += 1
-        parcel.number = self._parcels
-        self._count(opened.topic, parcel.cost - opened.cost)
+        data = encode_batch(opened.keyed, now_ms, settings.codec, settings.level)
+        batch = Batch(opened.topic, data, opened.count, opened.claims, opened.key)
+        self._batches += 1
+        batch.number = self._batches
+        self._count(opened.topic, batch.cost - opened.cost)
         if self._spooling is None:
-            self._outgoing.put(parcel)
+            self._outgoing.put(batch)
         else:
-            self._spooling.put(parcel)
+            self._spooling.put(batch)
 
     def poll(self, timeout_s: float) -> None:
         """Send and receive, waiting up to `timeout_s` for an answer."""
@@ -244,41 +244,41 @@ class Sender:
 
     # ---- told by Outgoing
 
-    def settled(self, parcel: Parcel) -> None:
-        if not parcel.safe:
-            parcel.safe = True
-            for part in parcel.parts:
-                part.batch.left -= part.count
-                self._owed -= part.count
+    def settled(self, batch: Batch) -> None:
+        if not batch.safe:
+            batch.safe = True
+            for claim in batch.claims:
+                claim.receipt.left -= claim.count
+                self._owed -= claim.count
 
-    def let_go(self, parcel: Parcel) -> None:
-        self._count(parcel.topic, -parcel.cost)
+    def let_go(self, batch: Batch) -> None:
+        self._count(batch.topic, -batch.cost)
 
-    def taken_back(self, parcel: Parcel) -> None:
-        self._count(parcel.topic, parcel.cost)
+    def taken_back(self, batch: Batch) -> None:
+        self._count(batch.topic, batch.cost)
 
-    def delivered(self, parcel: Parcel) -> None:
-        self.settled(parcel)
-        self.acked += parcel.count
-        self._count(parcel.topic, -parcel.cost)
+    def delivered(self, batch: Batch) -> None:
+        self.settled(batch)
+        self.acked += batch.count
+        self._count(batch.topic, -batch.cost)
         if self._spooling is not None:
-            self._spooling.delivered(parcel)
+            self._spooling.delivered(batch)
         if self._away:
             self._away = False
             log.info("the broker answers again")
 
-    def given_up(self, parcel: Parcel) -> None:
-        self.settled(parcel)
-        self._count(parcel.topic, -parcel.cost)
+    def given_up(self, batch: Batch) -> None:
+        self.settled(batch)
+        self._count(batch.topic, -batch.cost)
         if self._spooling is not None:
-            self._spooling.delivered(parcel)
-        if parcel.parts:
-            self._refused(parcel.parts[0].batch, len(decode_records(parcel.data)[0].value or b""))
+            self._spooling.delivered(batch)
+        if batch.claims:
+            self._refused(batch.claims[0].receipt, len(decode_records(batch.data)[0].value or b""))
 
-    def split(self, parcel: Parcel, parts: list[Parcel]) -> None:
+    def split(self, batch: Batch, halves: list[Batch]) -> None:
         if self._spooling is not None:
-            self._spooling.split(parcel, parts)
-        self._count(parcel.topic, sum(p.cost for p in parts) - parcel.cost)
+            self._spooling.split(batch, halves)
+        self._count(batch.topic, sum(half.cost for half in halves) - batch.cost)
 
     def say(self, what: str) -> None:
         self._said.warning(log, what, what)

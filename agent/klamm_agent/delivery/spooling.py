@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from klamm_agent.config.spool import SpoolSettings
-from klamm_agent.delivery.batches import Batch, Origin, Parcel, Part
+from klamm_agent.delivery.batches import Batch, Claim, Origin, Receipt, Share
 from klamm_agent.delivery.outgoing import Outgoing
-from klamm_agent.delivery.spool.segment import Damaged, Share, Stored
+from klamm_agent.delivery.spool.segment import Damaged, StoredBatch
 from klamm_agent.delivery.spool.spool import Spool, SpoolError
 from klamm_kafka.wire.batch import stamp
 
@@ -26,38 +26,40 @@ _LOOK_S: Final = 0.1
 _SYNC_S: Final = 0.1
 _SAVE_S: Final = 1.0
 
-Dropped = Callable[[list[tuple[Origin, int]], str, bool], bool]
+NoteDropped = Callable[[list[Share], str, bool], bool]
 """Ranges that are given up with the number of their records, why, whether it is by the configuration's policy. Answers
 whether that is in the ledger.
 """
 
 
-def ranges(shares: list[Share]) -> list[tuple[Origin, int]]:
-    """Ranges of files with the number of their records; neighbours are one."""
-    found: list[tuple[Origin, int]] = []
-    for origin, count in shares:
-        if found:
-            last, before = found[-1]
-            if (last.path, last.inode) == (
-                origin.path,
-                origin.inode,
-            ) and last.start <= origin.start <= last.end:
-                found[-1] = last._replace(end=max(last.end, origin.end)), before + count
-                continue
-        found.append((origin, count))
+def ranges(shares: list[Share]) -> list[Share]:
+    """Joins the shares of neighbouring blocks of a file."""
+    found: list[Share] = []
+    for share in shares:
+        if found and _continues(found[-1].origin, share.origin):
+            last, records = found[-1]
+            origin = last._replace(end=max(last.end, share.origin.end))
+            found[-1] = Share(origin, records + share.records)
+        else:
+            found.append(share)
     return found
+
+
+def _continues(last: Origin, origin: Origin) -> bool:
+    same = (last.path, last.inode) == (origin.path, origin.inode)
+    return same and last.start <= origin.start <= last.end
 
 
 class Owner(Protocol):
     """The sender."""
 
-    def settled(self, parcel: Parcel) -> None:
+    def settled(self, batch: Batch) -> None:
         """Its records are safe."""
 
-    def let_go(self, parcel: Parcel) -> None:
+    def let_go(self, batch: Batch) -> None:
         """It is on disk only."""
 
-    def taken_back(self, parcel: Parcel) -> None:
+    def taken_back(self, batch: Batch) -> None:
         """It is in memory again."""
 
     def say(self, what: str) -> None: ...
@@ -74,12 +76,14 @@ class _Topic:
 class Spooling:
     """Raises SpoolError from construction only; later trouble of the disk is said, and memory is used instead."""
 
-    def __init__(self, settings: SpoolSettings, outgoing: Outgoing, owner: Owner, dropped: Dropped) -> None:
+    def __init__(
+        self, settings: SpoolSettings, outgoing: Outgoing, owner: Owner, dropped: NoteDropped
+    ) -> None:
         self._settings, self._outgoing, self._owner, self._dropped = settings, outgoing, owner, dropped
         self._spool = Spool(settings.path, settings.max_bytes, fsync=settings.fsync)
         self._topics: dict[str, _Topic] = {name: _Topic(active=True) for name in self._spool.unread}
-        self._unsafe: list[Parcel] = []
-        self._doubtful: list[Parcel] = []  # written, but an fsync failed: a broker has to have them
+        self._unsafe: list[Batch] = []
+        self._doubtful: list[Batch] = []  # written, but an fsync failed: a broker has to have them
         self._look_at = self._sync_at = self._save_at = 0.0
         self._broken = False
         self.dropped_records = 0
@@ -99,50 +103,50 @@ class Spooling:
             return None
         return self._settings.drop != "block" or self._spool.has_room()
 
-    def put(self, parcel: Parcel) -> None:
+    def put(self, batch: Batch) -> None:
         """A new parcel: to disk, to the brokers, or both."""
-        state = self._topics.get(parcel.topic)
+        state = self._topics.get(batch.topic)
         if state is None:
-            state = self._topics[parcel.topic] = _Topic(active=self._settings.when == "always")
-        in_memory = not self._spool.is_unread(parcel.topic) and self._outgoing.topic(parcel.topic).has_room
-        written = self._write(parcel, state, in_memory=in_memory) if state.active else None
+            state = self._topics[batch.topic] = _Topic(active=self._settings.when == "always")
+        in_memory = not self._spool.is_unread(batch.topic) and self._outgoing.topic(batch.topic).has_room
+        written = self._write(batch, state, in_memory=in_memory) if state.active else None
         if written is None or (written and in_memory):
-            self._outgoing.put(parcel)
+            self._outgoing.put(batch)
 
-    def _write(self, parcel: Parcel, state: _Topic, *, in_memory: bool) -> bool | None:
+    def _write(self, batch: Batch, state: _Topic, *, in_memory: bool) -> bool | None:
         """Whether it is in the spool; False: it was dropped; None: it has to go by memory."""
-        if not (in_memory or self._spool.has_room(len(parcel.data)) or self._make_room(parcel)):
-            shares = [Share(p.batch.origin, p.count) for p in parcel.parts]
+        if not (in_memory or self._spool.has_room(len(batch.data)) or self._make_room(batch)):
+            shares = [Share(c.receipt.origin, c.count) for c in batch.claims]
             if not self._note(shares, "spool full: newest dropped"):
                 return None
-            self._owner.settled(parcel)
-            self._owner.let_go(parcel)
+            self._owner.settled(batch)
+            self._owner.let_go(batch)
             return False
-        return self._append(parcel, state, in_memory=in_memory)
+        return self._append(batch, state, in_memory=in_memory)
 
-    def _append(self, parcel: Parcel, state: _Topic, *, in_memory: bool) -> bool | None:
-        if parcel.sequence < 0:
-            stamp(parcel.data, -1, -1, -1)
-        shares = [Share(p.batch.origin, p.count) for p in parcel.parts]
+    def _append(self, batch: Batch, state: _Topic, *, in_memory: bool) -> bool | None:
+        if batch.sequence < 0:
+            stamp(batch.data, -1, -1, -1)
+        shares = [Share(c.receipt.origin, c.count) for c in batch.claims]
         try:
-            parcel.spooled = self._spool.append(parcel.topic, parcel.data, parcel.count, shares, parcel.key)
+            batch.spooled = self._spool.append(batch.topic, batch.data, batch.count, shares, batch.key)
         except SpoolError as e:
             self._fails(e)
             return None
         self._broken = False
-        self._unsafe.append(parcel)
+        self._unsafe.append(batch)
         if in_memory:
-            self._spool.in_memory(parcel.topic)
-            state.under_way[parcel.spooled] = 1
+            self._spool.in_memory(batch.topic)
+            state.under_way[batch.spooled] = 1
         else:
-            self._owner.let_go(parcel)
-            parcel.data = bytearray()
+            self._owner.let_go(batch)
+            batch.data = bytearray()
         return True
 
-    def _make_room(self, parcel: Parcel) -> bool:
+    def _make_room(self, batch: Batch) -> bool:
         if self._settings.drop != "oldest":
             return self._settings.drop == "block"  # nothing is read any more until there is room
-        while not self._spool.has_room(len(parcel.data)):
+        while not self._spool.has_room(len(batch.data)):
             if not self._spool.drop_oldest(
                 lambda _, shares: self._note(shares, "spool full: oldest dropped")
             ):
@@ -161,25 +165,25 @@ class Spooling:
 
     # ---- what becomes of parcels
 
-    def delivered(self, parcel: Parcel) -> None:
+    def delivered(self, batch: Batch) -> None:
         """A broker has it, or it was given up."""
-        if parcel.spooled < 0:
+        if batch.spooled < 0:
             return
-        state = self._topics[parcel.topic]
-        state.under_way[parcel.spooled] -= 1
+        state = self._topics[batch.topic]
+        state.under_way[batch.spooled] -= 1
         acked = -1
         while state.under_way and not next(iter(state.under_way.values())):
             acked = state.under_way.popitem(last=False)[0]
         if acked >= 0:
-            self._spool.acknowledged(parcel.topic, acked)
+            self._spool.acknowledged(batch.topic, acked)
 
-    def split(self, parcel: Parcel, parts: list[Parcel]) -> None:
-        if parcel.spooled >= 0:
-            self._topics[parcel.topic].under_way[parcel.spooled] += len(parts) - 1
-            for parcels in (self._unsafe, self._doubtful):
-                if parcel in parcels:
-                    at = parcels.index(parcel)
-                    parcels[at : at + 1] = parts
+    def split(self, batch: Batch, halves: list[Batch]) -> None:
+        if batch.spooled >= 0:
+            self._topics[batch.topic].under_way[batch.spooled] += len(halves) - 1
+            for batches in (self._unsafe, self._doubtful):
+                if batch in batches:
+                    at = batches.index(batch)
+                    batches[at : at + 1] = halves
 
     # ---- now and then
 
@@ -212,8 +216,8 @@ class Spooling:
     def _begin(self, name: str, state: _Topic) -> None:
         """What is in memory goes to disk first."""
         state.active = True
-        for parcel in self._outgoing.parcels(name):
-            if parcel.spooled < 0 and not self._write(parcel, state, in_memory=True):
+        for batch in self._outgoing.batches(name):
+            if batch.spooled < 0 and not self._write(batch, state, in_memory=True):
                 break
 
     def _fill(self) -> None:
@@ -233,13 +237,13 @@ class Spooling:
             busy = self._spool.is_unread(name) or state.under_way or state.trouble_since is not None
             state.active = bool(busy) or self._settings.when == "always"
 
-    def _take_back(self, name: str, state: _Topic, found: Stored) -> None:
-        parts = [Part(Batch(name, s.origin, s.records), s.records) for s in found.shares]
-        parcel = Parcel(name, found.data, found.records, parts, found.key)
-        parcel.spooled, parcel.safe = found.end, True
+    def _take_back(self, name: str, state: _Topic, found: StoredBatch) -> None:
+        claims = [Claim(Receipt(name, s.origin, s.records), s.records) for s in found.shares]
+        batch = Batch(name, found.data, found.records, claims, found.key)
+        batch.spooled, batch.safe = found.end, True
         state.under_way[found.end] = 1
-        self._owner.taken_back(parcel)
-        self._outgoing.put(parcel)
+        self._owner.taken_back(batch)
+        self._outgoing.put(batch)
 
     def sync(self) -> None:
         """What was written is on disk: it counts."""
@@ -251,16 +255,16 @@ class Spooling:
             self._doubtful += unsafe
             self._fails(e)
             return
-        for parcel in unsafe:
-            self._owner.settled(parcel)
+        for batch in unsafe:
+            self._owner.settled(batch)
 
     def _settle_doubtful(self) -> None:
         """What was read again from the disk has handles of its own: these follow."""
         waiting = self._doubtful
         self._doubtful = [p for p in waiting if not p.safe and p.spooled > self._spool.acked(p.topic)]
-        for parcel in waiting:
-            if parcel.spooled <= self._spool.acked(parcel.topic):
-                self._owner.settled(parcel)
+        for batch in waiting:
+            if batch.spooled <= self._spool.acked(batch.topic):
+                self._owner.settled(batch)
 
     def _save(self) -> None:
         try:

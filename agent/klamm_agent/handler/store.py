@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from klamm_agent.delivery.batches import Origin
-from klamm_agent.delivery.spool.segment import Damaged, Share
+from klamm_agent.delivery.batches import Origin, Share
+from klamm_agent.delivery.spool.segment import Damaged
 from klamm_agent.delivery.spool.spool import Spool, SpoolError
 from klamm_agent.handler.client import Returned
 from klamm_base.errors import ConfigError

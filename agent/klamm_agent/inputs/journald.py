@@ -84,8 +84,8 @@ class JournaldReader:
             events.fields = [self._fields.of(e) for e in entries]
         return events
 
-    def acknowledged(self, handle: Hashable) -> None:
-        self._acked = str(handle)
+    def acknowledged(self, position: Hashable) -> None:
+        self._acked = str(position)
 
     def checkpoint(self) -> Any:
         """What to go on from after a start."""

@@ -57,7 +57,7 @@ class StdinReader:
         self._splits += cuts
         return [(Events(lines, self.path, time.time(), offsets), self._position)]
 
-    def acknowledged(self, handle: Hashable) -> None:
+    def acknowledged(self, position: Hashable) -> None:
         """Nobody waits for it: a pipe cannot be read again."""
 
     def checkpoint(self) -> Any:

@@ -7,21 +7,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from klamm_agent.config.inputs import Input
 from klamm_agent.config.readers import JournaldSettings, Settings
+from klamm_agent.delivery.batches import Receipt
 from klamm_agent.events import Reader, Records
 from klamm_agent.files.tracked import Gap
 from klamm_agent.inputs.opening import open_reader
 from klamm_agent.lanes.lane import Lane
-
-
-class Delivery(Protocol):
-    """A batch that was handed to the sender."""
-
-    @property
-    def done(self) -> bool: ...
 
 
 class Range(NamedTuple):
@@ -32,13 +26,13 @@ class Range(NamedTuple):
     end: int
 
 
-Deliver = Callable[[Lane, Records, Range], Sequence[Delivery]]
+Deliver = Callable[[Lane, Records, Range], Sequence[Receipt]]
 
 
 class _Stream:
     def __init__(self, lane: Lane, reader: Reader) -> None:
         self.lane, self.reader = lane, reader
-        self.sent: deque[tuple[Sequence[Delivery], Hashable, Range]] = deque()
+        self.sent: deque[tuple[Sequence[Receipt], Hashable, Range]] = deque()
         self.count = 0
         self.kept = False
         """Somebody else has the reader now."""
@@ -50,17 +44,17 @@ class _Stream:
 
     def take(self, now: float, deliver: Deliver) -> bool:
         found = self.reader.poll(now)
-        for events, handle in found:
+        for events, position in found:
             self.lane.bytes += sum(map(len, events.values))
             numbers = Range(events.path, self.count, self.count + len(events.values))
             self.count = numbers.end
-            self.sent.append((deliver(self.lane, self.lane.run(events), numbers), handle, numbers))
+            self.sent.append((deliver(self.lane, self.lane.run(events), numbers), position, numbers))
         return bool(found)
 
     def acknowledge(self) -> None:
         """Tell the reader of the delivered prefix."""
         last: tuple[Hashable] | None = None
-        while self.sent and all(batch.done for batch in self.sent[0][0]):
+        while self.sent and all(receipt.done for receipt in self.sent[0][0]):
             last = (self.sent.popleft()[1],)
         if last is not None:
             self.reader.acknowledged(last[0])
@@ -181,8 +175,8 @@ class Streams:
             )
             for _, stream in self._streams
             if not stream.is_read_again
-            for batches, _, numbers in stream.sent
-            if not all(batch.done for batch in batches)
+            for receipts, _, numbers in stream.sent
+            if not all(receipt.done for receipt in receipts)
         ]
 
     def status(self) -> list[dict[str, Any]]:

@@ -48,11 +48,11 @@ class SyslogReader:
         """About a block: what has come by one address after the other."""
         found: dict[str, tuple[list[bytes], list[str], float]] = {}
         count = 0
-        while count < _BLOCK and (chunk := self._listener.take()) is not None:
-            messages, peers, _ = found.setdefault(chunk.path, ([], [], chunk.at))
-            messages += chunk.messages
-            peers += chunk.peers
-            count += len(chunk.messages)
+        while count < _BLOCK and (received := self._listener.take()) is not None:
+            messages, peers, _ = found.setdefault(received.path, ([], [], received.at))
+            messages += received.messages
+            peers += received.peers
+            count += len(received.messages)
         result: list[tuple[Events, Hashable]] = []
         for path, (messages, peers, at) in found.items():
             events = Events(messages, path, at)
@@ -62,7 +62,7 @@ class SyslogReader:
             result.append((events, self._given))
         return result
 
-    def acknowledged(self, handle: Hashable) -> None:
+    def acknowledged(self, position: Hashable) -> None:
         """Nobody waits for it: syslog has no acknowledgements."""
 
     def checkpoint(self) -> Any:
@@ -90,7 +90,7 @@ class SyslogReader:
         return {
             "listen": of.bound, "connections": of.connections, "messages": of.messages, "bytes": of.bytes,
             "datagrams_dropped": sum(self._drops.values()), "connections_refused": of.refused,
-            "connections_failed": of.failed, "framing_errors": of.errors, "split_messages": of.pieces,
+            "connections_failed": of.failed, "framing_errors": of.errors, "split_messages": of.splits,
             "unparsed": 0 if self._parser is None else self._parser.unparsed,
         }  # fmt: skip
 

@@ -24,7 +24,7 @@ from klamm_agent.stages.filters import LineFilter
 from klamm_agent.stages.mask import FieldMask, TextMask
 from klamm_agent.stages.parse.fields import Document, converter, get, merge, nested, pop, put
 from klamm_agent.stages.shared_fields import SharedFields
-from klamm_agent.stages.staged import Work
+from klamm_agent.stages.staged import StagedEvents
 from klamm_agent.stages.timestamps import Times
 
 _BARE: Final = frozenset({"json", "logfmt"})  # all of their text is in the fields
@@ -36,7 +36,7 @@ class Stage(Protocol):
     @property
     def name(self) -> str: ...
 
-    def run(self, work: Work) -> None:
+    def run(self, staged: StagedEvents) -> None:
         """Change the columns of `work`."""
 
 
@@ -60,35 +60,35 @@ class Parse:
         self._bare = step.kind in _BARE and not step.target and step.field == "message"
         self._types = [(name, convert) for name, kind in step.types if (convert := converter(kind))]
 
-    def run(self, work: Work) -> None:
+    def run(self, staged: StagedEvents) -> None:
         """Fields of each event into its document, or what went wrong."""
-        texts = self._texts(work)
+        texts = self._texts(staged)
         known = [i for i, text in enumerate(texts) if text is not None]
         parsed = self._step.parser.parse([text for text in texts if text is not None])
         wanted = [True] * len(texts)
         for i, found in zip(known, parsed, strict=True):
             if isinstance(found, str):
-                self._failed(work.docs[i], found)
+                self._failed(staged.docs[i], found)
                 wanted[i] = False
             else:
-                self._take(work, i, found)
+                self._take(staged, i, found)
         if not all(wanted):
-            self._after_failures(work, wanted)
+            self._after_failures(staged, wanted)
 
-    def _texts(self, work: Work) -> list[str | None]:
+    def _texts(self, staged: StagedEvents) -> list[str | None]:
         name = self._step.field
         if name != "message":
-            found = [get(doc, name) for doc in work.docs]
-        elif not any(work.bare) and not any("message" in doc for doc in work.docs):
-            return list(work.texts)
+            found = [get(doc, name) for doc in staged.docs]
+        elif not any(staged.bare) and not any("message" in doc for doc in staged.docs):
+            return list(staged.texts)
         else:
             found = [
                 doc.get("message", None if bare else text)
-                for doc, text, bare in zip(work.docs, work.texts, work.bare, strict=True)
+                for doc, text, bare in zip(staged.docs, staged.texts, staged.bare, strict=True)
             ]
         return [text if isinstance(text, str) else None for text in found]
 
-    def _take(self, work: Work, i: int, found: Document) -> None:
+    def _take(self, staged: StagedEvents, i: int, found: Document) -> None:
         for name, convert in self._types:
             value = get(found, name)
             if value is not None:
@@ -96,13 +96,13 @@ class Parse:
         if "log" in found and type(found["log"]) is not dict and not self._step.target:
             merge(found, {"labels": {"log": found.pop("log")}})  # an object of ECS's, with the file
         if self._step.target:
-            merge(work.docs[i], nested(self._step.target, found))
-        elif work.docs[i]:
-            merge(work.docs[i], found)
+            merge(staged.docs[i], nested(self._step.target, found))
+        elif staged.docs[i]:
+            merge(staged.docs[i], found)
         else:
-            work.docs[i] = found
+            staged.docs[i] = found
         if self._bare:
-            work.bare[i] = True
+            staged.bare[i] = True
 
     def _failed(self, doc: Document, why: str) -> None:
         self._counts.parse_failures += 1
@@ -110,13 +110,13 @@ class Parse:
         put(doc, "error.type", self._step.kind)
         add_tag(doc, self._tag)
 
-    def _after_failures(self, work: Work, wanted: list[bool]) -> None:
+    def _after_failures(self, staged: StagedEvents, wanted: list[bool]) -> None:
         match self._step.on_error:
             case "drop":
-                work.keep(wanted, "parse_error")
+                staged.keep(wanted, "parse_error")
             case "dead_letter":
                 self._counts.dead_letters += len(wanted) - sum(wanted)
-                work.bury(wanted)
+                staged.bury(wanted)
 
 
 class EventTime:
@@ -127,17 +127,17 @@ class EventTime:
     def __init__(self, config: Timestamp) -> None:
         self._field, self._times = config.field, config.times
 
-    def run(self, work: Work) -> None:
+    def run(self, staged: StagedEvents) -> None:
         """Take the time of each document."""
-        for i, doc in enumerate(work.docs):
+        for i, doc in enumerate(staged.docs):
             value = get(doc, self._field)
             if value is None:
                 continue
-            found = self._times.parse(value, work.at)
+            found = self._times.parse(value, staged.at)
             if found is None:
                 add_tag(doc, "_dateparsefailure")
             else:
-                work.seconds[i] = found
+                staged.seconds[i] = found
                 pop(doc, self._field)
 
 
@@ -150,9 +150,9 @@ class Names:
         self._rename = (*(((level, "log.level"),) if level and level != "log.level" else ()), *rename)
         self._remove = remove
 
-    def run(self, work: Work) -> None:
+    def run(self, staged: StagedEvents) -> None:
         """Move and remove fields of all documents."""
-        for doc in work.docs:
+        for doc in staged.docs:
             for name, to in self._rename:
                 value = pop(doc, name)
                 if value is not None:
@@ -227,64 +227,64 @@ class Stages:
                 return self._finish(self.begin(events))
             known = values is events.values and events.size
             return Records(values, events.size if known else sum(map(len, values)))
-        work = self.begin(events)
-        for _ in self._each(work):
+        staged = self.begin(events)
+        for _ in self._each(staged):
             pass
-        return self._finish(work)
+        return self._finish(staged)
 
-    def trace(self, events: Events) -> Iterator[tuple[str, Work]]:
+    def trace(self, events: Events) -> Iterator[tuple[str, StagedEvents]]:
         """As `run`, but the state of the block after each stage; the last one is what `records` takes."""
-        work = self.begin(events)
-        yield from ((stage.name, work) for stage in self._each(work))
+        staged = self.begin(events)
+        yield from ((stage.name, staged) for stage in self._each(staged))
 
-    def records(self, work: Work) -> Records:
+    def records(self, staged: StagedEvents) -> Records:
         """Record values of a block whose stages have run."""
-        return self._finish(work)
+        return self._finish(staged)
 
-    def begin(self, events: Events) -> Work:
+    def begin(self, events: Events) -> StagedEvents:
         """A block before its first stage."""
-        return Work(events, errors=self._errors)
+        return StagedEvents(events, errors=self._errors)
 
-    def _each(self, work: Work) -> Iterator[Stage]:
+    def _each(self, staged: StagedEvents) -> Iterator[Stage]:
         for stage in self._lines:
-            stage.run(work)
+            stage.run(staged)
             yield stage
-            if not work.values:
+            if not staged.values:
                 return
         if self._fields:
-            work.begin_documents()
+            staged.begin_documents()
         for stage in self._fields:
-            if work.values:
-                stage.run(work)
-            if work.dead is not None and not isinstance(stage, Parse):
-                stage.run(work.dead)  # dead letters have the same names, and hide the same fields
+            if staged.values:
+                stage.run(staged)
+            if staged.dead is not None and not isinstance(stage, Parse):
+                stage.run(staged.dead)  # dead letters have the same names, and hide the same fields
             yield stage
-            if not work.values and work.dead is None:
+            if not staged.values and staged.dead is None:
                 return
 
-    def _finish(self, work: Work) -> Records:
-        for dropped in work.dropped:
+    def _finish(self, staged: StagedEvents) -> Records:
+        for dropped in staged.dropped:
             self.counts.dropped[dropped.reason] += dropped.lines
         documents, dead = self._documents, []
-        values = work.values
+        values = staged.values
         if documents is not None and values:
-            values = self._written(documents, work)
-        if documents is not None and work.dead is not None:
-            dead = documents.build(work.dead)
-        return Records(values, sum(map(len, values)), dead, work.dropped)
+            values = self._written(documents, staged)
+        if documents is not None and staged.dead is not None:
+            dead = documents.build(staged.dead)
+        return Records(values, sum(map(len, values)), dead, staged.dropped)
 
-    def _written(self, documents: Documents, work: Work) -> list[bytes]:
+    def _written(self, documents: Documents, staged: StagedEvents) -> list[bytes]:
         if (
             not self._fields
             and self._envelope is not None
-            and not work.times
-            and not work.fields
-            and work.offsets
+            and not staged.times
+            and not staged.fields
+            and staged.offsets
         ):
-            return self._envelope.wrap(work.values, work.offsets, work.path, work.at)
-        if not work.docs:
-            work.begin_documents()
-        return documents.build(work)
+            return self._envelope.wrap(staged.values, staged.offsets, staged.path, staged.at)
+        if not staged.docs:
+            staged.begin_documents()
+        return documents.build(staged)
 
 
 def _on_documents(config: StageConfig, counts: Counts) -> list[Stage]:

@@ -10,7 +10,7 @@ from typing import Any, Final
 import orjson
 
 from klamm_agent.stages.parse.fields import Document, merge
-from klamm_agent.stages.staged import Work
+from klamm_agent.stages.staged import StagedEvents
 from klamm_agent.stages.timestamps import stamp
 
 _NESTED_TOO_DEEPLY: Final = "cannot be written as JSON: {}"
@@ -25,20 +25,20 @@ class Documents:
         self._written = {name: orjson.Fragment(orjson.dumps(value)) for name, value in base.items()}
         self._original = original
 
-    def build(self, work: Work) -> list[bytes]:
+    def build(self, staged: StagedEvents) -> list[bytes]:
         """Values for the events of a block."""
-        documents = list(self._documents(work))
+        documents = list(self._documents(staged))
         try:
             return list(map(orjson.dumps, documents))
         except TypeError:  # an object nested more deeply than JSON's writer goes
-            return [self._one(d, text, work) for d, text in zip(documents, work.texts, strict=True)]
+            return [self._one(d, text, staged) for d, text in zip(documents, staged.texts, strict=True)]
 
-    def _documents(self, work: Work) -> Iterable[Document]:
-        stamps = self._stamps(work)
-        path = orjson.Fragment(orjson.dumps({"path": work.path.encode(errors="replace").decode()}))
-        offsets: Iterable[int | None] = work.offsets or repeat(None, len(work.docs))
+    def _documents(self, staged: StagedEvents) -> Iterable[Document]:
+        stamps = self._stamps(staged)
+        path = orjson.Fragment(orjson.dumps({"path": staged.path.encode(errors="replace").decode()}))
+        offsets: Iterable[int | None] = staged.offsets or repeat(None, len(staged.docs))
         for doc, text, time, offset, bare in zip(
-            work.docs, work.texts, stamps, offsets, work.bare, strict=True
+            staged.docs, staged.texts, stamps, offsets, staged.bare, strict=True
         ):
             found: Document = {"@timestamp": time}
             if not bare or "message" in doc:
@@ -84,14 +84,14 @@ class Documents:
         return type(ours) is dict and type(theirs) is dict and ours.keys().isdisjoint(theirs)
 
     @staticmethod
-    def _stamps(work: Work) -> list[str]:
-        known = work.times
-        read = stamp(round(work.at, 3))
+    def _stamps(staged: StagedEvents) -> list[str]:
+        known = staged.times
+        read = stamp(round(staged.at, 3))
         if known is None:
-            return [read if s is None else stamp(s) for s in work.seconds]
-        return [stamp(t if s is None else s) for s, t in zip(work.seconds, known, strict=True)]
+            return [read if s is None else stamp(s) for s in staged.seconds]
+        return [stamp(t if s is None else s) for s, t in zip(staged.seconds, known, strict=True)]
 
-    def _one(self, document: Document, text: str, work: Work) -> bytes:
+    def _one(self, document: Document, text: str, staged: StagedEvents) -> bytes:
         try:
             return orjson.dumps(document)
         except TypeError as e:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from klamm_agent.stages.parse.fields import Document, get, put
-from klamm_agent.stages.staged import Work
+from klamm_agent.stages.staged import StagedEvents
 from klamm_agent.stages.timestamps import Times
 
 _TEXTS: Final = {
@@ -66,14 +66,14 @@ class EcsNames:
         self._times = times
         self._known = frozenset((*_TEXTS, *_NUMBERS, *(_TIMES if times else ())))
 
-    def run(self, work: Work) -> None:
+    def run(self, staged: StagedEvents) -> None:
         """Rename in all documents; take the time out of the first field that is one."""
         known = self._known
-        for i, doc in enumerate(work.docs):
+        for i, doc in enumerate(staged.docs):
             if known.isdisjoint(doc):
                 continue
-            if self._times is not None and work.seconds[i] is None:
-                work.seconds[i] = self._time(doc, work.at)
+            if self._times is not None and staged.seconds[i] is None:
+                staged.seconds[i] = self._time(doc, staged.at)
             for name in [n for n in doc if n in known]:
                 self._move(doc, name)
 

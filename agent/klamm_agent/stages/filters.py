@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from klamm_agent.stages.patience import each
-from klamm_agent.stages.staged import Work
+from klamm_agent.stages.staged import StagedEvents
 
 _BY_PLACE: Final = re.compile(r"(?<!\\)(?:\\\\)*(?:\^|\$|\\[AZzGX]|\(\?|[*+?}]\+)")
 """What can match in an event by itself and not in the same event inside a block: anchors, groups that look around or are
@@ -57,11 +57,12 @@ class LineFilter:
         self._include = anywhere(include) if include else None
         self._exclude = anywhere(exclude) if exclude else None
 
-    def run(self, work: Work) -> None:
+    def run(self, staged: StagedEvents) -> None:
         """Drop what is not wanted."""
         if self._include is not None:
-            work.keep(each(work.texts, self._include, lambda _text: True), "include_lines")
-        if self._exclude is not None and work.values:
-            work.keep(
-                [not found for found in each(work.texts, self._exclude, lambda _text: False)], "exclude_lines"
+            staged.keep(each(staged.texts, self._include, lambda _text: True), "include_lines")
+        if self._exclude is not None and staged.values:
+            staged.keep(
+                [not found for found in each(staged.texts, self._exclude, lambda _text: False)],
+                "exclude_lines",
             )

@@ -17,7 +17,7 @@ from typing import Final
 from klamm_agent.stages.filters import anywhere
 from klamm_agent.stages.parse.fields import get, pop, put
 from klamm_agent.stages.patience import each
-from klamm_agent.stages.staged import Work
+from klamm_agent.stages.staged import StagedEvents
 
 PRESETS: Final = {
     "email": r"[A-Za-z0-9._%+-]{1,64}@[A-Za-z0-9](?:[A-Za-z0-9-]{0,62}\.)+[A-Za-z]{2,24}\b",
@@ -64,15 +64,15 @@ class TextMask:
     def __init__(self, masks: Sequence[Mask]) -> None:
         self._masks = [_masker(m) for m in masks]
 
-    def run(self, work: Work) -> None:
+    def run(self, staged: StagedEvents) -> None:
         """Replace in all texts. One that takes too long to look through is hidden as a whole."""
         changed = False
         for mask in self._masks:
-            masked = each(work.texts, mask, lambda _text: _HIDDEN)
-            if masked is not work.texts:
-                changed, work.texts = True, masked
+            masked = each(staged.texts, mask, lambda _text: _HIDDEN)
+            if masked is not staged.texts:
+                changed, staged.texts = True, masked
         if changed:
-            work.encode()
+            staged.encode()
 
 
 class FieldMask:
@@ -83,10 +83,10 @@ class FieldMask:
     def __init__(self, masks: Sequence[Mask]) -> None:
         self._masks = [(m, name) for m in masks for name in m.fields]
 
-    def run(self, work: Work) -> None:
+    def run(self, staged: StagedEvents) -> None:
         """Replace in all documents."""
         for mask, name in self._masks:
-            for doc in work.docs:
+            for doc in staged.docs:
                 value = get(doc, name)
                 if value is not None:
                     hidden = _digest(mask.hash_key, str(value)) if mask.hash_key else mask.replacement

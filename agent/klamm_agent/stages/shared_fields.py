@@ -13,7 +13,7 @@ import orjson
 from klamm_agent.events import Events
 from klamm_agent.stages.document import Documents
 from klamm_agent.stages.envelope import escaped
-from klamm_agent.stages.staged import Work
+from klamm_agent.stages.staged import StagedEvents
 from klamm_agent.stages.timestamps import stamp
 
 _KEPT: Final = 4096
@@ -47,9 +47,9 @@ class SharedFields:
     def _remember(self, fields: dict[str, Any]) -> bytes:
         if len(self._tails) >= _KEPT:
             self._tails.clear()
-        work = Work(Events([b""], "", 0.0, times=[0.0], fields=[fields]), errors="replace")
-        work.begin_documents()
-        whole = orjson.loads(self._documents.build(work)[0])
+        staged = StagedEvents(Events([b""], "", 0.0, times=[0.0], fields=[fields]), errors="replace")
+        staged.begin_documents()
+        whole = orjson.loads(self._documents.build(staged)[0])
         del whole["@timestamp"], whole["message"]
         found = b"," + orjson.dumps(whole)[1:] if whole else b"}"
         self._tails[id(fields)] = fields, found  # the dict is kept, so that no other gets its id

@@ -11,7 +11,7 @@ from klamm_agent.events import Dropped, Events
 _JOINT: Final = "\x1e"  # a record separator, which logs do not hold; a block that does is taken one by one
 
 
-class Work:
+class StagedEvents:
     """`texts` and `docs` are lists of the events that are left; `docs` are empty until something is known of them."""
 
     __slots__ = (
@@ -32,7 +32,7 @@ class Work:
         self.bare: list[bool] = []
         """Whether the text is not repeated as `message`, since all of it is in fields."""
         self.dropped: list[Dropped] = []
-        self.dead: Work | None = None
+        self.dead: StagedEvents | None = None
         """Events for the dead letter topic."""
 
     @property
@@ -71,7 +71,7 @@ class Work:
         """Move the events that are not wanted to the dead letters."""
         if all(wanted):
             return
-        dead = Work(
+        dead = StagedEvents(
             Events(self.values, self.path, self.at, self.offsets, self.times, self.fields), errors=self.errors
         )
         dead.texts, dead.docs, dead.seconds, dead.bare = self.texts, self.docs, self.seconds, self.bare
@@ -98,7 +98,7 @@ class Work:
             if column:
                 setattr(self, name, list(compress(column, wanted)))
 
-    def extend(self, more: Work) -> None:
+    def extend(self, more: StagedEvents) -> None:
         for name in ("values", "texts", "offsets", "times", "docs", "seconds", "bare"):
             column = getattr(self, name)
             if column is not None:

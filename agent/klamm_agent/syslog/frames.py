@@ -21,13 +21,13 @@ _MAYBE_COUNTED: Final = re.compile(rb"[\n\r ]*(?:[1-9]\d{0,8} ?)?")
 class Frames:
     """Cuts what one connection sends. `limit`: bytes of the longest message."""
 
-    __slots__ = ("_held", "_left", "_limit", "_mode", "errors", "pieces")
+    __slots__ = ("_held", "_left", "_limit", "_mode", "errors", "splits")
 
     def __init__(self, framing: str, limit: int) -> None:
         self._mode, self._limit = framing, limit
         self._held = b""
         self._left = 0  # of a counted message of which a piece was given out
-        self.pieces = 0
+        self.splits = 0
         """Cuts in messages longer than the limit."""
         self.errors = 0
         """Places where a count should have been: what follows is taken as lines."""
@@ -77,7 +77,7 @@ class Frames:
 
     def _cut(self, line: bytes) -> list[bytes]:
         pieces = [line[i : i + self._limit] for i in range(0, len(line), self._limit)] or [line]
-        self.pieces += len(pieces) - 1
+        self.splits += len(pieces) - 1
         return pieces
 
     def _counted(self, data: bytes) -> list[bytes]:
@@ -101,6 +101,6 @@ class Frames:
             found.append(data[begin : begin + take].rstrip(b"\r\n\0"))
             at = begin + take
             self._left = left - take
-            self.pieces += bool(self._left)
+            self.splits += bool(self._left)
         self._held = data[at:]
         return [m for m in found if m]

@@ -44,7 +44,7 @@ class Limits:
 
 
 @dataclass(slots=True)
-class Chunk:
+class Received:
     """Messages as they were framed; `peers` has the sender of each."""
 
     path: str
@@ -80,7 +80,7 @@ class Listener:
     ) -> None:
         self._framing, self._limits, self._tls = framing, limits, tls
         self._selector = selectors.DefaultSelector()
-        self._chunks: deque[Chunk] = deque()
+        self._queue: deque[Received] = deque()
         self._size = 0
         self._most = limits.queue_bytes
         self._room = threading.Condition()
@@ -90,7 +90,7 @@ class Listener:
         self._connections: dict[_Connection, None] = {}
         self._peers: dict[object, str] = {}
         self._said = Sparing(_SAID_AGAIN_S)
-        self.refused = self.errors = self.pieces = self.messages = self.bytes = self.failed = 0
+        self.refused = self.errors = self.splits = self.messages = self.bytes = self.failed = 0
         self._sockets: list[tuple[Address, socket.socket]] = []
         try:
             for address in addresses:
@@ -124,16 +124,16 @@ class Listener:
                     self._dropped[address.shown(sock)] = count
         return self._dropped
 
-    def take(self) -> Chunk | None:
+    def take(self) -> Received | None:
         """The oldest chunk, None when there is none."""
         try:
-            chunk = self._chunks.popleft()
+            received = self._queue.popleft()
         except IndexError:
             return None
         with self._room:
-            self._size -= chunk.size
+            self._size -= received.size
             self._room.notify()
-        return chunk
+        return received
 
     def stop(self) -> None:
         """Take no new connection, read what has arrived, end the thread. `take` gives the rest."""
@@ -208,7 +208,7 @@ class Listener:
         self.messages += len(messages)
         with self._room:
             self._size += size
-        self._chunks.append(Chunk(path, messages, peers, time.time(), size))
+        self._queue.append(Received(path, messages, peers, time.time(), size))
 
     def _receive(self, sock: socket.socket, path: str) -> None:
         messages, peers = [], []
@@ -316,14 +316,14 @@ class Listener:
 
     def _framed(self, connection: _Connection, messages: list[bytes]) -> None:
         frames = connection.frames
-        if frames.errors or frames.pieces:
-            self.errors, self.pieces = self.errors + frames.errors, self.pieces + frames.pieces
+        if frames.errors or frames.splits:
+            self.errors, self.splits = self.errors + frames.errors, self.splits + frames.splits
             if frames.errors:
                 self._say(
                     "framing",
                     f"{connection.path}: {connection.peer} counts octets wrongly: lines are read instead",
                 )
-            frames.errors = frames.pieces = 0
+            frames.errors = frames.splits = 0
         if messages:
             self._put(connection.path, messages, [connection.peer] * len(messages))
 

@@ -160,8 +160,8 @@ class _StreamSource:
 
     def next(self, now: float) -> Batch | None:
         if not self._waiting:
-            for events, handle in self._reader.poll(now):
-                after = {"cursor": handle} if isinstance(handle, str) else {"events": handle}
+            for events, position in self._reader.poll(now):
+                after = {"cursor": position} if isinstance(position, str) else {"events": position}
                 records = self._writer.lane.run(events)
                 batch = self._writer.batch(records, self._partition, self._before, after, events.path)
                 self._before = after

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from klamm_agent.delivery.batches import Origin
+from klamm_agent.delivery.batches import Origin, Share
 from klamm_base.files import PRIVATE_FILE
 from klamm_kafka.wire.batch import HEADER_BYTES, BatchHeader, check_crc, read_header
 from klamm_kafka.wire.errors import CorruptRecord, InvalidRecord
@@ -22,14 +22,7 @@ from klamm_kafka.wire.errors import CorruptRecord, InvalidRecord
 _OFFSET: Final = struct.Struct(">q")
 
 
-class Share(NamedTuple):
-    """So many records of one block."""
-
-    origin: Origin
-    records: int
-
-
-class Stored(NamedTuple):
+class StoredBatch(NamedTuple):
     """A batch as it was read; `end` is the offset behind it."""
 
     data: bytearray
@@ -127,7 +120,7 @@ class Segment:
         self.next += count
         return self.next
 
-    def read(self, position: int, offset: int) -> tuple[Stored | Damaged, int]:
+    def read(self, position: int, offset: int) -> tuple[StoredBatch | Damaged, int]:
         """The batch at a position, which begins with `offset`, and the position of the next one."""
         try:
             header = read_header(os.pread(self._log, HEADER_BYTES, position))
@@ -140,7 +133,7 @@ class Segment:
             return Damaged(why, self.next, self.shares_from(offset)), self.size
         _OFFSET.pack_into(data, 0, 0)  # as brokers want it of a producer
         key, shares = self._origins_by_offset().get(offset, (None, []))
-        return Stored(data, header.record_count, header.next_offset, shares, key), position + header.size
+        return StoredBatch(data, header.record_count, header.next_offset, shares, key), position + header.size
 
     def shares_from(self, offset: int) -> list[Share]:
         """Of all batches from `offset` on."""

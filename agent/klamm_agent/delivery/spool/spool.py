@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from klamm_agent.delivery.spool.segment import Damaged, Share, Stored
+from klamm_agent.delivery.batches import Share
+from klamm_agent.delivery.spool.segment import Damaged, StoredBatch
 from klamm_agent.delivery.spool.topic import TopicQueue
 from klamm_base.errors import KlammError
 from klamm_base.files import PRIVATE_FILE, make_private_folder
@@ -88,7 +89,7 @@ class Spool:
         queue = self._topics.get(topic)
         return queue is not None and queue.unread
 
-    def read(self, topic: str) -> Stored | Damaged | None:
+    def read(self, topic: str) -> StoredBatch | Damaged | None:
         return self._topics[topic].read()
 
     def acknowledged(self, topic: str, offset: int) -> None:

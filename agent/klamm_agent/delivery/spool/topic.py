@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from klamm_agent.delivery.spool.segment import Damaged, Segment, Share, Stored
+from klamm_agent.delivery.batches import Share
+from klamm_agent.delivery.spool.segment import Damaged, Segment, StoredBatch
 from klamm_base.files import make_private_folder, write_atomically
 
 log = logging.getLogger(__name__)
@@ -111,7 +112,7 @@ class TopicQueue:
                     os.close(fd)
             self._made = False
 
-    def read(self) -> Stored | Damaged | None:
+    def read(self) -> StoredBatch | Damaged | None:
         """The next batch; None at the end."""
         if not self.unread:
             return None
