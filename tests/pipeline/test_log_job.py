@@ -322,14 +322,19 @@ class TestJob:
         )
         first, second, third, last = (found[f"logs-0-{n}"] for n in range(4))
         assert first["app"] == {"event.dataset": "java", "kafka": {"x": 1}, "team": "a"}
-        assert (first["thread"], first["team"], first["event.dataset"], first["kafka"]["offset"]) == (
+        assert (
+            first["process.thread.name"],
+            first["team"],
+            first["event.dataset"],
+            first["kafka"]["offset"],
+        ) == (
             "t-1",
             "b",
             "app",
             0,
         )
         assert (second["app"], third["thread"]) == ({"kafka": 1}, 1)
-        assert not {"app", "thread"} & last.keys()
+        assert not {"app", "thread", "process.thread.name"} & last.keys()
 
     def test_a_time_s_pattern_is_looked_at_before_the_first_line(self, spark: Any) -> None:
         from klamm_spark.jobs import logs

@@ -7,7 +7,7 @@ format of type `python` calls a function, with a column of lines at a time (Arro
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final
 
 import pandas as pd
@@ -18,6 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.functions import pandas_udf
 from pyspark.sql.types import MapType, StringType, StructType
 
+from klamm_base.ecs_names import IDS, LEVELS, NAMES, NUMBER, NUMBERS, TEXTS, TIMES
 from klamm_base.errors import ConfigError
 from klamm_base.grok import Expanded
 from klamm_spark.events import said_by_spark
@@ -33,13 +34,9 @@ CANONICAL: Final = {
     "event.duration": "bigint",
 }  # fmt: skip
 """Fields that every event has a column for, with its type."""
-USUAL: Final = {
-    "@timestamp": "timestamp", "time": "timestamp", "ts": "timestamp", "level": "log.level", "severity": "log.level", "lvl": "log.level",
-    "msg": "message", "service": "service.name", "trace_id": "trace.id", "traceId": "trace.id", "id": "event.id",
-    "status": "http.response.status_code", "method": "http.request.method", "path": "url.original", "host": "host.name",
-    "logger": "log.logger",
-}  # fmt: skip
-"""What JSON and logfmt lines call these fields; `rename` comes before it."""
+_BESIDE: Final = tuple(dict.fromkeys(to for to in NAMES.values() if to not in CANONICAL))
+"""Fields of ECS's table without a column of their own: `rest` has them at the top of documents."""
+_LEVELS: Final = {str(number): level for number, level in LEVELS.items()}
 _CORRUPT: Final = "_klamm_corrupt"
 _LOGFMT: Final = r'(?:^|\s)([^\s="]+)=("(?:[^"\\]++|\\.)*+"|[^\s"]*)'
 _HTTPDATE: Final = "dd/MMM/yyyy:HH:mm:ss Z"
@@ -137,27 +134,48 @@ def is_map(format_: Format) -> bool:
 
 def fields(raw: Column, format_: Format, schema: StructType | None) -> dict[str, Column]:
     """Columns by field, of a format with known fields; `timestamp` and the duration are texts as they were found."""
-    if format_.expanded is not None:
-        found: dict[str, Column] = {}
-        for place, f in enumerate(format_.expanded.fields, 1):
-            text = F.nullif(raw[place], F.lit(""))
-            name = format_.rename.get(f.name, f.name)
-            value = text.try_cast(CANONICAL.get(name, SQL_TYPES[f.type]))
-            found[name] = (
-                F.coalesce(found[name], value) if name in found else value
-            )  # captured in several places
-        return found
     if is_map(format_):
         return {
             name: _entry(raw, format_, name, kind)
             for name, kind in {**CANONICAL, "timestamp": "string"}.items()
         }
-    assert schema is not None
-    answer = {}
-    for path, column in _leaves(raw, schema):
-        name = _renamed(format_, path)
-        answer[name] = column.try_cast(CANONICAL[name]) if name in CANONICAL else column
-    return answer
+    if format_.expanded is not None:
+        captured = [
+            (f.name, F.nullif(raw[place], F.lit("")), SQL_TYPES[f.type])
+            for place, f in enumerate(format_.expanded.fields, 1)
+        ]
+    else:
+        assert schema is not None
+        captured = [(path, column, "") for path, column in _leaves(raw, schema)]
+    found: dict[str, list[tuple[int, Column]]] = {}
+    for own, column, kind in captured:
+        name, rank = _renamed(format_, own)
+        value, type_ = column, kind
+        if rank:
+            value, type_ = _fit(own, column), "bigint" if own in NUMBERS else "string"
+        if type_ := CANONICAL.get(name, type_):
+            value = value.try_cast(type_)
+        found.setdefault(name, []).append((rank, value))
+    return {name: F.coalesce(*(c for _, c in sorted(columns, key=_rank))) for name, columns in found.items()}
+
+
+def _rank(ranked: tuple[int, Column]) -> int:
+    return ranked[0]
+
+
+def _fit(name: str, value: Column) -> Column:
+    """The value as text when ECS's name may have it, null when it does not fit."""
+    text = value.cast("string")
+    if name in NUMBERS:
+        return F.when(text.rlike(f"^{NUMBER}$"), text)
+    return _level(text) if NAMES.get(name) == "log.level" else text
+
+
+def _level(text: Column) -> Column:
+    found = text
+    for number, level in _LEVELS.items():
+        found = F.when(text == number, level).otherwise(found)
+    return found
 
 
 def _leaves(raw: Column, schema: StructType, above: str = "") -> Iterator[tuple[str, Column]]:
@@ -182,27 +200,52 @@ def understood(raw: Column, format_: Format) -> Column:
 
 
 def rest(raw: Column, format_: Format, ours: Collection[str]) -> Column | None:
-    """Of a format whose fields are not known before: all others, as they stand in a JSON object; null without any.
+    """The inside of a JSON object with the other fields, of a format whose fields are not known before; null without any.
 
-    At the top (`target` is empty) those that have a name of `ours` stand below the format's: no name is there twice.
+    Fields of ECS's table stand at the top, all others below `target`. Without a target these stand at the top as well, but
+    those that have a name of `ours` stand below the format's name: no name is there twice.
     """
     if not is_map(format_) or format_.type == "ecs":
         return None
-    taken = _names(format_, [*CANONICAL, "timestamp"])
+    beside = [name for name in _BESIDE if name not in ours or name == "error.message"]
+    columns = [_entry(raw, format_, n, "bigint" if n == "process.pid" else "string").alias(n) for n in beside]
+    known = F.to_json(F.struct(*columns))
+    wanted = ["timestamp", *CANONICAL, *beside]
+    whole = [n for n, to in format_.rename.items() if to in wanted]
+    whole += [n for n in (*TIMES, *CANONICAL, *beside) if n not in format_.rename]
     if format_.duration_field is not None:
-        taken.append(format_.duration_field)
-    left = F.map_filter(raw, lambda k, v: ~k.isin(*taken))
+        whole.append(format_.duration_field)
+    aliases = [n for n, to in NAMES.items() if n not in format_.rename and to in wanted]
+    left = F.map_filter(raw, lambda k, v: ~(k.isin(*whole) | _is_moved(k, v, format_, aliases)))
     if format_.target:
-        return F.when(_is_any(left), F.concat(F.lit(f'"{format_.target}":'), F.to_json(left)))
-    free = F.map_filter(left, lambda k, v: ~k.isin(*ours))
-    clashing = F.map_filter(left, lambda k, v: k.isin(*ours))
-    inside = F.to_json(free)
-    found = F.concat_ws(
-        ",",
-        F.when(_is_any(free), F.substring(inside, F.lit(2), F.length(inside) - 2)),
-        F.when(_is_any(clashing), F.concat(F.lit(f'"{format_.name}":'), F.to_json(clashing))),
-    )
-    return F.when(_is_any(left), found)
+        others = F.when(_is_any(left), F.concat(F.lit(f'"{format_.target}":'), F.to_json(left)))
+        return _joined(_inside(known), others)
+    top = {*ours, *beside}
+    free = F.map_filter(left, lambda k, v: ~k.isin(*top))
+    clashing = F.map_filter(left, lambda k, v: k.isin(*top))
+    below = F.when(_is_any(clashing), F.concat(F.lit(f'"{format_.name}":'), F.to_json(clashing)))
+    return _joined(_inside(known), _inside(F.to_json(free)), below)
+
+
+def _is_moved(name: Column, value: Column, format_: Format, aliases: list[str]) -> Column:
+    """Whether a field has gone to its ECS name."""
+    found = F.lit(False)
+    for kind in (TEXTS, NUMBERS, IDS):
+        names = [n for n in aliases if n in kind]
+        levels = [n for n in names if NAMES[n] == "log.level"]
+        for some in ([n for n in names if n not in levels], levels):
+            if some:
+                found = found | (name.isin(*some) & _alias(value, format_, some[0]).isNotNull())
+    return found
+
+
+def _inside(text: Column) -> Column:
+    """The inside of a JSON object's text; null of an empty object."""
+    return F.when(text != "{}", F.substring(text, F.lit(2), F.length(text) - 2))
+
+
+def _joined(*insides: Column) -> Column:
+    return F.nullif(F.concat_ws(",", *insides), F.lit(""))
 
 
 def _is_any(fields_: Column) -> Column:
@@ -229,10 +272,34 @@ def duration(raw: Column, format_: Format, schema: StructType | None) -> Column 
 def _entry(raw: Column, format_: Format, name: str, kind: str) -> Column:
     if format_.type == "ecs":
         return _nested(raw, "@timestamp" if name == "timestamp" else name).try_cast(kind)
-    texts = [_text(raw[n], format_) for n in _names(format_, [name])]
-    if format_.time_field != "timestamp" and name == "timestamp":
-        texts.insert(0, _text(raw[format_.time_field], format_))
-    return F.coalesce(*texts).try_cast(kind)
+    own = [n for n, to in format_.rename.items() if to == name]
+    if name == "timestamp":
+        times = TIMES if format_.time_field == "timestamp" else (format_.time_field, *TIMES)
+        own += [n for n in times if n not in format_.rename]
+        return F.coalesce(*(_text(raw[n], format_) for n in dict.fromkeys(own))).try_cast(kind)
+    texts = [_text(raw[n], format_) for n in own]
+    if name not in format_.rename:
+        texts.append(
+            _nested(raw, name)
+            if format_.type == "json" and name in NAMES.values()
+            else _text(raw[name], format_)
+        )
+    aliases = [n for n, to in NAMES.items() if to == name and n not in format_.rename]
+    return F.coalesce(*texts, *(_alias(raw[n], format_, n) for n in aliases)).try_cast(kind)
+
+
+def _alias(value: Column, format_: Format, name: str) -> Column:
+    """The value of a field that ECS's table names, as text; null when it does not fit."""
+    text = _fit(name, _text(value, format_))
+    if format_.type != "json":
+        return text
+    kind = F.schema_of_variant(value)
+    fits = kind == "STRING"
+    if name in NUMBERS or name in IDS:
+        fits = fits | (kind == "BIGINT")
+    elif NAMES[name] == "log.level":
+        fits = fits | ((kind == "BIGINT") & text.isin(*LEVELS.values()))
+    return F.when(fits, text)
 
 
 def _nested(raw: Column, name: str) -> Column:
@@ -246,16 +313,13 @@ def _text(value: Column, format_: Format) -> Column:
     return F.try_variant_get(value, "$", "string") if format_.type in {"json", "ecs"} else value
 
 
-def _names(format_: Format, wanted: Iterable[str]) -> list[str]:
-    """What lines may call these fields, the format's own names first."""
-    asked = list(wanted)
-    own = [n for n, to in format_.rename.items() if to in asked]
-    usual = [n for n, to in USUAL.items() if to in asked and n not in format_.rename]
-    return list(dict.fromkeys([*own, *(n for n in asked if n not in format_.rename), *usual]))
-
-
-def _renamed(format_: Format, name: str) -> str:
-    return format_.rename.get(name, USUAL.get(name, name))
+def _renamed(format_: Format, name: str) -> tuple[str, int]:
+    """The field that a captured name stands for, and its rank among those: 0 is its own name or one of `rename`."""
+    if name in format_.rename:
+        return format_.rename[name], 0
+    if name in TIMES:
+        return "timestamp", -1 if name == format_.time_field else TIMES.index(name)
+    return (NAMES[name], 1 + list(NAMES).index(name)) if name in NAMES else (name, 0)
 
 
 def _expanded(format_: Format) -> Expanded:
@@ -289,10 +353,10 @@ def time(text: Column, format_: Format, recorded: Column) -> Column:
 def _time(text: Column, format_: Format, recorded: Column) -> Column:
     match format_.time_format:
         case None:
-            zoned = text.rlike(_ZONED)
-            plain = F.to_utc_timestamp(text.try_cast("timestamp"), format_.time_zone)
+            iso = F.regexp_replace(text, r"(:\d{2}),(\d)", "$1.$2").try_cast("timestamp")
+            plain = F.to_utc_timestamp(iso, format_.time_zone)
             return F.coalesce(
-                F.when(zoned, text.try_cast("timestamp")).otherwise(plain),
+                F.when(text.rlike(_ZONED), iso).otherwise(plain),
                 F.try_to_timestamp(text, F.lit(_HTTPDATE)),
             )
         case "UNIX":

@@ -197,6 +197,7 @@ def _identified(df: DataFrame, options: LogOptions) -> DataFrame:
     if options.late_after is not None:
         late = event_time < F.col("recorded") - F.expr(f"interval {options.late_after}")
     level, status = F.upper("`log.level`"), F.col("`http.response.status_code`")
+    said = F.col("`error.message`") if "error.message" in df.columns else F.lit(None).cast("string")
     return df.withColumns(
         {
             "line_id": line_id,
@@ -210,7 +211,7 @@ def _identified(df: DataFrame, options: LogOptions) -> DataFrame:
             "tags": F.when(~understood, F.array(F.lit("_parsefailure"))).when(
                 F.col("_seen").isNull(), F.array(F.lit("_dateparsefailure"))
             ),
-            "error.message": F.when(~understood, "no format takes this line"),
+            "error.message": F.when(~understood, "no format takes this line").otherwise(said),
             "message": F.when(understood, F.coalesce("message", "line")).otherwise(F.col("line")),
         }
     ).drop("_seen")
