@@ -1,1 +1,1 @@
-"""What a plugin author imports: records, schemas, base classes, hook specifications."""
+"""The modules that a plugin author imports: records, schemas, base classes, hook specifications."""

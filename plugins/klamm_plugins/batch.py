@@ -1,8 +1,8 @@
-"""Many source records in columns: what a fast source gives out instead of a list of records.
+"""Many source records in columns, which a fast source returns instead of a list of records.
 
-Lines of a file or rows of one table share nearly everything. A `SourceBatch` holds what they share once and what
-differs as lists, and is a sequence of `SourceRecord`s for whoever wants records (transforms, `commit_record`). The
-runtime converts and sends its lists without ever making a record, at a fraction of the cost.
+Lines of a file or rows of one table share nearly everything. A `SourceBatch` holds the shared parts once and the
+others as lists, and is a sequence of `SourceRecord`s for code that wants records (transforms, `commit_record`).
+The runtime converts and sends its lists without ever making a record, at a fraction of the cost.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from klamm_plugins.schema import Schema
 
 
 class SourceBatch(Sequence[SourceRecord]):
-    """Records of one source partition and one topic; see the module. Its lists are not changed by anybody.
+    """Records of one source partition and one topic, in columns. Nobody changes its lists.
 
-    `positions[i]` is how far the task is once record `i` is acknowledged; as a source offset it is
-    `{offset_name: position}`. `keys` None: no record has one. `timestamp` is that of all, in epoch milliseconds; None:
-    the time of sending.
+    `positions[i]` is the task's position once record `i` is acknowledged; as a source offset it is `{offset_name:
+    position}`. `keys` None: no record has a key. `timestamp` is that of all records, in epoch milliseconds; None: the
+    time of sending.
     """
 
     __slots__ = (
@@ -103,5 +103,5 @@ class SourceBatch(Sequence[SourceRecord]):
         )
 
     def offset(self, index: int) -> dict[str, Any]:
-        """The source offset of one record."""
+        """Returns the source offset of one record."""
         return {self.offset_name: self.positions[index]}

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """`klamm NAME`. `help` is one line for `klamm --help`.
+    """A command `klamm NAME`. `help` is one line for `klamm --help`.
 
-    `target` names what it runs, `module:name`, and is imported only then: a typer or click application, or a function that
-    takes the words behind NAME (a list of strings) and returns the exit code (None is 0). A KlammError that it raises is
-    shown as a sentence, exit code 1; a ConfigError ends with 2.
+    `target` (`module:name`) is the code to run, and is imported only then: a typer or click application, or a
+    function that takes the words behind NAME (a list of strings) and returns the exit code (None is 0). A KlammError
+    that it raises is shown as a sentence, with exit code 1; a ConfigError ends with 2.
     """
 
     name: str

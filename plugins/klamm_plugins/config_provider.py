@@ -1,7 +1,7 @@
-"""Where configurations may keep values: a provider answers `${name:path:key}` (KIP-297).
+"""Providers of values that configurations keep elsewhere: a provider resolves `${name:path:key}` (KIP-297).
 
-Providers run in the worker itself, so only what is installed beside it can be one. A worker names them in
-`config.providers`. Built in: files, directories and environment variables, under Kafka's class names.
+Providers run in the worker itself, so only classes that are installed beside it can be providers. A worker names
+them in `config.providers`. Built in: files, directories and environment variables, under Kafka's class names.
 """
 
 from __future__ import annotations
@@ -24,32 +24,38 @@ FILE_BYTES_MAX: Final = 1 << 20  # a value is a password or a certificate; a lar
 
 @dataclass(frozen=True, slots=True)
 class ConfigData:
-    """Values by key. `ttl_ms`: after so long they are asked for again, and what uses them is restarted."""
+    """Values by key. After `ttl_ms` the runtime asks for them again, and restarts the connectors and tasks that use
+    them.
+    """
 
     data: Mapping[str, str] = field(repr=False)
     ttl_ms: int | None = None
 
 
 class ConfigProvider(ABC):
-    """One source of values. Called from threads, several at a time; errors are ConfigError sentences without values."""
+    """One source of values. Called from threads, several at a time. It raises ConfigError, whose sentences show no
+    values.
+    """
 
     kafka_name: ClassVar[str | None] = None
-    """The Java class that this one stands for."""
+    """The Java class that this provider stands for."""
     alias: ClassVar[str | None] = None
 
     def configure(self, params: Mapping[str, str]) -> None:  # noqa: B027 - may be left out
-        """Called once, with the worker's `config.providers.NAME.param.*`. Raises ConfigError."""
+        """Takes the worker's `config.providers.NAME.param.*`. Called once. Raises ConfigError."""
 
     @abstractmethod
     def get(self, path: str, keys: Collection[str] | None = None) -> ConfigData:
-        """The values at `path` (empty in `${name:key}`), of these keys or of all. A key that is not there is left out."""
+        """Returns the values at `path` (empty in `${name:key}`), of these keys or of all. A missing key is left out."""
 
     def close(self) -> None:  # noqa: B027 - may be left out
-        """The worker stops."""
+        """Releases what the provider holds, when the worker stops."""
 
 
 class _Paths:
-    """`allowed.paths`: files outside of these are not read, whatever a connector's configuration asks for."""
+    """The setting `allowed.paths`. Files outside of these paths are not read, whatever a connector's configuration asks
+    for.
+    """
 
     def __init__(self, params: Mapping[str, str]) -> None:
         given = [p.strip() for p in params.get(ALLOWED_PATHS, "").split(",") if p.strip()]
@@ -71,7 +77,7 @@ class _Paths:
 
 
 class _PathConfigProvider(ConfigProvider):
-    """Reads files, within `allowed.paths`."""
+    """A provider that reads files within `allowed.paths`."""
 
     def __init__(self) -> None:
         self._paths = _Paths({})

@@ -1,7 +1,7 @@
-"""The class of a config provider by the name that a worker's properties have for it.
+"""Finds the class of a config provider by the name in a worker's properties.
 
-Built-in ones need no search. Others are found by their Python path, or, by Kafka's name, alias or class name, among
-those that installed packages give for the hook `register_config_providers`.
+Built-in providers need no search. Others are found by their Python path, or, by Kafka's name, alias or class
+name, among the classes that installed packages give for the hook `register_config_providers`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from klamm_plugins.operator_discovery import find_class
 
 
 def find_config_provider(name: str) -> type[ConfigProvider]:
-    """Raises ConfigError that says what there is."""
-    # An abstract base is what is looked for here, which mypy's type[T] does not have.
+    """Returns the provider's class. Raises ConfigError that names the available ones."""
+    # The search is for an abstract base, which mypy's type[T] does not allow.
     base: type[ConfigProvider] = ConfigProvider  # type: ignore[type-abstract]
     return find_class(name, base, "register_config_providers", BUILT_IN, "config providers")

@@ -1,8 +1,8 @@
-"""Finds the installed plugins and the class that a configured name means.
+"""Finds the installed plugins, and the class for a configured name.
 
-`PluginManager.load()` imports what the entry points of group `klamm` name, so it runs where plugin code may
-run: in children, not in the worker. A package that cannot be imported or whose hook raises hides nobody else:
-it stands in `broken`. No I/O but imports.
+`PluginManager.load()` imports the modules that the entry points of group `klamm` name, so it runs where plugin
+code may run: in children, not in the worker. A package that cannot be imported or whose hook raises hides no
+other package: it stands in `broken`. No I/O but imports.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _HOOKS: Final = ("register_connectors", "register_converters", "register_transfo
 
 
 class PluginType(StrEnum):
-    """Kinds of plugin as GET /connector-plugins calls them."""
+    """The kinds of plugin, as GET /connector-plugins names them."""
 
     SOURCE = "source"
     SINK = "sink"
@@ -64,7 +64,9 @@ _SUFFIX: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginDesc:
-    """One plugin class in one of its kinds. `location` is the entry point that brought it, `module` what that names."""
+    """One plugin class in one of its kinds. `location` is the entry point that brought it, `module` the entry point's
+    module.
+    """
 
     cls: type[Plugin]
     type: PluginType
@@ -74,12 +76,12 @@ class PluginDesc:
 
     @property
     def class_name(self) -> str:
-        """The name that REST shows: Kafka's where the plugin stands for one, else its Python path."""
+        """The name that REST shows: Kafka's where the plugin stands for a class of Kafka's, else its Python path."""
         return kafka_name(self.cls) or python_name(self.cls)
 
     @property
     def names(self) -> list[str]:
-        """Every name that means it where no other plugin of its kind has it too; the first one is full."""
+        """Every name of the plugin, as long as no other plugin of its kind has the name too. The first is the full name."""
         own = self.cls.__name__
         short = own.removesuffix(_SUFFIX[self.type]) or own  # SqlSink, whose Kafka name is JdbcSinkConnector
         return list(dict.fromkeys((*self._full_names, self.simple_name, own, self.alias, short)))
@@ -94,7 +96,7 @@ class PluginDesc:
         return self.simple_name.removesuffix(_SUFFIX[self.type]) or self.simple_name
 
     def answers_to(self, name: str) -> bool:
-        """Whether `name` is one of the full names, which are never ambiguous by mistake."""
+        """Returns whether `name` is one of the full names, which are never ambiguous by mistake."""
         return name in self._full_names
 
     @property
@@ -120,7 +122,7 @@ class BrokenPlugin(NamedTuple):
 
 
 def kafka_name(cls: type) -> str | None:
-    """The Java class that this very class stands for: a subclass of it is another plugin."""
+    """Returns the Java class that this very class stands for: a subclass of it is another plugin."""
     name: str | None = vars(cls).get("kafka_name")
     return name
 
@@ -130,7 +132,7 @@ def python_name(cls: type, sep: str = ".") -> str:
 
 
 class PluginManager:
-    """The plugins of this process. Made once per process by `load`."""
+    """The plugins of this process. `load` makes it once per process."""
 
     def __init__(self) -> None:
         self._all = True  # False: there may be more, which are loaded when a name is not found
@@ -142,7 +144,7 @@ class PluginManager:
 
     @classmethod
     def load(cls, first: Sequence[Sequence[str]] | None = None) -> PluginManager:
-        """Everything that is installed now, packages of a moment ago included.
+        """Loads everything that is installed now, including packages that were installed a moment ago.
 
         `first` are entry points (name, module) that are known to be enough: the others wait until a name is not found.
         """
@@ -158,7 +160,7 @@ class PluginManager:
 
     @classmethod
     def of(cls, found: Iterable[EntryPoint]) -> PluginManager:
-        """The plugins of these entry points alone."""
+        """Loads the plugins of these entry points alone."""
         manager = cls()
         for entry_point in sorted(_unique(found), key=_order):
             manager._load_entry_point(entry_point)
@@ -171,7 +173,7 @@ class PluginManager:
                 self._load_entry_point(entry_point)
 
     def register(self, module: ModuleType | Any, name: str, value: str = "") -> None:
-        """Add one module's plugins; what is wrong with it goes to `broken`."""
+        """Adds one module's plugins; faults of the module go to `broken`."""
         try:
             self._pluggy.register(module, name)
             found = [
@@ -196,7 +198,7 @@ class PluginManager:
         self._plugins += new
 
     def plugins(self, *types: PluginType) -> list[PluginDesc]:
-        """All plugins, or those of these kinds, ordered by kind and name."""
+        """Returns all plugins, or those of these kinds, ordered by kind and name."""
         order = list(_BASES)
         return sorted(
             (d for d in self._plugins if not types or d.type in types),
@@ -204,13 +206,13 @@ class PluginManager:
         )
 
     def connectors(self) -> list[PluginDesc]:
-        """Source and sink connectors, by name."""
+        """Returns source and sink connectors, by name."""
         return self.plugins(PluginType.SOURCE, PluginType.SINK)
 
     def find_connector(self, name: str) -> type[SourceConnector] | type[SinkConnector]:
-        """The connector class that `connector.class` means.
+        """Returns the connector class that `connector.class` names.
 
-        PluginNotFoundError, in Kafka's words and with what is available, when there is none or more than one.
+        Raises PluginNotFoundError, in Kafka's words and with the available names, when there is none or more than one.
         """
         known, found = self._known(name, PluginType.SOURCE, PluginType.SINK)
         if not found:
@@ -226,23 +228,23 @@ class PluginManager:
         return cast("type[SourceConnector] | type[SinkConnector]", found[0].cls)
 
     def find_converter(self, name: str) -> type[Converter]:
-        """The class that `key.converter` or `value.converter` means. PluginNotFoundError as above."""
+        """Returns the class that `key.converter` or `value.converter` names. Raises PluginNotFoundError as above."""
         return cast("type[Converter]", self._find_one(name, PluginType.CONVERTER))
 
     def find_header_converter(self, name: str) -> type[HeaderConverter]:
-        """The class that `header.converter` means. PluginNotFoundError as above."""
+        """Returns the class that `header.converter` names. Raises PluginNotFoundError as above."""
         return cast("type[HeaderConverter]", self._find_one(name, PluginType.HEADER_CONVERTER))
 
     def find_transformation(self, name: str) -> type[Transformation]:
-        """The class that `transforms.NAME.type` means. PluginNotFoundError as above."""
+        """Returns the class that `transforms.NAME.type` names. Raises PluginNotFoundError as above."""
         return cast("type[Transformation]", self._find_one(name, PluginType.TRANSFORMATION))
 
     def find_predicate(self, name: str) -> type[Predicate]:
-        """The class that `predicates.NAME.type` means. PluginNotFoundError as above."""
+        """Returns the class that `predicates.NAME.type` names. Raises PluginNotFoundError as above."""
         return cast("type[Predicate]", self._find_one(name, PluginType.PREDICATE))
 
     def find_plugin(self, name: str) -> PluginDesc:
-        """A plugin of any kind, as GET /connector-plugins/{name}/config wants it. PluginNotFoundError."""
+        """Returns a plugin of any kind, for GET /connector-plugins/{name}/config. Raises PluginNotFoundError."""
         _, found = self._known(name)
         if not found:
             raise PluginNotFoundError(f"Unknown plugin {name}.{self._hint()}")
@@ -259,7 +261,7 @@ class PluginManager:
         raise PluginNotFoundError(f"Class {name} {problem}. Available are: {names}{self._hint()}")
 
     def _known(self, name: str, *types: PluginType) -> tuple[list[PluginDesc], list[PluginDesc]]:
-        """All plugins of these kinds, and those that are called `name`."""
+        """Returns all plugins of these kinds, and those called `name`."""
         known = self.plugins(*types)
         found = _match(name, known)
         if not found and not self._all:
@@ -287,7 +289,7 @@ class PluginManager:
             self.register(module, entry_point.name, entry_point.value)
 
     def _call(self, hook: str, name: str) -> Iterable[type[Plugin]]:
-        """The answer of one plugin: calling all at once would let one that raises silence the rest."""
+        """Asks one plugin. Asking all at once would let one that raises silence the rest."""
         for impl in getattr(self._pluggy.hook, hook).get_hookimpls():
             if impl.plugin_name == name:
                 yield from impl.function()
@@ -299,18 +301,18 @@ class PluginManager:
 
 
 def _order(entry_point: EntryPoint) -> tuple[bool, str]:
-    """Klamm's own first: who takes one of their names is the one that cannot be used."""
+    """Sorts Klamm's own plugins first: a package that takes one of their names is then the one that cannot be used."""
     own = entry_point.dist is not None and entry_point.dist.name == "klamm"
     return not own, entry_point.name
 
 
 def _unique(found: Iterable[EntryPoint]) -> list[EntryPoint]:
-    """A package installed twice on the path (an editable one and its wheel) counts once."""
+    """Drops repeated entry points: a package installed twice on the path (editable and as a wheel) counts once."""
     return list({(e.name, e.value): e for e in found}.values())
 
 
 def _describe(cls: type[Plugin], location: str, module: str) -> list[PluginDesc]:
-    """The class in each of its kinds. Raises ConnectError when it is of none or is not complete."""
+    """Describes the class in each of its kinds. Raises ConnectError when it is of none or is not complete."""
     kinds = [kind for kind, base in _BASES.items() if inspect.isclass(cls) and issubclass(cls, base)]
     if not kinds:
         raise ConnectError(f"{cls!r} is not a connector, converter, transform or predicate class")
@@ -328,7 +330,7 @@ def _describe(cls: type[Plugin], location: str, module: str) -> list[PluginDesc]
 
 
 def _match(name: str, plugins: list[PluginDesc]) -> list[PluginDesc]:
-    """Those of full name `name`; where there is none, those of this simple name or alias, one per class."""
+    """Returns the plugins of full name `name`; where there is none, those of this simple name or alias, one per class."""
     found = [d for d in plugins if d.answers_to(name)]
     found = found or [d for d in plugins if name in d.names]
     return list({d.cls: d for d in found}.values())

@@ -1,4 +1,4 @@
-"""What a plugin raises, and what the runtime does about it.
+"""The errors that a plugin raises, and the runtime's reaction.
 
 | raised | the runtime |
 |---|---|
@@ -16,16 +16,16 @@ __all__ = ["ConfigError", "ConnectError", "DataError", "PluginNotFoundError", "R
 
 
 class ConnectError(KlammError):
-    """The root of what plugins raise (Kafka: ConnectException). Its message is shown to the user."""
+    """The root of the errors that plugins raise (Kafka: ConnectException). The user sees its message."""
 
 
 class RetriableError(ConnectError):
-    """It may work a moment later: the target is busy, a connection broke (Kafka: RetriableException)."""
+    """An error that may pass in a moment: the target is busy, a connection broke (Kafka: RetriableException)."""
 
 
 class DataError(ConnectError):
-    """The record cannot be used, now or later (Kafka: DataException). The message names the field."""
+    """An error for a record that cannot be used, now or later (Kafka: DataException). The message names the field."""
 
 
 class PluginNotFoundError(ConnectError):
-    """No plugin, or more than one, answers to the name that was asked for."""
+    """An error for a name that no plugin, or more than one, has."""

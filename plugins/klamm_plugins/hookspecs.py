@@ -1,6 +1,6 @@
 """The hooks that a plugin package may implement: the whole of the extension surface.
 
-A package names a module in its entry points, group `klamm`; functions of that module that are marked with
+A package names a module in its entry points, group `klamm`. Functions of that module that are marked with
 `@hookimpl` are called. Klamm's own plugins are registered in the same way.
 """
 
@@ -27,41 +27,41 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 
 @hookspec
 def register_connectors() -> Sequence[type[SourceConnector] | type[SinkConnector]]:
-    """The connector classes of this package."""
+    """Returns the connector classes of this package."""
     raise NotImplementedError
 
 
 @hookspec
 def register_converters() -> Sequence[type[Converter] | type[HeaderConverter]]:
-    """The converter classes of this package; a class may be of both kinds."""
+    """Returns the converter classes of this package; a class may be of both kinds."""
     raise NotImplementedError
 
 
 @hookspec
 def register_transforms() -> Sequence[type[Transformation]]:
-    """The transform classes of this package."""
+    """Returns the transform classes of this package."""
     raise NotImplementedError
 
 
 @hookspec
 def register_predicates() -> Sequence[type[Predicate]]:
-    """The predicate classes of this package."""
+    """Returns the predicate classes of this package."""
     raise NotImplementedError
 
 
 @hookspec
 def register_config_providers() -> Sequence[type[ConfigProvider]]:
-    """The config provider classes of this package; they run in the worker."""
+    """Returns the config provider classes of this package; they run in the worker."""
     raise NotImplementedError
 
 
 @hookspec
 def register_rest_extensions() -> Sequence[type[RestExtension]]:
-    """The REST extension classes of this package; they run in the worker."""
+    """Returns the REST extension classes of this package; they run in the worker."""
     raise NotImplementedError
 
 
 @hookspec
 def register_commands() -> Sequence[Command]:
-    """The `klamm NAME` commands of this package; each is imported when it is run."""
+    """Returns the `klamm NAME` commands of this package; each is imported when it is run."""
     raise NotImplementedError

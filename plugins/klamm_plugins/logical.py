@@ -30,27 +30,27 @@ _DAY_MS: Final = 86_400_000
 
 
 def decimal_builder(scale: int) -> SchemaBuilder:
-    """A decimal with `scale` digits after the point."""
+    """Returns a builder for a decimal with `scale` digits after the point."""
     return SchemaBuilder(Type.BYTES).name(DECIMAL).version(1).parameter(_SCALE, str(scale))
 
 
 def date_builder() -> SchemaBuilder:
-    """A day without a time."""
+    """Returns a builder for a day without a time."""
     return SchemaBuilder(Type.INT32).name(DATE).version(1)
 
 
 def time_builder() -> SchemaBuilder:
-    """A time of day in milliseconds; what is finer is cut off."""
+    """Returns a builder for a time of day in milliseconds; smaller units are cut off."""
     return SchemaBuilder(Type.INT32).name(TIME).version(1)
 
 
 def timestamp_builder() -> SchemaBuilder:
-    """A moment in milliseconds; what is finer is cut off."""
+    """Returns a builder for a moment in milliseconds; smaller units are cut off."""
     return SchemaBuilder(Type.INT64).name(TIMESTAMP).version(1)
 
 
 def is_logical(schema: Schema) -> bool:
-    """Whether values of this schema have one of the logical types: a name alone does not make one."""
+    """Returns whether values of this schema have a logical type. The name alone does not decide it."""
     return schema.name is not None and _BASES.get(schema.name) is schema.type
 
 
@@ -59,7 +59,7 @@ def is_decimal(schema: Schema) -> bool:
 
 
 def decimal_scale(schema: Schema) -> int:
-    """The scale of a decimal schema. DataError when it has none."""
+    """Returns the scale of a decimal schema. Raises DataError when it has none."""
     text = schema.parameters.get(_SCALE)
     try:
         scale = int(text or "")
@@ -71,7 +71,7 @@ def decimal_scale(schema: Schema) -> int:
 
 
 def to_primitive(schema: Schema, value: Any) -> Any:
-    """A checked logical value as the primitive that stands for it; other values as they are."""
+    """Converts a checked logical value to its primitive; other values stay."""
     if value is None or not is_logical(schema):
         return value
     match schema.name:
@@ -88,7 +88,7 @@ def to_primitive(schema: Schema, value: Any) -> Any:
 
 
 def from_primitive(schema: Schema, value: Any) -> Any:
-    """The logical value that a primitive stands for. DataError when Python's types cannot hold it."""
+    """Converts a primitive to its logical value. Raises DataError when Python's types cannot hold it."""
     if value is None or not is_logical(schema):
         return value
     try:
@@ -108,7 +108,7 @@ def from_primitive(schema: Schema, value: Any) -> Any:
 
 
 def scaled(unscaled: int, scale: int) -> Decimal:
-    """`unscaled` / 10**scale, exactly."""
+    """Returns `unscaled` / 10**scale, exactly."""
     sign = 1 if unscaled < 0 else 0
     return Decimal((sign, tuple(int(d) for d in str(abs(unscaled))), -scale))
 

@@ -1,6 +1,6 @@
-"""Metrics of a driver task that are many: one row for each topic partition, group, table or file.
+"""Metrics of a driver task with many rows: one for each topic partition, group, table or file.
 
-They go to the worker's `GET /metrics` alone, not to the task's status, which is for people and small.
+They go to the worker's `GET /metrics` alone, not to the task's status, which is small and for people.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from klamm_plugins.errors import ConnectError
 Cell = str | int | float | None
 
 TABLE_BYTES_MAX: Final = 4 << 20
-"""Of JSON, for all tables of one call: about 20,000 rows of twelve figures."""
+"""The limit of JSON for all tables of one call: about 20,000 rows of twelve figures."""
 
 _PREFIX: Final = re.compile(r"(klamm_|kafka_connect_mirror_)[a-z0-9_]{1,80}")
 _COLUMN: Final = re.compile(r"[a-z0-9_]{1,60}")
@@ -24,10 +24,12 @@ _LABEL: Final = re.compile(r"(?!connector$|task$)[a-z_]{1,40}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricTable:
-    """`prefix` and a column's name make a metric's name, such as `klamm_acme_` and `rows_total` (a counter, by its ending).
+    """A table of figures. `prefix` and a column's name make a metric's name, such as `klamm_acme_` and `rows_total` (a
+    counter, by its ending).
 
-    `labels` are those of all rows; a row begins with its own labels' values, in the order of `by`, and goes on with one
-    figure a column. A figure that is None is left out. Prefixes begin with `klamm_`, or are those of Kafka's mirror.
+    `labels` are those of all rows; a row begins with the values of its own labels, in the order of `by`, and goes on
+    with one figure per column. A figure that is None is left out. Prefixes begin with `klamm_`, or are those of
+    Kafka's mirror.
     """
 
     prefix: str
@@ -46,7 +48,7 @@ class MetricTable:
 
 
 def tables_of(entries: Sequence[Mapping[str, Any]]) -> list[MetricTable]:
-    """What `as_json` gave. Raises ValueError, TypeError."""
+    """Reads the result of `as_json`. Raises ValueError, TypeError."""
     tables = [MetricTable(**entry) for entry in entries]
     try:
         check_tables(tables)
@@ -56,7 +58,7 @@ def tables_of(entries: Sequence[Mapping[str, Any]]) -> list[MetricTable]:
 
 
 def check_tables(tables: Sequence[MetricTable]) -> None:
-    """Raises ConnectError for what cannot be shown as metrics. Cells are JSON's, or it is said elsewhere."""
+    """Raises ConnectError for tables that cannot be shown as metrics. Another place checks that cells are JSON."""
     for table in tables:
         for pattern, what, names in (
             (_PREFIX, "prefix", [table.prefix]),

@@ -1,4 +1,4 @@
-"""Numbers as Java narrows, rounds and reads them: what a cast in Java makes of a value, in Python. No I/O."""
+"""Numbers as Java narrows, rounds and reads them: the results of Java's casts, in Python. No I/O."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _JAVA_SPACE: Final = "".join(map(chr, range(33)))
 
 
 def wrapped(value: int, bits: int) -> int:
-    """The lowest `bits` bits of an integer as a signed number: a narrowing conversion.
+    """Returns the lowest `bits` bits of an integer as a signed number: a narrowing conversion.
 
     >>> wrapped(300, 8)
     44
@@ -35,8 +35,8 @@ def wrapped(value: int, bits: int) -> int:
 
 
 def integer_of_double(value: float, bits: int) -> int:
-    """A double as an integer of 8 to 64 bits: cut at the point, NaN is 0, and what is too large for an int (a long where
-    64 bits are asked for) is the largest one, whose lowest bits count.
+    """Casts a double to an integer of 8 to 64 bits. The fraction is cut off, NaN becomes 0. A double too large for an
+    int (for a long where 64 bits are asked for) becomes the largest one, and its lowest bits count.
     """
     if value != value:  # noqa: PLR0124  NaN, and faster than to ask for it
         return 0
@@ -46,7 +46,7 @@ def integer_of_double(value: float, bits: int) -> int:
 
 
 def parse_integer(text: str, bits: int) -> int:
-    """Java's parseLong and its kin: a sign and digits, nothing else. ValueError."""
+    """Parses as Java's parseLong and the like do: a sign and digits, nothing else. Raises ValueError."""
     value = int(text) if _INTEGER.fullmatch(text) else None
     if value is None or not -(1 << (bits - 1)) <= value < 1 << (bits - 1):
         raise ValueError(text)
@@ -54,7 +54,7 @@ def parse_integer(text: str, bits: int) -> int:
 
 
 def parse_double(text: str) -> float:
-    """Java's Double.parseDouble. ValueError."""
+    """Parses as Java's Double.parseDouble does. Raises ValueError."""
     found = _matched(text)
     if found["word"]:
         return float(found["sign"] + ("nan" if found["word"] == "NaN" else "inf"))
@@ -67,16 +67,17 @@ def parse_double(text: str) -> float:
 
 
 def parse_float(text: str) -> float:
-    """Java's Float.parseFloat: the nearest number of 32 bits. ValueError."""
+    """Parses as Java's Float.parseFloat does, to the nearest number of 32 bits. Raises ValueError."""
     value = parse_double(text)
     number = _matched(text)["number"]
     return nearest_float32(value, lambda: Fraction(number or value))
 
 
 def nearest_float32(value: float, exact: Callable[[], Fraction] | None = None) -> float:
-    """The nearest number of 32 bits, infinite beyond the largest.
+    """Returns the nearest number of 32 bits, infinite beyond the largest.
 
-    `exact` is what `value` is a double of: only it can say on which side of the middle between two it lies.
+    `exact` returns the exact number whose double is `value`: only it can tell on which side of the middle between two
+    32-bit numbers the exact number lies.
     """
     try:
         near = float(_FLOAT32.unpack(_FLOAT32.pack(value))[0])
@@ -92,7 +93,7 @@ def nearest_float32(value: float, exact: Callable[[], Fraction] | None = None) -
 
 
 def _next_float32(value: float, *, up: bool) -> float:
-    """The neighbour of a number of 32 bits."""
+    """Returns the neighbour of a number of 32 bits."""
     if value == 0:
         return float.fromhex("0x1p-149") * (1 if up else -1)
     (bits,) = _BITS32.unpack(_FLOAT32.pack(value))

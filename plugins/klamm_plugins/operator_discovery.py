@@ -1,7 +1,7 @@
-"""Finds what operators install beside a worker and name in its properties: classes by the name that stands there.
+"""Finds classes that operators install beside a worker and name in its properties.
 
-A name is a Python path, or Kafka's name, an alias or the class name of a class that an installed package gives for a hook.
-Looking by hook imports every plugin package; a path imports only its module.
+A name is a Python path, or Kafka's name, an alias or the class name of a class that an installed package gives
+for a hook. A search by hook imports every plugin package; a path imports only its module.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 def find_class(name: str, base: type[T], hook: str, built_in: Sequence[type[T]], what: str) -> type[T]:
-    """The subclass of `base` that is called `name`. ConfigError says what there is."""
+    """Returns the subclass of `base` with this name. Raises ConfigError that lists the available names."""
     for cls in built_in:
         if name in _names(cls):
             return cls
@@ -56,7 +56,7 @@ def _by_path(name: str, base: type[T]) -> type[T] | None:
 
 
 def _registered(hook: str, base: type[T]) -> tuple[list[type[T]], list[str]]:
-    """(classes, packages that are broken): this imports every plugin package."""
+    """Returns (classes, packages that are broken). It imports every plugin package."""
     manager = pluggy.PluginManager(hookspecs.PROJECT)
     manager.add_hookspecs(hookspecs)
     classes: list[type[T]] = []

@@ -1,8 +1,8 @@
 """The records that pass between connectors and the runtime, with their headers.
 
 Connectors work on lists of records, so a record is one slotted object and no more: its constructor checks
-nothing, and records without headers share one empty `Headers`. What a record holds belongs to whoever made
-it; the runtime reads records and does not change them.
+nothing, and records without headers share one empty `Headers`. A record's parts belong to its maker; the runtime
+reads records and does not change them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class TopicPartition(NamedTuple):
 
 
 class RecordMetadata(NamedTuple):
-    """Where the broker put a record: `timestamp` in epoch milliseconds, None when the broker did not say."""
+    """A record's place in the broker. `timestamp` is in epoch milliseconds, None when the broker gave none."""
 
     topic: str
     partition: int
@@ -55,27 +55,27 @@ class Headers(tuple[Header, ...]):
 
     @classmethod
     def of(cls, *headers: tuple[str, Any] | tuple[str, Any, Schema | None]) -> Headers:
-        """From pairs (name, value) or triples (name, value, schema)."""
+        """Makes headers from pairs (name, value) or triples (name, value, schema)."""
         return cls(Header(*h) for h in headers)
 
     def with_header(self, name: str, value: Any, schema: Schema | None = None) -> Headers:
-        """These headers and one more at the end."""
+        """Returns these headers and one more at the end."""
         return Headers((*self, Header(name, value, schema)))
 
     def with_all(self, more: Iterable[Header]) -> Headers:
-        """These headers followed by `more`."""
+        """Returns these headers followed by `more`."""
         return Headers((*self, *more))
 
     def without(self, name: str) -> Headers:
-        """These headers but for all that are called `name`."""
+        """Returns these headers without those called `name`."""
         return Headers(h for h in self if h.name != name)
 
     def all(self, name: str) -> list[Header]:
-        """The headers called `name`, in order."""
+        """Returns the headers called `name`, in order."""
         return [h for h in self if h.name == name]
 
     def last(self, name: str) -> Header | None:
-        """The last header called `name`, which is the one that counts."""
+        """Returns the last header called `name`, which is the one that counts."""
         return next((h for h in reversed(self) if h.name == name), None)
 
 
@@ -86,11 +86,11 @@ NO_HEADERS: Final = Headers()
 class SourceRecord:
     """A record on its way from a source task to a topic.
 
-    `source_partition` names where it came from ({"filename": "/var/log/app"}), `source_offset` how far the
-    task is once this record is acknowledged ({"position": 1024}): the task that starts next begins there. Both
-    are flat dicts of what JSON can hold. All records of one source partition must come in the order in which
-    they may be committed. `partition` None lets the key (murmur2, as in Java) or the producer choose.
-    `timestamp` is epoch milliseconds; None means the time of sending.
+    `source_partition` names its origin ({"filename": "/var/log/app"}), `source_offset` the task's position once this
+    record is acknowledged ({"position": 1024}): the next task begins there. Both are flat dicts of JSON values. All
+    records of one source partition must come in the order in which they may be committed. `partition` None lets the
+    key (murmur2, as in Java) or the producer choose. `timestamp` is epoch milliseconds; None means the time of
+    sending.
     """
 
     source_partition: dict[str, Any]
@@ -105,7 +105,7 @@ class SourceRecord:
     headers: Headers = NO_HEADERS
 
     def copy(self) -> SourceRecord:
-        """A record of its own with the same parts: for transforms, which change the copy."""
+        """Returns a new record with the same parts, for transforms, which change the copy."""
         return SourceRecord(
             self.source_partition,
             self.source_offset,
@@ -125,9 +125,9 @@ class SinkRecord:
     """A record on its way from a topic to a sink task.
 
     `offset` is the record's offset in `topic`-`partition`. `timestamp` is epoch milliseconds or None;
-    `timestamp_type` is "CreateTime", "LogAppendTime" or "NoTimestampType". A transform may have given it another topic or
-    partition: where it was read from, which is what offsets are kept by, say `original_topic`,
-    `original_kafka_partition` and `original_kafka_offset` (KIP-793).
+    `timestamp_type` is "CreateTime", "LogAppendTime" or "NoTimestampType". A transform may have given it another
+    topic or partition. `original_topic`, `original_kafka_partition` and `original_kafka_offset` (KIP-793) keep the
+    place that it was read from, by which offsets are kept.
     """
 
     topic: str
@@ -141,7 +141,7 @@ class SinkRecord:
     timestamp_type: str = "NoTimestampType"
     headers: Headers = NO_HEADERS
     origin: tuple[str, int, int] | None = field(default=None, repr=False, compare=False)
-    """Topic, partition and offset that it was read from, where these may have been changed. `copy` sets it."""
+    """The topic, partition and offset of its reading, where a transform may have changed these. `copy` sets it."""
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -161,12 +161,12 @@ class SinkRecord:
 
     @property
     def original_topic_partition(self) -> TopicPartition:
-        """The partition that it was read from: what tasks keep offsets by."""
+        """The partition that it was read from. Tasks keep offsets by it."""
         origin = self.origin
         return TopicPartition(self.topic, self.partition) if origin is None else TopicPartition(*origin[:2])
 
     def copy(self) -> SinkRecord:
-        """A record of its own with the same parts: for transforms, which change the copy."""
+        """Returns a new record with the same parts, for transforms, which change the copy."""
         return SinkRecord(
             self.topic,
             self.partition,

@@ -34,7 +34,7 @@ _TOLD = (PluginType.TRANSFORMATION, PluginType.PREDICATE)
 
 
 def page(plugins: Sequence[PluginDesc]) -> str:
-    """The page of these plugins, one section per class."""
+    """Returns the page of these plugins, one section per class."""
     kinds: dict[type, list[PluginDesc]] = {}
     for desc in plugins:
         kinds.setdefault(desc.cls, []).append(desc)
@@ -61,7 +61,7 @@ def _section(descs: list[PluginDesc]) -> str:
 
 
 def _about(cls: type) -> str:
-    """What a transform or predicate does: the first paragraph of its own documentation, or its module's."""
+    """Returns what a transform or predicate does: the first paragraph of its own documentation, or its module's."""
     text = inspect.cleandoc(cls.__doc__ or sys.modules[cls.__module__].__doc__ or "")
     return " ".join(text.partition("\n\n")[0].split())
 
@@ -78,7 +78,7 @@ def _code(names: Iterable[str]) -> str:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Print the page; exit code 1 when a package that it should hold cannot be loaded."""
+    """Prints the page. The exit code is 1 when a package of the page cannot be loaded."""
     manager = PluginManager.load()
     wanted = [d for d in manager.plugins() if (d.location in argv if argv else d.location.startswith(_OWN))]
     for broken in manager.broken:

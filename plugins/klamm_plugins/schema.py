@@ -102,7 +102,7 @@ class Schema:
             validate_value(self, default, "default")
 
     def field(self, name: str) -> Field | None:
-        """The struct field called `name`, or None."""
+        """Returns the struct field called `name`, or None."""
         return self._by_name.get(name)
 
     def __eq__(self, other: object) -> bool:
@@ -118,7 +118,7 @@ class Schema:
         return self._hash
 
     def _identity(self) -> tuple[Any, ...]:
-        # Defaults may be lists or dicts, which do not hash: __eq__ compares them apart.
+        # Defaults may be lists or dicts, which have no hash: __eq__ compares them separately.
         return (
             self.type,
             self.optional,
@@ -132,7 +132,7 @@ class Schema:
         )
 
     def __repr__(self) -> str:
-        # As Kafka: Schema{name:TYPE}; tools and people search logs for it.
+        # Kafka's form, Schema{name:TYPE}: tools and people search logs for it.
         kind = self.type.name
         return f"Schema{{{self.name}:{kind}}}" if self.name else f"Schema{{{kind}}}"
 
@@ -157,7 +157,7 @@ class Struct:
 
     @classmethod
     def of_checked(cls, schema: Schema, values: list[Any]) -> Struct:
-        """A struct of values in the order of the fields, which the caller has checked. For converters."""
+        """Makes a struct of values in the order of the fields, which the caller has checked. For converters."""
         struct = cls.__new__(cls)
         struct.schema = schema
         struct._values = values  # noqa: SLF001
@@ -165,32 +165,34 @@ class Struct:
 
     @property
     def values(self) -> list[Any]:
-        """The values as they were set, in the order of the fields; None where nothing was set. Not to be changed."""
+        """The values as they were set, in the order of the fields; None where nothing was set. Do not change them."""
         return self._values
 
     def put(self, name: str, value: Any) -> Struct:
-        """Set a field; returns self, to be chained. DataError when there is no such field or it does not fit."""
+        """Sets a field and returns self, so that calls can be chained. Raises DataError for a missing field or a value that
+        does not fit.
+        """
         field = self._field(name)
         validate_value(field.schema, value, name)
         self._values[field.index] = value
         return self
 
     def get(self, name: str) -> Any:
-        """The field's value, or its default when it was not set."""
+        """Returns the field's value, or its default when it was not set."""
         field = self._field(name)
         value = self._values[field.index]
         return field.schema.default if value is None else value
 
     def get_without_default(self, name: str) -> Any:
-        """The field's value as it was set, None when it was not."""
+        """Returns the field's value as it was set, None when it was not."""
         return self._values[self._field(name).index]
 
     def validate(self) -> None:
-        """Check that every required field is set. The runtime does this before it converts the record."""
+        """Checks that every required field is set. The runtime does this before it converts the record."""
         validate_value(self.schema, self, "")
 
     def to_dict(self) -> dict[str, Any]:
-        """Field names and values, defaults filled in; nested structs become dicts."""
+        """Returns field names and values, defaults filled in; nested structs become dicts."""
         return {f.name: _plain(self.get(f.name)) for f in self.schema.fields}
 
     def _field(self, name: str) -> Field:
@@ -231,18 +233,18 @@ def _plain(value: Any) -> Any:
 
 
 LogicalCheck = Callable[[Schema, Any], str | None]
-"""Says what is wrong with a value of a logical type, or None."""
+"""A check that returns the fault of a value of a logical type, or None."""
 
 _LOGICAL: dict[str, tuple[Type, LogicalCheck]] = {}
 
 
 def register_logical(name: str, base: Type, check: LogicalCheck) -> None:
-    """Make values of schemas with this name be checked by `check` (see klamm_plugins.logical)."""
+    """Makes `check` judge values of schemas with this name (see klamm_plugins.logical)."""
     _LOGICAL[name] = (base, check)
 
 
 def validate_value(schema: Schema, value: Any, path: str = "value") -> None:
-    """Check a value against a schema, all the way down. DataError names the path of what does not fit."""
+    """Checks a value against a schema, all the way down. Raises DataError that names the path of the misfit."""
     if value is None:
         if not schema.optional and schema.default is None:
             raise DataError(f"{path or 'value'}: null for a required field of type {schema!r}")
@@ -253,7 +255,7 @@ def validate_value(schema: Schema, value: Any, path: str = "value") -> None:
 
 
 def _mismatch(schema: Schema, value: Any, path: str) -> str | None:
-    """What is wrong with this value itself; parts of it raise by themselves with their own path."""
+    """Returns the fault of this value itself. Its parts raise by themselves with their own path."""
     if schema.name in _LOGICAL and _LOGICAL[schema.name][0] is schema.type:
         return _LOGICAL[schema.name][1](schema, value)
     kind = schema.type
@@ -278,7 +280,7 @@ def _mismatch(schema: Schema, value: Any, path: str) -> str | None:
 
 
 def _fits(kind: Type, value: Any) -> bool:
-    # To Python a bool is an int; to Connect it is not a number.
+    # In Python a bool is an int; in Connect it is not a number.
     return isinstance(value, _PYTHON[kind]) and (kind is Type.BOOLEAN or not isinstance(value, bool))
 
 
@@ -344,7 +346,7 @@ class SchemaBuilder:
         return cls(Type.MAP, key_schema=key_schema, value_schema=value_schema)
 
     def field(self, name: str, schema: Schema) -> SchemaBuilder:
-        """Add a field to a struct. DataError when this is no struct or the name is taken."""
+        """Adds a field to a struct. Raises DataError when this is no struct or the name is taken."""
         if self._type is not Type.STRUCT:
             raise DataError(f"{name}: cannot add a field to a schema of type {self._type.name}")
         if any(f.name == name for f in self._fields):
@@ -377,7 +379,7 @@ class SchemaBuilder:
         return self
 
     def build(self) -> Schema:
-        """The schema. DataError when the default does not fit it."""
+        """Returns the schema. Raises DataError when the default does not fit it."""
         return Schema(
             self._type,
             optional=self._optional,

@@ -42,7 +42,7 @@ _POLL_LIMIT_S = 2.0
 
 
 class MemorySourceContext:
-    """A source task's context; offsets are what the test puts in with `commit`.
+    """A source task's context. Its offsets are those that the test sets with `commit`.
 
     `stopping` may be an event of `klamm.testing.FakeClock`, so that waiting takes no time.
     """
@@ -54,7 +54,7 @@ class MemorySourceContext:
         self._offsets: dict[str, dict[str, Any]] = {}
 
     def commit(self, record: SourceRecord) -> None:
-        """Remember the record's offset as committed, through JSON, as the offsets topic keeps it."""
+        """Remembers the record's offset as committed, through JSON, as the offsets topic keeps it."""
         self._offsets[_key(record.source_partition)] = json.loads(json.dumps(record.source_offset))
 
     def offset(self, partition: SourcePartition) -> dict[str, Any] | None:
@@ -69,7 +69,7 @@ def _key(partition: SourcePartition) -> str:
 
 
 class MemorySinkContext:
-    """A sink task's context; what the task asks for is kept for the test to look at."""
+    """A sink task's context. It keeps the task's requests, for the test to look at."""
 
     def __init__(self, configs: Mapping[str, str], *, stopping: threading.Event | None = None) -> None:
         self.configs = configs
@@ -98,7 +98,7 @@ class MemorySinkContext:
 
 
 class DriverProgress(TypedDict):
-    """What a driver task said in one call of `progress`."""
+    """The arguments of one call of `progress` by a driver task."""
 
     records: int
     lag: int | None
@@ -132,7 +132,7 @@ class MemoryDriverContext:
         return self._paused
 
     def pause(self) -> None:
-        """Ask the task to pause; `is_paused` says that it has."""
+        """Asks the task to pause; `is_paused` tells whether it has."""
         self._paused = True
         self._order.set()
 
@@ -194,7 +194,7 @@ class MemoryDriverContext:
 
 
 class MemoryConnectorContext:
-    """A connector's context that counts what it is asked."""
+    """A connector's context that counts its requests."""
 
     def __init__(self) -> None:
         self.reconfigurations = 0
@@ -210,17 +210,17 @@ class MemoryConnectorContext:
 def sink_records(
     *values: Any, topic: str = "t", offset: int = 0, schema: Schema | None = STRING
 ) -> list[SinkRecord]:
-    """Records of partition 0 with these values, at consecutive offsets."""
+    """Returns records of partition 0 with these values, at consecutive offsets."""
     return [SinkRecord(topic, 0, None, None, schema, value, offset + i) for i, value in enumerate(values)]
 
 
 class ConnectorConformance:
-    """What holds for every connector."""
+    """The suite of rules for every connector."""
 
     connector: type[Connector]
 
     def props(self, tmp_path: Path) -> dict[str, str]:
-        """A configuration that works."""
+        """Returns a configuration that works."""
         raise NotImplementedError
 
     def test_says_its_version(self) -> None:
@@ -250,7 +250,7 @@ class ConnectorConformance:
                 assert all(isinstance(x, str) for pair in config.items() for x in pair), config
 
     def task_configs(self, props: dict[str, str], max_tasks: int) -> list[dict[str, str]]:
-        """What the connector answers when it is started with `props`."""
+        """Returns the connector's answer when it is started with `props`."""
         connector = self.connector()
         connector.initialize(MemoryConnectorContext())
         try:
@@ -261,15 +261,15 @@ class ConnectorConformance:
 
 
 class SourceConformance(ConnectorConformance):
-    """What holds for every source connector. `produce` gives the task something to read."""
+    """The suite of rules for every source connector. `produce` gives the task something to read."""
 
     connector: type[SourceConnector]
     records: ClassVar[int] = 20
     exact: bool = True
-    """Whether it goes on right after any committed record. False: it may begin anew, and leaves nothing out."""
+    """True: it goes on right after any committed record. False: it may begin anew, and leaves nothing out."""
 
     def produce(self, tmp_path: Path, count: int) -> None:
-        """Make the source hold `count` more records (for a generator: nothing to do)."""
+        """Makes the source hold `count` more records (for a generator there is nothing to do)."""
         raise NotImplementedError
 
     def test_gives_records_that_the_runtime_can_take(self, tmp_path: Path) -> None:
@@ -288,7 +288,7 @@ class SourceConformance(ConnectorConformance):
             self.resumes(tmp_path, first, stop_after)
 
     def resumes(self, tmp_path: Path, first: Sequence[SourceRecord], stop_after: int) -> None:
-        """Check what a task gives out that finds the first `stop_after` records committed."""
+        """Checks the records of a task that finds the first `stop_after` records committed."""
         rest = first[stop_after:]
         with RunningSource(self, tmp_path, committed=first[:stop_after]) as task:
             again = task.read(len(rest))
@@ -323,7 +323,7 @@ class SourceConformance(ConnectorConformance):
 
 
 class RunningSource:
-    """A started source task of a suite, with what is `committed` before; stopped at the end of the block."""
+    """A started source task of a suite. `committed` are the offsets before it started; the end of the block stops it."""
 
     def __init__(
         self, suite: SourceConformance, tmp_path: Path, committed: Collection[SourceRecord] = ()
@@ -339,7 +339,7 @@ class RunningSource:
         self.task.start(config)
 
     def read(self, count: int) -> list[SourceRecord]:
-        """The next `count` records."""
+        """Returns the next `count` records."""
 
         def enough() -> bool:
             if len(self._polled) < count:
@@ -358,21 +358,21 @@ class RunningSource:
 
 
 class SinkConformance(ConnectorConformance):
-    """What holds for every sink connector. `written` says what has arrived."""
+    """The suite of rules for every sink connector. `written` returns the values that have arrived."""
 
     connector: type[SinkConnector]
     topic: str = "t"
 
     def written(self, tmp_path: Path) -> list[Any]:
-        """The values that the target holds, in order."""
+        """Returns the values that the target holds, in order."""
         raise NotImplementedError
 
     def make(self, number: int) -> tuple[Schema | None, Any]:
-        """The record of this number: schema and value."""
+        """Returns schema and value of the record of this number."""
         return STRING, "abc"[number]
 
     def shown(self, number: int) -> Any:
-        """What `written` has for that record."""
+        """Returns the form of that record in `written`."""
         return self.make(number)[1]
 
     def test_writes_everything_before_it_agrees_to_a_commit(self, tmp_path: Path) -> None:
@@ -399,7 +399,7 @@ class SinkConformance(ConnectorConformance):
         assert list(self.written(tmp_path)) == [self.shown(0), self.shown(1)]
 
     def _commit(self, task: SinkTask, offset: int) -> None:
-        """Ask until the task agrees, as the runtime does: a sink may write in the background."""
+        """Asks until the task agrees, as the runtime does: a sink may write in the background."""
         partition = TopicPartition(self.topic, 0)
 
         def agrees() -> bool:
@@ -409,7 +409,7 @@ class SinkConformance(ConnectorConformance):
         wait_for(agrees, f"commit at offset {offset}", _COMMIT_S)
 
     def _records(self, *numbers: int) -> list[SinkRecord]:
-        """Records of these numbers, at offsets that are their numbers."""
+        """Returns records of these numbers, at offsets that are their numbers."""
         made = [self.make(number) for number in numbers]
         return [
             SinkRecord(self.topic, 0, None, None, m[0], m[1], n) for m, n in zip(made, numbers, strict=True)
@@ -442,7 +442,7 @@ def _sink_task(connector: type[SinkConnector]) -> SinkTask:
 
 
 def wait_for(condition: Callable[[], bool], what: str, deadline_s: float = _DEADLINE_S) -> None:
-    """Wait until `condition` holds; AssertionError says what did not happen."""
+    """Waits until `condition` holds. AssertionError names what did not happen."""
     end = time.monotonic() + deadline_s
     while not condition():
         assert time.monotonic() < end, f"no {what} within {deadline_s} s"

@@ -1,7 +1,7 @@
-"""Values as text, in the way that Java writes them.
+"""Values as text, in the form that Java writes.
 
-What Klamm writes must be what Kafka writes, so floats look as Java's `Double.toString` and `Float.toString`
-have them (from Java 19 on: the shortest digits that read back as the same number). No I/O.
+Klamm must write what Kafka writes, so floats look as in Java's `Double.toString` and `Float.toString` (from Java
+19 on: the shortest digits that read back as the same number). No I/O.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _FLOAT32: Final = struct.Struct("<f")
 
 
 def is_plain_double(value: float) -> bool:
-    """Whether Java and Python write this number the same way (no exponent in either)."""
+    """Returns whether Java and Python write this number the same way (no exponent in either)."""
     return _PLAIN_FROM <= abs(value) < _PLAIN_BELOW or value == 0
 
 
@@ -34,7 +34,7 @@ def double_text(value: float) -> str:
 
 
 def to_float32(value: float) -> float:
-    """The nearest number of 32 bits. DataError when there is none."""
+    """Returns the nearest number of 32 bits. Raises DataError when there is none."""
     nearest = _round32(value)
     if nearest is None:
         raise DataError(f"{value} is out of range for FLOAT32")
@@ -49,7 +49,7 @@ def _round32(value: float) -> float | None:
 
 
 def float_text(value: float) -> str:
-    """A 32-bit float as Java writes it: the fewest digits that name it among 32-bit floats."""
+    """Writes a 32-bit float as Java does: the fewest digits that name it among 32-bit floats."""
     value = to_float32(value)
     if not math.isfinite(value) or value == 0:
         return double_text(value)
@@ -67,7 +67,7 @@ def _java_text(value: float, shortest: str) -> str:
     sign, digits, exponent = Decimal(shortest).normalize().as_tuple()
     assert isinstance(exponent, int), "infinities and NaN are gone"
     if len(digits) == 1:
-        # Java writes two digits where one would do, and the second is the nearest, which need not be 0.
+        # Java writes two digits where one would do. The second is the nearest digit, which need not be 0.
         sign, digits, exponent = Decimal(f"{value:.1e}").as_tuple()
         assert isinstance(exponent, int), "as above"
     point = exponent + len(digits) - 1
@@ -76,9 +76,9 @@ def _java_text(value: float, shortest: str) -> str:
 
 
 def text_of(value: Any, schema: Schema | None = None) -> str:
-    """A value as Java's `toString` writes it; dates and times, which Java writes by locale, as ISO 8601.
+    """Writes a value as Java's `toString` does. Dates and times, which Java writes by locale, become ISO 8601.
 
-    DataError for bytes, which have no text.
+    Raises DataError for bytes, which have no text.
     """
     match value:
         case str():
