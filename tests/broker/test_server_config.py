@@ -152,8 +152,10 @@ def test_replicas_that_cannot_be_had_are_warned_about_where_they_were_asked_for(
     BrokerConfig.load({"offsets.topic.replication.factor": "1", factor: "1"})
     assert caplog.records == []
     BrokerConfig.load({"offsets.topic.replication.factor": "3", factor: "2", "min.insync.replicas": "2"})
-    said = [r.message.partition(" cannot be had: one node holds one replica")[:2] for r in caplog.records]
-    middle = " cannot be had: one node holds one replica"
+    said = [
+        r.message.partition(" cannot be fulfilled: one node holds one replica")[:2] for r in caplog.records
+    ]
+    middle = " cannot be fulfilled: one node holds one replica"
     assert said == [
         ("offsets.topic.replication.factor=3", middle),
         (f"{factor}=2", middle),

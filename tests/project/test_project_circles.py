@@ -18,14 +18,6 @@ Imports = dict[str, set[str]]
 ALLOWED: Mapping[frozenset[str], str] = {}
 """Circles that stay, as sets of modules, each with its reason."""
 
-TO_BE_BROKEN = {
-    "klamm.connect": "the REST server, the cluster and the children's clients",
-    "klamm_connectors.logs": "connector and tail",
-    "klamm_mirror": "each connector and its task",
-    "klamm_spark": "checks and pipeline",
-}
-"""TEMPORARY: packages whose circles are being broken. An entry goes with its package's last circle."""
-
 
 def module_name(path: Path, source_root: Path) -> str:
     parts = path.relative_to(source_root).with_suffix("").parts
@@ -78,13 +70,9 @@ def reachable(start: str, imports: Imports) -> set[str]:
     return seen
 
 
-def to_be_broken(circle: list[str]) -> bool:
-    return any(all(module.startswith(package) for module in circle) for package in TO_BE_BROKEN)
-
-
 def test_no_import_circle_is_left_but_those_with_a_reason():
     found = circles(read_imports([ROOT / root for root in SOURCE_ROOTS]))
-    unexplained = [c for c in found if frozenset(c) not in ALLOWED and not to_be_broken(c)]
+    unexplained = [c for c in found if frozenset(c) not in ALLOWED]
     assert not unexplained, "\n".join("circle: " + " ".join(circle) for circle in unexplained)
     gone = [sorted(circle) for circle in ALLOWED if sorted(circle) not in found]
     assert not gone, f"these circles are gone, take them out of ALLOWED: {gone}"

@@ -114,10 +114,10 @@ def _find(result: FetchResult, at: TopicPartition, topic_id: bytes) -> tuple[Com
     if at in result.unstable:
         return _NOTHING, ErrorCode.UNSTABLE_OFFSET_COMMIT
     found = result.offsets.get(at, _NOTHING)
-    return _NOTHING if _is_of_another(found, topic_id) else found, result.error
+    return _NOTHING if _is_of_former_topic(found, topic_id) else found, result.error
 
 
-def _is_of_another(found: CommittedOffset, topic_id: bytes) -> bool:
+def _is_of_former_topic(found: CommittedOffset, topic_id: bytes) -> bool:
     """Decides whether the offset was committed for an earlier topic of this name; False when either id is unknown."""
     return NO_TOPIC_ID != found.topic_id != topic_id != NO_TOPIC_ID
 
@@ -177,6 +177,6 @@ def _all(broker: BrokerState, result: FetchResult) -> list[tuple[str, list[int]]
     for at, committed in result.offsets.items():
         if at.topic not in ids:
             ids[at.topic] = _topic_id(broker, at.topic)
-        if not _is_of_another(committed, ids[at.topic]):
+        if not _is_of_former_topic(committed, ids[at.topic]):
             topics.setdefault(at.topic, []).append(at.partition)
     return list(topics.items())

@@ -45,7 +45,7 @@ def delete_topics(
         _find(broker, ctx, item) if named[item.name, item.topic_id] == 1 else _twice(item)
         for item in {(item.name, item.topic_id): item for item in asked}.values()
     ]
-    found = _without_both(found)
+    found = _refuse_named_twice(found)
     going = {topic.id: broker.topic_changes.delete(topic) for topic in found if isinstance(topic, Topic)}
     if not going:
         return DeleteTopicsResponse(responses=[item for item in found if not isinstance(item, Topic)])
@@ -65,7 +65,7 @@ def _twice(asked: DeleteTopicState) -> DeletableTopicResult:
     return _result(asked, ErrorCode.INVALID_REQUEST, f"Duplicate topic {what}.")
 
 
-def _without_both(found: Sequence[Topic | DeletableTopicResult]) -> list[Topic | DeletableTopicResult]:
+def _refuse_named_twice(found: Sequence[Topic | DeletableTopicResult]) -> list[Topic | DeletableTopicResult]:
     """Refuse topics that are named both by name and by id; each is answered once."""
     times = Counter(item.id for item in found if isinstance(item, Topic))
     result: dict[bytes | int, Topic | DeletableTopicResult] = {}

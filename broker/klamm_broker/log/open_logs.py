@@ -72,7 +72,7 @@ class OpenLogs:
         SEGMENT_FILES.capacity = segment_files_max()
         self.directories, self.unusable = open_all(paths, node_id=node_id, cluster_id=cluster_id)
         for why in self.unusable.values():
-            log.error("%s. Its partitions are offline until the broker is started with it in order", why)
+            log.error("%s. Its partitions are offline until it works and the broker is started again", why)
         self._placement = Placement(self.directories)
         try:
             self.meta: MetaProperties = self.directories[0].meta
@@ -205,7 +205,7 @@ class OpenLogs:
         why = f"log directory {directory.path} cannot be used: {error}"
         if directory is self.directories[0]:
             raise UnusableDirectory(why) from error
-        log.error("%s. Its partitions are offline until the broker is started with it in order", why)
+        log.error("%s. Its partitions are offline until it works and the broker is started again", why)
         self.unusable[directory.path] = why
         self.directories.remove(directory)
         self._placement = Placement(self.directories)

@@ -135,14 +135,14 @@ class Broker(BrokerState):
         if path == logs.directories[0].path:
             why = f"log directory {path} has failed: {error}"
             if len(self.config.log_dirs) > 1:
-                why += ". It is the first of log.dirs, without which no topic is known"
+                why += ". It is the first of log.dirs, which holds the list of topics"
             self.failure = UnusableDirectory(f"{why}. The broker stops")
             log.critical("%s", self.failure)
             self.on_failure()
             return
         gone = logs.fail_directory(path, error)
         log.critical(
-            "log directory %s has failed: %s. Its %d partitions are offline until the broker is started with it in order",
+            "log directory %s has failed: %s. Its %d partitions are offline until it works and the broker is started again",
             path, error, len(gone),
         )  # fmt: skip
         for offline in gone:

@@ -191,7 +191,7 @@ class FullFetch(Fetch):
             for (asked, _), result in zip(named, results, strict=True):
                 watched = session.add(key, asked)
                 watched.resolve(topics)
-                told(session, watched, result)
+                note_answer(session, watched, result)
         sessions.touch(session, now_ms)
         return session.id
 
@@ -244,7 +244,7 @@ class IncrementalFetch(Fetch):
             self.missing = self._min_bytes - total
             return None
         for watched, result in news:
-            told(session, watched, result)
+            note_answer(session, watched, result)
         return self._encode(news)
 
     def park(self, slot: Slot, timeout_s: float) -> None:
@@ -283,7 +283,7 @@ def has_more(session: FetchSession, watched: Watched, result: FetchResult) -> bo
     return watched.asked.fetch_offset < up_to
 
 
-def told(session: FetchSession, watched: Watched, result: FetchResult) -> None:
+def note_answer(session: FetchSession, watched: Watched, result: FetchResult) -> None:
     """Remember what the client is told of a partition, and whether there will be more to tell.
 
     A partition whose records are sent goes behind those that still wait for their turn. An error is told each time.

@@ -74,4 +74,4 @@ def warn(originals: Mapping[str, str], values: Mapping[str, Any]) -> None:
         )
     for name, instead in _REPLICAS.items():
         if name in originals and values[name] > 1:
-            log.warning("%s=%s cannot be had: %s", name, values[name], instead)
+            log.warning("%s=%s cannot be fulfilled: %s", name, values[name], instead)

@@ -60,7 +60,7 @@ class Partition:
         """Tell the operator that the disk refused an append, unless that was told already."""
         if not self.trouble:
             self.trouble = True
-            log.error("%s: %s failed: %s. It is tried again with every further one", self, what, error)
+            log.error("%s: %s failed: %s. Each further append tries again", self, what, error)
 
     def written_again(self) -> None:
         """End `trouble`: the disk takes records again."""
