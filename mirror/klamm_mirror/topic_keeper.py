@@ -18,7 +18,7 @@ from klamm_plugins.errors import ConnectError
 log = logging.getLogger(__name__)
 
 FIRST_LOOK_S: Final = 20.0
-"""How long the connector's `task_configs` waits for the first look at both clusters."""
+"""Seconds that the connector's `task_configs` waits for the first look at both clusters."""
 RETRY_S: Final = 2.0
 
 

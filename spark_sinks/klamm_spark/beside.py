@@ -1,6 +1,6 @@
-"""What Klamm keeps beside a job's checkpoint, and what the checkpoint says of itself.
+"""Files that Klamm keeps beside a job's checkpoint, and the checkpoint's own files.
 
-Local directories are read and written as files; others (s3a://…, hdfs://…) through Spark's own file systems.
+Local directories are read and written directly; others (s3a://…, hdfs://…) through Spark's file systems.
 """
 
 from __future__ import annotations
@@ -18,19 +18,21 @@ from klamm_base.files import make_private_folder, write_atomically
 log = logging.getLogger(__name__)
 
 PLAN: Final = "klamm-plan.json"
-"""How the queries looked that wrote the checkpoint, by output."""
+"""The form of the queries that wrote the checkpoint, by output."""
 STATUS: Final = "klamm-status.json"
-"""What the job said last: `klamm spark status` reads it."""
+"""The job's last status, for `klamm spark status`."""
 SCHEMA: Final = "klamm-schema.json"
-"""What arrives, by topic: `schema = "infer"`, and drift."""
+"""The schema of the arriving values, by topic: for `schema = "infer"` and for drift."""
 POSITION: Final = "klamm-position.json"
-"""Where batch reads go on."""
+"""The place from which batch reads continue."""
 _FILE: Final = re.compile(r"file:(?://)?(/.*)")
 OURS: Final = (PLAN, STATUS, SCHEMA, POSITION)
 
 
 class Files(Protocol):
-    """A directory. Names may have slashes; what is not there is None, or no names. All raise OSError."""
+    """A directory. Names may have slashes. A missing file reads as None, a missing directory has no names. All
+    methods raise OSError.
+    """
 
     def read(self, name: str) -> bytes | None: ...
     def write(self, name: str, data: bytes) -> None: ...
@@ -38,7 +40,7 @@ class Files(Protocol):
 
 
 class LocalFiles:
-    """A directory of this machine. A file is replaced whole."""
+    """A directory of this machine. A file is replaced as a whole."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -62,7 +64,9 @@ class LocalFiles:
 
 
 _RENAMING: Final = frozenset({"hdfs", "viewfs", "file"})
-"""File systems that put a file in another's place at once. Object stores copy to rename, but show no file before it is closed."""
+"""File systems that replace a file by one rename. Object stores copy to rename, but show no file before it is
+closed.
+"""
 
 
 class HadoopFiles:
@@ -85,7 +89,7 @@ class HadoopFiles:
                 return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
 
     def write(self, name: str, data: bytes) -> None:
-        """A reader, and whoever comes after a kill, find the former content or this one."""
+        """Replaces a file: a reader finds the former content or this one, even after a kill."""
         path, content = self._path(f"{self._base}/{name}"), bytearray(data)
         with _refusals(path):
             if self._system.getUri().getScheme() not in _RENAMING:
@@ -109,7 +113,7 @@ class HadoopFiles:
             return sorted(status.getPath().getName() for status in self._system.listStatus(path))
 
     def _replacer(self) -> Any:
-        """What Spark writes offsets with, by renaming; a connection of its own, so there is one."""
+        """Returns Spark's writer of offsets, which renames. It has a connection of its own, so there is only one."""
         if self._replacing is None:
             spark_files = self._jvm.org.apache.spark.sql.execution.streaming.checkpointing
             self._replacing = spark_files.CheckpointFileManager.create(self._path(self._base), self._settings)
@@ -118,7 +122,7 @@ class HadoopFiles:
 
 @contextmanager
 def _refusals(path: Any) -> Iterator[None]:
-    """Java's errors as OSError."""
+    """Turns Java's errors into OSError."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
@@ -130,14 +134,14 @@ def _refusals(path: Any) -> Iterator[None]:
 
 
 def local_place(checkpoint: str) -> Path | None:
-    """The directory of a checkpoint of this machine; None for another file system's."""
+    """Returns the directory of a checkpoint of this machine; None for another file system's."""
     if (found := _FILE.fullmatch(checkpoint)) is not None:
         return Path(found[1])
     return None if "://" in checkpoint else Path(checkpoint).expanduser().resolve()
 
 
 def files_of(checkpoint: str, spark: Any = None) -> Files:
-    """The directory of a checkpoint; one that is not local needs a session. Raises ValueError without one."""
+    """Returns the directory of a checkpoint. Raises ValueError for a remote one without a session."""
     place = local_place(checkpoint)
     if place is not None:
         return LocalFiles(place)
@@ -147,7 +151,7 @@ def files_of(checkpoint: str, spark: Any = None) -> Files:
 
 
 def read_json(files: Files, name: str) -> dict[str, Any]:
-    """What is kept under a name; empty where there is nothing, or, with a warning, nothing that can be read."""
+    """Reads a JSON file. Returns an empty dict for a missing file, and, with a warning, for an unreadable one."""
     data = files.read(name)
     if data is None:
         return {}
@@ -166,6 +170,6 @@ def write_json(files: Files, name: str, data: dict[str, Any]) -> None:
 
 
 def last_number(names: list[str]) -> int | None:
-    """The highest of the names that are numbers: `offsets/7`, `_spark_metadata/9.compact`."""
+    """Returns the highest of the names that are numbers: `offsets/7`, `_spark_metadata/9.compact`."""
     numbers = [int(head) for n in names if (head := n.removesuffix(".compact")).isdecimal()]
     return max(numbers, default=None)

@@ -1,4 +1,4 @@
-"""Errors that only Spark finds, told with the key whose value it read."""
+"""Attaches a key to errors that only Spark finds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from klamm_spark.events import said_by_spark
 
 @contextmanager
 def reading(place: str, key: str) -> Iterator[None]:
-    """While Spark reads the value of a key: what its parser or analyzer refuses is a ConfigError that names `place`."""
+    """Turns errors of Spark's parser or analyzer into a ConfigError that names `place`, while Spark reads a key's
+    value.
+    """
     try:
         yield
     except (ParseException, AnalysisException) as e:

@@ -1,10 +1,10 @@
-"""Elasticsearch's bulk API: several requests under way, slower when it says 429, refused documents apart.
+"""Elasticsearch's bulk API: several requests under way, slower after a 429, refused documents apart.
 
-Elasticsearch answers per document. 429 (of the request, or of a document) means that it lives and is overloaded: such documents
-are sent again, fewer at a time, for as long as it takes (`throttle`). 502 to 504 and broken connections are tried again, on
-the next host, until nothing was accepted for `retry_s`. Other errors are the document's own fault and are handed back.
-
-`BulkSender` is used from one thread; its requests run in threads of its own, one connection each.
+Elasticsearch answers per document. A 429 (of the request, or of a document) means that it is alive and
+overloaded: such documents are sent again, fewer at a time, for as long as it takes (`throttle`). 502 to 504
+and broken connections are tried again on the next host, until nothing was accepted for `retry_s`. Other
+errors are the document's own fault; such documents are handed back. `BulkSender` is used from one thread;
+its requests run in threads of its own, one connection each.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 WARN_EVERY_S: Final = 30.0
 OVERLOAD_SAID_S: Final = 5.0
-"""A server that takes nothing for so long after a 429 is said to be waited for."""
+"""After a 429, a server that accepts nothing for this long is reported as waited for."""
 _OVERLOADED: Final = 429
 _TOO_LARGE: Final = 413
 _INVALID: Final = (
@@ -44,7 +44,7 @@ _PASSING: Final = frozenset({502, 503, 504})
 _CONFLICT: Final = 409  # `create` of a document that is there: written by the run before
 _PATH: Final = "/_bulk?filter_path=errors,error,items.*.status,items.*.error"
 _throttles: dict[tuple[str, ...], Throttle] = {}
-"""What this worker process has learnt about a target: tasks of later batches go on with it."""
+"""The limits that this worker process has learnt for a target. Tasks of later batches continue with them."""
 
 
 class TargetError(KlammError):
@@ -53,7 +53,7 @@ class TargetError(KlammError):
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A document that Elasticsearch will never take."""
+    """A document that Elasticsearch will never accept."""
 
     id: str
     index: str
@@ -63,8 +63,10 @@ class Refused:
 
 @dataclass(slots=True)
 class Figures:
-    """What a writer did. `throttled`: 429 answers; `throttled_s`: seconds that its requests waited for that reason, in sum;
-    `request`: documents a request at the end; `in_flight`: requests at once at the end.
+    """A writer's figures. `throttled` counts 429 answers; `throttled_s` is the total of seconds that requests
+    waited for that reason.
+
+    `request` and `in_flight` are the limits at the end: documents per request, and requests at once.
     """
 
     documents: int = 0
@@ -76,7 +78,7 @@ class Figures:
     in_flight: int = 0
 
     def add(self, other: Figures) -> None:
-        """Sums, and the smallest of the limits."""
+        """Adds the sums, and takes the smallest of the limits."""
         for name in ("documents", "refused", "requests", "throttled", "throttled_s"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.request = min(filter(None, (self.request, other.request)), default=0)
@@ -92,18 +94,18 @@ class Limits:
 
 @dataclass(slots=True)
 class Verdict:
-    """Of one answer, by the documents' places in the request."""
+    """The outcome of one answer, by the documents' places in the request."""
 
     taken: int = 0
     overloaded: list[int] = field(default_factory=list)
     passing: list[int] = field(default_factory=list)
     refused: list[tuple[int, str]] = field(default_factory=list)
     too_large: bool = False
-    """Half of the documents at a time: to be taken, or to find those that cannot be."""
+    """True when the request must be halved: to be accepted, or to find the documents that cannot be."""
 
 
 def sort_out(answer: Mapping[str, Any], count: int) -> Verdict:
-    """What became of each of `count` documents."""
+    """Sorts `count` documents by their outcome."""
     verdict = Verdict()
     if not answer.get("errors"):
         verdict.taken = count
@@ -126,10 +128,12 @@ def sort_out(answer: Mapping[str, Any], count: int) -> Verdict:
 
 
 class BulkSender:
-    """Use as a context; `finish` returns when everything is written, and raises TargetError.
+    """Sends blocks of documents, as a context. `finish` returns when everything is written, and raises
+    TargetError.
 
-    `on_refused` gets refused documents, in one thread at a time; what it raises ends the sender. `on_wait` is told why
-    nothing is accepted while the server is away or overloaded, and None when it takes documents again.
+    `on_refused` gets refused documents, in one thread at a time; an error of it ends the sender. `on_wait` gets
+    the reason why nothing is accepted while the server is away or overloaded, and None when it accepts
+    documents again.
     """
 
     def __init__(
@@ -159,7 +163,7 @@ class BulkSender:
         self.figures = Figures()
 
     def send(self, lines: pa.LargeBinaryArray) -> None:
-        """Take a block; returns once at most as many requests as may be under way are not yet answered."""
+        """Takes a block. Returns once the number of unanswered requests is within the limit."""
         rest = lines
         while len(rest):
             part = next(bulk_lines.cut(rest, self._throttle.documents, self._limits.bytes))
@@ -173,7 +177,7 @@ class BulkSender:
             future.add_done_callback(self._done)
 
     def finish(self) -> Figures:
-        """Wait for all answers."""
+        """Waits for all answers."""
         with self._lock:
             while self._futures and self._failure is None:
                 self._lock.wait()
@@ -206,7 +210,7 @@ class BulkSender:
             self._lock.notify_all()
 
     def _deliver(self, lines: pa.LargeBinaryArray) -> None:
-        """In a thread: send until each document is taken or refused."""
+        """Sends, in a thread of its own, until each document is accepted or refused."""
         pause, most = FIRST_PAUSE_S, self._limits.documents
         while len(lines):
             part = next(bulk_lines.cut(lines, min(most, self._throttle.documents), self._limits.bytes))
@@ -234,7 +238,7 @@ class BulkSender:
                 pause = min(pause * 2, LONGEST_PAUSE_S)
 
     def _ask(self, part: pa.LargeBinaryArray) -> tuple[Verdict, str]:
-        """One request. Raises TargetError when it is refused as a whole."""
+        """Sends one request. Raises TargetError when it is refused as a whole."""
         everything = list(range(len(part)))
         with self._lock:
             self._lock.wait_for(lambda: self._running < self._throttle.in_flight or self._failure is not None)
@@ -296,7 +300,7 @@ class BulkSender:
             self._lock.notify_all()
 
     def _wait_calm(self) -> None:
-        """After a 429. The stream waits as long as it takes, and says so."""
+        """Waits after a 429, for as long as it takes, and reports it."""
         throttle = self._throttle
         self._warnings.warning(
             log,
@@ -326,7 +330,7 @@ class BulkSender:
             self._on_wait(f"{self._where.hosts[0]}: {why}")
 
     def _sleep(self, seconds: float, *, throttled: bool = True) -> None:
-        """Jitter keeps the tasks apart."""
+        """Sleeps with jitter, which keeps the tasks apart."""
         began = time.monotonic()
         with self._lock:
             self._lock.wait_for(lambda: self._failure is not None, seconds * random.uniform(0.5, 1.0))

@@ -1,7 +1,7 @@
-r"""Rows as the lines of a bulk request: an action and a document each. Works on whole columns; pure.
+r"""Rows as the lines of a bulk request, an action and a document each. Works on whole columns; pure.
 
-A block is an Arrow array with one element a document, `{"create":{…}}\n{…}\n`. A part of it is a part of its buffer, so
-sending costs nothing per document; only documents that are refused are looked at one by one.
+A block is an Arrow array with one element per document, `{"create":{…}}\n{…}\n`. A part of it is a part of
+its buffer, so sending costs nothing per document. Only refused documents are looked at one by one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from klamm_base.errors import KlammError
 
 _UNSAFE: Final = r'["\\\x00-\x1f]'
-"""What cannot stand in a JSON text as it is."""
+"""Characters that a JSON text must escape."""
 
 
 class BadDocumentError(KlammError):
@@ -28,7 +28,7 @@ class BadDocumentError(KlammError):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Which columns make a document, and what happens to it (`operation`: index or create)."""
+    """The columns that make a document, and its `operation` (index or create)."""
 
     operation: str
     id_columns: tuple[str, ...]
@@ -37,7 +37,7 @@ class Layout:
 
 
 def block(batch: pa.RecordBatch, layout: Layout) -> pa.LargeBinaryArray:
-    """The lines of all rows. Raises BadDocumentError for a row without id."""
+    """Returns the lines of all rows. Raises BadDocumentError for a row without id."""
     if absent := [c for c in layout.id_columns if batch.column(c).null_count]:
         raise BadDocumentError(
             f"column {absent[0]} is null in a row: it is the document's id, and such rows would overwrite each other; leave "
@@ -69,7 +69,7 @@ def _indexes(batch: pa.RecordBatch, layout: Layout) -> Any:
 
 
 def _quoted(text: Any) -> Any:
-    """As the inside of a JSON text. Ids hardly ever need it: only a column that does is gone through by Python."""
+    """Escapes texts for JSON. Ids hardly ever need it, so Python only handles a column that does."""
     if isinstance(text, pa.Scalar):
         return pa.scalar(orjson.dumps(text.as_py())[1:-1].decode(), pa.large_string())
     if not pc.any(pc.match_substring_regex(text, _UNSAFE)).as_py():
@@ -81,7 +81,7 @@ def _documents(batch: pa.RecordBatch, layout: Layout) -> Any:
     if layout.document is not None:
         column = batch.column(layout.document)
         text = pc.fill_null(pc.cast(column, pa.large_string()), "{}")
-        # Within JSON a line end is white space; within a bulk request it ends the document
+        # Within JSON a line end is white space; within a bulk request it ends the document.
         return (
             pc.replace_substring(text, "\n", " ") if pc.any(pc.match_substring(text, "\n")).as_py() else text
         )
@@ -92,7 +92,7 @@ def _documents(batch: pa.RecordBatch, layout: Layout) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON has no type for: bytes as text (base64 where they are none), decimals as numbers if these are exact."""
+    """Converts types that JSON lacks: bytes to text (else base64), decimals to numbers if these are exact."""
     if isinstance(value, Decimal):
         number = float(value)
         return number if Decimal(repr(number)) == value else str(value)
@@ -105,7 +105,7 @@ def _plain(value: Any) -> Any:
 
 
 def cut(lines: pa.LargeBinaryArray, most_documents: int, most_bytes: int) -> Iterator[pa.LargeBinaryArray]:
-    """A block in parts for one request each; at least one document a part."""
+    """Cuts a block into parts for one request each, with at least one document per part."""
     if not len(lines):
         return
     ends = pc.cumulative_sum(pc.cast(pc.binary_length(lines), pa.int64())).to_numpy()
@@ -118,7 +118,7 @@ def cut(lines: pa.LargeBinaryArray, most_documents: int, most_bytes: int) -> Ite
 
 
 def body(lines: pa.LargeBinaryArray) -> memoryview:
-    """The bytes of a part, without a copy."""
+    """Returns the bytes of a part, without a copy."""
     _, offsets, data = lines.buffers()
     bounds = memoryview(offsets).cast("q")
     begin, end = bounds[lines.offset], bounds[lines.offset + len(lines)]
@@ -126,13 +126,13 @@ def body(lines: pa.LargeBinaryArray) -> memoryview:
 
 
 def document(lines: pa.LargeBinaryArray, number: int) -> bytes:
-    """The document alone."""
+    """Returns the document alone."""
     found: bytes = lines[number].as_py()
     return found.partition(b"\n")[2][:-1]
 
 
 def identity(lines: pa.LargeBinaryArray, number: int) -> tuple[str, str]:
-    """Index and id of a document."""
+    """Returns index and id of a document."""
     found: bytes = lines[number].as_py()
     meta = next(iter(orjson.loads(found.partition(b"\n")[0]).values()))
     return meta["_index"], meta["_id"]

@@ -1,6 +1,8 @@
-"""What can be said of a job's options, schema, SQL and function before Java starts. Pure, apart from the files of functions.
+"""Checks of a job's options, schema, SQL and function before Java starts. Pure, apart from the files of
+functions.
 
-Spark finds the same and more, a minute later. What is not surely wrong here is left to it.
+Spark would find the same and more, but a minute later. These checks report only what is surely wrong and
+leave the rest to Spark.
 """
 
 from __future__ import annotations
@@ -38,13 +40,13 @@ _FIELD: Final = re.compile(r"\s*(?:`(?:[^`]|``)+`|[^\s:,<>()`]+)(?:\s*:\s*|\s+)(
 _QUOTED: Final = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
 _BRACKETS: Final = {")": "(", ">": "<"}
 _LOG_JOBS: Final = frozenset({"klamm_spark.jobs.logs:logs", "klamm_spark.jobs.log_connect:logs"})
-"""Functions of our own whose [query.options] are known."""
+"""Our own functions, whose [query.options] are known."""
 _STATEMENTS: Final = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "MAP", "REDUCE")
 _COMMENTS: Final = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
 
 
 def client_options(source: Source) -> dict[str, str]:
-    """What an output to topics takes from the source: servers and security."""
+    """Returns the options that an output to topics takes from the source: servers and security."""
     shared = {
         k: v
         for k, v in source.options.items()
@@ -55,7 +57,9 @@ def client_options(source: Source) -> dict[str, str]:
 
 
 def check_contents(job: Job) -> None:
-    """Options of our formats, the schema's and the queries' beginnings. Raises ConfigError, whose key is the place."""
+    """Checks options of our formats, the schema and the queries' first words. Raises ConfigError, whose key is the
+    place.
+    """
     _check_source(job.source)
     for n, output in enumerate(job.outputs):
         _check_options(job.source, output, n)
@@ -105,7 +109,7 @@ def _check_options(source: Source, output: Output, n: int) -> None:
 
 
 def check_schema(place: str, text: str, key: str) -> None:
-    """Brackets, and that every field has a name and a type whose name is not misspelt. Raises ConfigError."""
+    """Checks brackets, and that every field has a name and a known type. Raises ConfigError."""
     plain = _QUOTED.sub("''", text)
     fields = _fields(place, plain, text, key)
     for field in fields:
@@ -121,7 +125,7 @@ def check_schema(place: str, text: str, key: str) -> None:
 
 
 def _fields(place: str, plain: str, text: str, key: str) -> list[str]:
-    """The parts between the outermost commas."""
+    """Splits the text at its outermost commas."""
     fields, inside, name = [""], "", False
     for c in plain:
         name ^= c == "`"
@@ -141,7 +145,7 @@ def _fields(place: str, plain: str, text: str, key: str) -> list[str]:
 
 
 def check_sql(place: str, text: str, key: str) -> None:
-    """That it is a query, by its first word. Raises ConfigError."""
+    """Checks by its first word that the text is a query. Raises ConfigError."""
     plain = _COMMENTS.sub(" ", text).strip()
     if not plain:
         raise ConfigError(f"{place} is empty: a query over the view input is expected", key=key)
@@ -153,7 +157,8 @@ def check_sql(place: str, text: str, key: str) -> None:
 
 
 def check_function(name: str, places: Sequence[str], *, elsewhere: bool = False) -> None:
-    """That `module:function` is there, beside the job's file or installed. Nothing of it runs. Raises ConfigError.
+    """Checks that `module:function` exists, beside the job's file or installed. Runs none of it. Raises
+    ConfigError.
 
     `elsewhere`: Spark brings modules along (`spark.submit.pyFiles`).
     """
@@ -203,7 +208,7 @@ def _check_defined(place: str, path: Path, attribute: str) -> None:
 
 
 def _plain(node: ast.stmt) -> bool:
-    """Whether a statement of a module defines nothing that is not seen at a glance."""
+    """Returns True when a statement of a module defines only names that are visible in its text."""
     return isinstance(
         node,
         ast.FunctionDef | ast.ClassDef | ast.Import | ast.ImportFrom | ast.Assign | ast.AnnAssign | ast.Expr,

@@ -1,8 +1,9 @@
-"""Does a changed query fit what its checkpoint was written by? Pure: two descriptions of plans in, changes out.
+"""Decides whether a changed query fits the checkpoint of its earlier form. Pure: two descriptions of plans in,
+changes out.
 
-Spark finds some of this out by itself, when the query runs and fails; the rest it does not notice, and then results are
-wrong without a word. Rules follow Spark's guide ("Recovery semantics after changes in a streaming query") and what its
-file sink does; `plan` makes the descriptions.
+Spark notices some misfits when the query runs and fails. Others it does not notice: then results are
+silently wrong. The rules follow Spark's guide ("Recovery semantics after changes in a streaming query") and
+the behaviour of its file sink. `plan` makes the descriptions.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from itertools import zip_longest
 from typing import Any, Final, Literal
 
 Level = Literal["safe", "careful", "breaks"]
-"""safe: results are as if nothing had happened; careful: it runs, and somebody should know what it means; breaks: it would
-fail, or go wrong in silence: the query needs a checkpoint of its own, or the old form."""
+"""safe: results are as if nothing had happened. careful: the query runs, but somebody should know the
+consequence. breaks: the query would fail or go wrong silently; it needs a checkpoint of its own, or its old
+form.
+"""
 
 Plan = Mapping[str, Any]
-"""What `plan.describe` says of one query, as it is kept beside the checkpoint."""
+"""The description of one query from `plan.describe`, as kept beside the checkpoint."""
 
 FILES: Final = frozenset({"parquet", "json", "csv", "orc", "text", "avro", "xml"})
 _LEVELS: Final = ("breaks", "careful", "safe")
@@ -27,7 +30,7 @@ _NO_KEYS: Final = "none"
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One difference, and what follows from it."""
+    """One difference and its consequence."""
 
     level: Level
     what: str
@@ -38,8 +41,8 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What a query's checkpoint and its target hold: the last batch that was planned, the last that was done (None: no
-    batch), and the last one that a file sink's directory knows.
+    """The state of a query's checkpoint and target: the last planned batch, the last finished batch (None: no
+    batch), and the last batch that a file sink's directory knows.
     """
 
     planned: int | None = None
@@ -52,7 +55,7 @@ class Standing:
 
 
 def judge(old: Plan | None, new: Plan, standing: Standing) -> list[Change]:
-    """All changes, the worst first. A checkpoint without batches takes any query."""
+    """Returns all changes, the worst first. A checkpoint without batches fits any query."""
     found = _directory(new, standing)
     if not standing.fresh:
         if old is None:
@@ -65,7 +68,7 @@ def judge(old: Plan | None, new: Plan, standing: Standing) -> list[Change]:
 
 
 def _directory(new: Plan, standing: Standing) -> list[Change]:
-    """A file sink passes over every batch whose number its directory knows already."""
+    """Judges a file sink, which skips every batch whose number its directory knows already."""
     at = -1 if standing.planned is None else standing.planned
     if standing.files is None or standing.files <= at:
         return []

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def register(spark: SparkSession) -> None:
-    """Make the format known to a session."""
+    """Makes the format known to a session."""
     from klamm_spark.datasource.source import KlammDataSource
 
     spark.dataSource.register(KlammDataSource)

@@ -1,4 +1,4 @@
-"""What the planner of a query asks the brokers: partitions and the bounds of their logs."""
+"""The planner's questions to the brokers: partitions, and the bounds of their logs."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _SPEC: Final[Any] = OffsetSpec  # its functions have no types
 
 
 class ClusterError(KlammError):
-    """The brokers did not answer, or not as needed; Spark may try again."""
+    """The brokers did not answer, or not as needed. Spark may try again."""
 
 
 class Cluster:
-    """One client of the planner; `opened` lazily, because Spark makes readers that are never asked."""
+    """The planner's one client. It is opened lazily, because Spark makes readers that it never asks."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
@@ -45,7 +45,7 @@ class Cluster:
         return self._opened
 
     def topics(self) -> dict[str, list[int]]:
-        """Every topic with its partition numbers."""
+        """Returns every topic with its partition numbers."""
         where = self._options.client["bootstrap.servers"]
         found = self._persistently(
             lambda: self._admin.list_topics(timeout=REQUEST_S), f"no answer from a broker at {where}"
@@ -53,23 +53,24 @@ class Cluster:
         return {name: sorted(t.partitions) for name, t in found.topics.items() if t.error is None}
 
     def subscribed(self, topics: Mapping[str, list[int]]) -> list[Partition]:
-        """The partitions that the options ask for, of those that exist."""
+        """Returns those existing partitions that the options ask for."""
         return selected(self._options.subscription, topics)
 
     def bounds(self, partitions: Iterable[Partition]) -> tuple[dict[Partition, int], dict[Partition, int]]:
-        """First offset and end of each log; the end is that of committed records when only these are read."""
+        """Returns first offset and end of each log. When only committed records are read, the end is theirs."""
         wanted = list(partitions)
         return self._offsets(wanted, _SPEC.earliest()), self.ends(wanted)
 
     def ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
-        """Ends of logs, as in `bounds`."""
+        """Returns the ends of logs, as in `bounds`."""
         return self._offsets(list(partitions), _SPEC.latest())
 
     def at_time(
         self, partitions: Iterable[Partition], at: Times, name: str, *, strict: bool
     ) -> dict[Partition, int]:
-        """The first record at or after a time (epoch ms) in each partition; where there is none, the end of the log or, if
-        `strict`, a ConfigError.
+        """Returns the first record at or after a time (epoch ms) in each partition.
+
+        Where there is none, the answer is the end of the log; with `strict`, a ConfigError is raised.
         """
         wanted = list(partitions)
         if not isinstance(at, int):
@@ -88,7 +89,9 @@ class Cluster:
         return found | self._offsets(without, _SPEC.latest())
 
     def resolve(self, bound: Bound, partitions: Iterable[Partition], name: str) -> dict[Partition, int]:
-        """Offsets behind a word or behind offsets of the options. Raises ConfigError for another set of partitions."""
+        """Returns the offsets that a word or the options' offsets stand for. Raises ConfigError for another set of
+        partitions.
+        """
         wanted = list(partitions)
         earliest, latest = self.bounds(wanted)
         if isinstance(bound, str):
@@ -107,7 +110,7 @@ class Cluster:
             )
 
     def _offsets(self, partitions: list[Partition], spec: Any) -> dict[Partition, int]:
-        """Offsets for one specification, or one for each partition. Tries again as fetchOffset.numRetries says."""
+        """Returns offsets for one specification, or one for each partition. Tries again as fetchOffset.numRetries says."""
         if not partitions:
             return {}
         level = (
@@ -135,7 +138,7 @@ class Cluster:
 
 
 def selected(subscription: Subscription, topics: Mapping[str, list[int]]) -> list[Partition]:
-    """Partitions of a subscription among those that exist. Spark's rule: a pattern must match the whole name."""
+    """Selects the existing partitions of a subscription. As in Spark, a pattern must match the whole name."""
     if subscription.partitions:
         return [(t, p) for t, p in subscription.partitions if p in topics.get(t, ())]
     if subscription.pattern is not None:
@@ -147,7 +150,7 @@ def selected(subscription: Subscription, topics: Mapping[str, list[int]]) -> lis
 
 
 def missing(subscription: Subscription, topics: Mapping[str, list[int]]) -> list[str]:
-    """What is asked for by name and does not exist."""
+    """Returns topics and partitions that are asked for by name and do not exist."""
     if subscription.partitions:
         return [f"{t}-{p}" for t, p in subscription.partitions if p not in topics.get(t, ())]
     return [t for t in subscription.topics if t not in topics]

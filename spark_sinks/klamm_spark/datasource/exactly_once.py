@@ -1,13 +1,13 @@
-"""Exactly once into topics: what a task of a batch does when it may have run before. Pure.
+"""Exactly once into topics: the rules for a batch's task that may have run before. Pure.
 
-Every task (slot) of a batch writes its records in one Kafka transaction that also commits an offset: the batch number
-plus one, to a group that bears the name of the transactional id, `<prefix>-<application>-<slot>`. The offset's metadata
-is the `Marker`: what was written. Three facts make a record appear once for readers of committed records:
-
-- Records and marker become visible together, or neither.
-- A task reads its marker after it has taken over its transactional id: whoever had it can then neither write nor commit
-  (a task of a driver that was killed, a worker that was given up, a second attempt).
-- A batch that runs again reads the same offsets, so a slot whose marker is there already has nothing to write.
+Every task (slot) of a batch writes its records in one Kafka transaction. The transaction also commits an
+offset, the batch number plus one, to a group with the name of the transactional id,
+`<prefix>-<application>-<slot>`. The offset's metadata is the `Marker`, which says what was written. Three
+facts make a record appear once for readers of committed records:
+- Records and marker become visible together, or neither does.
+- A task reads its marker after it has taken over its transactional id. The former owner (a task of a killed
+  driver, a worker that was given up, a second attempt) can then neither write nor commit.
+- A batch that runs again reads the same offsets, so a slot whose marker exists has nothing to write.
 
 The application is the query's id, which its checkpoint keeps: another checkpoint is another application.
 """
@@ -25,7 +25,7 @@ PREFIX: Final = "klamm-spark"
 
 
 class NotReproducibleError(KlammError):
-    """A batch that ran again gave other records than the ones that are in the topics already."""
+    """A batch that ran again produced other records than those already in the topics."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class Turn:
 
     @property
     def name(self) -> str:
-        """Transactional id, and name of the group that keeps the marker."""
+        """The transactional id, and the name of the group that keeps the marker."""
         return f"{group_prefix(self.prefix, self.application)}{self.slot}"
 
     def __str__(self) -> str:
@@ -49,7 +49,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marker:
-    """What the last committed transaction of a slot was. `writer` names the producer, `run` the run of the query."""
+    """A slot's last committed transaction. `writer` names the producer, `run` the run of the query."""
 
     version: int
     rows: int
@@ -59,7 +59,7 @@ class Marker:
 
     @property
     def offset(self) -> int:
-        """The committed offset: like any other, it is the next one."""
+        """The offset to commit: like any committed offset, it is the next one."""
         return self.version + 1
 
     def metadata(self) -> str:
@@ -70,12 +70,14 @@ class Marker:
 
 
 def group_prefix(prefix: str, application: str) -> str:
-    """What the names of all slots begin with."""
+    """Returns the common beginning of the names of all slots."""
     return f"{prefix}-{application}-"
 
 
 def read_marker(offset: int, metadata: str | None) -> Marker | None:
-    """The marker behind a committed offset; None where nothing is committed. Raises NotReproducibleError for a stranger's."""
+    """Reads the marker from a committed offset; None where nothing is committed. Raises NotReproducibleError for a
+    marker that is not ours.
+    """
     if offset < 0:
         return None
     try:
@@ -95,12 +97,12 @@ def read_marker(offset: int, metadata: str | None) -> Marker | None:
 
 
 def is_written(marker: Marker | None, turn: Turn) -> bool:
-    """Whether the slot's records of this batch are in the topics already."""
+    """Returns True when the slot's records of this batch are in the topics already."""
     return marker is not None and marker.version >= turn.version
 
 
 def check_same(marker: Marker, turn: Turn, rows: int, size: int) -> None:
-    """What a slot would write now must be what it has written. Raises NotReproducibleError."""
+    """Checks that a slot would write the same as it has written. Raises NotReproducibleError."""
     if marker.version == turn.version and (marker.rows, marker.size) != (rows, size):
         raise NotReproducibleError(
             f"{turn} wrote {marker.rows} records of {marker.size} bytes before it was cut off, now it gives {rows} of "
@@ -110,7 +112,7 @@ def check_same(marker: Marker, turn: Turn, rows: int, size: int) -> None:
 
 
 def check_slots(markers: Iterable[tuple[int, Marker]], version: int, slots: int) -> None:
-    """After a batch: no earlier attempt had tasks that this one does not have. Raises NotReproducibleError."""
+    """Checks, after a batch, that no earlier attempt had more tasks than this one. Raises NotReproducibleError."""
     beyond = sorted(slot for slot, m in markers if slot >= slots and m.version == version)
     if beyond:
         raise NotReproducibleError(

@@ -1,7 +1,8 @@
-"""Reading one range of a partition in a Python worker of Spark, as Arrow batches.
+"""Reads one range of a partition in a Python worker of Spark, as Arrow batches.
 
-A worker process serves one range after the other: its consumers stay open between them, one for each client
-configuration, and a range that begins where the last one ended goes on with what is prefetched already.
+A worker process serves one range after the other. Its consumers, one for each client configuration, stay
+open between ranges. A range that begins where the last one ended continues with records that are already
+prefetched.
 """
 
 from __future__ import annotations
@@ -26,24 +27,26 @@ POLL_S: Final = 0.02
 _ENDED: Final = KafkaError._PARTITION_EOF  # noqa: SLF001
 _GONE: Final = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)  # noqa: SLF001
 _DEFAULTS: Final = {"fetch.wait.max.ms": "50"}
-"""A range that ends in holes (every transaction ends with a marker) is over when a fetch at the log's end is answered."""
+"""A range that ends in holes (every transaction ends with a marker) is finished when a fetch at the log's end
+is answered.
+"""
 _TUNED: Final = {
     "enable.auto.commit": "false",
     "enable.partition.eof": "true",
     "auto.offset.reset": "error",
     "fetch.queue.backoff.ms": "5",  # the default sleeps a second whenever the queue has been full
     "queued.max.messages.kbytes": "32768",
-    # The next range of this partition is another worker's, as often as not: what is fetched ahead is then fetched in vain
+    # Another worker often reads this partition's next range. Records that this worker prefetched are then wasted.
     "queued.min.messages": "5000",
     "log_level": "2",  # errors come as events; one that waits for its next range would tell of a broker that is away for ever
 }
 Message = Any
-"""confluent_kafka.Message: its offset may be None by its types, but not where a record came from a broker."""
+"""confluent_kafka.Message. By its types the offset may be None, but a record from a broker always has one."""
 _consumers: dict[tuple[tuple[str, str], ...], OneConsumer] = {}
 
 
 class RangePartition(InputPartition):
-    """Spark's name for what one task reads; pickled to the worker."""
+    """One task's range, pickled to the worker under Spark's interface."""
 
     def __init__(self, value: Range) -> None:
         super().__init__(value)
@@ -60,7 +63,7 @@ class OneConsumer:
         self._ended_at = -1
 
     def go_to(self, topic: str, partition: int, offset: int) -> None:
-        """Deliver from `offset` on; free where the last range ended just there."""
+        """Delivers from `offset` on. This is free when the last range ended there."""
         if self._at == (topic, partition, offset):
             return
         self._kept = []
@@ -69,22 +72,24 @@ class OneConsumer:
         self._consumer.assign([TopicPartition(topic, partition, offset)])
 
     def take(self, most: int) -> list[Message]:
-        """Up to `most` messages and events; after a short wait what there is."""
+        """Returns up to `most` messages and events; after a short wait, those that there are."""
         if self._kept:
             taken, self._kept = self._kept[:most], self._kept[most:]
             return taken
         return list(self._consumer.consume(most, POLL_S))
 
     def nothing_before(self, offset: int) -> bool:
-        """Whether no record is left up to here. The end of a log is told once: a later range of holes hears no more of it."""
+        """Returns True when no record is left before `offset`. The log's end is reported once, so a later range of
+        holes must remember it.
+        """
         return not self._kept and offset <= self._ended_at
 
     def ended(self, offset: int) -> None:
-        """The log's end was met: what is before it was delivered."""
+        """Notes the log's end: everything before it was delivered."""
         self._ended_at = offset
 
     def stands_at(self, topic: str, partition: int, offset: int, unused: list[Message]) -> None:
-        """A range is read: what was taken too far is given out by the next one."""
+        """Notes the position after a range. The next range returns messages that were taken too far."""
         self._at = (topic, partition, offset)
         self._kept = unused + self._kept
 
@@ -97,7 +102,7 @@ class OneConsumer:
 
 
 def read_range(what: Range, options: ReadOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """All records of the range. Raises DataLossError, or with failOnDataLoss=false goes on behind the gap."""
+    """Yields all records of the range. Raises DataLossError, or, with failOnDataLoss=false, continues after the gap."""
     settle()
     consumer = _consumer(options)
     position = what.start
@@ -122,7 +127,8 @@ def read_range(what: Range, options: ReadOptions, schema: pa.Schema) -> Iterator
 
 
 def _consumer(options: ReadOptions) -> OneConsumer:
-    # The group is never joined: partitions are assigned, nothing is committed. Authorizers may ask for its name
+    # The consumer never joins the group: partitions are assigned, nothing is committed. Authorizers may check its
+    # name.
     config = _DEFAULTS | client_config(options.client, "consumer") | _TUNED | {"group.id": options.group}
     key = tuple(sorted(config.items()))
     if key not in _consumers:
@@ -133,10 +139,10 @@ def _consumer(options: ReadOptions) -> OneConsumer:
 def _step(
     consumer: OneConsumer, what: Range, position: int, options: ReadOptions
 ) -> tuple[list[Message], int, list[Message]]:
-    """Messages of the range, the new position, and messages behind the range's end.
+    """Returns messages of the range, the new position, and messages after the range's end.
 
-    Offsets have holes (compaction, transaction markers): the range ends with its last offset, with a message
-    behind it, or when the log has no more.
+    Offsets have holes (compaction, transaction markers). So the range ends with its last offset, with a message
+    after it, or when the log has no more.
     """
     taken = consumer.take(min(BATCH_RECORDS, what.end - position))
     events = [i for i, m in enumerate(taken) if m.error() is not None]
@@ -160,7 +166,7 @@ def _step(
 
 
 def _after(error: KafkaError, consumer: OneConsumer, what: Range, position: int, options: ReadOptions) -> int:
-    """What to do about an event: go on (librdkafka tries again), go on behind a gap, or fail."""
+    """Handles an event: continues (librdkafka tries again), continues after a gap, or fails. Returns the new position."""
     if error.code() in _GONE:
         low, high = consumer.bounds(what.topic, what.partition)
         said = f"{what}: offset {position} is gone, the log has {low} to {high}"
@@ -181,7 +187,7 @@ def _after(error: KafkaError, consumer: OneConsumer, what: Range, position: int,
 
 
 def arrow_batch(messages: list[Message], schema: pa.Schema) -> pa.RecordBatch:
-    """Columns of Spark's Kafka source, one list after the other: no call per field of a row."""
+    """Makes the columns of Spark's Kafka source from lists, one column at a time: no call per field of a row."""
     stamps = [m.timestamp() for m in messages]
     columns: list[Any] = [
         pa.array([m.key() for m in messages], pa.binary()),
@@ -192,7 +198,7 @@ def arrow_batch(messages: list[Message], schema: pa.Schema) -> pa.RecordBatch:
         pa.repeat(pa.scalar(messages[0].partition(), pa.int32()), len(messages)),
         pa.array([m.offset() for m in messages], pa.int64()),
         pa.array([ms for _, ms in stamps], pa.timestamp("ms")).cast(schema.field("timestamp").type),
-        # librdkafka counts from 0, "not available"; Kafka from 0, CreateTime
+        # librdkafka numbers from 0 for "not available", Kafka from 0 for CreateTime.
         pa.array([max(0, kind - 1) for kind, _ in stamps], pa.int32()),
     ]
     if len(schema) > len(columns):

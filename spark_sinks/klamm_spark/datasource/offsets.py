@@ -30,12 +30,12 @@ Offsets = Mapping[Partition, int]
 
 
 class DataLossError(KlammError):
-    """Records that were to be read are gone, and failOnDataLoss says that this must not pass."""
+    """Records to read are gone, and failOnDataLoss does not allow that."""
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a query stands, see above."""
+    """The position of a query, see above."""
 
     next: Offsets
     begins: Offsets = field(default_factory=dict)
@@ -67,7 +67,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Records `start` up to, without, `end` of one partition."""
+    """The records of one partition from `start` up to, not including, `end`."""
 
     topic: str
     partition: int
@@ -82,7 +82,7 @@ class Range:
 
 
 def nested(offsets: Offsets) -> dict[str, dict[str, int]]:
-    """Offsets in the JSON form of Spark's Kafka source: topic, partition (as text), offset."""
+    """Returns offsets in the JSON form of Spark's Kafka source: topic, partition (as text), offset."""
     answer: dict[str, dict[str, int]] = {}
     for (topic, partition), offset in sorted(offsets.items()):
         answer.setdefault(topic, {})[str(partition)] = offset
@@ -102,9 +102,9 @@ def advance(
     unsubscribed: Iterable[Partition] = (),
     fail_on_data_loss: bool = True,
 ) -> Position:
-    """The position after the next batch: all that is there, or about `max_records` of it.
+    """Returns the position after the next batch: all records, or about `max_records` of them.
 
-    `earliest` and `latest` are the log's bounds of every partition that is subscribed now; `unsubscribed` are
+    `earliest` and `latest` are the log's bounds of every partition that is subscribed now. `unsubscribed` are
     partitions of `start` that exist but are no longer asked for. Raises DataLossError.
     """
     begins, lost = _begins(start, earliest, latest, frozenset(unsubscribed))
@@ -128,7 +128,9 @@ def advance(
 def _begins(
     start: Position, earliest: Offsets, latest: Offsets, unsubscribed: frozenset[Partition]
 ) -> tuple[dict[Partition, int], dict[Partition, str]]:
-    """Partitions that do not begin where the last batch ended, and which of these lost records (as text)."""
+    """Returns the partitions that do not begin where the last batch ended, and descriptions of those that lost
+    records.
+    """
     begins: dict[Partition, int] = {}
     lost: dict[Partition, str] = {}
     for p, low in earliest.items():
@@ -144,7 +146,7 @@ def _begins(
 
 
 def limited(bounds: Mapping[Partition, tuple[int, int]], max_records: int | None) -> dict[Partition, int]:
-    """Ends that take at most `max_records`, shared out by how much each partition has; at least one record each turn."""
+    """Limits the ends to `max_records`, shared out by the size of each partition, with at least one record each turn."""
     total = sum(end - begin for begin, end in bounds.values())
     if max_records is None or total <= max_records:
         return {p: end for p, (_, end) in bounds.items()}
@@ -164,12 +166,12 @@ def limited(bounds: Mapping[Partition, tuple[int, int]], max_records: int | None
 
 
 def up_to(latest: Offsets, target: Offsets) -> dict[Partition, int]:
-    """What is there, as if nothing had been added since `target` was noted (availableNow)."""
+    """Returns ends as if no record had been added since `target` was noted (availableNow)."""
     return {p: min(end, target[p]) for p, end in latest.items() if p in target}
 
 
 def ranges(start: Position, end: Position) -> list[Range]:
-    """What the batch between two positions reads."""
+    """Returns the ranges of the batch between two positions."""
     answer = []
     for p, last in sorted(end.next.items()):
         first = end.begins.get(p, start.next.get(p, 0)) if end != start else last
@@ -179,13 +181,15 @@ def ranges(start: Position, end: Position) -> list[Range]:
 
 
 def waiting(start: Position, earliest: Offsets, latest: Offsets) -> int:
-    """How many offsets the next batch would have, were it not limited."""
+    """Returns the number of offsets that the next batch would have without limits."""
     return sum(max(0, end - max(start.next.get(p, 0), earliest[p])) for p, end in latest.items())
 
 
 def split(whole: list[Range], min_parts: int | None, most: int | None = None) -> list[Range]:
-    """No range above `most` records (maxRecordsPerPartition), and at least `min_parts` ranges where there are that many
-    records, by cutting the large ones (minPartitions).
+    """Cuts large ranges.
+
+    No range has more than `most` records (maxRecordsPerPartition). There are at least `min_parts` ranges, if
+    there are that many records (minPartitions).
     """
     if most is not None:
         whole = [part for r in whole for part in _cut(r, -(-len(r) // most))]
@@ -201,7 +205,7 @@ def _cut(whole: Range, parts: int) -> list[Range]:
 
 
 def lag(position: Position, latest: Offsets) -> dict[str, int]:
-    """How many records are behind, by topic."""
+    """Returns the number of unread records by topic."""
     answer: dict[str, int] = {}
     for (topic, partition), end in latest.items():
         behind = max(0, end - position.next.get((topic, partition), end))

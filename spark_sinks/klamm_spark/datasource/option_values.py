@@ -1,4 +1,4 @@
-"""Values of options: each is what Spark would take, or an error that names the option, the value and what is right. Pure."""
+"""Parses values of options as Spark does. Errors name the option, the value and what is right. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DURATION: Final = re.compile(r"(\d+)\s*(us|ms|s|m|min|h|d)?")
 _UNITS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 Bound = Literal["earliest", "latest"] | dict[Partition, int]
-"""A side of what is read: a word, or offsets by partition (-2 earliest, -1 latest)."""
+"""One bound of a read: a word, or offsets by partition (-2 earliest, -1 latest)."""
 
 
 Times = int | dict[Partition, int]
@@ -27,7 +27,7 @@ Times = int | dict[Partition, int]
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """Exactly one of them is set."""
+    """The topics to read. Exactly one of the fields is set."""
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None
@@ -114,7 +114,7 @@ def flag(found: Mapping[str, str], name: str, *, default: bool) -> bool:
 
 
 def word(found: Mapping[str, str], name: str, allowed: tuple[str, ...]) -> str:
-    """One of some words, the first by default."""
+    """Returns one of the allowed words, the first by default."""
     given = found.get(name, allowed[0]).strip().lower().replace("_", "-")
     if given not in allowed:
         raise ConfigError(f"{name}={found[name]}: use {' or '.join(allowed)}", key=name)
@@ -138,7 +138,9 @@ def times(found: Mapping[str, str], side: str) -> Times | None:
 
 
 def duration_s(name: str, text: str) -> float:
-    """A duration as Spark writes it: a whole number and us, ms, s, m, min, h or d; ms without. Raises ConfigError."""
+    """Parses a duration as Spark writes it: a whole number and us, ms, s, m, min, h or d; ms without. Raises
+    ConfigError.
+    """
     match = _DURATION.fullmatch(text.strip().lower())
     if match is None:
         raise ConfigError(f"{name}={text}: use a time such as 15m, 30s or 500ms", key=name)

@@ -1,6 +1,6 @@
 """Options of `format("klamm")`, with the names of Spark's Kafka source. Pure.
 
-Every option is understood or refused by name: a misspelt `startingOffset` must not read a whole topic.
+Every option is either known or refused by name: a misspelt `startingOffset` must not read a whole topic.
 """
 
 from __future__ import annotations
@@ -98,7 +98,9 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
-    """`topic` None: rows name it. `application` and `version` are those of a batch write; streams have their own."""
+    """A writer's options. `topic` None: rows name it. `application` and `version` are a batch write's; streams
+    have their own.
+    """
 
     client: Mapping[str, str] = field(repr=False)
     topic: str | None
@@ -111,7 +113,7 @@ class WriteOptions:
 
 
 def read_options(options: Mapping[str, str]) -> ReadOptions:
-    """Checked options of a reader. Raises ConfigError that names the option."""
+    """Returns a reader's checked options. Raises ConfigError, which names the option."""
     found, client = _sorted_out(options, _READ)
     start = bound(found, "startingOffsets")
     end = bound(found, "endingOffsets")
@@ -158,7 +160,7 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
 
 
 def write_options(options: Mapping[str, str]) -> WriteOptions:
-    """Checked options of a writer. Raises ConfigError that names the option."""
+    """Returns a writer's checked options. Raises ConfigError, which names the option."""
     found, client = _sorted_out(options, _WRITE)
     flag(
         found, "includeHeaders", default=True
@@ -202,12 +204,14 @@ def _check_write(answer: WriteOptions, found: Mapping[str, str]) -> None:
 
 
 def client_config(client: Mapping[str, str], kind: Kind) -> dict[str, Any]:
-    """Librdkafka's configuration; log lines of its own are kept to errors."""
+    """Returns librdkafka's configuration. librdkafka itself logs only errors."""
     return {"log_level": "3", **translate(client, kind).config}
 
 
 def _sorted_out(options: Mapping[str, str], known: tuple[str, ...]) -> tuple[dict[str, str], dict[str, str]]:
-    """Options by their spelling in `known` (Spark hands them over in any case), and what begins with `kafka.`."""
+    """Returns options by their spelling in `known` (Spark passes them in any case), and the options that begin
+    with `kafka.`.
+    """
     by_lower = {name.lower(): name for name in known}
     found: dict[str, str] = {}
     client: dict[str, str] = {}

@@ -1,6 +1,6 @@
-"""Rows of Arrow batches into a producer of a Python worker, and what became of them.
+"""Writes rows of Arrow batches to a producer in a Python worker, and collects the results.
 
-One `Outlet` per producer; a task begins, sends, and finishes it. Not thread-safe.
+There is one `Outlet` per producer; a task begins it, sends, and finishes it. Not thread-safe.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ _FENCED: Final = frozenset(
 
 
 class NotWrittenError(KlammError):
-    """Records were not acknowledged; Spark runs the task again."""
+    """Records were not acknowledged. Spark runs the task again."""
 
 
 class Outlet:
     """A producer and the errors that it reported since `begin`."""
 
     def __init__(self, config: dict[str, Any]) -> None:
-        # In a transaction nobody need tell of records that failed: it cannot be committed. Without reports of deliveries
-        # a fatal error (somebody took the transactional id over) has no callback to run into, which confluent_kafka
-        # does not always survive
+        # A transaction needs no reports of failed records, because it then cannot be committed. Without delivery
+        # reports, a fatal error (somebody took the transactional id over) meets no callback; confluent_kafka does not
+        # always survive that.
         reports = {"on_delivery": self._delivered, "delivery.report.only.error": True}
         self.producer = Producer(config if "transactional.id" in config else config | reports)
         self._failed = 0
@@ -45,19 +45,19 @@ class Outlet:
         self._waits = f"{config.get('bootstrap.servers', 'the brokers')}: records are not acknowledged yet"
 
     def begin(self, place: str | None = None) -> None:
-        """`place`: where `figures` tells what is waited for."""
+        """Starts a task. `place`: where `figures` reports what is waited for."""
         self._failed, self._error, self._place = 0, None, figures.base(place)
 
     def waiting(self) -> AbstractContextManager[None]:
-        """Around whatever waits for the brokers."""
+        """Wraps whatever waits for the brokers."""
         return figures.while_waiting(self._place, self._waits)
 
     def give_up(self) -> None:
-        """What is not yet sent stays unsent: the task runs again."""
+        """Drops unsent records: the task runs again."""
         self.producer.purge()
 
     def send(self, batch: pa.RecordBatch, topic: str | None) -> None:
-        """Hand the rows over. Raises NotWrittenError for a row without topic, KafkaException once a record has failed."""
+        """Sends the rows. Raises NotWrittenError for a row without topic, KafkaException once a record has failed."""
         try:
             self._send(batch, topic)
         except KafkaException as e:
@@ -85,7 +85,9 @@ class Outlet:
             raise KafkaException(self._error)
 
     def _produce_all(self, rows: Iterator[tuple[Any, Any, Any]]) -> None:
-        """The hot path. confluent_kafka's produce_batch is no faster, and (2.16) puts all into one partition."""
+        """Produces all rows: the hot path. confluent_kafka's produce_batch is no faster, and (2.16) puts all into one
+        partition.
+        """
         produce = self.producer.produce
         while True:
             row: tuple[Any, Any, Any] | None = None
@@ -98,7 +100,7 @@ class Outlet:
                 self.produce(*(row[0], row[2], row[1]), None, None)
 
     def produce(self, topic: str, key: Any, value: Any, partition: int | None, headers: Any) -> None:
-        """One record; waits while the producer's queue is full. Raises NotWrittenError when that lasts."""
+        """Produces one record. Waits while the producer's queue is full; raises NotWrittenError when that lasts."""
         extra: dict[str, Any] = {}
         if partition is not None:
             extra["partition"] = partition
@@ -122,7 +124,7 @@ class Outlet:
                     raise NotWrittenError(f"the producer's queue has been full for {FLUSH_S:.0f} s") from None
 
     def finish(self, count: int) -> None:
-        """Return once all records are acknowledged; `count` is how many there were. Raises NotWrittenError."""
+        """Waits until all `count` records are acknowledged. Raises NotWrittenError."""
         with self.waiting():
             left = _unmasked(lambda: self.producer.flush(FLUSH_S))
         if self._error is not None or left:
@@ -142,7 +144,9 @@ class Outlet:
 
 
 def _unmasked(call: Callable[[], int]) -> int:
-    """Confluent_kafka raises a fatal error in poll and flush; where a delivery report comes with it, as SystemError."""
+    """Calls poll or flush and unmasks a fatal error, which confluent_kafka raises as SystemError beside a delivery
+    report.
+    """
     try:
         return call()
     except SystemError as e:
@@ -152,14 +156,14 @@ def _unmasked(call: Callable[[], int]) -> int:
 
 
 def said(error: KafkaError) -> str:
-    """The error in words; for a producer that was locked out: by whom."""
+    """Returns the error in words; for a producer that was locked out, it says by whom."""
     if error.code() in _FENCED:
         return f"another attempt of this task has taken over its transactional id ({error.str()})"
     return str(error.str())
 
 
 def size_of(batch: pa.RecordBatch) -> int:
-    """Bytes of keys and values."""
+    """Returns the bytes of keys and values."""
     total = 0
     for name in ("key", "value"):
         if name in batch.schema.names:

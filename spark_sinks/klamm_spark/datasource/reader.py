@@ -40,12 +40,14 @@ log = logging.getLogger(__name__)
 
 
 KNOWN_S: Final = 2.0
-"""How long new topics and partitions, and records that were deleted, may stay unseen by a planner that asks all the time."""
+"""The time for which new topics, new partitions and deleted records may stay unseen by a planner that asks
+constantly.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Topics with their partitions, and the bounds of the logs of those that are read; `at` is a monotonic time."""
+    """Topics with their partitions, and the bounds of the logs that are read. `at` is a monotonic time."""
 
     at: float
     existing: dict[str, list[int]]
@@ -54,11 +56,11 @@ class Look:
 
 
 class UnplannedPartition(InputPartition):
-    """Everything, by one task, which asks itself what there is (refreshEachBatch)."""
+    """Everything in one task, which asks the brokers itself (refreshEachBatch)."""
 
 
 class _Reading:
-    """What both readers do in a worker. Pickled: it holds settings only."""
+    """The work of both readers in a worker. It is pickled, so it holds settings only."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
@@ -72,10 +74,10 @@ class _Reading:
 
 
 class KlammBatchReader(_Reading, DataSourceReader):
-    """Everything between two bounds.
+    """Reads everything between two bounds.
 
-    Spark plans a Python source once, however often its frame is used: a table that is joined with a stream would stay what it
-    was. With refreshEachBatch the bounds are asked for by the task that reads.
+    Spark plans a Python source once, however often its frame is used: a table that is joined with a stream
+    would never change. With refreshEachBatch, the task that reads asks for the bounds.
     """
 
     def partitions(self) -> list[InputPartition]:
@@ -110,7 +112,7 @@ class KlammBatchReader(_Reading, DataSourceReader):
 
 
 class KlammStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Positions are described in `offsets`. Lives in one process for as long as the query runs."""
+    """Reads a stream. `offsets` describes positions. Lives in one process for as long as the query runs."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         super().__init__(options, schema)
@@ -133,7 +135,7 @@ class KlammStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailab
         return self._cluster
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Spark asks more than once for the first batch: the answer stays the same."""
+        """Returns the first position. Spark asks more than once for the first batch, and the answer stays the same."""
         if self._first is None:
             existing = self.cluster.topics()
             _all_there(self._options, existing)
@@ -179,7 +181,9 @@ class KlammStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailab
     def _too_few(
         self, before: Position, earliest: dict[Partition, int], latest: dict[Partition, int]
     ) -> bool:
-        """Whether to wait for more (minOffsetsPerTrigger), but no longer than maxTriggerDelay since the last batch."""
+        """Returns True to wait for more records (minOffsetsPerTrigger), at most until maxTriggerDelay since the last
+        batch.
+        """
         least, now = self._options.min_records, time.monotonic()
         if (
             least is None or self._target is not None or before.first
@@ -198,7 +202,7 @@ class KlammStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailab
         return [RangePartition(r) for r in split(ranges(Position.from_json(start), until), *until.parts)]
 
     def _look(self) -> Look:
-        """What there is: ends of logs as of now; topics and beginnings, which change seldom, as of a moment ago."""
+        """Returns the present ends of logs. Topics and beginnings, which change seldom, may be a moment old."""
         known, now = self._seen, time.monotonic()
         if known is None or now - known.at > KNOWN_S:
             existing = self.cluster.topics()

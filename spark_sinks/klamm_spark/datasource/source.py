@@ -21,7 +21,7 @@ _HEADERS = ", headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 
 
 class KlammDataSource(DataSource):
-    """Columns and options are those of Spark's Kafka source and sink; docs/spark.md has the list."""
+    """The data source. Columns and options are those of Spark's Kafka source and sink; docs/spark.md has the list."""
 
     @classmethod
     def name(cls) -> str:

@@ -1,8 +1,10 @@
-"""One task of a batch as one Kafka transaction, in a Python worker. `exactly_once` says why this is exactly once.
+"""One task of a batch as one Kafka transaction, in a Python worker. `exactly_once` says why this is exactly
+once.
 
-Getting hold of a transactional id takes some 50 ms, so it goes on in a thread while Spark computes the first rows, and a
-producer is kept: when the marker says that it was the last one to commit, it goes on without. Should somebody else have
-taken the id since, the brokers refuse it and the task fails; it is never wrong to use it.
+Taking over a transactional id takes some 50 ms, so a thread does it while Spark computes the first rows.
+The producer is kept: when the marker says that it was the last to commit, it continues without taking over.
+If somebody else has taken the id since, the brokers refuse the producer and the task fails, so reusing it
+is always safe.
 """
 
 from __future__ import annotations
@@ -39,11 +41,13 @@ log = logging.getLogger(__name__)
 TIMEOUT_S: Final = 60.0
 ABORT_S: Final = 5.0
 TRANSACTION_MS: Final = 300_000
-"""How long a task may take, and how long readers of committed records wait for one that was killed."""
+"""The time that a task may take. Readers of committed records wait this long for a killed task."""
 ANSWER_S: Final = 10.0
-"""How long one question waits for its answer before it is asked again."""
+"""The time that one question waits for its answer before it is asked again."""
 KEPT_S: Final = 2.0
-"""How long a kept producer's marker may be pending on somebody else's transaction: then the transactional id is taken back."""
+"""The time that a kept producer's marker may be pending on somebody else's transaction. Then the transactional
+id is taken back.
+"""
 RETRY_S: Final = 0.02
 _TRY_AGAIN: Final = frozenset(
     {
@@ -60,15 +64,17 @@ _admins: dict[tuple[tuple[str, str], ...], AdminClient] = {}
 
 
 def _is_final(error: KafkaError) -> bool:
-    """Whether the same question would be answered so again. Errors below 0 are librdkafka's own, which goes on by itself."""
+    """Returns True when repeating the question would give the same answer. Errors below 0 are librdkafka's own,
+    which retries itself.
+    """
     return error.code() > 0 and error.code() not in _TRY_AGAIN
 
 
 class Reader:
     """Reads the marker of one slot: the offset committed for partition 0 of a topic in the slot's group.
 
-    A consumer that never joins, as librdkafka's ListConsumerGroupOffsets ends the process with a segmentation fault where the
-    coordinator has moved (https://github.com/confluentinc/librdkafka/issues/5040).
+    It uses a consumer that never joins: librdkafka's ListConsumerGroupOffsets ends the process with a
+    segmentation fault when the coordinator has moved (https://github.com/confluentinc/librdkafka/issues/5040).
     """
 
     def __init__(self, client: Mapping[str, str], group: str) -> None:
@@ -85,7 +91,7 @@ class Reader:
             raise ConfigError(f"options kafka.*: {e.args[0].str()}", key="kafka.*") from None
 
     def read(self, topic: str, patience_s: float = TIMEOUT_S) -> Marker | None:
-        """The slot's marker once no transaction is pending on it. Raises NotWrittenError."""
+        """Returns the slot's marker once no transaction is pending on it. Raises NotWrittenError."""
         deadline = time.monotonic() + patience_s
         while True:
             try:
@@ -105,7 +111,7 @@ class Reader:
             time.sleep(RETRY_S)
 
     def _reason(self) -> KafkaError | None:
-        """Why there is no coordinator: librdkafka answers with a time-out, and tells this apart."""
+        """Returns the reason why there is no coordinator. librdkafka itself answers only with a time-out."""
         reason = None
         while (told := self._consumer.poll(0)) is not None:
             reason = told.error() or reason
@@ -113,7 +119,7 @@ class Reader:
 
     @property
     def metadata(self) -> bytes:
-        """How librdkafka names the group, which nobody is a member of."""
+        """The group, which has no members, in librdkafka's form."""
         answer: bytes = self._consumer.consumer_group_metadata()
         return answer
 
@@ -123,7 +129,7 @@ class Reader:
 
 @dataclass(slots=True)
 class Held:
-    """A producer with a transactional id, its name in markers, and who reads them."""
+    """A producer with a transactional id, its name in markers, and its reader of markers."""
 
     outlet: Outlet
     reader: Reader
@@ -144,7 +150,7 @@ class Markers:
         self._topic = topic
 
     def of(self, prefix: str, application: str, *, first: int = 0) -> Iterator[tuple[int, Marker]]:
-        """Slots (from `first` on) and markers of an application, as far as they are committed."""
+        """Yields slots (from `first` on) and markers of an application, as far as they are committed."""
         start = group_prefix(prefix, application)
         try:
             groups = self._admin.list_consumer_groups(request_timeout=TIMEOUT_S).result().valid
@@ -168,8 +174,8 @@ class Markers:
 
 
 class Transaction:
-    """A task of a batch; `marked` is the topic in whose name markers are committed, `place` where `figures` tells what is
-    waited for.
+    """A task of a batch. `marked` is the topic in whose name markers are committed; at `place`, `figures` reports
+    what is waited for.
     """
 
     def __init__(self, turn: Turn, client: Mapping[str, str], marked: str, place: str | None = None) -> None:
@@ -180,7 +186,7 @@ class Transaction:
         self._key = (turn.name, repr(sorted(client.items())))
 
     def write(self, batches: Iterable[pa.RecordBatch], topic: str | None) -> Outcome:
-        """Write the rows, or find that they are written.
+        """Writes the rows, or finds that they are already written.
 
         Raises NotWrittenError (another attempt may succeed) and NotReproducibleError.
         """
@@ -205,8 +211,10 @@ class Transaction:
         return outcome
 
     def _own_marker(self, held: Held) -> Marker | None:
-        """The marker, if `held` was the last one to commit. What cannot be said soon is as if it was not: taking the id over ends
-        the transaction of a worker that was killed between its marker and its commit, and finds out.
+        """Returns the marker if `held` was the last producer to commit.
+
+        No quick answer counts as None. Taking the id over then ends the transaction of a worker that was killed
+        between its marker and its commit, and finds out.
         """
         try:
             with self._waiting():
@@ -230,8 +238,10 @@ class Transaction:
         return Outcome(rows, skipped=True)
 
     def _mark_again(self, held: Held, before: Marker) -> None:
-        """A marker names who has the transactional id, also where that changed and nothing was written: the one before, in
-        whose worker the next batch may run, would think that it still has it.
+        """Writes a marker that names the new owner of the transactional id, even when there is nothing else to write.
+
+        The next batch may run in the former owner's worker, which would otherwise believe that it still owns the
+        id.
         """
         try:
             held.outlet.producer.begin_transaction()
@@ -262,7 +272,7 @@ class Transaction:
         return Outcome(rows, skipped=False)
 
     def _commit(self, held: Held, rows: int, size: int) -> None:
-        """Records and marker together. An outcome that stays unknown is an error: the next attempt reads what it was."""
+        """Commits records and marker together. An unknown outcome is an error: the next attempt finds it out."""
         turn = self._turn
         held.outlet.finish(rows)
         self._finish(
@@ -285,7 +295,7 @@ class Transaction:
 
 
 def _pulled(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same batches, the first of them computed now."""
+    """Yields the same batches, the first of them computed at once."""
     rest = iter(batches)
     first = next(rest, None)
 
@@ -298,7 +308,7 @@ def _pulled(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _take_over(name: str, client: Mapping[str, str], reader: Reader) -> Held:
-    """A producer that owns the transactional id: what others had begun is ended, and they are locked out."""
+    """Returns a producer that owns the transactional id. This ends transactions of former owners and locks them out."""
     config = (
         {"linger.ms": "20", "transaction.timeout.ms": str(TRANSACTION_MS)}
         | client_config(client, "producer")
@@ -330,7 +340,7 @@ def _until_done(step: Callable[[], object]) -> None:
 
 
 def _abort(outlet: Outlet) -> None:
-    """So that readers need not wait for the transaction's time-out; the next attempt would end it, too."""
+    """Aborts, so that readers need not wait for the transaction's time-out. The next attempt would end it, too."""
     with contextlib.suppress(KafkaException):
         outlet.producer.purge()
         outlet.producer.abort_transaction(ABORT_S)

@@ -1,4 +1,4 @@
-"""What a Python worker of Spark does once in its life."""
+"""A one-time setting for each Python worker of Spark."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import gc
 
 @functools.cache
 def settle() -> None:
-    """Take all that is there now out of garbage collection. To be called when a task begins, with all modules loaded.
+    """Takes all existing objects out of garbage collection. Call it when a task begins, with all modules loaded.
 
-    PySpark's worker collects garbage after every task: 60 to 80 ms of CPU for the objects of all modules, a third of what
-    a small batch costs in Python. What tasks make is collected as before.
+    PySpark's worker collects garbage after every task: 60 to 80 ms of CPU for the objects of all modules, a
+    third of what a small batch costs in Python. Objects that tasks make are collected as before.
     """
     gc.freeze()

@@ -1,7 +1,7 @@
 """Batch and stream writers of `format("klamm")`: rows to records, as Spark's Kafka sink takes them.
 
-A task reports success only after every record is acknowledged (acks=all, idempotent producer). A batch that is run
-again after a crash writes its records again: delivery is at least once, as with Spark's own sink. With
+A task reports success only after every record is acknowledged (acks=all, idempotent producer). A batch that
+runs again after a crash writes its records again: delivery is at least once, as with Spark's own sink. With
 deliveryGuarantee=exactly-once each task is a transaction, see `exactly_once`.
 """
 
@@ -39,7 +39,7 @@ _looked_at: set[tuple[str, str]] = set()
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What a task says to the driver; `skipped`: an earlier attempt had written it."""
+    """A task's message to the driver. `skipped`: an earlier attempt had written the records."""
 
     records: int
     skipped: bool = False
@@ -68,7 +68,7 @@ def check_columns(schema: StructType, topic: str | None) -> None:
 
 
 class _Writing:
-    """What both writers do in a worker. Pickled: it holds settings only."""
+    """The work of both writers in a worker. It is pickled, so it holds settings only."""
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
@@ -91,11 +91,11 @@ class _Writing:
         return Written(count)
 
     def _turn(self) -> Turn | None:
-        """Which task of which batch this is; None where it does not matter."""
+        """Identifies this task and batch; None where it does not matter."""
         raise NotImplementedError
 
     def _check_slots(self, application: str, version: int, slots: int) -> None:
-        """In the driver: did the batch run before with more tasks than now? Raises NotReproducibleError."""
+        """Checks, in the driver, that the batch did not run before with more tasks. Raises NotReproducibleError."""
         o = self._options
         assert o.marker_topic is not None
         beyond = Markers(o.client, o.marker_topic).of(o.prefix, application, first=slots)
@@ -103,7 +103,7 @@ class _Writing:
 
 
 class KlammBatchWriter(_Writing, DataSourceArrowWriter):
-    """`df.write.format("klamm")`. Exactly once as txnVersion of txnAppId."""
+    """The writer of `df.write.format("klamm")`. Exactly once as txnVersion of txnAppId."""
 
     def __init__(self, options: WriteOptions) -> None:
         super().__init__(options)
@@ -121,14 +121,16 @@ class KlammBatchWriter(_Writing, DataSourceArrowWriter):
         return Turn(prefix=o.prefix, application=o.application, version=o.version, slot=_task().partitionId())
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Every time: Spark commits a batch in a new process, which does not know what ran before it."""
+        """Checks every time, because Spark commits a batch in a new process, which does not know what ran before it."""
         o = self._options
         if o.exactly_once and o.application is not None and o.version is not None:
             self._check_slots(o.application, o.version, len(messages))
 
 
 class KlammStreamWriter(_Writing, DataSourceStreamArrowWriter):
-    """`df.writeStream.format("klamm")`. Exactly once as batch of the query, whose id is in its checkpoint."""
+    """The writer of `df.writeStream.format("klamm")`. Exactly once as batch of the query, whose id is in its
+    checkpoint.
+    """
 
     def __init__(self, options: WriteOptions) -> None:
         super().__init__(options)
@@ -156,7 +158,7 @@ class KlammStreamWriter(_Writing, DataSourceStreamArrowWriter):
         )
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """In the driver. The first batch of a run may have run before: with as many tasks as now?"""
+        """Checks, in the driver, the first batch of a run: it may have run before with more tasks."""
         done = [m for m in messages if isinstance(m, Written) and m.application]
         if not done or (done[0].application, done[0].run) in _looked_at:
             return
@@ -174,7 +176,7 @@ def _task() -> TaskContext:
 def send_records(
     client: Mapping[str, str], records: list[tuple[str, bytes | None, bytes | None, list[tuple[str, bytes]]]]
 ) -> None:
-    """Write (topic, key, value, headers) from a worker; returns once all are acknowledged. Raises NotWrittenError."""
+    """Writes (topic, key, value, headers) from a worker. Returns once all are acknowledged. Raises NotWrittenError."""
     with _outlet(client) as outlet:
         for topic, key, value, headers in records:
             outlet.produce(topic, key, value, None, [{"key": k, "value": v} for k, v in headers])
@@ -183,7 +185,9 @@ def send_records(
 
 @contextlib.contextmanager
 def _outlet(client: Mapping[str, str], place: str | None = None) -> Iterator[Outlet]:
-    """The worker's producer for one task after the other. One that failed is not used again: its error may be for good."""
+    """Yields the worker's producer, which serves one task after the other. After a failure it is replaced: the
+    error may be permanent.
+    """
     config = (
         {"linger.ms": "20", "enable.idempotence": "true"}
         | client_config(client, "producer")
