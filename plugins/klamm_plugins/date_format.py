@@ -1,9 +1,9 @@
-"""Java's SimpleDateFormat in UTC and English: writes milliseconds since the epoch as text, and reads them from one.
+"""Java's SimpleDateFormat in UTC and English: writes milliseconds since the epoch as text, and reads them from text.
 
-Parsing is as lenient as Java's: fields may overflow (month 13 is January), what follows the pattern is not looked at, what
-the pattern does not name is as it was at the epoch. Weeks begin on Sunday, as for the United States. The Gregorian
-calendar holds for all times. Not there: reading week fields (`w`, `W`, `F`), and names of time zones beyond the common
-ones. Pure; `century_from` says which years two digits mean.
+Parsing is as lenient as Java's: fields may overflow (month 13 is January), text behind the pattern is ignored,
+fields that the pattern lacks are those of the epoch. Weeks begin on Sunday, as in the United States. The
+Gregorian calendar holds for all times. Not there: reading week fields (`w`, `W`, `F`), and names of time zones
+beyond the common ones. Pure; `century_from` decides the century of two-digit years.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY_MS: Final = 86_400_000
 _HOUR_MS: Final = 3_600_000
 _MINUTE_MS: Final = 60_000
-# Standard time of the names that logs have; the D in the middle of a name is an hour more.
+# Standard time of the names that logs have; a D in the middle of a name means an hour more.
 _ZONES: Final = {
     "UTC": 0, "GMT": 0, "UT": 0, "Z": 0, "WET": 0, "WEST": 60, "BST": 60, "CET": 60, "CEST": 120, "MET": 60, "MEST": 120,
     "EET": 120, "EEST": 180, "MSK": 180, "IST": 330, "JST": 540, "KST": 540, "EST": -300, "EDT": -240, "CST": -360,
@@ -36,7 +36,7 @@ _OFFSET: Final = re.compile(r"(?:GMT|UTC)?([+-])(\d{1,2})(?::?(\d\d))?$")
 
 
 class PatternError(ValueError):
-    """The pattern is none that SimpleDateFormat takes."""
+    """An error for a pattern that SimpleDateFormat does not take."""
 
 
 class Field(NamedTuple):
@@ -54,13 +54,13 @@ class Field(NamedTuple):
 
 
 class DateFormat:
-    """A pattern, ready to write and to read. PatternError for one that cannot be used."""
+    """A pattern, ready to write and to read. Raises PatternError for a pattern that cannot be used."""
 
     def __init__(self, pattern: str, *, century_from: int | None = None) -> None:
         self.pattern = pattern
         self._fields = _fields(pattern)
         self._step_ms = _step_ms(self._fields)
-        # The text is the same within a step but for milliseconds, which stand between its pieces.
+        # Within a step the text stays the same but for milliseconds, which stand between its pieces.
         self._last: tuple[int | None, list[str]] = (None, [])
         self._writers = [_writer(f) for f in self._fields]
         self._widths = [f.width for f in self._fields if f.letter == "S"]
@@ -68,7 +68,7 @@ class DateFormat:
         self._reader: re.Pattern[str] | None = None
 
     def format(self, ms: int) -> str:
-        """A moment as text. OverflowError beyond year 9999 and before year 1."""
+        """Writes a moment as text. Raises OverflowError beyond year 9999 and before year 1."""
         step = ms // self._step_ms
         if step != self._last[0]:
             self._last = (step, self._pieces(_EPOCH + timedelta(milliseconds=ms)))
@@ -92,7 +92,7 @@ class DateFormat:
         return pieces
 
     def parse(self, text: str) -> int:
-        """The moment of a text in milliseconds. ValueError when it is not in this format."""
+        """Reads the moment of a text in milliseconds. Raises ValueError when the text is not in this format."""
         if self._reader is None:
             self._reader = _reader(self._fields)
         found = self._reader.match(text)
@@ -130,7 +130,7 @@ def _fields(pattern: str) -> list[Field]:
 
 
 def _quoted(pattern: str, at: int) -> tuple[str, int]:
-    """The text after a quote, and where the pattern goes on; two quotes are one."""
+    """Returns the text after a quote, and the place where the pattern goes on; two quotes are one."""
     if pattern.startswith("'", at):
         return "'", at + 1
     text = ""
@@ -146,7 +146,9 @@ def _quoted(pattern: str, at: int) -> tuple[str, int]:
 
 
 def _step_ms(fields: list[Field]) -> int:
-    """What the text is the same within, but for milliseconds: a day, for a pattern of years, months and days."""
+    """Returns the time within which the text stays the same, but for milliseconds: a day, for a pattern of years, months
+    and days.
+    """
     letters = {f.letter for f in fields}
     if letters & set("Ss"):
         return 1000
@@ -182,7 +184,7 @@ def _writer(field: Field) -> Callable[[datetime], str]:
 
 
 def _week_of_year(moment: datetime) -> int:
-    """The week that holds 1 January is the first, also of the days before it."""
+    """Returns the week of the year. The first week is the one with 1 January; days before it count to it, too."""
     if _week_year(moment) > moment.year:
         return 1
     first = date(moment.year, 1, 1).isoweekday() % 7
@@ -233,7 +235,7 @@ def _reader(fields: list[Field]) -> re.Pattern[str]:
 
 
 def _shape(field: Field, *, exact: bool) -> str:
-    """The regular expression of a field; a number before another one has as many digits as letters."""
+    """Returns the regular expression of a field; a number before another number has as many digits as letters."""
     if field.numeric:
         return f"\\d{{{field.width}}}" if exact else "-?\\d++"
     match field.letter:
@@ -313,7 +315,7 @@ def _hour(values: dict[str, Any]) -> int:
 
 
 def _days(year: int, month0: int) -> int:
-    """Days from the epoch to the first of a month, by the Gregorian rules for any year."""
+    """Returns the days from the epoch to the first of a month, by the Gregorian rules for any year."""
     # Years that begin in March have their leap day last (Howard Hinnant's arithmetic).
     year -= month0 < 2
     era, of_era = divmod(year, 400)

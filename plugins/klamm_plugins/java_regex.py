@@ -1,9 +1,10 @@
 r"""Java's regular expressions and replacement strings in Python's syntax, for configurations that come from Kafka.
 
-Most is the same in both. What differs is translated: named groups, flags amid a pattern, `\Q…\E`, `\z`, `\Z`, `\h`, `\v`,
-`\R`, `\e`, `\0nn`, `\p{Alpha}` and its kin, `$1` and `${name}`. What has no counterpart (classes within classes and their
-intersections) is refused with `re.error`, and so is what only Python knows. They are for names of topics, which are ASCII:
-Unicode properties stand for their ASCII part, and flags about Unicode say nothing. No I/O.
+Most is the same in both. The differences are translated: named groups, flags amid a pattern, `\Q…\E`, `\z`, `\Z`,
+`\h`, `\v`, `\R`, `\e`, `\0nn`, `\p{Alpha}` and the like, `$1` and `${name}`. Syntax without a counterpart
+(classes within classes and their intersections) is refused with `re.error`, and so is syntax that only Python
+knows. The expressions are for names of topics, which are ASCII: Unicode properties stand for their ASCII part,
+and flags about Unicode have no effect. No I/O.
 """
 
 from __future__ import annotations
@@ -60,10 +61,10 @@ _GROUP: Final = re.compile(r"\(\?<([A-Za-z][A-Za-z0-9]*)>")
 
 
 def compile_java(pattern: str) -> re.Pattern[str]:
-    """The pattern, compiled. `re.error` for what is wrong, or cannot be said in Python."""
+    """Compiles the pattern. Raises `re.error` for a wrong pattern, and for one without a form in Python."""
     try:
         with warnings.catch_warnings():
-            # Python may one day read [a--b] as a difference of sets; today it reads it as Java does.
+            # Python may one day read [a--b] as a difference of sets. Today it reads it as Java does.
             warnings.simplefilter("ignore", FutureWarning)
             return re.compile(_Translation(pattern).python(), re.ASCII)
     except (
@@ -75,7 +76,7 @@ def compile_java(pattern: str) -> re.Pattern[str]:
 
 
 def java_replacement(text: str, pattern: re.Pattern[str]) -> Callable[[re.Match[str]], str]:
-    """What Java's `replaceFirst` puts in the place of a match. `re.error` for a group that is not there."""
+    """Returns a function that makes the replacement of Java's `replaceFirst`. Raises `re.error` for a missing group."""
     parts: list[str | int] = []
     at = 0
     while at < len(text):
@@ -95,7 +96,7 @@ def java_replacement(text: str, pattern: re.Pattern[str]) -> Callable[[re.Match[
 
 
 def _reference(text: str, at: int, pattern: re.Pattern[str]) -> tuple[int, int]:
-    """The group that `$…` means, and where the text goes on."""
+    """Returns the group that `$…` means, and the place where the text goes on."""
     if at < len(text) and text[at] == "{":
         end = text.find("}", at)
         name = text[at + 1 : end] if end > 0 else ""
@@ -108,7 +109,7 @@ def _reference(text: str, at: int, pattern: re.Pattern[str]) -> tuple[int, int]:
     if group > pattern.groups:
         raise re.error(f"No group {group}")
     at += 1
-    # As many digits as still name a group, as in Java.
+    # Take as many digits as still name a group, as Java does.
     while at < len(text) and text[at] in "0123456789" and group * 10 + int(text[at]) <= pattern.groups:
         group = group * 10 + int(text[at])
         at += 1
@@ -158,12 +159,12 @@ class _Translation:
             self._add(char, 1)
 
     def _add(self, python: str, length: int) -> None:
-        """What so many characters of Java's are in Python."""
+        """Adds the Python form of so many of Java's characters."""
         self._out.append(python)
         self._at += length
 
     def _member(self, char: str) -> None:
-        """A character of a class that is no escape."""
+        """Adds a character of a class that is no escape."""
         if self._text.startswith("&&", self._at):
             raise re.error(
                 "intersections of character classes (&&) cannot be used here", self._text, self._at
@@ -191,7 +192,7 @@ class _Translation:
             raise re.error("Unknown inline modifier", text, at)
 
     def _flags(self, on: str, off: str, *, scoped: bool) -> None:
-        """`(?i-s:…)`, or `(?i-s)`, which holds until the end of the group that it is in."""
+        """Handles `(?i-s:…)`, or `(?i-s)`, which holds until the end of its group."""
         unknown = {*on, *off} - _SAME_FLAGS - _NO_FLAGS
         if unknown:
             raise re.error(f"Unknown inline modifier {min(unknown)}", self._text, self._at)
@@ -250,7 +251,7 @@ class _Translation:
             self._after_class()
 
     def _after_class(self) -> None:
-        r"""A hyphen after a class of characters, as in `[\w-.]`, is one in Java, and an error in Python."""
+        r"""Handles a hyphen after a class of characters, as in `[\w-.]`: Java takes it as a hyphen, Python as an error."""
         if self._in_class and self._text.startswith("-", self._at):
             self._add("\\-", 1)
 
@@ -267,7 +268,7 @@ class _Translation:
 
 
 def _character(code: re.Match[str]) -> str:
-    r"""What `\0141`, `\x{61}` and `\cA` stand for."""
+    r"""Returns the character that `\0141`, `\x{61}` or `\cA` stands for."""
     if code[3] is not None:
         return chr(ord(code[3]) ^ 64)
     number = int(code[1], 8) if code[1] else int(code[2], 16)

@@ -323,7 +323,9 @@ class SourceConformance(ConnectorConformance):
 
 
 class RunningSource:
-    """A started source task of a suite. `committed` are the offsets before it started; the end of the block stops it."""
+    """A started source task of a suite. The records of `committed` were committed before; the end of the block stops the
+    task.
+    """
 
     def __init__(
         self, suite: SourceConformance, tmp_path: Path, committed: Collection[SourceRecord] = ()

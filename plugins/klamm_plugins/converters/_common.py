@@ -1,4 +1,4 @@
-"""The configuration key that all converters have."""
+"""The configuration key of all converters."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from klamm_base.configdef import ConfigDef, Importance, Type, one_of
 
 
 def converter_config() -> ConfigDef:
-    """A new definition that holds `converter.type`, the key that every converter has."""
+    """Returns a new definition with `converter.type`, the key of every converter."""
     return ConfigDef().define(
         "converter.type",
         Type.STRING,

@@ -1,7 +1,7 @@
-"""AvroConverter: Avro with a schema registry, as Confluent's of the same name.
+"""AvroConverter: Avro with a schema registry, as Confluent's converter of the same name.
 
-Connect's schemas are translated to Avro's and back without loss (name, version, parameters, logical types). Values
-without a schema have no Avro; Confluent's converter invents one for them, ours refuses.
+Connect's schemas are translated to Avro's and back without loss (name, version, parameters, logical types).
+Values without a schema have no Avro form. Confluent's converter invents a schema for them; ours refuses them.
 """
 
 from __future__ import annotations

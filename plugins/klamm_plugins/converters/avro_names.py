@@ -32,7 +32,7 @@ PRIMITIVES: Final = {
     Type.STRING: "string",
     Type.BYTES: "bytes",
 }
-# Avro's logical type of Connect's.
+# Avro's logical types by Connect's.
 LOGICAL: Final = {DATE: "date", TIME: "time-millis", TIMESTAMP: "timestamp-millis", DECIMAL: "decimal"}
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -41,14 +41,14 @@ Avro = Any
 
 
 def check_name(name: str, what: str) -> str:
-    """DataError for what Avro does not take as a name."""
+    """Raises DataError for a name that Avro does not allow."""
     if not _NAME.fullmatch(name):
         raise DataError(f"{what} {name!r} is no name in Avro, which takes letters, digits and _")
     return name
 
 
 def split_name(full: str) -> tuple[str | None, str]:
-    """Namespace and name. DataError."""
+    """Returns namespace and name. Raises DataError."""
     namespace, _, name = full.rpartition(".")
     for part in full.split("."):
         check_name(part, f"a part of the schema name {full!r},")
@@ -60,7 +60,7 @@ def is_union(schema: Schema) -> bool:
 
 
 def plain_map(schema: Schema) -> bool:
-    """Whether a map is one in Avro, whose keys are strings; others are lists of entries."""
+    """Returns whether a map is a map in Avro, whose keys are strings. Other maps are lists of entries."""
     return (
         schema.key_schema is not None
         and schema.key_schema.type is Type.STRING

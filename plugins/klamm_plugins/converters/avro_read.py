@@ -1,4 +1,6 @@
-"""Avro's schemas as Connect's, and what fastavro reads as values of them (Confluent's AvroData, the way back)."""
+"""Avro's schemas as Connect's, and Connect's values from those that fastavro reads (Confluent's AvroData, the way
+back).
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,7 @@ Convert = Callable[[Any], Any]
 
 
 def parse(text: str, references: Mapping[str, str]) -> tuple[Avro, dict[str, Any]]:
-    """The schema and the named ones that it refers to, as JSON. DataError."""
+    """Returns the schema, and the named schemas that it refers to, as JSON. Raises DataError."""
     named: dict[str, Any] = {}
     try:
         for reference in references.values():
@@ -82,7 +84,9 @@ def _full_name(avro: Mapping[str, Any], namespace: str | None) -> str:
 
 
 class AvroReader:
-    """Reads values of one Avro schema. `schema` is Connect's. `meta` says whether documentation is kept as parameters."""
+    """A reader of values of one Avro schema. `schema` is Connect's. `meta` decides whether documentation is kept as
+    parameters.
+    """
 
     def __init__(
         self, text: str, references: Mapping[str, str], *, version: int | None = None, meta: bool = True
@@ -284,7 +288,7 @@ class AvroReader:
         return union, struct
 
     def _branch_name(self, branch: Avro, namespace: str | None) -> str:
-        """The field of a union's struct: the type, or the name without its namespace."""
+        """Returns the field of a union's struct: the type, or the name without its namespace."""
         if isinstance(branch, str):
             return branch.rpartition(".")[2]
         if "name" in branch:
@@ -294,7 +298,9 @@ class AvroReader:
 
 
 def _branch_of(value: Any, branches: Mapping[str, Any], full_names: Mapping[str, str]) -> str:
-    """Which branch of a union a value belongs to: named ones say so, others their Python type does."""
+    """Returns the branch of a union that a value belongs to. Named values tell their branch; others are judged by their
+    Python type.
+    """
     if isinstance(value, tuple):
         return full_names.get(value[0]) or str(value[0]).rpartition(".")[2]
     wide = isinstance(value, int) and not -(2**31) <= value < 2**31
@@ -315,7 +321,7 @@ def _branch_of(value: Any, branches: Mapping[str, Any], full_names: Mapping[str,
 
 
 def _unnamed(value: Any) -> Any:
-    """What fastavro read, without the name of its branch."""
+    """Returns the value that fastavro read, without the name of its branch."""
     return value[1] if isinstance(value, tuple) else value
 
 

@@ -1,7 +1,7 @@
-"""Connect's schemas as Avro's, and values as what fastavro writes of them (Confluent's AvroData, the way out).
+"""Connect's schemas as Avro's, and Connect's values as fastavro writes them (Confluent's AvroData, the way out).
 
-A schema is translated once: to the text that the registry keeps, with Connect's properties, and to the bare schema that
-values are written by. Logical types are written as the primitives that they stand for.
+A schema is translated once: to the text that the registry keeps, with Connect's properties, and to the bare
+schema for writing values. Logical types are written as their primitives.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ Convert = Callable[[Any], Any]
 
 
 class AvroSchema:
-    """The Avro schema of a Connect schema. `meta` says whether Connect's own properties are kept in it. DataError."""
+    """The Avro schema of a Connect schema. `meta` decides whether Connect's own properties are kept in it. Raises
+    DataError.
+    """
 
     def __init__(self, schema: Schema, *, meta: bool = True) -> None:
         self._meta = meta
@@ -58,7 +60,7 @@ class AvroSchema:
         return json.dumps(self.json, separators=(",", ":"), ensure_ascii=False)
 
     def _of(self, schema: Schema) -> Avro:
-        """With null, where the schema is optional."""
+        """Returns the Avro schema; a union with null, where the schema is optional."""
         if is_union(schema):
             branches = [self._bare(_required(f.schema)) for f in schema.fields]
             return ["null", *branches] if schema.optional else branches
@@ -84,7 +86,7 @@ class AvroSchema:
         return made["type"] if made.keys() == {"type"} else made
 
     def _record(self, schema: Schema) -> Avro:
-        """Defined where it comes first, and called by its name after that."""
+        """Returns the definition of a record at its first place, and its name after that."""
         full = schema.name or self._unnamed.get(schema)
         if full is not None and self._records.get(full) == _required(schema):
             return split_name(full)[1] if split_name(full)[0] == self._space else full
@@ -102,7 +104,9 @@ class AvroSchema:
         return made | self._properties(schema)
 
     def _named(self, full: str) -> dict[str, Any]:
-        """Name and namespace, which is not repeated within a record of the same, as Java's parser has it."""
+        """Returns name and namespace. The namespace is not repeated within a record of the same namespace, as in Java's
+        parser.
+        """
         namespace, name = split_name(full)
         return {"name": name} if namespace == self._space else {"name": name, "namespace": namespace or ""}
 
@@ -166,7 +170,7 @@ class AvroSchema:
 
 
 def _required(schema: Schema) -> Schema:
-    """The same schema, not optional: branches of a union are."""
+    """Returns the same schema, not optional, since branches of a union are optional by themselves."""
     if not schema.optional:
         return schema
     builder = SchemaBuilder(schema.type, key_schema=schema.key_schema, value_schema=schema.value_schema)
@@ -188,7 +192,7 @@ def _logical_properties(schema: Schema) -> dict[str, Any]:
 
 
 def json_default(schema: Schema, value: Any) -> Any:
-    """A default value in Avro's JSON: bytes as text of their codes."""
+    """Returns a default value in Avro's JSON: bytes become text of their codes."""
     value = to_primitive(schema, value)
     match schema.type:
         case _ if value is None:
@@ -209,7 +213,7 @@ def json_default(schema: Schema, value: Any) -> Any:
 
 
 def bare(avro: Avro) -> Avro:
-    """An Avro schema without all that does not matter for bytes, logical types too."""
+    """Returns an Avro schema with only the parts that decide the bytes; logical types go, too."""
     if isinstance(avro, list):
         return [bare(a) for a in avro]
     if not isinstance(avro, dict):
@@ -238,7 +242,7 @@ def _bare_field(field: dict[str, Any]) -> dict[str, Any]:
 
 
 class AvroWriter:
-    """Writes values of one Connect schema by an Avro schema (its own, or another that has its fields)."""
+    """A writer of values of one Connect schema by an Avro schema (its own, or another that has its fields)."""
 
     def __init__(self, schema: Schema, avro: Avro, named: dict[str, Any] | None = None) -> None:
         self._schema = schema
@@ -256,7 +260,7 @@ class AvroWriter:
 
 
 def converter(schema: Schema) -> Convert:
-    """What makes of checked values of a schema what fastavro takes."""
+    """Returns a function that turns checked values of a schema into those that fastavro takes."""
     if is_logical(schema):
         convert: Convert = lambda value: to_primitive(schema, value)  # noqa: E731
     elif is_union(schema):
@@ -296,7 +300,7 @@ def _map(schema: Schema, keys: Convert, values: Convert) -> Convert:
 
 
 def _union(schema: Schema) -> Convert:
-    """The branch of the first field that is set, by its name, so that nobody has to guess."""
+    """Writes the branch of the first field that is set, by its name, so that fastavro need not guess."""
     branches = [(_branch(f.schema), converter(_required(f.schema))) for f in schema.fields]
 
     def convert(value: Struct) -> Any:
@@ -309,7 +313,7 @@ def _union(schema: Schema) -> Convert:
 
 
 def _branch(schema: Schema) -> str | None:
-    """What fastavro calls a branch of a union; None for those that only their form tells."""
+    """Returns fastavro's name of a union's branch; None for branches that only their form tells."""
     if schema.type is Type.STRUCT or FIXED_SIZE in schema.parameters:
         return schema.name
     return PRIMITIVES.get(schema.type)

@@ -1,4 +1,4 @@
-"""ByteArrayConverter: bytes as they are, both ways. Nothing else fits."""
+"""ByteArrayConverter: bytes as they are, both ways. It takes nothing else."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ class JsonConverter(Converter, HeaderConverter):
         self._reader = JsonReader(replace_null_with_default=settings["replace.null.with.default"])
         self._encoders: dict[Schema | None, _Encoder] = {}
         self._decoders: dict[bytes, _Decoder] = {}
-        # No envelope begins with a line feed, so nothing matches until one was read.
+        # No envelope begins with a line feed, so nothing matches before the first read.
         self._last_head = b"\n"
         self._last_decoder: _Decoder = (STRING, False, self._reader.compiled(STRING))
         self._fixed = self._fixed_decoder(settings["schema.content"])
@@ -186,7 +186,7 @@ class JsonConverter(Converter, HeaderConverter):
         return self._read_envelope(value)
 
     def to_connect_columns(self, topic: str, values: Sequence[bytes | None]) -> Columns:
-        # A subclass may have an opinion on values, which counts.
+        # A subclass may judge values by itself, and its judgement counts.
         plain = type(self).to_connect_data is JsonConverter.to_connect_data
         if plain and self._fixed is None and not self._with_schemas:
             return [None] * len(values), [loads(v) if v else None for v in values]
@@ -218,7 +218,7 @@ class JsonConverter(Converter, HeaderConverter):
         return schema, holds_decimals(schema), self._reader.compiled(schema)
 
     def _encoder(self, schema: Schema | None) -> _Encoder:
-        """The envelope up to its payload (nothing without schemas), and what makes the payload."""
+        """Returns the envelope up to its payload (nothing without schemas), and the function that makes the payload."""
         encoder = self._encoders.get(schema)
         if encoder is None:
             head = b""
@@ -237,7 +237,7 @@ class JsonConverter(Converter, HeaderConverter):
 
 
 def _remember(cache: dict[K, V], key: K, value: V, size: int) -> None:
-    """Keep `value`, dropping the oldest entry when the cache is full."""
+    """Keeps `value`, and drops the oldest entry when the cache is full."""
     if size <= 0:
         return
     if len(cache) >= size:

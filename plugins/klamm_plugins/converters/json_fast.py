@@ -1,8 +1,8 @@
 """The fast way between Connect values and JSON: one closure per schema, made once and used for every record.
 
-These know the usual forms only. Whatever else comes (a subclass of int, a value that does not fit) they refuse
-with `NotFast`, and the caller asks `JsonWriter` or `JsonReader`, which know all forms and say what is wrong. So
-both ways must agree on what these accept; a test compares them.
+These closures know the usual forms only. They refuse all others (a subclass of int, a value that does not fit)
+with `NotFast`, and the caller asks `JsonWriter` or `JsonReader`, which know all forms and name the fault. So both
+ways must agree on the forms that the closures accept; a test compares them.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _INT_MAX: Final = {Type.INT8: 2**7, Type.INT16: 2**15, Type.INT32: 2**31, Type.I
 
 
 class NotFast(Exception):
-    """Not one of the usual forms: take the slow way, which says why."""
+    """An error for an unusual form: take the slow way, which names the fault."""
 
 
 def compile_writer(schema: Schema, slow: Slow) -> Convert:
-    """From a value of `schema` to what `dumps` takes; `slow` does the types that are not done here, and nulls."""
+    """Returns a function from a value of `schema` to the input of `dumps`; `slow` does the other types, and nulls."""
     if schema.name is None or schema.type is Type.STRUCT:
         match schema.type:
             case Type.FLOAT64:
@@ -43,7 +43,7 @@ def compile_writer(schema: Schema, slow: Slow) -> Convert:
 
 
 def compile_reader(schema: Schema, slow: Slow) -> Convert:
-    """From parsed JSON to a value of `schema`; `slow` as above."""
+    """Returns a function from parsed JSON to a value of `schema`; `slow` does the other types, and nulls."""
     if schema.name is None or schema.type is Type.STRUCT:
         match schema.type:
             case Type.FLOAT64:

@@ -28,7 +28,7 @@ _NON_FINITE: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.
 
 
 def loads(data: bytes, *, exact: bool = False) -> Any:
-    """Parse JSON; `exact` keeps numbers with a point as Decimal. DataError, with Kafka's words."""
+    """Parses JSON; `exact` keeps numbers with a point as Decimal. Raises DataError, with Kafka's words."""
     try:
         if exact:
             return json.loads(data, parse_float=Decimal, parse_constant=_no_constant)
@@ -44,7 +44,7 @@ def _no_constant(name: str) -> Any:
 
 
 def holds_decimals(schema: Schema | None) -> bool:
-    """Whether values of this schema may hold numbers that a double would spoil."""
+    """Returns whether values of this schema may hold numbers that a double would spoil."""
     if schema is None:
         return False
     inner = (schema.key_schema, schema.value_schema, *(f.schema for f in schema.fields))
@@ -52,13 +52,13 @@ def holds_decimals(schema: Schema | None) -> bool:
 
 
 class JsonReader:
-    """Makes Connect values of parsed JSON. Stateless but for its setting."""
+    """A maker of Connect values from parsed JSON. Stateless but for its setting."""
 
     def __init__(self, *, replace_null_with_default: bool) -> None:
         self._replace_null = replace_null_with_default
 
     def compiled(self, schema: Schema | None) -> Callable[[Any], Any]:
-        """`from_json` for one schema and many values."""
+        """Returns `from_json` for one schema and many values."""
         if schema is None:
             return lambda data: data
         fast = compile_reader(schema, self.from_json)
@@ -72,7 +72,7 @@ class JsonReader:
         return convert
 
     def from_json(self, schema: Schema | None, data: Any, path: str = "payload") -> Any:
-        """The value that `data` stands for. DataError names the path of what does not fit."""
+        """Returns the Connect value of `data`. Raises DataError that names the path of a misfit."""
         if schema is None:
             return data
         if data is None:

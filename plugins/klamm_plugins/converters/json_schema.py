@@ -1,6 +1,6 @@
-"""Schemas as the JSON converter's envelope holds them, both ways.
+"""Schemas in the JSON converter's envelope, both ways.
 
-Field order is Kafka's: type, what is inside, optional, name, version, doc, parameters, default, field. No I/O.
+Field order is Kafka's: type, the inner schemas, optional, name, version, doc, parameters, default, field. No I/O.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ FromJson = Callable[[Schema, Any], Any]
 
 
 def schema_to_json(schema: Schema | None, default_to_json: ToJson) -> dict[str, Any] | None:
-    """The schema as a JSON object; `default_to_json` writes its default values."""
+    """Returns the schema as a JSON object; `default_to_json` writes its default values."""
     if schema is None:
         return None
     out: dict[str, Any] = {"type": str(schema.type)}
@@ -42,7 +42,7 @@ def schema_to_json(schema: Schema | None, default_to_json: ToJson) -> dict[str, 
 
 
 def schema_from_json(data: Any, default_from_json: FromJson, path: str = "schema") -> Schema | None:
-    """The schema that a JSON object describes. DataError, with Kafka's words, names what is wrong."""
+    """Returns the schema of a JSON object. Raises DataError, with Kafka's words, that names the fault."""
     if data is None:
         return None
     if not isinstance(data, dict):
@@ -56,7 +56,7 @@ def schema_from_json(data: Any, default_from_json: FromJson, path: str = "schema
             raise DataError(f"{path}: schema parameters must have string values, {name} has {value!r}")
         builder.parameter(name, value)
     if data.get("default") is not None:
-        # A default is read by the schema that it belongs to, which therefore is made twice.
+        # The schema is made twice: reading the default needs the schema that the default belongs to.
         builder.default(default_from_json(builder.build(), data["default"]))
     return builder.build()
 

@@ -1,4 +1,4 @@
-"""JsonSchemaConverter: JSON whose JSON Schema is in a schema registry, as Confluent's of the same name."""
+"""JsonSchemaConverter: JSON with its JSON Schema in a schema registry, as Confluent's converter of the same name."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class JsonSchemaConverter(RegistryConverter):
         return check
 
     def _to_json(self, schema: Schema) -> Convert:
-        """From a checked value to what JSON holds; a null becomes the default, wherever it is."""
+        """Returns a function from a checked value to JSON's values; a null becomes the default at every depth."""
         convert, default = self._json_of(schema), schema.default
         return convert if default is None else lambda value: convert(default if value is None else value)
 
@@ -149,7 +149,7 @@ class JsonSchemaConverter(RegistryConverter):
         return convert
 
     def _from_json(self, schema: Schema) -> Convert:
-        """From parsed JSON; a null becomes the default, as above."""
+        """Returns a function from parsed JSON to a value; a null becomes the default, as above."""
         convert, default = self._value_of(schema), schema.default
         if default is None:
             return convert
@@ -203,7 +203,7 @@ def _one_of_json(schema: Schema, compiled: Callable[[Schema], Convert]) -> Conve
 
 
 def _one_of(schema: Schema, compiled: Callable[[Schema], Convert]) -> Convert:
-    """The first branch that the value fits."""
+    """Returns a function that converts by the first branch that the value fits."""
     branches = [(f, compiled(f.schema)) for f in schema.fields]
 
     def convert(value: Any) -> Struct | None:

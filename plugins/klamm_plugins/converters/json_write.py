@@ -1,7 +1,7 @@
 """Connect values to JSON bytes, byte for byte as Kafka's JsonConverter writes them.
 
-Values become what orjson writes, with fragments where Java writes a number differently; `dumps` then corrects
-the few characters that Jackson escapes in another way. No I/O.
+Values become orjson's, with fragments where Java writes a number differently; `dumps` then corrects the few
+characters that Jackson escapes in another way. No I/O.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ATOMS: Final = frozenset({str, int, bool, type(None)})
 
 
 def dumps(value: Any) -> bytes:
-    """JSON as Jackson writes it, from what `JsonWriter` made. DataError for what JSON cannot hold."""
+    """Writes `JsonWriter`'s values as Jackson does. Raises DataError for values that JSON cannot hold."""
     try:
         out = orjson.dumps(value)
     except TypeError as e:  # orjson.JSONEncodeError is one
@@ -51,14 +51,14 @@ def _jackson_escape(match: re.Match[bytes]) -> bytes:
 
 
 class JsonWriter:
-    """Turns checked Connect values into what `dumps` takes. Stateless but for its two settings."""
+    """A converter of checked Connect values to the input of `dumps`. Stateless but for its two settings."""
 
     def __init__(self, *, numeric_decimals: bool, replace_null_with_default: bool) -> None:
         self._numeric_decimals = numeric_decimals
         self._replace_null = replace_null_with_default
 
     def compiled(self, schema: Schema | None) -> Callable[[Any], Any]:
-        """`to_json` for one schema and many values."""
+        """Returns `to_json` for one schema and many values."""
         if schema is None:
             return self._schemaless
         fast = compile_writer(schema, self.to_json)
@@ -72,7 +72,7 @@ class JsonWriter:
         return convert
 
     def to_json(self, schema: Schema | None, value: Any) -> Any:
-        """Check `value` against `schema` and turn it into JSON. DataError names the field."""
+        """Checks `value` against `schema` and turns it into JSON. Raises DataError that names the field."""
         if schema is None:
             return self._schemaless(value)
         if value is not None:

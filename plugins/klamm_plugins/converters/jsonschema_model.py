@@ -47,7 +47,7 @@ Json = dict[str, Any]
 
 
 def plain_map(schema: Schema) -> bool:
-    """Whether a map is an object in JSON, whose keys are strings; others are lists of entries."""
+    """Returns whether a map is an object in JSON, whose keys are strings. Other maps are lists of entries."""
     keys = schema.key_schema
     return keys is not None and keys.type is Type.STRING and not keys.optional
 
@@ -57,7 +57,7 @@ def is_one_of(schema: Schema) -> bool:
 
 
 def to_json_schema(schema: Schema) -> Json:
-    """A Connect schema as JSON Schema."""
+    """Returns a Connect schema as JSON Schema."""
     if is_one_of(schema):
         branches = [_bare(f.schema) for f in schema.fields]
         return {"oneOf": [{"type": "null"}, *branches] if schema.optional else branches}
@@ -138,7 +138,7 @@ def _default_json(schema: Schema, value: Any) -> Any:
 
 
 class SchemaReader:
-    """JSON Schema as Connect's. `references` are texts, parsed, by the names that `$ref` uses."""
+    """A translator from JSON Schema to Connect's. `references` are parsed texts, by the names that `$ref` uses."""
 
     def __init__(self, root: Json, references: Mapping[str, Json]) -> None:
         self._root = root
@@ -146,7 +146,7 @@ class SchemaReader:
         self._depth = 0
 
     def read(self, *, version: int | None = None) -> Schema:
-        """DataError for what Connect has no type for."""
+        """Returns Connect's schema. Raises DataError for a type that Connect does not have."""
         return self._of(self._root, version=version)
 
     def _of(self, given: Any, *, optional: bool = False, version: int | None = None) -> Schema:

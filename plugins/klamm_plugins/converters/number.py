@@ -24,7 +24,7 @@ from klamm_plugins.schema import (
 
 
 class _FixedConverter(Converter, HeaderConverter):
-    """A value of a fixed width; null is null."""
+    """A converter of values of a fixed width; null is null."""
 
     label: ClassVar[str]
     schema: ClassVar[Schema]
@@ -45,7 +45,7 @@ class _FixedConverter(Converter, HeaderConverter):
         self.config().parse({**props, "converter.type": "header"})
 
     def _check(self, schema: Schema | None, value: Any) -> None:
-        """DataError for what the layout would take and should not, and for what it would not."""
+        """Raises DataError for values that the layout cannot hold, and for those that it would take by mistake."""
         if isinstance(value, bool) or not isinstance(value, int):
             raise DataError(f"Failed to serialize to {self.label} (was {type(value).__name__})")
 

@@ -1,7 +1,7 @@
-"""ProtobufConverter: Protobuf with a schema registry, as Confluent's of the same name.
+"""ProtobufConverter: Protobuf with a schema registry, as Confluent's converter of the same name.
 
-Between the schema's id and the message are the message's indexes: where it is in its file. `google.protobuf` is loaded when
-the converter is configured.
+Between the schema's id and the message are the message's indexes: its place in its file. `google.protobuf` is
+loaded when the converter is configured.
 """
 
 from __future__ import annotations
@@ -100,14 +100,14 @@ class ProtobufConverter(RegistryConverter):
 
 
 def to_place(indexes: tuple[int, ...]) -> bytes:
-    """A message's indexes: how many and each, zigzag; the first message of a file is one zero byte."""
+    """Writes a message's indexes: their number and each of them, zigzag; the first message of a file is one zero byte."""
     if indexes == (0,):
         return _FIRST
     return b"".join(_varint(n << 1) for n in (len(indexes), *indexes))
 
 
 def from_place(place: bytes) -> tuple[int, ...]:
-    """What `to_place` made, or (0, ) of one zero byte. The bytes must be whole."""
+    """Reads the output of `to_place`; one zero byte is (0, ). The bytes must be whole."""
     numbers = []
     value = shift = 0
     for byte in place:
@@ -120,7 +120,7 @@ def from_place(place: bytes) -> tuple[int, ...]:
 
 
 def _place_end(value: bytes) -> int:
-    """Where the message begins: behind as many numbers as the first one says. DataError."""
+    """Returns the beginning of the message: behind as many numbers as the first number says. Raises DataError."""
     if value[:1] != _FIRST or len(value) < HEAD_BYTES:
         return HEAD_BYTES  # of somebody else, who is refused by the id
     at, left = HEAD_BYTES, 1

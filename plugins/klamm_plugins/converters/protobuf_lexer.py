@@ -1,4 +1,6 @@
-"""Words of the Protobuf language (.proto files): names, numbers, texts, signs. No grammar; that is protobuf_parser's."""
+"""The lexer of the Protobuf language (.proto files): names, numbers, texts, signs. The grammar is in
+protobuf_parser.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ class Kind(Enum):
 
 
 class Token(NamedTuple):
-    """One word. `text` is as it was written; of a TEXT, `data` has the bytes that it stands for."""
+    """One word. `text` is its spelling; for a TEXT, `data` holds the bytes of its value."""
 
     kind: Kind
     text: str
@@ -47,7 +49,7 @@ _SAME: Final = "\\'\"?"
 
 
 def tokens(text: str) -> list[Token]:
-    """All words of a file, the last one END. DataError with the line of what is no word."""
+    """Returns all words of a file, the last one END. Raises DataError with the line of a text that is no word."""
     found: list[Token] = []
     place, line = 0, 1
     while place < len(text):
@@ -92,7 +94,7 @@ def _char(match: re.Match[str], line: int) -> bytes:
 
 
 def integer(text: str) -> int:
-    """The number that an INT stands for: decimal, 0x hexadecimal, 0 octal. ValueError."""
+    """Returns the number of an INT: decimal, 0x hexadecimal, 0 octal. Raises ValueError."""
     if text[:2] in {"0x", "0X"}:
         return int(text, 16)
     return int(text, 8) if len(text) > 1 and text[0] == "0" else int(text)

@@ -43,14 +43,14 @@ _TAG_MAX: Final = 536_870_911
 
 @dataclass(frozen=True, slots=True)
 class ProtoText:
-    """A schema's text, and the full name of the message that its values are."""
+    """A schema's text, and the full name of the message of its values."""
 
     text: str
     message: str
 
 
 def proto_text(schema: Schema, settings: Settings) -> ProtoText:
-    """A Connect schema in the Protobuf language. DataError for what Protobuf has no type for."""
+    """Returns a Connect schema in the Protobuf language. Raises DataError for a type that Protobuf does not have."""
     if schema.type is Type.STRUCT and not is_union(schema):
         return _Builder(settings).root(schema)
     if schema.type in {Type.ARRAY, Type.MAP, Type.STRUCT} or is_logical(schema) or enum_type(schema):
@@ -63,7 +63,7 @@ def proto_text(schema: Schema, settings: Settings) -> ProtoText:
 
 
 def _plain(schema: Schema) -> Schema:
-    """At the root, 64 bit are Int64Value whatever they were once."""
+    """Returns the schema without its former Protobuf type: at the root, 64 bits are always Int64Value."""
     return Schema(schema.type)
 
 
@@ -185,7 +185,7 @@ class _Builder:
         made.type = SCALARS[scalar]
 
     def _struct(self, message: Any, schema: Schema, field: str) -> str:
-        """Defined in the message where it comes first, and called by its name after that."""
+        """Defines the struct in the message where it comes first, and returns its name."""
         name = self._simple(schema.name)
         if name == field:  # no message and field of one name
             name += "Message"
@@ -241,7 +241,7 @@ class _Builder:
 
 
 def _symbols(schema: Schema, parameter: str) -> dict[str, int]:
-    """The symbols of an enum and their numbers."""
+    """Returns the symbols of an enum and their numbers."""
     prefix = f"{parameter}."
     found: dict[str, int] = {}
     for key, value in schema.parameters.items():
@@ -256,7 +256,7 @@ def _symbols(schema: Schema, parameter: str) -> dict[str, int]:
 
 
 def wraps(schema: Schema, settings: Settings, *, member: bool) -> bool:
-    """Whether a primitive is put into a wrapper message. Members of oneofs are absent without one."""
+    """Returns whether a primitive is put into a wrapper message. Members of oneofs need none to be absent."""
     marked = schema.parameters.get(WRAPPER, "").lower() == "true"
     return settings.wrapper_for_nullables and schema.optional and (not member or marked)
 
@@ -277,7 +277,9 @@ def _tag(field: Field) -> int:
 
 
 def _numbers(fields: tuple[Field, ...]) -> list[int]:
-    """The numbers of all fields: their tags, else 1, 2, 3 and so on without those that are taken (a union uses one up)."""
+    """Returns the numbers of all fields: their tags, else 1, 2, 3 and so on without the taken ones (a union uses one
+    up).
+    """
     inner = [b for f in fields if is_union(f.schema) for b in f.schema.fields]
     taken = {_tag(f) for f in [*fields, *inner] if TAG in f.schema.parameters}
     free = (n for n in range(1, _TAG_MAX) if n not in taken)

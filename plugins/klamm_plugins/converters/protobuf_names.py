@@ -1,4 +1,6 @@
-"""Names and settings by which Confluent's converter keeps Connect's schemas in Protobuf's (ProtobufData). No library."""
+"""Names and settings with which Confluent's converter keeps Connect's schemas in Protobuf's (ProtobufData). No
+library.
+"""
 
 from __future__ import annotations
 
@@ -102,7 +104,7 @@ class Settings:
         return GENERAL_ENUM if self.generalized_sum_type_support else ENUM
 
     def name(self, name: str, what: str) -> str:
-        """A name as Protobuf takes it. DataError where it takes none and `scrub.invalid.names` is off."""
+        """Returns a name that Protobuf allows. Raises DataError for another name when `scrub.invalid.names` is off."""
         if self.scrub_invalid_names:
             return scrubbed(name)
         if not _NAME.fullmatch(name):
@@ -113,13 +115,13 @@ class Settings:
         return name
 
     def split(self, full: str) -> tuple[str, str]:
-        """Package and name of a schema's name. DataError."""
+        """Returns package and name of a schema's name. Raises DataError."""
         parts = [self.name(p, f"a part of the schema name {full!r},") for p in full.split(".")]
         return ".".join(parts[:-1]), parts[-1]
 
 
 def scrubbed(name: str) -> str:
-    """A name with what Protobuf does not take replaced, as Confluent's converter has it."""
+    """Replaces the characters of a name that Protobuf does not allow, as Confluent's converter does."""
     if not name or _CLEAN.fullmatch(name):
         return name
     encoded = quote_plus(name, safe="*")  # as java.net.URLEncoder, which leaves * and encodes ~
@@ -135,33 +137,33 @@ def is_union(schema: Schema) -> bool:
 
 
 def enum_type(schema: Schema) -> str | None:
-    """The name of the enum that values of a schema are of, if they are."""
+    """Returns the name of the enum of a schema's values; None if they are no enum."""
     if schema.type is Type.STRING:
         return schema.parameters.get(GENERAL_ENUM) or schema.parameters.get(ENUM)
     return schema.parameters.get(ENUM) if schema.type is Type.INT32 else None
 
 
 def scalar_type(schema: Schema) -> str:
-    """Protobuf's type of a primitive schema."""
+    """Returns Protobuf's type of a primitive schema."""
     type_ = SCALARS[schema.type]
     return schema.parameters.get(TYPE, type_) if schema.type in {Type.INT32, Type.INT64} else type_
 
 
 def wrapper_type(schema: Schema) -> str:
-    """The wrapper message of a primitive schema."""
+    """Returns the wrapper message of a primitive schema."""
     scalar = scalar_type(schema)
     return f"google.protobuf.{_WRAPPER_OF.get(scalar, _WRAPPER_OF[SCALARS[schema.type]])}"
 
 
 def to_entry_name(name: str) -> str:
-    """The message of a map's entries, by the map's name."""
+    """Returns the message of a map's entries, by the map's name."""
     if "_" in name:
         name = "".join(part[:1].upper() + part[1:].lower() for part in name.split("_"))
     return name + ENTRY
 
 
 def from_entry_name(full: str) -> str:
-    """The map's name again."""
+    """Returns the map's name, by the message of its entries."""
     scope, dot, last = full.rpartition(".")
     if last.endswith(ENTRY):
         last = last.removesuffix(ENTRY)

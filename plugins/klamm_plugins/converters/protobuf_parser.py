@@ -1,7 +1,7 @@
-"""Reads the Protobuf language (proto2 and proto3) as a FileDescriptorProto, as protoc makes it but for what has no
-bearing on data: services, source positions and options of somebody's own are passed over.
+"""A parser of the Protobuf language (proto2 and proto3). It makes a FileDescriptorProto as protoc does, but skips
+the parts that do not concern data: services, source positions and options of users.
 
-Names of types are left as they were written, for `protobuf_pool` to resolve.
+Names of types stay as they were written; `protobuf_pool` resolves them.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _ENUM_MAX: Final = 2**31 - 1
 
 @dataclass(slots=True)
 class ProtoFile:
-    """A file. `params` are those of Confluent's `field_meta`, by the full name of the field; `entries` the full names
-    of the messages that nobody wrote, of entries of maps.
+    """A file. `params` are those of Confluent's `field_meta`, by the full name of the field; `entries` are the full
+    names of the messages that the parser adds for entries of maps.
     """
 
     proto: Any
@@ -43,7 +43,7 @@ class ProtoFile:
 
 
 def parse(text: str, name: str) -> ProtoFile:
-    """A .proto file; `name` is what others import it by. DataError with the line of what is wrong."""
+    """Parses a .proto file; others import it by `name`. Raises DataError with the line of the fault."""
     return _Parser(tokens(text), name).file()
 
 
@@ -102,7 +102,7 @@ class _Parser(Words):
         self._sign(";")
 
     def _type(self, messages: Any, enums: Any) -> bool:
-        """A message or an enum, if one comes next."""
+        """Parses a message or an enum, if one comes next."""
         if self._ahead(2) != "{" or not self._is("message", "enum"):
             return False
         kind = self._name()
@@ -150,7 +150,7 @@ class _Parser(Words):
         self._scope.pop()
 
     def _synthetic_oneofs(self, message: Any, optional: list[Any]) -> None:
-        """Each `optional` field of proto3 is a oneof of its own; they come last."""
+        """Adds a oneof for each `optional` field of proto3. These oneofs come last."""
         taken = {f.name for f in message.field} | {o.name for o in message.oneof_decl}
         for made in optional:
             name = made.name if made.name.startswith("_") else f"_{made.name}"
@@ -191,7 +191,7 @@ class _Parser(Words):
         return number
 
     def _reserved(self, ranges: Any, names: Any, high: int, beyond: int) -> None:
-        """`reserved` and `extensions`; messages have the number beyond the last one in their descriptors."""
+        """Parses `reserved` and `extensions`. In the descriptors of messages a range ends beyond its last number."""
         self._at += 1
         while True:
             if names is not None and self._next.kind is Kind.TEXT:
@@ -293,7 +293,7 @@ class _Parser(Words):
         self._options(put)
 
     def _meta(self, made: Any, inner: str, value: Any) -> None:
-        """Confluent's field_meta: `{params: [{key: …, value: …}]}`, or `.params = {…}`."""
+        """Reads Confluent's field_meta: `{params: [{key: …, value: …}]}`, or `.params = {…}`."""
         if inner:
             value = {inner.lstrip("."): value if isinstance(value, list) else [value]}
         pairs = value.get("params", []) if isinstance(value, dict) else []
@@ -308,5 +308,5 @@ class _Parser(Words):
 
 
 def entry_name(name: str) -> str:
-    """What protoc calls the entries of a map field."""
+    """Returns protoc's name for the entries of a map field."""
     return "".join(part[:1].upper() + part[1:] for part in name.split("_")) + "Entry"

@@ -1,7 +1,8 @@
-"""Descriptors of a schema in the Protobuf language, with all that it imports, in a pool of its own.
+"""Descriptors of a schema in the Protobuf language, with all its imports, in a pool of its own.
 
-Imports are found among the registry's references and the files that everybody has: google/protobuf, google/type and
-Confluent's. A `map` is kept as what it is on the wire, repeated entries, so that order and absent values are not lost.
+Imports are found among the registry's references and the files that are always there: google/protobuf,
+google/type and Confluent's. A `map` keeps its form on the wire, repeated entries, so that order and absent values
+are not lost.
 """
 
 from __future__ import annotations
@@ -38,17 +39,19 @@ _CONFLUENT: Final = {
 
 @dataclass(frozen=True, slots=True)
 class ProtoSchema:
-    """A schema: `file` is its descriptor, `params` Confluent's of all fields by their full names."""
+    """A schema: `file` is its descriptor, `params` are Confluent's of all fields by their full names."""
 
     file: Any
     params: Mapping[str, Mapping[str, str]]
     optional: frozenset[str]
     """Full names of the fields that are `optional` in proto3."""
     entries: frozenset[str]
-    """Full names of the messages that `map` stands for, which Confluent's indexes do not count."""
+    """Full names of the messages for entries of a `map`. Confluent's indexes do not count them."""
 
     def message(self, indexes: tuple[int, ...]) -> Any:
-        """The message at a place: the so many-th of the file, of its nested ones, and so on. DataError."""
+        """Returns the message at a place: its index in the file, then among the nested messages, and so on. Raises
+        DataError.
+        """
         found, inner = None, list(self.file.message_types_by_name.values())
         for index in indexes:
             if not 0 <= index < len(inner):
@@ -60,7 +63,7 @@ class ProtoSchema:
         return found
 
     def find(self, full: str) -> Any:
-        """The message of a name, by its last part if need be; the first one, if there is none of either."""
+        """Returns the message of a name, by its last part if need be; the first message, if neither exists."""
         try:
             message = self.file.pool.FindMessageTypeByName(full)
         except KeyError:
@@ -68,7 +71,7 @@ class ProtoSchema:
         return message if message is not None and message.file is self.file else self.message((0,))
 
     def indexes(self, message: Any) -> tuple[int, ...]:
-        """The place of a message of this file."""
+        """Returns the place of a message of this file."""
         found: list[int] = []
         while message is not None:
             outer = message.containing_type
@@ -82,12 +85,12 @@ class ProtoSchema:
 
 
 def message_class(message: Any) -> Any:
-    """The Python class of a message."""
+    """Returns the Python class of a message."""
     return message_factory.GetMessageClass(message)
 
 
 def known_file(name: str) -> Any:
-    """One of google's files as a FileDescriptorProto."""
+    """Returns one of google's files as a FileDescriptorProto."""
     module = importlib.import_module(name.removesuffix(".proto").replace("/", ".") + "_pb2")
     proto = descriptor_pb2.FileDescriptorProto.FromString(module.DESCRIPTOR.serialized_pb)
     for message in proto.message_type:
@@ -97,7 +100,7 @@ def known_file(name: str) -> Any:
 
 
 def read(text: str, references: Mapping[str, str]) -> ProtoSchema:
-    """The schema of a text and the texts that it imports, by their names. DataError."""
+    """Reads the schema of a text and the texts that it imports, by their names. Raises DataError."""
     loader = _Loader(references)
     main = parse(text, MAIN)
     loader.load(main)
@@ -118,7 +121,7 @@ class _Loader:
         self._loaded: set[str] = set()
 
     def load(self, file: ProtoFile) -> None:
-        """A file, after those that it imports."""
+        """Loads a file, after those that it imports."""
         proto = file.proto
         self._loaded.add(proto.name)
         for name in list(proto.dependency):
@@ -176,7 +179,7 @@ class _Loader:
             self._resolve(inner, [*scope, inner.name])
 
     def _find(self, name: str, scope: list[str]) -> tuple[str, int]:
-        """The full name of a type, with a dot before it: that of the innermost scope that has it."""
+        """Returns the full name of a type, with a dot before it: that of the innermost scope that has the type."""
         if name.startswith("."):
             candidates = [name[1:]]
         else:
@@ -190,7 +193,7 @@ class _Loader:
 
 
 def _check(message: Any, name: str) -> None:
-    """DataError for a name or a number that comes twice, which not all of google's runtimes refuse."""
+    """Raises DataError for a name or a number that comes twice: not all of google's runtimes refuse these."""
     for what, found in (
         ("name", [*(f.name for f in message.field), *(o.name for o in message.oneof_decl)]),
         ("number", [f.number for f in message.field]),

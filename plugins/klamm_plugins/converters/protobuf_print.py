@@ -1,4 +1,6 @@
-"""A FileDescriptorProto in the Protobuf language, in the form that Confluent's registry keeps (its canonical string)."""
+"""A printer of FileDescriptorProtos in the Protobuf language, in the form of Confluent's registry (its canonical
+string).
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,7 @@ Params = Mapping[str, Mapping[str, str]]
 
 
 def text_of(proto: Any, params: Params) -> str:
-    """`params` are Confluent's, by the full names of the fields."""
+    """Prints a descriptor. `params` are Confluent's, by the full names of the fields."""
     printer = _Printer(params, proto3=proto.syntax == "proto3")
     return "".join(f"{line}\n" for line in printer.file(proto))
 
@@ -138,7 +140,7 @@ class _Printer:
 
 
 def _braces(head: str, lines: list[str]) -> list[str]:
-    """Lines begin with an empty one, which the brace stands on."""
+    """Puts lines between braces. `lines` begin with an empty line, where the brace stands."""
     return [f"{head} {{", *lines[1:], "}"] if lines else [f"{head} {{}}"]
 
 
@@ -182,7 +184,7 @@ def _options(options: Any, names: Iterable[str]) -> Iterable[str]:
 
 
 def _reserved(holder: Any, beyond: int) -> list[str]:
-    """`beyond`: what the end of a range is past its last number."""
+    """Prints reserved ranges. `beyond` is the distance from a range's last number to its end in the descriptor."""
     lines = []
     for made in holder.reserved_range:
         last = made.end - beyond

@@ -1,7 +1,7 @@
 """Protobuf messages as Connect's schemas and values (Confluent's ProtobufData, the way back).
 
-A message is read once into a schema and the functions that take values out of its Python object; names of fields may be
-those of methods, so methods are called by the class.
+A message is read once into a schema and the functions that take values out of its Python object. Fields may have
+the names of methods, so methods are called through the class.
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ _SCALE_MAX: Final = 10_000
 
 Convert = Callable[[Any], Any]
 Get = Callable[[Any], Any]
-"""From a message's Python object to a field's value in Connect."""
+"""A function from a message's Python object to a field's value in Connect."""
 
 
 class ProtoReader:
-    """Reads values of one message. `schema` is Connect's; `version` is the registry's of the subject."""
+    """A reader of values of one message. `schema` is Connect's; `version` is the registry's of the subject."""
 
     def __init__(
         self, proto: ProtoSchema, message: Any, settings: Settings, *, version: int | None = None
@@ -112,7 +112,7 @@ class ProtoReader:
         return str(holder.full_name if self._settings.enhanced_protobuf_schema_support else holder.name)
 
     def _fields(self, message: Any) -> tuple[list[tuple[str, Schema]], Callable[[Schema], Convert]]:
-        """The fields of its struct, oneofs first, and what makes the struct."""
+        """Returns the fields of its struct, oneofs first, and the function that makes the struct."""
         fields: list[tuple[str, Schema]] = []
         gets: list[Get] = []
         in_oneof = set()
@@ -145,7 +145,7 @@ class ProtoReader:
         return fields, made
 
     def _always(self, field: Any) -> bool:
-        """Whether a field has a value even where none was written."""
+        """Returns whether a field has a value even where none was written."""
         if field.is_repeated:
             return True
         if self._settings.generate_struct_for_nulls:  # there is no day 0, nor a decimal without digits
@@ -156,7 +156,7 @@ class ProtoReader:
         )
 
     def _has_keyword(self, field: Any) -> bool:
-        """Whether it is written with `optional`."""
+        """Returns whether the field is written with `optional`."""
         if field.full_name in self._proto.optional:
             return True
         return (
@@ -213,7 +213,7 @@ class ProtoReader:
         return schema, made(schema)
 
     def _single(self, field: Any) -> tuple[SchemaBuilder, Callable[[Schema], Convert]]:
-        """Of one value of a field: its schema without what says how often it comes."""
+        """Returns schema and conversion of a single value of a field, whether or not the field is repeated."""
         if field.enum_type is not None:
             return self._enum(field.enum_type)
         if field.message_type is not None:
@@ -265,7 +265,7 @@ class ProtoReader:
         return builder, lambda _: lambda pairs: {get_key(p): get_value(p) for p in pairs}
 
     def _whole(self, field: Any) -> bool:
-        """Of an entry's: absent numbers and texts are 0 and empty, absent messages are null."""
+        """Returns whether an entry's absent field has a value: numbers and texts become 0 and empty, messages null."""
         return field.message_type is None
 
 
@@ -284,7 +284,7 @@ def _present(message: Any, name: str, convert: Convert) -> Get:
 
 
 def _signed(value: int) -> int:
-    """64 bit without a sign as Java's long has them."""
+    """Returns 64 bits without a sign as Java's long."""
     return value - (1 << 64) if value >> 63 else value
 
 
@@ -344,7 +344,7 @@ def _number(text: str | None) -> int | None:
 
 
 def _decimal(schema: Schema) -> Convert:
-    """The decimal with the scale of the schema where that loses nothing, else with its own."""
+    """Returns the decimal with the scale of the schema where that loses nothing, else with its own scale."""
     wanted = int(schema.parameters["scale"])
 
     def convert(value: Any) -> Decimal:

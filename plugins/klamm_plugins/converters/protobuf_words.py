@@ -23,7 +23,7 @@ class Name(str):
 
 
 class Words:
-    """The words of a file, taken one after the other. DataError with the line of what does not belong where it is."""
+    """The words of a file, taken one after the other. Raises DataError with the line of a word in a wrong place."""
 
     def __init__(self, words: list[Token]) -> None:
         self._words = words
@@ -101,14 +101,14 @@ class Words:
             raise self._wrong(token, "a text in UTF-8") from None
 
     def _body(self) -> Iterator[None]:
-        """Once for each statement between braces."""
+        """Yields once for each statement between braces."""
         self._sign("{")
         while not self._if("}"):
             if not self._if(";"):
                 yield
 
     def _skip_block(self) -> None:
-        """Over what is not needed, up to its semicolon or the end of its braces."""
+        """Skips a part that is not needed, up to its semicolon or the end of its braces."""
         depth = 0
         while True:
             found = self._take()
@@ -141,7 +141,7 @@ class Words:
                 return ".".join(parts)
 
     def _value(self, depth: int) -> Any:
-        """Bytes of a text, a number, a Name, a dict of lists (an aggregate) or a list."""
+        """Returns the bytes of a text, a number, a Name, a dict of lists (an aggregate) or a list."""
         token = self._next
         if depth > DEPTH_MAX:
             raise self._wrong(token, "less depth")
@@ -186,7 +186,9 @@ class Words:
 
 
 def set_option(options: Any, name: str, value: Any) -> None:
-    """An option that descriptors have a place for; others are somebody's own, and none of them says what data mean."""
+    """Sets an option that descriptors have a place for. Others are options of users, which never change the meaning of
+    data.
+    """
     known = options.DESCRIPTOR.fields_by_name.get(name)
     if known is None or isinstance(value, (dict, list)) or known.type == _FIELD.TYPE_MESSAGE:
         return
@@ -210,7 +212,7 @@ def decoded(value: Any) -> str:
 
 
 def default_text(made: Any, value: Any) -> str:
-    """A default as descriptors hold it."""
+    """Returns a default in the form of descriptors."""
     if isinstance(value, bytes):
         return CEscape(value, as_utf8=False) if made.type == _FIELD.TYPE_BYTES else decoded(value)
     if isinstance(value, int) and made.type in {_FIELD.TYPE_FLOAT, _FIELD.TYPE_DOUBLE}:

@@ -1,7 +1,7 @@
 """Values of Connect as Protobuf messages (Confluent's ProtobufData, the way out).
 
-A schema is matched with a message once, by the names of fields; then a value becomes what the constructor of the message's
-class takes: dicts, lists and scalars.
+A schema is matched with a message once, by the names of fields. Then a value becomes the arguments for the
+constructor of the message's class: dicts, lists and scalars.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ Convert = Callable[[Any], Any]
 
 
 class ProtoWriter:
-    """Writes values of one Connect schema as one message. DataError when the message has no place for them."""
+    """A writer of values of one Connect schema as one message. Raises DataError when the message has no place for them."""
 
     def __init__(self, schema: Schema, message: Any, settings: Settings) -> None:
         self._schema = schema

@@ -1,8 +1,8 @@
 """A client of a schema registry: Confluent's REST API, which others offer as well (Apicurio under /apis/ccompat/v7).
 
-Blocking, for one thread, with what it has learned kept: a schema is registered, looked up or fetched once. Several
-addresses are tried in turn. What may pass (no connection, 429, 5xx) is RetriableError; what the registry refuses is
-`RegistryError`, with its code.
+The client blocks, serves one thread, and caches its answers: a schema is registered, looked up or fetched once.
+Several addresses are tried in turn. Failures that may pass (no connection, 429, 5xx) are RetriableError; a
+refusal of the registry is `RegistryError`, with its code.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _DEPTH_MAX: Final = 20  # references of references: more is a circle
 
 
 class RegistryError(DataError):
-    """The registry refused; `code` is its own (40401: there is no such subject), or the status."""
+    """A refusal of the registry. `code` is its own (40401: there is no such subject), or the status."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
@@ -51,7 +51,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class RegisteredSchema:
-    """A schema as the registry has it. `kind` is AVRO, JSON or PROTOBUF; `version` is known where it was asked by subject."""
+    """A schema of the registry. `kind` is AVRO, JSON or PROTOBUF; `version` is known where the request named a subject."""
 
     id: int
     kind: str
@@ -61,7 +61,7 @@ class RegisteredSchema:
 
 
 def client_config(config: ConfigDef) -> ConfigDef:
-    """`config` with the keys of the client."""
+    """Returns `config` with the keys of the client."""
     return (
         config.define(
             URL,
@@ -110,7 +110,7 @@ def client_config(config: ConfigDef) -> ConfigDef:
 
 @dataclass(slots=True)
 class RegistryClient:
-    """See the module. Make it with `of`."""
+    """A client of a schema registry (see the module). Make it with `of`."""
 
     urls: list[str]
     headers: dict[str, str]
@@ -123,7 +123,7 @@ class RegistryClient:
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> RegistryClient:
-        """From values of `client_config`. ConfigError."""
+        """Makes a client from values of `client_config`. Raises ConfigError."""
         urls = [url.rstrip("/") for url in settings[URL]]
         for url in urls:
             if urlsplit(url).scheme not in {"http", "https"} or not urlsplit(url).hostname:
@@ -141,11 +141,11 @@ class RegistryClient:
         )
 
     def register(self, subject: str, kind: str, text: str, *, normalize: bool = False) -> int:
-        """The id of a schema, which becomes a version of the subject if it is not one."""
+        """Returns the id of a schema. Makes the schema a version of the subject if it is none."""
         return self._id(subject, kind, text, normalize=normalize, new=True)
 
     def lookup(self, subject: str, kind: str, text: str, *, normalize: bool = False) -> int:
-        """The id of a schema that is a version of the subject. RegistryError (40403) when it is none."""
+        """Returns the id of a schema that is a version of the subject. Raises RegistryError (40403) when it is none."""
         return self._id(subject, kind, text, normalize=normalize, new=False)
 
     def _id(self, subject: str, kind: str, text: str, *, normalize: bool, new: bool) -> int:
@@ -153,14 +153,14 @@ class RegistryClient:
         known = self._ids.get(key)
         if known is None:
             path = f"/subjects/{quote(subject, safe='')}" + ("/versions" if new else "")
-            # Avro is the default, and old registries know no other.
+            # Avro is the default, and old registries know no other kind.
             body = {"schema": text, **({} if kind == "AVRO" else {"schemaType": kind})}
             answer = self._ask("POST", path + ("?normalize=true" if normalize else ""), body)
             known = self._ids[key] = int(answer["id"])
         return known
 
     def version_of(self, subject: str, schema: RegisteredSchema) -> int | None:
-        """Which version of a subject a schema is; None when it is none (it was written under another name)."""
+        """Returns the version of a subject that a schema is; None when it is none (it was written under another name)."""
         body: dict[str, Any] = {"schema": schema.text}
         if schema.kind != "AVRO":
             body["schemaType"] = schema.kind
@@ -174,7 +174,7 @@ class RegistryClient:
             return None
 
     def latest(self, subject: str) -> RegisteredSchema:
-        """The newest version of a subject, as it was when it was asked for first."""
+        """Returns the newest version of a subject, as it was at the first request."""
         if subject not in self._latest:
             self._latest[subject] = self._version(subject, "latest")
         return self._latest[subject]
@@ -186,12 +186,12 @@ class RegistryClient:
         return found
 
     def text_of(self, id: int, form: str) -> str:
-        """A schema's text in another form (`serialized` for protobuf)."""
+        """Returns a schema's text in another form (`serialized` for protobuf)."""
         answer = self._ask("GET", f"/schemas/ids/{id}?format={form}")
         return str(answer["schema"])
 
     def resolved(self, schema: RegisteredSchema, depth: int = 0) -> dict[str, str]:
-        """The texts of all schemas that this one refers to, by the names it uses, inner ones first."""
+        """Returns the texts of all schemas that this one refers to, by the names it uses, inner ones first."""
         if depth > _DEPTH_MAX:
             raise DataError(f"schema {schema.id}: its references go too deep, or round in a circle")
         found: dict[str, str] = {}

@@ -1,7 +1,9 @@
-"""What the converters of a schema registry share: Confluent's wire format, subjects, ids, and their configuration.
+"""The common part of the converters with a schema registry: Confluent's wire format, subjects, ids, and their
+configuration.
 
-A value is a zero byte, the id of its schema (4 bytes) and the data. The schema is registered under a subject when it is
-first written (`auto.register.schemas`), looked up there, or is the newest of the subject (`use.latest.version`).
+A value is a zero byte, the id of its schema (4 bytes) and the data. At the first write of a schema, the converter
+registers it under a subject (`auto.register.schemas`), looks it up there, or takes the subject's newest schema
+(`use.latest.version`).
 """
 
 from __future__ import annotations
@@ -30,14 +32,14 @@ _PACKAGE: Final = "io.confluent.kafka.serializers.subject."
 
 
 class Writing(NamedTuple):
-    """How values of one schema are written to one topic: what comes first, and what makes the rest."""
+    """The way to write values of one schema to one topic: the first bytes, and a function that makes the rest."""
 
     head: bytes
     encode: Callable[[Any], bytes]
 
 
 class Reading(NamedTuple):
-    """How values of one schema id are read. `decode` gets the bytes behind the head."""
+    """The way to read values of one schema id. `decode` gets the bytes behind the head."""
 
     schema: Schema | None
     decode: Callable[[memoryview], Any]
@@ -45,7 +47,7 @@ class Reading(NamedTuple):
 
 @contextmanager
 def needs(package: str, who: str) -> Iterator[None]:
-    """Around the import of what not everybody has installed: ConfigError says what to install."""
+    """Wraps the import of a package that is not always installed: its ConfigError names what to install."""
     try:
         yield
     except ImportError as e:
@@ -62,7 +64,7 @@ def _strategy(name: str, value: Any) -> None:
 
 
 def registry_config() -> ConfigDef:
-    """A new definition of the keys that all of them have, by Confluent's names."""
+    """Returns a new definition of the keys that all of them have, by Confluent's names."""
     config = client_config(converter_config())
     config.define(
         "auto.register.schemas",
@@ -104,7 +106,7 @@ def registry_config() -> ConfigDef:
 
 
 class RegistryConverter(Converter):
-    """See the module. A subclass says what becomes of schemas and values."""
+    """A converter with a schema registry (see the module). A subclass converts schemas and values."""
 
     kind: ClassVar[str]
     """AVRO, JSON or PROTOBUF."""
@@ -133,26 +135,29 @@ class RegistryConverter(Converter):
         self.set_up(settings)
 
     def set_up(self, settings: Mapping[str, Any]) -> None:
-        """For settings of the subclass's own. ConfigError."""
+        """Takes settings of the subclass's own. Raises ConfigError."""
 
     @abstractmethod
     def schema_text(self, schema: Schema | None) -> str:
-        """A Connect schema as the registry keeps it. DataError."""
+        """Returns a Connect schema in the registry's form. Raises DataError."""
 
     @abstractmethod
     def record_name(self, schema: Schema | None) -> str | None:
-        """The name that a subject may be called by; None when there is none."""
+        """Returns the name that a subject may have; None when there is none."""
 
     @abstractmethod
     def writer(self, schema: Schema | None, registered: RegisteredSchema | None) -> Callable[[Any], bytes]:
-        """What writes values; `registered` is the schema to write with, None for the value's own."""
+        """Returns a function that writes values. `registered` is the schema to write with, None for the value's own."""
 
     @abstractmethod
     def reading(self, registered: RegisteredSchema, references: Mapping[str, str], head: bytes) -> Reading:
-        """What reads values of a registered schema that begin with `head`."""
+        """Returns the way to read values of a registered schema that begin with `head`."""
 
     def head_of(self, value: bytes) -> bytes:
-        """What says how a value is read: the zero byte and the id, and what else a format has there. DataError."""
+        """Returns the bytes that decide how a value is read: the zero byte, the id, and further parts of a format.
+
+        Raises DataError.
+        """
         return value[:HEAD_BYTES]
 
     def from_connect_data(self, topic: str, schema: Schema | None, value: Any) -> bytes | None:

@@ -1,4 +1,4 @@
-"""Defaults of fields that a registry's schema gives."""
+"""Defaults of fields in a registry's schema."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from klamm_plugins.schema import Schema, SchemaBuilder, validate_value
 
 
 def set_default(builder: SchemaBuilder, given: Any, convert: Callable[[Schema, Any], Any]) -> None:
-    """A default that does not fit is left out, as Confluent's converter does."""
+    """Sets a default. A default that does not fit is left out, as in Confluent's converter."""
     schema = builder.build()
     try:
         value = convert(schema, given)

@@ -1,8 +1,8 @@
-"""SimpleHeaderConverter: header values as readable text; back, the type that the text looks like.
+"""SimpleHeaderConverter: header values as readable text, and back to the type that the text looks like.
 
 `5` becomes an INT8, `[1,2]` an array, `2020-01-02` a date, anything else a string. The guess is Kafka's, but for
-one rule: a text is taken for something else than a string only when nothing of it gets lost. (Kafka reads
-`12:34:56` as 12 and keeps seven digits of a float.) Arrays and maps without a common type have no schema.
+one rule: a text becomes a type other than a string only when that loses nothing. (Kafka reads `12:34:56` as 12
+and keeps seven digits of a float.) Arrays and maps without a common type have no schema.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class SimpleHeaderConverter(HeaderConverter):
 
 
 def parse_text(text: str) -> SchemaAndValue:
-    """The value that a text looks like, or the text itself as a string."""
+    """Returns the value that a text looks like, or the text itself as a string."""
     stripped = text.strip()
     try:
         parser = _Parser(stripped)
@@ -91,7 +91,7 @@ def parse_text(text: str) -> SchemaAndValue:
 
 
 class _NotAValue(Exception):
-    """The text is none of the forms: it is a string."""
+    """An error for a text in none of the forms: it is a string."""
 
 
 class _Parser:
@@ -155,7 +155,7 @@ class _Parser:
         return SchemaAndValue(SchemaBuilder.map(key_schema, value_schema).build(), found)
 
     def _closed(self, end: str, some: bool) -> bool:
-        """Whether the bracket closes here; between two elements, take the comma."""
+        """Returns whether the bracket closes here; between two elements, takes the comma."""
         self._space()
         if self._take(end):
             return True
@@ -176,7 +176,7 @@ class _Parser:
         return taken
 
     def _match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
-        """Match here, up to a delimiter."""
+        """Matches here, up to a delimiter."""
         found = pattern.match(self._text, self._pos)
         if found is None:
             return None
@@ -188,7 +188,7 @@ class _Parser:
 
 
 def _common(items: list[SchemaAndValue]) -> tuple[Schema | None, list[Any]]:
-    """The one schema that fits all items (numbers widen), and their values in it."""
+    """Returns the one schema that fits all items (numbers widen), and their values in it."""
     values = [i.value for i in items]
     schemas = {i.schema for i in items}
     if len(schemas) == 1:
@@ -241,7 +241,7 @@ def _temporal(text: str) -> SchemaAndValue | None:
 
 
 def write_text(schema: Schema | None, value: Any, *, embedded: bool = False) -> str:
-    """A value as Kafka's header text: strings bare at the top and quoted inside, bytes as base64."""
+    """Writes a value as Kafka's header text: strings bare at the top and quoted inside, bytes as base64."""
     match value:
         case str():
             return '"' + re.sub(r'(["\\])', r"\\\1", value) + '"' if embedded else value

@@ -1,6 +1,6 @@
 """StringConverter: the text of a value, in one encoding; back, a string.
 
-What is not a string is written as Java's `toString` writes it. Bytes are written as they are.
+A value that is no string is written as Java's `toString` writes it. Bytes are written as they are.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _known_encoding(name: str, value: Any) -> None:
     except (LookupError, TypeError):
         raise invalid(name, value, "Unknown encoding; UTF-8 or ISO-8859-1, for example") from None
     if normalized in {"utf-16", "utf-32"}:
-        # Java writes these big-endian, Python as the machine does: nobody should have to guess.
+        # Java writes these big-endian, Python in the machine's order. The names here leave no doubt.
         raise invalid(name, value, f"Say which byte order: {value}BE or {value}LE")
 
 
@@ -95,7 +95,7 @@ class StringConverter(Converter, HeaderConverter):
         return [_NULL if v is None else new(schema, v.decode(encoding, "replace")) for v in values]
 
     def to_connect_columns(self, topic: str, values: Sequence[bytes | None]) -> Columns:
-        # A subclass may have an opinion on values, which counts.
+        # A subclass may judge values by itself, and its judgement counts.
         plain = type(self).to_connect_data_many is StringConverter.to_connect_data_many
         if plain and self._encoding == "utf-8":
             try:

@@ -1,8 +1,8 @@
-"""What transforms of the key or the value share: going through a list, schemas that are changed once, structs by place.
+"""Shared parts of the transforms of key or value: the way through a list, schemas changed once, structs by place.
 
-A transform makes a `Plan` for each schema that comes: the new schema, and what makes the new value of an old one. Records
-of one schema then cost a call of that and a copy of the record. Structs are rebuilt by the places of their fields; what
-was checked when it was put into the old struct is not checked again.
+A transform makes a `Plan` for each schema that comes: the new schema, and a function from an old value to the new
+one. A record then costs a call of that function and a copy of the record. Structs are rebuilt by the places of
+their fields; values that were checked when they came into the old struct are not checked again.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ PLANS_MAX: Final = 256
 
 
 class Plan(NamedTuple):
-    """What becomes of values of one schema."""
+    """The change for values of one schema."""
 
     schema: Schema | None
     change: Change
 
 
 class KlammTransformation(Transformation):
-    """What Klamm's own transforms have in common."""
+    """The common part of Klamm's own transforms."""
 
     @classmethod
     def version(cls) -> str:
@@ -45,7 +45,7 @@ class KlammTransformation(Transformation):
 
 
 class Plans:
-    """Plans by schema, the oldest forgotten first."""
+    """A cache of plans by schema. It forgets the oldest first."""
 
     def __init__(self, make: Callable[[Schema | None], Any]) -> None:
         self._make = make
@@ -62,18 +62,18 @@ class Plans:
 
 
 class PartTransformation(KlammTransformation):
-    """Changes the key or the value of records, and its schema, without a look at the rest of them."""
+    """A transform of the key or the value of records, and its schema, that ignores the rest of them."""
 
     on_key: ClassVar[bool]
     passes_null: ClassVar[bool] = True
-    """Whether a record whose key or value is null stays as it is."""
+    """True: a record whose key or value is null stays as it is."""
 
     def __init__(self) -> None:
         self._plans = Plans(self.plan)
 
     @abstractmethod
     def plan(self, schema: Schema | None) -> Plan:
-        """For values of this schema; None: without one. DataError for a schema that does not fit."""
+        """Returns the plan for values of this schema; None means no schema. Raises DataError for a schema that does not fit."""
 
     def apply_many(self, records: Sequence[Record]) -> list[Record | None]:
         return self._keys(records) if self.on_key else self._values(records)
@@ -116,8 +116,8 @@ class PartTransformation(KlammTransformation):
 
 
 def like(schema: Schema, type: Type | None = None) -> SchemaBuilder:
-    """A builder with name, version, documentation and parameters of `schema`, but neither its fields nor whether it is
-    optional, nor its default. The type is another one if given.
+    """Returns a builder with name, version, documentation and parameters of `schema`, but without its fields, its
+    optional flag and its default. `type` replaces the type if given.
     """
     kind = type or schema.type
     inner = schema.value_schema if kind in {Type.ARRAY, Type.MAP} else None
@@ -142,7 +142,7 @@ def require_map(value: Any, purpose: str) -> dict[str, Any]:
 
 
 def values_of(value: Any, schema: Schema, purpose: str) -> list[Any]:
-    """The values of a struct in the order of the fields of `schema`, which must be its own."""
+    """Returns the values of a struct in the order of the fields of `schema`, which must be its own."""
     if not isinstance(value, Struct):
         raise DataError(f"Only Struct objects supported for [{purpose}], found: {class_name(value)}")
     if value.schema is not schema and value.schema.fields != schema.fields:
@@ -151,19 +151,19 @@ def values_of(value: Any, schema: Schema, purpose: str) -> list[Any]:
 
 
 def require_struct_schema(schema: Schema, purpose: str) -> None:
-    """For schemas whose fields a plan is made of."""
+    """Raises DataError for a schema that is no struct, where a plan needs fields."""
     if schema.type is not Type.STRUCT:
         raise DataError(f"Only Struct objects supported for [{purpose}], found: {schema!r}")
 
 
 def defaults(schema: Schema, places: Sequence[int] | None = None) -> list[tuple[int, Any]]:
-    """Place and default value of the fields (those in `places`, numbered anew) that have a default."""
+    """Returns place and default value of the fields (those in `places`, numbered anew) that have a default."""
     chosen = schema.fields if places is None else [schema.fields[p] for p in places]
     return [(i, f.schema.default) for i, f in enumerate(chosen) if f.schema.default is not None]
 
 
 def filled(values: list[Any], with_defaults: list[tuple[int, Any]]) -> list[Any]:
-    """`values`, a list of its own, with defaults where they are null."""
+    """Puts defaults into `values`, a list of the caller's own, where they are null."""
     for place, default in with_defaults:
         if values[place] is None:
             values[place] = default
@@ -171,7 +171,7 @@ def filled(values: list[Any], with_defaults: list[tuple[int, Any]]) -> list[Any]
 
 
 def picker(places: Sequence[int]) -> Callable[[list[Any]], list[Any]]:
-    """Takes the values of these places out of a list, in C where it can."""
+    """Returns a function that takes the values of these places out of a list, in C where it can."""
     if not places:
         return lambda _: []
     if len(places) == 1:

@@ -13,7 +13,7 @@ REPLACE_NULL: Final = "replace.null.with.default"
 
 
 def with_replace_null(config: ConfigDef) -> ConfigDef:
-    """`config` with the key that most transforms of structs end with (KIP-1040)."""
+    """Returns `config` with the key that most transforms of structs end with (KIP-1040)."""
     return config.define(
         REPLACE_NULL,
         Type.BOOLEAN,
@@ -24,7 +24,7 @@ def with_replace_null(config: ConfigDef) -> ConfigDef:
 
 
 def distinct(name: str, value: Any) -> None:
-    """Kafka: ValidList.anyNonDuplicateValues(true, false)."""
+    """Accepts as Kafka's ValidList.anyNonDuplicateValues(true, false) does."""
     if value is None:
         raise ConfigError(f"Configuration '{name}' values must not be null.", key=name)
     if len(set(value)) != len(value):
@@ -34,7 +34,7 @@ def distinct(name: str, value: Any) -> None:
 
 
 def some_distinct(name: str, value: Any) -> None:
-    """Kafka: ValidList.anyNonDuplicateValues(false, false)."""
+    """Accepts as Kafka's ValidList.anyNonDuplicateValues(false, false) does."""
     if value is not None and not value:
         raise ConfigError(
             f"Configuration '{name}' must not be empty. Valid values include: any non-empty value", key=name
@@ -43,7 +43,7 @@ def some_distinct(name: str, value: Any) -> None:
 
 
 def not_empty_list(name: str, value: Any) -> None:
-    """Kafka: NonEmptyListValidator."""
+    """Accepts as Kafka's NonEmptyListValidator does."""
     if not value:
         raise invalid(name, "[]" if value is not None else None, "Empty list")
 
@@ -54,7 +54,7 @@ def not_null(name: str, value: Any) -> None:
 
 
 def regex(name: str, value: Any) -> None:
-    """A regular expression of Java's that ours can stand for."""
+    """Accepts a regular expression of Java's that has a form in Python."""
     try:
         compile_java(value or "")
     except re.error as e:

@@ -27,7 +27,7 @@ _PURPOSE: Final = "cast types"
 
 
 def _parse(mappings: Sequence[str]) -> dict[str | None, SchemaType]:
-    """Types by field; None is the whole. ConfigError."""
+    """Returns types by field; None is the whole. Raises ConfigError."""
     casts: dict[str | None, SchemaType] = {}
     for mapping in mappings:
         parts = mapping.split(":")
@@ -96,7 +96,7 @@ class Cast(PartTransformation):
         convert = caster(schema, target)
         if schema is None:
             return Plan(None, convert)
-        # A number that was a date is no date any more; Kafka leaves it the name, which its converters then refuse.
+        # A number that was a date is no date any more. Kafka keeps the schema's name, which its converters then refuse.
         builder = SchemaBuilder(target) if is_logical(schema) else like(schema, target)
         builder.default(convert(schema.default))
         return Plan((builder.optional() if schema.optional else builder).build(), convert)

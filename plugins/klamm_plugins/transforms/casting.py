@@ -1,6 +1,7 @@
-"""Values as another type, as Kafka's Cast does it: narrowing cuts bits, text is parsed strictly, dates are numbers first.
+"""Conversions of values to another type, as in Kafka's Cast: narrowing cuts bits, text is parsed strictly, dates are
+numbers first.
 
-No transform: `cast.py` is.
+The transform itself is in `cast.py`.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ def names(types: tuple[Type, ...]) -> str:
 
 
 def caster(schema: Schema | None, target: Type) -> Convert:
-    """What makes a value of `schema` (None: of whatever it is) one of `target`. DataError when it cannot; null is null."""
+    """Returns a function that turns a value of `schema` (None: of any type) into `target`. It raises DataError when it
+    cannot; null is null.
+    """
     if schema is None:
         convert = _converter(target, None)
         return lambda value: None if value is None else convert(_plain(value))
@@ -78,7 +81,7 @@ def _converter(target: Type, schema: Schema | None) -> Convert:
 
 
 def _plain(value: Any) -> Any:
-    """Kafka knows what to do with these without a schema, and with nothing else."""
+    """Accepts the types that Kafka can cast without a schema, and no others."""
     if isinstance(value, _PLAIN):
         return value
     if isinstance(value, (list, tuple, dict)):

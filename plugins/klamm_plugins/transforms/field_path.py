@@ -22,7 +22,7 @@ _VERSIONS: Final = ("V1", "V2")
 
 
 def with_syntax(config: ConfigDef) -> ConfigDef:
-    """`config` with the key that says how field names are read."""
+    """Returns `config` with the key for the syntax of field names."""
     return config.define(
         SYNTAX,
         Type.STRING,
@@ -40,7 +40,7 @@ def _known_version(name: str, value: Any) -> None:
 
 
 def parse_path(text: str, syntax: str) -> tuple[str, ...]:
-    """The names on the way to a field. ConfigError for a backtick without its other half."""
+    """Returns the names on the way to a field. Raises ConfigError for a backtick without its other half."""
     return (text,) if syntax.upper() == "V1" else tuple(_steps(text))
 
 
@@ -61,7 +61,7 @@ def _steps(path: str) -> list[str]:
 
 
 def _quoted(path: str, begin: int) -> tuple[str, int]:
-    """A name in backticks that begins here, and where the next one begins."""
+    """Returns a name in backticks that begins here, and the beginning of the next name."""
     name = ""
     start = search = begin + 1
     while (at := path.find("`", search)) >= 0:
@@ -83,7 +83,9 @@ def _quoted(path: str, begin: int) -> tuple[str, int]:
 
 
 def field_at(schema: Schema, path: tuple[str, ...]) -> Field | None:
-    """The field at the end of a path; None when there is none. DataError when the path goes through a non-struct."""
+    """Returns the field at the end of a path; None when there is none. Raises DataError when the path goes through a
+    non-struct.
+    """
     field: Field | None = None
     for name in path:
         if schema.type is not SchemaType.STRUCT:
@@ -96,9 +98,10 @@ def field_at(schema: Schema, path: tuple[str, ...]) -> Field | None:
 
 
 def struct_reader(schema: Schema, path: tuple[str, ...], *, fills: bool) -> Callable[[Any], Any]:
-    """What finds the value at a path that is there in structs of `schema`; null where a struct on the way is null.
+    """Returns a function that finds the value at an existing path in structs of `schema`; null where a struct on the way
+    is null.
 
-    `fills` says whether a null at the end becomes its field's default; those on the way always do.
+    With `fills` a null at the end becomes its field's default. Nulls on the way always do.
     """
     steps: list[tuple[int, Any]] = []
     for i, name in enumerate(path):
@@ -122,7 +125,7 @@ def struct_reader(schema: Schema, path: tuple[str, ...], *, fills: bool) -> Call
 
 
 def map_value(value: dict[str, Any], path: tuple[str, ...]) -> Any:
-    """The value at a path in nested maps; null where one is missing."""
+    """Returns the value at a path in nested maps; null where a map is missing."""
     found: Any = value
     for i, name in enumerate(path):
         if found is None:

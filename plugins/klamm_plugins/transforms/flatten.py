@@ -58,7 +58,9 @@ class Flatten(PartTransformation):
     def _fields(
         self, schema: Schema, prefix: str, builder: SchemaBuilder, *, optional: bool, default: Struct | None
     ) -> _Append:
-        """Add the fields of a struct to the flat schema; what comes back appends a struct's values to a flat list."""
+        """Adds the fields of a struct to the flat schema, and returns a function that appends a struct's values to a flat
+        list.
+        """
         steps: list[tuple[int, Any, _Append | None]] = []
         for field in schema.fields:
             name = self._name(prefix, field.name)

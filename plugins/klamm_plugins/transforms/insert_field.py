@@ -50,7 +50,7 @@ _Source = Callable[[Record], Any]
 
 
 class _Insertion(NamedTuple):
-    """A field to add: its schema, and where its value comes from with and without a schema."""
+    """A field to add: its schema, and the source of its value with and without a schema."""
 
     name: str
     schema: Schema

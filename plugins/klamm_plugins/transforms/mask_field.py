@@ -109,7 +109,7 @@ class MaskField(PartTransformation):
 
 
 def _of_scale(number: Decimal, schema: Schema | None) -> Decimal:
-    """Kafka leaves the number with the scale it has, which its converters then refuse."""
+    """Gives a replacement the scale of the schema. Kafka keeps the number's own scale, which its converters then refuse."""
     if schema is None or not is_decimal(schema):
         return number
     scaled = round(number, decimal_scale(schema))

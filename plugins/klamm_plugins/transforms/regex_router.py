@@ -60,7 +60,7 @@ class RegexRouter(KlammTransformation):
         return made
 
     def _route(self, topic: str) -> str:
-        # Java asks whether the whole topic matches, and then replaces the first match that it finds, which may be less.
+        # Java tests the whole topic, and then replaces the first match that it finds, which may be less.
         routed = (
             self._pattern.sub(self._replacement, topic, count=1) if self._pattern.fullmatch(topic) else topic
         )

@@ -52,7 +52,7 @@ _TARGETS: Final[dict[str, tuple[Schema, Schema]]] = {
     "Timestamp": (_TIMESTAMP, timestamp_builder().optional().build()),
 }
 _LOGICAL: Final = {DATE: "Date", TIME: "Time", TIMESTAMP: "Timestamp"}
-# Milliseconds to the unit of unix.precision: times, divided by.
+# From milliseconds to the unit of unix.precision: factor and divisor.
 _PRECISION: Final = {
     "seconds": (1, 1000),
     "milliseconds": (1, 1),
@@ -161,7 +161,7 @@ class TimestampConverter(PartTransformation):
         )
 
     def _of_field(self, schema: Schema) -> Convert:
-        """A struct that is null has no field that could be of a wrong type."""
+        """Returns the conversion of a field. One for a wrong type raises when a value comes: a null struct has none."""
         try:
             return self._converters[_kind(schema)]
         except ConnectError as e:
@@ -180,7 +180,7 @@ class TimestampConverter(PartTransformation):
         return made
 
     def _untyped(self, value: Any) -> Any:
-        """A value without a schema is what it looks like."""
+        """Converts a value without a schema, by the type that it looks like."""
         match value:
             case None:
                 return None
@@ -243,7 +243,7 @@ def _moment(ms: int) -> datetime:
 
 
 def _toward_zero(value: int, by: int) -> int:
-    """Java's division, within a long."""
+    """Divides as Java does, within a long."""
     found = abs(value) // by
     return max(-_LONG_MAX - 1, min(_LONG_MAX, found if value >= 0 else -found))
 
@@ -262,7 +262,7 @@ def _ms_of_date(value: Any) -> int:
 
 
 def _kind(schema: Schema) -> str:
-    """What values of a schema are, among the types that are converted."""
+    """Returns the kind of a schema's values, among the types that are converted."""
     if schema.name in _LOGICAL:
         return _LOGICAL[schema.name]
     if schema.type is SchemaType.STRING:
