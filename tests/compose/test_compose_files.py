@@ -97,7 +97,7 @@ def test_worker_properties_are_understood(caplog):
     assert not [r for r in caplog.records if r.levelname == "WARNING"]
 
 
-def test_workers_ask_for_logins(model, tmp_path):
+def test_workers_ask_for_logins(processes, model, tmp_path):
     """The script runs with a `klamm` that is ours for passwords, and for the worker shows what it was given."""
     from klamm.connect.rest.passwords import verify
     from klamm.connect.rest.users import read_users

@@ -99,7 +99,7 @@ def test_a_generator_that_hangs_is_named(monkeypatch):
     assert slow.run(lambda readings: None, patience_s=250).stage == "generator"
 
 
-def test_the_cpu_of_a_session_is_counted():
+def test_the_cpu_of_a_session_is_counted(processes):
     words = [sys.executable, "-c", "while True: pass"]
     with subprocess.Popen(words, start_new_session=True) as spinning:
         try:

@@ -23,7 +23,8 @@ BY_NAME: Final = {"create_subprocess_exec", "create_subprocess_shell", "system",
 ALLOWED: Final = {
     "tests/broker/test_disk_full.py": {"mount", "umount"},  # looked for first
     "tests/compose/test_dashboards.py": {"prometheus", "promtool"},  # looked for first
-    "tests/compose/test_compose_up.py": {"docker"},  # its absence is why the test is skipped
+    "tests/support/needs.py": {"docker"},  # its absence is why tests are skipped
+    "tests/support/running/changed.py": {"git"},  # looked for first
     "tests/compose/test_compose_files.py": {"sh"},  # the container's own script
     "tests/connect/test_standalone_worker.py": {"java"},  # looked for first
     "tests/connectors/test_tutorial.py": {"bash"},  # the tutorial is for bash, which Debian always has

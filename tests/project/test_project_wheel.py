@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -9,9 +10,11 @@ import tarfile
 import zipfile
 from configparser import ConfigParser
 from email.parser import Parser
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from support.release import ABSENT, MODULES, extras, main
 
 from klamm_base.version import __version__
 
@@ -31,7 +34,9 @@ PACKAGES = {
 
 @pytest.fixture(scope="module")
 def built(processes, tmp_path_factory):
-    """The folder with wheel and sdist, built as CI builds them but for the isolated environment."""
+    """The folder with wheel and sdist: what `./dev release` has built, or built here without an isolated environment."""
+    if given := os.environ.get("KLAMM_DIST"):
+        return Path(given)
     folder = tmp_path_factory.mktemp("dist")
     command = [sys.executable, "-m", "hatchling", "build", "-d", str(folder)]
     built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
@@ -91,3 +96,35 @@ def test_the_source_distribution_can_be_tested(built):
         "CHANGELOG.md",
         *PACKAGES.values(),
     } <= top
+
+
+def test_plugin_authors_need_no_extra(processes):
+    """Imports all of klamm_plugins, and klamm.testing, where none of the extras' packages can be found."""
+    script = f"""
+import sys
+class Nothing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {ABSENT!r}:
+            raise ModuleNotFoundError(f"{{name}} is blocked", name=name)
+sys.meta_path.insert(0, Nothing())
+import importlib, pkgutil
+import klamm_plugins, klamm.testing
+for module in pkgutil.iter_modules(klamm_plugins.__path__, "klamm_plugins."):
+    importlib.import_module(module.name)
+assert klamm.testing.EmbeddedBroker and klamm.testing.EmbeddedWorker
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_release_tries_every_extra():
+    assert set(MODULES) == set(extras())
+    for modules in MODULES.values():
+        assert all(find_spec(module) for module in modules), modules
+
+
+def test_a_release_of_an_unknown_extra_builds_nothing(capsys):
+    assert main(["mysq"]) == 2
+    assert "there is no extra mysq; there are base, spark" in capsys.readouterr().err

@@ -7,6 +7,7 @@ name. A file that is no Python stands for the test folder of its part.
 from __future__ import annotations
 
 import ast
+import shutil
 import subprocess
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -135,5 +136,9 @@ def _base() -> str:
 
 
 def _git(*words: str) -> list[str]:
+    if shutil.which("git") is None:
+        raise SystemExit(
+            "what has changed is asked of git, which is not installed (Debian: apt-get install git)"
+        )
     done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False)
     return done.stdout.split("\n")[:-1] if done.returncode == 0 else []
