@@ -34,12 +34,12 @@ from klamm_spark.status import JobStatus
 log = logging.getLogger(__name__)
 
 BOUNDARY_S: Final = 8.0
-"""How long a stop waits for a batch to end."""
+"""A stop waits so long for a batch to end."""
 EXIT_S: Final = 20.0
 """When the process ends at the latest after it was asked to."""
 LOOK_S: Final = 0.2
 STATUS_S: Final = 1.0
-"""How often the status is written, at most."""
+"""The status is written at most this often."""
 RUN: Final = "run"
 CHECK: Final = "check"
 """Orders, `order` of the job's line: run it, or only say whether its queries fit their checkpoints."""
@@ -75,7 +75,7 @@ class Reporter:
 
 
 class StatusFile:
-    """What the job said, kept beside a checkpoint of this machine for `klamm spark status`."""
+    """The job's last events, kept beside a checkpoint of this machine for `klamm spark status`."""
 
     def __init__(self, job: Job) -> None:
         place = local_place(job.checkpoint)
@@ -206,7 +206,7 @@ def _run(job: Job, order: str, reporter: Reporter, stop: Stop, until_told: conte
 
 @contextlib.contextmanager
 def _checkpoint_of_its_own(job: Job, stop: Stop) -> Iterator[tuple[int, ...]]:
-    """Where another process of this machine could take the same directory."""
+    """Locks the checkpoint where another process of this machine could take the same directory."""
     place = local_place(job.checkpoint)
     if place is None:
         yield ()

@@ -42,7 +42,7 @@ TIMESTAMP: Final = "@timestamp"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What the options say. Pickled to the workers."""
+    """The target that the options describe. It is pickled to the workers."""
 
     endpoint: Endpoint
     layout: Layout

@@ -1,4 +1,4 @@
-"""Where Elasticsearch is, as whom, and one kept connection to it."""
+"""The address and login of Elasticsearch, and one kept connection to it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CAUSES: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where and as whom."""
+    """Addresses and login of a server."""
 
     hosts: tuple[str, ...]
     authorization: str | None = field(default=None, repr=False)

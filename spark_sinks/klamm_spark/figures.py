@@ -1,8 +1,8 @@
-"""What a writer did in a batch, from the process that commits it to the driver, whose progress events show it.
+"""Figures of a batch, sent from the process that commits it to the driver, whose progress events show them.
 
-A writer commits in a process of its own beside the driver, and Spark's progress has no place for what it found. It
-leaves a small file, which the driver takes when the progress of that batch comes. In the same way a writer says that it waits
-for its target (`wait`), which the driver looks at (`waits`) while the batch goes on.
+A writer commits in a process of its own beside the driver, and Spark's progress has no place for its figures. It
+leaves a small file, which the driver takes when the progress of that batch comes. In the same way a writer tells
+that it waits for its target (`wait`), and the driver looks for this (`waits`) while the batch goes on.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ OLD_S: Final = 90.0
 """Above the time that a request may take, and the pause behind it."""
 LONG_S: Final = 5.0
 AGAIN_S: Final = 10.0
-"""How long a call may take before it is said to wait, and how often that is said then."""
+"""A call that takes longer than `LONG_S` is reported as waiting, and again after each `AGAIN_S`."""
 _PREFIX: Final = "klamm-spark-figures-"
 
 
 @functools.cache
 def _directory() -> tempfile.TemporaryDirectory[str]:
-    """Of this process. What killed processes left is removed."""
+    """Returns the directory of this process. Removes those that killed processes left."""
     for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*-*"):
         owner = left.name.removeprefix(_PREFIX).partition("-")[0]
         if owner.isdecimal() and not _runs(int(owner)):
@@ -57,7 +57,7 @@ def _runs(pid: int) -> bool:
 
 
 def option(output: str) -> str:
-    """What a job gives to the writer of an output of this name."""
+    """Returns the option that a job gives to the writer of an output of this name."""
     return str(Path(_directory().name, output))
 
 
@@ -113,7 +113,9 @@ def while_waiting(place: str | None, why: str) -> Iterator[None]:
 
 
 def waits(output: str) -> str | None:
-    """What the writer of an output waits for now. What is older than `OLD_S` was said by a process that is gone."""
+    """Returns the reason for which the writer of an output waits now. A file older than `OLD_S` is from a process that
+    is gone.
+    """
     path = Path(f"{option(output)}{_WAITS}")
     try:
         return path.read_text() if time.time() - path.stat().st_mtime < OLD_S else None
@@ -122,7 +124,7 @@ def waits(output: str) -> str | None:
 
 
 def take(output: str, batch: int) -> dict[str, Any] | None:
-    """What was left for this batch, once."""
+    """Returns the figures left for this batch, and removes them."""
     path = Path(f"{option(output)}-{batch}.json")
     found: dict[str, Any] | None = None
     with contextlib.suppress(FileNotFoundError):

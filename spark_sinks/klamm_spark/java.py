@@ -60,12 +60,12 @@ class JavaHome:
     found: str
 
     def environment(self) -> dict[str, str]:
-        """What a process that starts Spark needs."""
+        """Returns the environment variables of a process that starts Spark."""
         return {"JAVA_HOME": str(self.path)}
 
 
 def own_place(env: Mapping[str, str] = os.environ) -> Path:
-    """Where `setup` installs: KLAMM_JAVA_DIR, else below the user's data directory."""
+    """Returns the folder where `setup` installs: KLAMM_JAVA_DIR, else below the user's data directory."""
     if given := env.get("KLAMM_JAVA_DIR"):
         return Path(given)
     data = env.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"

@@ -36,7 +36,7 @@ class JarsError(KlammError):
 
 
 def place(env: Mapping[str, str] = os.environ) -> Path:
-    """Where they are kept: KLAMM_SPARK_KAFKA_DIR, else below the user's data directory."""
+    """Returns the folder of the jars: KLAMM_SPARK_KAFKA_DIR, else below the user's data directory."""
     if given := env.get("KLAMM_SPARK_KAFKA_DIR"):
         return Path(given)
     data = env.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"

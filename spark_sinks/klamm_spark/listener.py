@@ -1,4 +1,4 @@
-"""What Spark says after each batch, as the JSON that its Java makes of it.
+"""Spark's events after each batch, as the JSON that its Java makes of them.
 
 PySpark makes Python objects of an event, field by field, and looks a class up by its name in every jar to do so: 90 ms of CPU
 for each batch of each query.

@@ -15,7 +15,7 @@ from klamm_base.errors import ConfigError
 from klamm_base.files import PRIVATE_FILE, make_private_folder
 
 WAIT_S: Final = 30.0
-"""How long a process that was just killed may take to be gone, its Java included."""
+"""A process that was just killed may take so long to be gone, its Java included."""
 _NAME: Final = ".lock"
 
 
@@ -53,7 +53,7 @@ def locked(checkpoint: Path, stop: threading.Event, wait_s: float = WAIT_S) -> I
 
 
 def in_use(checkpoint: Path) -> bool:
-    """Whether a process holds the checkpoint now."""
+    """Returns whether a process holds the checkpoint now."""
     try:
         held = os.open(checkpoint / _NAME, os.O_RDWR)
     except OSError:

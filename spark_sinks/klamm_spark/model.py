@@ -46,7 +46,7 @@ class Poll:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What a job reads: topics and how their values become columns, or (`format`) any source of Spark's."""
+    """The input of a job: topics and the way their values become columns, or (`format`) any source of Spark's."""
 
     bootstrap_servers: str = ""
     topics: tuple[str, ...] = ()
@@ -102,7 +102,7 @@ class Query:
     function: str | None = None
     views: Mapping[str, str] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """What the function gets as its third argument; nested tables and lists, as JSON can hold them."""
+    """The function's third argument: nested tables and lists, as JSON can hold them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ class Output:
 
     @property
     def exactly_once(self) -> bool:
-        """Of our format for topics, in any of the spellings that it takes."""
+        """True for our format for topics with exactly-once delivery, in any of the spellings that the option takes."""
         options = {k.lower(): v for k, v in self.options.items()}
         said = options.get("deliveryguarantee", "").strip().replace("_", "-").lower()
         return self.format == "klamm" and said == "exactly-once"
@@ -162,11 +162,11 @@ class Job:
     accept_changes: bool = False
     """Start although the query does not fit what its checkpoint was written by."""
     position: str | None = None
-    """Where batch reads begin, as JSON, when somebody else keeps it; None: it is kept beside the checkpoint."""
+    """The beginning of batch reads, as JSON, when somebody else keeps it; None: it is kept beside the checkpoint."""
 
     @property
     def ends(self) -> bool:
-        """Whether it is done some time, with what there was when it began."""
+        """True if the job ends by itself, with the data that were there when it began."""
         if self.source.read == "batch":
             return self.available_now or self.source.poll.interval is None
         return self.available_now or all(o.trigger == AVAILABLE_NOW for o in self.outputs)

@@ -74,7 +74,7 @@ def base_of(job: Job) -> str:
 
 
 def on_this_machine(job: Job) -> bool:
-    """Whether the checkpoint and all directories of outputs are local to it, and it works alone."""
+    """Returns whether the checkpoint and all directories of outputs are local to this machine, and it works alone."""
     places = [job.checkpoint, *(path for o in job.outputs if (path := o.options.get("path")))]
     return job.master.startswith("local") and all(local_place(p) is not None for p in places)
 

@@ -131,7 +131,7 @@ def job_from_json(data: Mapping[str, Any]) -> Job:
 
 
 def check(job: Job, *, contents: bool = True) -> None:
-    """What one key alone cannot tell, and `contents`: options, schema and queries. Raises ConfigError."""
+    """Checks what needs more than one key, and with `contents` options, schema and queries. Raises ConfigError."""
     query = job.query
     _check_source(job.source)
     if query.sql is not None and query.function is not None:

@@ -1,6 +1,6 @@
-"""What a streaming query is made of, as `compat` compares it: sources, operators with state, watermarks, results.
+"""The parts of a streaming query, as `compat` compares them: sources, operators with state, watermarks, results.
 
-Read from Spark's analyzed plan; nothing runs and no source is asked.
+They are read from Spark's analyzed plan; nothing runs and no source is asked.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def describe(job: Job, output: Output, frame: DataFrame, spark: SparkSession) ->
 
 
 def standing(output: Output, files: Files, target: Files | None) -> Standing:
-    """What the checkpoint of an output holds. `target` is the directory of a file sink."""
+    """Returns the contents of an output's checkpoint. `target` is the directory of a file sink."""
     folder = output.name
     return Standing(
         planned=last_number(files.names(f"{folder}/offsets")),
@@ -170,7 +170,7 @@ def _stateful(node: Any, names: Mapping[int, str]) -> dict[str, Any] | None:
 
 
 def _is_aggregate(expression: Any) -> bool:
-    """Whether a result of an aggregation holds state: an aggregate function, not a key or a constant."""
+    """Returns whether a result of an aggregation holds state: an aggregate function does, a key or a constant does not."""
     return bool(re.search(r"AggregateExpression", _classes(expression)))
 
 
@@ -184,7 +184,9 @@ def _column(expression: Any, names: Mapping[int, str]) -> dict[str, str]:
 
 
 def _definitions(nodes: list[Any]) -> dict[int, str]:
-    """What stands behind the names that a plan gives on its way (`window#8`). The input's own columns stay names."""
+    """Returns the expressions behind the names that a plan gives on its way (`window#8`). The input's own columns stay
+    names.
+    """
     answer = {}
     for node in nodes:
         for expression in _expressions(node):

@@ -35,7 +35,7 @@ FAILURES_MAX: Final = 10
 _UNITS_S: Final = {"ms": 1e-3, "mi": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _ORDERED: Final = re.compile(r"(tiny|small|big)?int|float|double|decimal.*|date|timestamp(_ntz)?|string")
 _WITH_ZONE: Final = "yyyy-MM-dd HH:mm:ss.SSSSSSXXX"
-"""How a timestamp is kept: with its zone, because an hour comes twice a year."""
+"""The format of kept timestamps. It has the zone, because an hour comes twice a year."""
 
 
 class _Reports(Protocol):

@@ -42,7 +42,7 @@ class Standing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a reset does. `remove`: paths below the checkpoint, and lists of file sinks."""
+    """The steps of a reset. `remove`: paths below the checkpoint, and lists of file sinks."""
 
     checkpoint: Path
     standings: tuple[Standing, ...]
@@ -63,7 +63,7 @@ def place(job: Job) -> Path:
 
 
 def standings(checkpoint: Path) -> tuple[Standing, ...]:
-    """What each output's checkpoint says. Raises ConfigError for one that cannot be read."""
+    """Returns the position in each output's checkpoint. Raises ConfigError for a checkpoint that cannot be read."""
     found = []
     for metadata in sorted(checkpoint.glob("[!.]*/metadata")):
         try:
@@ -86,7 +86,7 @@ def _standing(metadata: Path) -> Standing:
 
 
 def _offsets(sources: list[str]) -> dict[Partition, int]:
-    """Of all sources of a query, those that are topics: ours have `partitions`, Spark's Kafka source the offsets alone."""
+    """Returns the offsets of a query's topics: our sources have `partitions`, Spark's Kafka source the offsets alone."""
     answer: dict[Partition, int] = {}
     for line in sources:
         found: Any = json.loads(line) if line.startswith("{") else None
@@ -99,7 +99,7 @@ def _offsets(sources: list[str]) -> dict[Partition, int]:
 
 
 def current(found: tuple[Standing, ...]) -> dict[Partition, int]:
-    """What the outputs together have read: where they differ, the one that is furthest behind."""
+    """Returns what all outputs have read: where they differ, the offset of the one furthest behind."""
     answer: dict[Partition, int] = {}
     for standing in found:
         for partition, offset in standing.next.items():

@@ -1,4 +1,4 @@
-"""What the driver process does once it is its checkpoint's only one: a session, the queries, their progress."""
+"""The work of the driver process once it alone holds its checkpoint: a session, the queries, their progress."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _TOO_SLOW: Final = "failed to connect back"
 
 
 class Reports(Protocol):
-    """Where events go."""
+    """The receiver of events."""
 
     def send(self, event: dict[str, Any]) -> None: ...
 
@@ -69,7 +69,7 @@ def run(job: Job, reporter: Reports, stop: Stopping, held: tuple[int, ...]) -> N
 
 
 def _begun(job: Job) -> Job:
-    """Where the last reset has put it, partitions that came since included."""
+    """Returns the job at the position of its last reset, including partitions that came since."""
     begun = reset.begun(job)
     return begun if begun is job else reset.fitting(begun, slots.partitions(job))
 
@@ -172,7 +172,7 @@ class _Kept:
                 self.works(one.output.name)
 
     def look(self, said: dict[str, Any]) -> None:
-        """What a batch says of the values' schema; all outputs read the same, one of them tells."""
+        """Looks at a batch's report on the values' schema. All outputs read the same values, and one of them reports."""
         if self._watch is None:
             return
         if said["query"] == self._job.outputs[0].name:

@@ -121,7 +121,7 @@ class Difference:
 
 
 def differences(schema: Type, seen: Type, path: str = "") -> Iterator[Difference]:
-    """What of a document's type the schema cannot hold."""
+    """Yields the parts of a document's type that the schema cannot hold."""
     if seen == NULL or _holds(schema, seen):
         return
     if isinstance(schema, dict) and isinstance(seen, dict):
@@ -162,7 +162,7 @@ def _holds(schema: Type, seen: Type) -> bool:
 
 @dataclass(slots=True)
 class TopicDrift:
-    """What was found in a topic that its schema does not say. `take` gets a sample of documents."""
+    """The findings in a topic that its schema does not describe. `take` gets a sample of documents."""
 
     schema: Type
     found: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -173,7 +173,7 @@ class TopicDrift:
     """Documents in a row without a field, for fields that were there once."""
 
     def take(self, document: Any, now: float) -> bool:
-        """Whether something is new that is worth telling."""
+        """Takes a document, and returns whether it shows something new that is worth telling."""
         seen = type_of(document)
         told = False
         some = False
@@ -225,7 +225,7 @@ class TopicDrift:
 
     @classmethod
     def from_json(cls, schema: Type, data: Mapping[str, Any]) -> TopicDrift:
-        """What an earlier run found; counts of records begin anew."""
+        """Reads the findings of an earlier run; counts of records begin anew."""
         return cls(schema, {f"{e['kind']} {e['field']}": dict(e) for e in data.get("found", ())})
 
     def to_json(self) -> dict[str, Any]:

@@ -46,7 +46,7 @@ VALUE_MAX: Final = 64 << 10
 FIRST_SAMPLE: Final = 2_000
 """Records that a schema is inferred from, from both ends of the topics."""
 TELL_S: Final = 30.0
-"""How often counts that have grown are told."""
+"""Counts that have grown are told this often."""
 _LOOK_S: Final = 1.0
 
 
@@ -73,7 +73,7 @@ def observed(whole: DataFrame, corrupt: Column) -> DataFrame:
 
 
 class SchemaWatch:
-    """What is known of the topics' documents. `take` gets progress events."""
+    """The knowledge of the topics' documents. `take` gets progress events."""
 
     def __init__(self, files: Files, reporter: _Reports, schema: Type, kept: dict[str, Any]) -> None:
         self._files, self._reporter, self._schema = files, reporter, schema

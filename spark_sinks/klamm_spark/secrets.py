@@ -1,4 +1,6 @@
-"""What must not be seen in a list of processes, in a plan or in a log: settings that are secrets, addresses with passwords. Pure."""
+"""Settings that must not be seen in a list of processes, in a plan or in a log: secrets, and addresses with
+passwords. Pure.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ _PARAMETERS: Final = re.compile(r"(?s)[?;].*")
 
 
 def is_secret(name: str, value: str) -> bool:
-    """Whether a setting of Spark's is one, by its name or by what it holds."""
+    """Returns whether a setting of Spark's is secret, by its name or its value."""
     if _OF_JAVA.fullmatch(name):
         return False
     return _NAME.search(name) is not None or _IN_VALUE.search(value) is not None

@@ -23,9 +23,11 @@ from klamm_spark.secrets import is_secret
 
 JAVA_ENDS_S: Final = 5.0
 JAVA_GONE_S: Final = 1.0
-"""How long after a broken connection Java is seen to have ended."""
+"""The end of Java is seen at most this long after a broken connection."""
 ANSWER_S: Final = 60
-"""How long a Python process waits for Java's answer when it starts; Spark's default of 15 s is short where a machine stands still."""
+"""A Python process waits so long for Java's answer at its start. Spark's default of 15 s is too short on a busy
+machine.
+"""
 _RUNNERS: Final = {
     "SPARK_LOCAL_DIRS": tempfile.gettempdir(),
     "SPARK_AUTH_SOCKET_TIMEOUT": str(ANSWER_S),
@@ -134,7 +136,9 @@ def open_session(
 
 
 def java_options(given: Mapping[str, str]) -> dict[str, str]:
-    """What Spark puts before `extraJavaOptions`, of the job or of spark-defaults.conf: these come last, and win."""
+    """Returns the options that Spark puts before `extraJavaOptions`, of the job or of spark-defaults.conf: the latter
+    come last, and win.
+    """
     keys = ("spark.driver.defaultJavaOptions", "spark.executor.defaultJavaOptions")
     return {key: f"{_HUGE} {given.get(key, '')}".strip() for key in keys}
 
@@ -165,7 +169,7 @@ def close_session(spark: SparkSession) -> None:
 
 
 def java_ended(within_s: float) -> bool:
-    """Whether Java has ended, or does so in this time."""
+    """Returns whether Java has ended, or ends in this time."""
     java = _java()
     if java is None:
         return True
@@ -177,7 +181,7 @@ def java_ended(within_s: float) -> bool:
 
 
 def ended_by_java(error: Exception) -> JavaEndedError | None:
-    """What an error of a session means when Java is gone: what Python says then is that nobody answers."""
+    """Returns the meaning of a session's error when Java is gone: Python's own error only says that nobody answers."""
     java = _java()
     silent = isinstance(error, OSError) or (
         isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError)

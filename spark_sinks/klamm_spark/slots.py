@@ -16,7 +16,7 @@ _TOPICS: Final = ("subscribe", "subscribepattern", "assign", "kafka.")
 
 
 def slots(master: str, cores: int) -> int | None:
-    """How many tasks a master runs at a time on a machine of `cores`; None for a cluster, whose size may change."""
+    """Returns how many tasks a master runs at a time on a machine of `cores`; None for a cluster, whose size may change."""
     found = _LOCAL.fullmatch(master.strip())
     if found is None:
         return None

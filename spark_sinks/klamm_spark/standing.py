@@ -23,7 +23,7 @@ from klamm_spark.model import Job
 log = logging.getLogger(__name__)
 
 EVERY_S: Final = 10.0
-"""How often it is looked at, and from when on a batch is a long one."""
+"""The outputs are looked at this often. A batch that takes longer is a long one."""
 WARN_EVERY_S: Final = 30.0
 
 Ends = Callable[[list[Partition]], dict[Partition, int]]
@@ -67,7 +67,7 @@ class Standing:
             self._reporter.send({"event": "lag", "query": name, "lag": lag(Position(place), latest)})
 
     def _place(self, name: str) -> dict[Partition, int]:
-        """What is read next: by the last progress, else by the checkpoint."""
+        """Returns the position of the next read: by the last progress, else by the checkpoint."""
         if name not in self._next and local_place(self._job.checkpoint) is not None:
             found = reset.standings(reset.place(self._job))
             self._next |= {s.output: dict(s.next) for s in found if s.output not in self._next}

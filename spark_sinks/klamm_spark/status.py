@@ -1,4 +1,6 @@
-"""What a job's events add up to: for `klamm spark status`, the status of a task, and metrics. Pure; times are epoch seconds."""
+"""The sum of a job's events: for `klamm spark status`, the status of a task, and metrics. Pure; times are epoch
+seconds.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ class JobStatus:
     drift: dict[str, Any] = field(default_factory=dict)
     pid: int | None = None
     waiting: str | None = None
-    """What for, while nothing else is said: first records, a source or an output's target that is away."""
+    """The reason for waiting, until another event comes: first records, a source or an output's target that is away."""
     _output: str | None = None
 
     def take(self, event: Mapping[str, Any], now: float) -> None:

@@ -1,4 +1,4 @@
-"""How much to send at once to a server that says when it is too much. Pure: times are passed in.
+"""Limits on requests to Elasticsearch when it answers 429. Pure: times are passed in.
 
 `klamm_base.request_limits` says how the limits shrink and grow: here by a tenth of the largest request with each accepted
 request, then by a request after `CALM` of them. The pause before the next request doubles with each refusal. A writer

@@ -1,4 +1,4 @@
-"""What a driver process and its Java write to standard error, without stack traces. Pure: one line at a time.
+"""A filter for the standard error of a driver process and its Java, without stack traces. Pure: one line at a time.
 
 Java, Py4J and Python each tell of one error in dozens of lines, most of them several times. A person who looks at a
 terminal needs the first line of each; the whole is in a log file.

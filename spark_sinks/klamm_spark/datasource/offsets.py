@@ -1,4 +1,4 @@
-"""Which records a batch reads: positions, limits, losses and ranges. Pure: what the brokers say is passed in.
+"""The records of a batch: positions, limits, losses and ranges. Pure: the brokers' answers are passed in.
 
 A position is what Spark writes to the checkpoint for our source, as JSON:
 

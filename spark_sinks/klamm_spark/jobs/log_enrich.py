@@ -1,4 +1,4 @@
-"""What an event gets beyond its line: fields of lookup tables, and what its user agent is."""
+"""Fields that an event gets beyond its line: those of lookup tables, and those of its user agent."""
 
 from __future__ import annotations
 

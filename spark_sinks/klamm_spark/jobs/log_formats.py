@@ -128,7 +128,7 @@ _PARSERS: Final = {
 
 
 def is_map(format_: Format) -> bool:
-    """Whether its fields are known only when a line comes."""
+    """Returns whether the fields are known only when a line comes."""
     return format_.type in {"logfmt", "python", "ecs"} or (format_.type == "json" and format_.schema is None)
 
 
@@ -190,7 +190,7 @@ def _leaves(raw: Column, schema: StructType, above: str = "") -> Iterator[tuple[
 
 
 def understood(raw: Column, format_: Format) -> Column:
-    """Whether the line is of this format."""
+    """Returns a column that is true where the line is of this format."""
     if format_.type == "json" and format_.schema is not None:
         return raw.isNotNull() & raw.getField(_CORRUPT).isNull()
     if format_.type == "ecs":
@@ -228,7 +228,7 @@ def rest(raw: Column, format_: Format, ours: Collection[str]) -> Column | None:
 
 
 def _is_moved(name: Column, value: Column, format_: Format, aliases: list[str]) -> Column:
-    """Whether a field has gone to its ECS name."""
+    """Returns a column that is true where a field has gone to its ECS name."""
     found = F.lit(False)
     for kind in (TEXTS, NUMBERS, IDS):
         names = [n for n in aliases if n in kind]
@@ -328,7 +328,7 @@ def _expanded(format_: Format) -> Expanded:
 
 
 _WORDS: Final = frozenset({None, "UNIX", "UNIX_MS", "SYSLOG"})
-"""What `time.format` may be besides a pattern."""
+"""The values of `time.format` besides patterns."""
 
 
 def check_time(format_: Format, spark: SparkSession) -> None:

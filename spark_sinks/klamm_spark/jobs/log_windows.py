@@ -17,7 +17,7 @@ from klamm_spark.jobs.log_options import LogOptions
 
 _ISO: Final = "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'"
 _ACCURACY: Final = 1000
-"""Of percentiles: one in this many ranks."""
+"""The accuracy of percentiles: one in this many ranks."""
 SERVICE: Final = "service.name"
 LEVEL: Final = "log.level"
 
