@@ -1,11 +1,12 @@
-"""`python -m klamm_spark.driver`: runs one job. The job comes as one JSON line on standard input, events leave as JSON
-lines on standard output (`events` has their shapes); the log is standard error.
+"""`python -m klamm_spark.driver` runs one job. The job comes as one JSON line on standard input, events leave
+as JSON lines on standard output (`events` has their shapes); the log goes to standard error.
 
-It ends when its queries end, on SIGTERM, when standard input closes, or on another line, `{"stop": SECONDS}`, which says
-how long a batch may take to end. Queries are stopped between two batches where that is soon; a batch that is cut off is
-run again from the checkpoint. When whoever started it is gone it ends at once: somebody may start the job again already.
-Exit code 0: stopped as asked; 1: failed, after a `failed` event. The Java process ends with this one in any case: it
-holds the other end of a pipe.
+The process ends when its queries end, on SIGTERM, when standard input closes, or on another line, `{"stop":
+SECONDS}`, which says how long a batch may take to end. It stops queries between two batches if that is
+soon; otherwise it cuts the batch off, and the batch runs again from the checkpoint. When its starter is
+gone, the process ends at once: somebody may be starting the job again already. Exit code 0: stopped as
+asked; 1: failed, after a `failed` event. The Java process always ends with this process, because it holds
+the other end of a pipe.
 """
 
 from __future__ import annotations
@@ -36,23 +37,23 @@ log = logging.getLogger(__name__)
 BOUNDARY_S: Final = 8.0
 """A stop waits so long for a batch to end."""
 EXIT_S: Final = 20.0
-"""When the process ends at the latest after it was asked to."""
+"""The process ends at the latest this long after it was asked to."""
 LOOK_S: Final = 0.2
 STATUS_S: Final = 1.0
 """The status is written at most this often."""
 RUN: Final = "run"
 CHECK: Final = "check"
-"""Orders, `order` of the job's line: run it, or only say whether its queries fit their checkpoints."""
+"""Values of `order` in the job's line: run the job, or only say whether its queries fit their checkpoints."""
 
 
 class Stop(threading.Event):
-    """The order to stop, and how long a batch may then take to end."""
+    """The order to stop, with the time that a batch may then take to end."""
 
     batch_s = BOUNDARY_S
 
 
 class Reporter:
-    """Writes events, from any thread. A reader that went away is the same as being asked to stop."""
+    """Writes events, from any thread. A reader that went away counts as an order to stop."""
 
     def __init__(self, out: TextIO, stop: threading.Event) -> None:
         self._out = out
@@ -114,7 +115,7 @@ class StatusFile:
 
 
 def main() -> int:
-    """Run the job of standard input."""
+    """Runs the job from standard input."""
     out = _private_output()
     logs.configure(os.environ.get("KLAMM_LOG_LEVEL", "INFO"), prefix="spark ")
     logging.getLogger("py4j").setLevel(logging.WARNING)
@@ -151,7 +152,7 @@ def main() -> int:
 
 
 def _private_output() -> TextIO:
-    """Standard output for events alone: whatever Java or a job prints goes to standard error."""
+    """Reserves standard output for events: output of Java or of a job goes to standard error."""
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.set_inheritable(out.fileno(), False)
     os.dup2(2, 1)
@@ -159,7 +160,7 @@ def _private_output() -> TextIO:
 
 
 def _java_went_first() -> bool:
-    """A service manager's SIGTERM goes to all processes, and Java's end is no failure then."""
+    """Returns True when Java ended first: a service manager's SIGTERM goes to all processes, so this is no failure."""
     session = sys.modules.get("klamm_spark.session")
     return session is not None and bool(session.java_ended(3.0))
 
@@ -176,14 +177,14 @@ def _watch_owner(stop: Stop, owner: int) -> None:
 
 
 def _end_in_time(stop: threading.Event) -> None:
-    """A stop that hangs in Java is cut short; the checkpoint says where to go on."""
+    """Cuts short a stop that hangs in Java. The checkpoint says where to continue."""
     stop.wait()
     time.sleep(EXIT_S)
     _end(f"not stopped within {EXIT_S:.0f} s; ending")
 
 
 def _end(why: str) -> None:
-    """End at once, Java first: it must not write while another process runs the job again."""
+    """Ends at once, Java first: it must not write while another process runs the job again."""
     log.warning(why)
     if (session := sys.modules.get("klamm_spark.session")) is not None:
         session.kill_java()

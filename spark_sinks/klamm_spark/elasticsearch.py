@@ -1,14 +1,15 @@
 """`format("klamm-elasticsearch")`: rows to Elasticsearch by bulk requests, for batches and streams.
 
-Options: `hosts` (URLs by commas), `index` (or a column `_index`), or `data_stream` (then documents are created, not
-overwritten, and need an `@timestamp`), `id` (columns; by default topic, partition and offset make
-`topic-partition-offset`), `document` (a column that holds the document as JSON text; otherwise all other columns are its
-fields), `op` (index or create), `template` (see `elasticsearch_template`), `user`, `password`, `api_key`, `ca_file`, `verify`, `batch.size`
-(documents), `batch.bytes`, `max.in.flight` (requests a task has under way), `timeout.ms`, `retry.timeout.ms`, and for
-documents that are refused: `dead_letter.topic` with `dead_letter.kafka.*`, otherwise they fail the task with the reason.
+Options: `hosts` (URLs by commas), `index` (or a column `_index`), or `data_stream` (then documents are
+created, not overwritten, and need an `@timestamp`), `id` (columns; by default topic, partition and offset
+make `topic-partition-offset`), `document` (a column that holds the document as JSON text; otherwise all
+other columns are its fields), `op` (index or create), `template` (see `elasticsearch_template`), `user`,
+`password`, `api_key`, `ca_file`, `verify`, `batch.size` (documents), `batch.bytes`, `max.in.flight`
+(requests that a task has under way), `timeout.ms`, `retry.timeout.ms`, and for refused documents
+`dead_letter.topic` with `dead_letter.kafka.*`; without it they fail the task with the reason.
 
-With an id a batch that is run again writes the same documents: the index ends up as after one run. Without one (no
-option and no such columns) that would be duplicates, so it is refused.
+With an id, a batch that runs again writes the same documents: the index ends up as after one run. Without
+an id (no option and no such columns) the documents would be duplicated, so that is refused.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class Indexed(WriterCommitMessage):
 
 
 def target(options: Mapping[str, str], columns: list[str]) -> Target:
-    """Checked options for rows of these columns. Raises ConfigError."""
+    """Checks options for rows of these columns. Raises ConfigError."""
     given = checked(options)
     layout = _layout(given, columns)
     return Target(
@@ -155,17 +156,17 @@ class _Writing:
 
 
 class ElasticsearchBatchWriter(_Writing, DataSourceArrowWriter):
-    """`df.write.format("klamm-elasticsearch")`."""
+    """The writer of `df.write.format("klamm-elasticsearch")`."""
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """In a stream's foreachBatch the option ends in the batch's number."""
+        """Leaves the figures. In a stream's foreachBatch the option ends in the batch's number."""
         place, _, number = (self._target.figures or "").rpartition("-")
         if place and number.isdecimal():
             self._tell(messages, place, int(number))
 
 
 class ElasticsearchStreamWriter(_Writing, DataSourceStreamArrowWriter):
-    """`df.writeStream.format("klamm-elasticsearch")`."""
+    """The writer of `df.writeStream.format("klamm-elasticsearch")`."""
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         self._tell(messages, self._target.figures, batchId)

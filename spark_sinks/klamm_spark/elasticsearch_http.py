@@ -15,7 +15,7 @@ import orjson
 from klamm_base.errors import ConfigError
 
 _CAUSES: Final = 4
-"""So many of the causes behind an error are told."""
+"""The number of causes behind an error that are told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Endpoint:
 
 
 def endpoint(options: Mapping[str, str]) -> Endpoint:
-    """The connection's settings among a writer's options (`hosts`, `user`, `password`, `api_key`, ...)."""
+    """Reads the connection's settings from a writer's options (`hosts`, `user`, `password`, `api_key`, ...)."""
     hosts, credentials = [], None
     for text in options.get("hosts", "").split(","):
         if not text.strip():
@@ -73,7 +73,7 @@ def _seconds(options: Mapping[str, str], name: str, default: int) -> float:
 
 
 class Connection:
-    """Opened when it is needed; `next_host` after one that did not answer."""
+    """A connection that opens on demand. Call `next_host` after a host that did not answer."""
 
     def __init__(self, where: Endpoint) -> None:
         self._where = where
@@ -85,13 +85,13 @@ class Connection:
         return self._where.hosts[self._host]
 
     def post(self, path: str, data: bytes | memoryview, content_type: str) -> tuple[int, bytes]:
-        """Status and body. Raises OSError and HTTPException."""
+        """Sends a POST and returns status and body. Raises OSError and HTTPException."""
         return self.request("POST", path, data, content_type)
 
     def request(
         self, method: str, path: str, data: bytes | memoryview | None, content_type: str = "application/json"
     ) -> tuple[int, bytes]:
-        """Status and body. Raises OSError and HTTPException."""
+        """Sends a request and returns status and body. Raises OSError and HTTPException."""
         if self._connection is None:
             self._connection = self._open()
         headers = {} if data is None else {"Content-Type": content_type, "Content-Length": str(len(data))}
@@ -125,7 +125,7 @@ class Connection:
 
 
 def reason(error: Any) -> str:
-    """Elasticsearch's error in one line, with what is behind it."""
+    """Returns Elasticsearch's error with its causes, in one line."""
     if not isinstance(error, Mapping):
         return str(error)
     found = [f"{error.get('type')}: {error.get('reason')}"]
@@ -138,7 +138,7 @@ def reason(error: Any) -> str:
 
 
 def short(body: bytes) -> str:
-    """An answer that is an error, for a sentence."""
+    """Shortens an answer that is an error, for use in a sentence."""
     try:
         return reason(orjson.loads(body).get("error"))[:300]
     except (ValueError, AttributeError):

@@ -1,4 +1,6 @@
-"""The options of `format("klamm-elasticsearch")`, as far as they can be checked without the rows' columns. Pure, without Spark."""
+"""The options of `format("klamm-elasticsearch")`, as far as they can be checked without the rows' columns.
+Pure, without Spark.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ _DATA_STREAM: Final = re.compile(r"(?!\.{1,2}$)[^A-Z\\/*?\"<>| ,#:_+\-][^A-Z\\/*
 
 
 def checked(options: Mapping[str, str]) -> dict[str, str]:
-    """The options by their names here, in small letters. Raises ConfigError, whose key is the option."""
+    """Returns the options by their names here, in small letters. Raises ConfigError, whose key is the option."""
     given = {k.lower(): v for k, v in options.items()}
     for name in given:
         if name not in {*OPTIONS, *_SPARKS_OWN} and not name.startswith(_CLIENT):
@@ -41,7 +43,7 @@ def checked(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def dead_letter_client(given: Mapping[str, str]) -> dict[str, str]:
-    """Client properties by Java's names."""
+    """Returns the dead letter topic's client properties by Java's names."""
     return {k.removeprefix(_CLIENT): v for k, v in given.items() if k.startswith(_CLIENT)}
 
 

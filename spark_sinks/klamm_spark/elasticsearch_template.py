@@ -1,7 +1,8 @@
-"""The index template behind a data stream: made when it is missing, left alone when it is there.
+"""The index template of a data stream: created when it is missing, left alone when it exists.
 
-Options: `template` (its name), `template.patterns` (index patterns by commas; default: the data stream or index itself),
-`template.body` (a JSON file with the whole body in place of ours). Without `template` none is looked at.
+Options: `template` (its name), `template.patterns` (index patterns by commas; default: the data stream or
+index itself), `template.body` (a JSON file with the whole body in place of ours). Without `template` no
+template is looked at.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Template:
 
 
 def template(given: Mapping[str, str], index: str | None) -> Template | None:
-    """From a writer's options. Raises ConfigError."""
+    """Reads the template from a writer's options. Raises ConfigError."""
     name = given.get("template") or None
     if name is None:
         if other := [k for k in ("template.patterns", "template.body") if given.get(k)]:
@@ -72,8 +73,9 @@ def _read(path: str) -> bytes:
 
 
 def log_template(patterns: list[str], *, data_stream: bool) -> dict[str, Any]:
-    """Texts are keywords, apart from the message; a field that does not fit its type is left out of the index, and the
-    document kept (`ignore_malformed`).
+    """Returns a template for logs: texts are keywords, except the message.
+
+    A field that does not fit its type is left out of the index, and the document is kept (`ignore_malformed`).
     """
     body: dict[str, Any] = {
         "index_patterns": patterns,
@@ -96,9 +98,9 @@ def log_template(patterns: list[str], *, data_stream: bool) -> dict[str, Any]:
 
 
 def install(what: Template, where: Endpoint, on_wait: Callable[[str | None], None] = lambda _: None) -> None:
-    """Make the template unless there is one of its name. Raises TemplateError.
+    """Creates the template unless one of its name exists. Raises TemplateError.
 
-    `on_wait` is told why it cannot be done yet, and None when Elasticsearch answers again.
+    `on_wait` gets the reason for a delay, and None when Elasticsearch answers again.
     """
     path = f"/_index_template/{quote(what.name, safe='')}"
     connection = Connection(where)

@@ -37,11 +37,11 @@ _HOPELESS: Final = frozenset(
         "ModuleNotFoundError", "ImportError", "SyntaxError", "IndentationError", "NameError", "AttributeError", "TypeError",
     }
 )  # fmt: skip
-"""Errors that another start does not mend: in the configuration, in SQL, in a function, in the data."""
+"""Errors that another start does not cure: in the configuration, in SQL, in a function, in the data."""
 
 
 def progress(data: Mapping[str, Any]) -> dict[str, Any]:
-    """The event behind Spark's StreamingQueryProgress (as its JSON)."""
+    """Turns Spark's StreamingQueryProgress (as its JSON) into an event."""
     name = str(data.get("name") or "")
     phases = {k: v for k, v in data.get("durationMs", {}).items() if v}
     operators = data.get("stateOperators", ())
@@ -82,7 +82,7 @@ def _add_source(event: dict[str, Any], source: Mapping[str, Any]) -> None:
 
 
 def _figure(value: Any) -> float:
-    """Spark writes no rate, or a text such as NaN, for a batch of no time."""
+    """Reads a rate. For a batch that took no time, Spark writes none or a text such as NaN."""
     return float(value) if isinstance(value, (int, float)) and value == value else 0.0  # noqa: PLR0124
 
 
@@ -105,7 +105,7 @@ def _is_place(partition: Any, offset: Any) -> bool:
 
 
 def failed(error: BaseException, checkpoint: str) -> dict[str, Any]:
-    """The event for what ended the job: error class and one sentence, without Java's stack trace."""
+    """Makes the event for the job's final error: error class and one sentence, without Java's stack trace."""
     if isinstance(error, KlammError):
         kind, message = type(error).__name__, str(error)
     else:
@@ -116,17 +116,17 @@ def failed(error: BaseException, checkpoint: str) -> dict[str, Any]:
 
 
 def said_by_spark(error: BaseException) -> str:
-    """The first line of what Spark's parser or analyzer says, with its error class."""
+    """Returns the first line of an error of Spark's parser or analyzer, with its error class."""
     text = str(error)
     found = _ERROR_CLASS.search(text)
     return _first_line(f": {text[found.start() :]}" if found else f": {text}")
 
 
 def explain(text: str, checkpoint: str) -> tuple[str, str]:
-    """Error class and sentence behind the text of a Spark error.
+    """Returns error class and sentence of a Spark error's text.
 
-    A Python error in a worker comes as a traceback within Java's: its last line is what happened. Otherwise the first
-    line of Spark's own message, which begins with its error class.
+    A Python error in a worker comes as a traceback within Java's: its last line is the error. Otherwise it is
+    the first line of Spark's own message, which begins with its error class.
     """
     if _INCOMPATIBLE.search(text):
         return "ConfigError", (

@@ -24,12 +24,12 @@ import orjson
 from klamm_base.files import write_atomically
 
 OPTION: Final = "klamm.figures"
-"""The writer's option: path of the files, without `-BATCH.json`."""
+"""The writer's option: the path of the files, without `-BATCH.json`."""
 
 
 _WAITS: Final = ".waits"
 OLD_S: Final = 90.0
-"""Above the time that a request may take, and the pause behind it."""
+"""More than a request may take together with the pause behind it."""
 LONG_S: Final = 5.0
 AGAIN_S: Final = 10.0
 """A call that takes longer than `LONG_S` is reported as waiting, and again after each `AGAIN_S`."""
@@ -62,14 +62,14 @@ def option(output: str) -> str:
 
 
 def leave(place: str | None, batch: int, figures: Any) -> None:
-    """`figures`: a dataclass. A directory that is not there is one of another machine: nothing to tell."""
+    """Leaves a dataclass of figures. A missing directory belongs to another machine: then nothing is left."""
     if place is None or not Path(place).parent.is_dir():
         return
     write_atomically(Path(f"{place}-{batch}.json"), orjson.dumps(dataclasses.asdict(figures)), sync=False)
 
 
 def base(place: str | None) -> str | None:
-    """The path without the batch's number, which foreachBatch's writers have in theirs."""
+    """Returns the path without the batch's number, which is part of the path of foreachBatch's writers."""
     if place is None:
         return None
     head, _, number = place.rpartition("-")
@@ -77,7 +77,7 @@ def base(place: str | None) -> str | None:
 
 
 def wait(place: str | None, why: str | None) -> None:
-    """Say what a writer waits for, again and again while it does; None: no longer."""
+    """Reports what a writer waits for; repeat it while the writer waits. None ends the report."""
     if place is None or not Path(place).parent.is_dir():
         return
     path = Path(f"{place}{_WAITS}")
@@ -89,7 +89,7 @@ def wait(place: str | None, why: str | None) -> None:
 
 @contextlib.contextmanager
 def while_waiting(place: str | None, why: str) -> Iterator[None]:
-    """Around a call that says nothing until it is done: what it waits for is told once it takes long."""
+    """Wraps a call that is silent until it is done, and reports what it waits for once it takes long."""
     if place is None:
         yield
         return

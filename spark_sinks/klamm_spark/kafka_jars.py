@@ -1,8 +1,10 @@
-"""The jars of Spark's own Kafka connector: `klamm spark setup --kafka-connector`, and where a session finds them.
+"""The jars of Spark's own Kafka connector: `klamm spark setup --kafka-connector` fetches them, sessions find
+them.
 
-They come from a Maven repository, by Maven where it is installed (its settings count), else over HTTP with the checksums
-of the repository. Transitive dependencies are left out: Spark brings them. Spark's own `spark.jars.packages` does the same
-where its resolver reaches every repository that Spark's parent project names.
+They come from a Maven repository, by Maven where it is installed (its settings count), else over HTTP with
+the repository's checksums. Transitive dependencies are left out, because Spark brings them. Spark's own
+`spark.jars.packages` does the same if its resolver reaches every repository that Spark's parent project
+names.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from klamm_base.errors import ConfigError, KlammError
 
 CENTRAL: Final = "https://repo1.maven.org/maven2"
 KNOWN_PAIR: Final = ("4.2.0", "4.1.0-preview1")
-"""Connector and token provider that are known to run on Spark 4.2 and 4.3, for repositories that lack others."""
+"""A connector and token provider that run on Spark 4.2 and 4.3, for repositories that lack others."""
 CLIENTS: Final = "3.9.2"
 POOL: Final = "2.13.1"
 SCALA: Final = "2.13"
@@ -32,7 +34,7 @@ Coordinate = tuple[str, str, str]
 
 
 class JarsError(KlammError):
-    """The connector's jars could not be had."""
+    """The connector's jars could not be fetched."""
 
 
 def place(env: Mapping[str, str] = os.environ) -> Path:
@@ -44,13 +46,13 @@ def place(env: Mapping[str, str] = os.environ) -> Path:
 
 
 def find(env: Mapping[str, str] = os.environ) -> list[Path]:
-    """The jars; none where the connector is not installed."""
+    """Returns the jars; none where the connector is not installed."""
     jars = sorted(place(env).glob("*.jar"))
     return jars if any(j.name.startswith("spark-sql-kafka") for j in jars) else []
 
 
 def settings(env: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Settings of a session that has the connector. Raises ConfigError that says how to get it."""
+    """Returns settings of a session that has the connector. Raises ConfigError, which says how to get it."""
     jars = find(env)
     if not jars:
         raise ConfigError(
@@ -70,16 +72,17 @@ def coordinates(connector: str, token_provider: str) -> list[Coordinate]:
 
 
 def candidates(spark_version: str) -> list[tuple[str, str]]:
-    """Connector and token provider in the order in which they are tried: those of this Spark, then the known pair."""
+    """Returns connector and token provider in the order of trial: those of this Spark, then the known pair."""
     return list(dict.fromkeys([(spark_version, spark_version), KNOWN_PAIR]))
 
 
 def fetch(
     spark_version: str, repository: str | None = None, env: Mapping[str, str] = os.environ
 ) -> tuple[str, list[Path]]:
-    """Bring the jars into `place`; the connector's version and the files. Raises JarsError.
+    """Brings the jars into `place`. Returns the connector's version and the files. Raises JarsError.
 
-    `repository`: a Maven repository's address, read over HTTP; without one Maven decides, or Maven Central.
+    `repository`: a Maven repository's address, read over HTTP. Without one Maven decides, or Maven Central is
+    used.
     """
     target = place(env)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -129,7 +132,7 @@ def _by_maven(maven: str, wanted: list[Coordinate], target: Path) -> None:
 
 
 def project(wanted: Iterable[Coordinate]) -> str:
-    """A Maven project that depends on these and on nothing behind them."""
+    """Returns a Maven project that depends on these and on nothing behind them."""
     without = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
     each = "".join(
         f"<dependency><groupId>{g}</groupId><artifactId>{a}</artifactId><version>{v}</version>{without}</dependency>"
@@ -143,7 +146,7 @@ def project(wanted: Iterable[Coordinate]) -> str:
 
 
 def _download(repository: str, coordinate: Coordinate, target: Path) -> None:
-    """One jar and its checksum, as every Maven repository lays them out."""
+    """Fetches one jar and its checksum, in the layout of every Maven repository."""
     group, artifact, version = coordinate
     name = f"{artifact}-{version}.jar"
     address = f"{repository.rstrip('/')}/{group.replace('.', '/')}/{artifact}/{version}/{name}"

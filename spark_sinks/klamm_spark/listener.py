@@ -16,7 +16,7 @@ from pyspark.sql.streaming.listener import JStreamingQueryListener
 
 
 class _ProgressListener(JStreamingQueryListener):
-    """Called from a thread of Spark's."""
+    """The listener. A thread of Spark's calls it."""
 
     def __init__(self, take: Callable[[dict[str, Any]], None]) -> None:
         self._take = take
@@ -35,7 +35,7 @@ class _ProgressListener(JStreamingQueryListener):
 
 
 def listen(spark: SparkSession, take: Callable[[dict[str, Any]], None]) -> None:
-    """Hand every StreamingQueryProgress of the session to `take`."""
+    """Hands every StreamingQueryProgress of the session to `take`."""
     from pyspark.java_gateway import ensure_callback_server_started
 
     gateway, jvm = SparkContext._gateway, SparkContext._jvm  # noqa: SLF001

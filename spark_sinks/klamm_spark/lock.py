@@ -1,4 +1,6 @@
-"""One process per checkpoint: two that write to one would take the same records twice, and Spark finds out too late."""
+"""One process per checkpoint: two that write to one would take the same records twice, and Spark finds out too
+late.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,10 @@ _NAME: Final = ".lock"
 
 @contextlib.contextmanager
 def locked(checkpoint: Path, stop: threading.Event, wait_s: float = WAIT_S) -> Iterator[int]:
-    """Hold the checkpoint; what comes is the file descriptor, for a Java that must count as its holder, too.
+    """Holds the checkpoint. Yields the file descriptor, for a Java that must count as its holder, too.
 
-    The lock is the kernel's: it is gone with the last process that has the descriptor, however that ends. Raises
-    ConfigError when another one still holds it after `wait_s`, or when the directory cannot be made.
+    The lock is the kernel's: it is gone with the last process that has the descriptor, however that ends.
+    Raises ConfigError when another process still holds it after `wait_s`, or when the directory cannot be made.
     """
     try:
         make_private_folder(checkpoint)

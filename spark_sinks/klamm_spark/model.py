@@ -11,15 +11,15 @@ from typing import Any, Final
 INPUT_VIEW: Final = "input"
 VALUE_FORMATS: Final = ("bytes", "string", "json")
 INFER: Final = "infer"
-"""In place of a schema: the schema is found from what arrives, and kept beside the checkpoint."""
+"""Stands for a schema: it is inferred from what arrives, and kept beside the checkpoint."""
 CONNECTORS: Final = ("klamm", "spark")
 READS: Final = ("stream", "batch")
 VIAS: Final = ("stream", "batch")
 BATCH_ONLY: Final = frozenset({"jdbc"})
-"""Formats of Spark's that streams cannot be written to; batch by batch they can."""
+"""Spark's formats that streams cannot be written to, only batch by batch."""
 MODES: Final = ("append", "update", "complete")
 OUR_FORMATS: Final = {"klamm": "klamm", "elasticsearch": "klamm-elasticsearch", "sql": "klamm-sql"}
-"""Writers of ours by their name in a config, and the name of their Spark data source."""
+"""Our writers by their name in a configuration, with the name of their Spark data source."""
 
 STARTS: Final = frozenset({"startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp"})
 """Options of a source that say where it begins, in place of `starting_offsets`; in small letters."""
@@ -33,9 +33,9 @@ TRIGGER: Final = re.compile(rf"{AVAILABLE_NOW}|{TIME}|{REAL_TIME.pattern}")
 class Poll:
     """Batch reads of a source: how often, and which rows are new.
 
-    Without an interval the source is read once. Without a column every read takes everything; with one, the rows whose
-    column is above the highest value that was read, and (`delay`, for timestamps) older than this, because a transaction
-    that commits late brings rows that look old.
+    Without an interval the source is read once. Without a column every read takes everything. With a column a
+    read takes the rows whose value is above the highest that was read and, with `delay` (for timestamps), older
+    than this: a transaction that commits late brings rows that look old.
     """
 
     interval: str | None = None
@@ -71,7 +71,7 @@ class Source:
         return self.schema is not None and self.schema.strip().lower() == INFER
 
     def reader_options(self) -> dict[str, str]:
-        """Options of `format("klamm")`."""
+        """Returns the options of `format("klamm")`."""
         where = (
             {"subscribe": ",".join(self.topics)}
             if self.topics
@@ -96,7 +96,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """SQL over the view `input`, or a Python function `module:function(df, spark)`; neither: the input as it is."""
+    """SQL over the view `input`, or a Python function `module:function(df, spark)`. Neither: the input as it is."""
 
     sql: str | None = None
     function: str | None = None
@@ -115,11 +115,11 @@ class Output:
     partition_by: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     value: str | None = None
-    """`json`: rows become records whose value is all columns as a JSON document; None: columns key and value are there."""
+    """`json`: rows become records whose value is all columns as a JSON document. None: columns key and value exist."""
     key: tuple[str, ...] = ()
     """Columns that make the key of such records: one as text, several as a JSON document."""
     via: str | None = None
-    """`stream` or `batch` (foreachBatch); None: what format and mode need."""
+    """`stream` or `batch` (foreachBatch). None: what format and mode need."""
 
     @property
     def spark_format(self) -> str:
@@ -127,7 +127,7 @@ class Output:
 
     @property
     def by_batches(self) -> bool:
-        """Spark streams into Python data sources in append mode only, and into some formats never."""
+        """True for foreachBatch: Spark streams into Python data sources in append mode only, and into some formats never."""
         if self.via is not None:
             return self.via == "batch"
         return self.format in BATCH_ONLY or (self.format in OUR_FORMATS and self.mode != "append")
@@ -160,7 +160,7 @@ class Job:
     metrics_host: str = "127.0.0.1"
     metrics_port: int | None = None
     accept_changes: bool = False
-    """Start although the query does not fit what its checkpoint was written by."""
+    """Start although the query does not fit the checkpoint of its earlier form."""
     position: str | None = None
     """The beginning of batch reads, as JSON, when somebody else keeps it; None: it is kept beside the checkpoint."""
 

@@ -1,4 +1,4 @@
-"""Frames to where they go: streaming queries, or one batch at a time."""
+"""Writes frames to their targets: streaming queries, or one batch at a time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _QUERY_ID: Final = "sql.streaming.queryId"
 
 
 def start_output(job: Job, output: Output, frame: DataFrame) -> StreamingQuery:
-    """The streaming query of one output."""
+    """Starts the streaming query of one output."""
     writer = frame.writeStream.queryName(f"{job.name}/{output.name}").outputMode(output.mode)
     writer = writer.option("checkpointLocation", checkpoint_of(job, output))
     if how := trigger(job, output):
@@ -33,7 +33,7 @@ def start_output(job: Job, output: Output, frame: DataFrame) -> StreamingQuery:
 
 
 def trigger(job: Job, output: Output) -> dict[str, Any]:
-    """Spark's arguments; none for its default, which is a batch after the other."""
+    """Returns Spark's trigger arguments; none for its default, one batch after the other."""
     if job.available_now or output.trigger == AVAILABLE_NOW:
         return {"availableNow": True}
     if output.real_time is not None:
@@ -42,12 +42,12 @@ def trigger(job: Job, output: Output) -> dict[str, Any]:
 
 
 def write_batch(job: Job, output: Output, batch: DataFrame, number: int) -> None:
-    """One batch; in complete mode it takes the place of what is there (a table keeps its definition)."""
+    """Writes one batch. In complete mode it replaces the contents (a table keeps its definition)."""
     settings = options(job, output)
     if figures.OPTION in settings:
         settings[figures.OPTION] += f"-{number}"
     if output.exactly_once:
-        # Not by a name of ours: with another checkpoint batches count from 0, and would be taken for written ones
+        # Do not use a name of ours: with another checkpoint batches count from 0, and would be taken for written ones.
         query = batch.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
         settings = {"txnVersion": str(number)} | ({} if query is None else {"txnAppId": query}) | settings
     whole = output.mode == "complete" and output.format not in OUR_FORMATS  # ours write by id, or records
@@ -60,7 +60,7 @@ def write_batch(job: Job, output: Output, batch: DataFrame, number: int) -> None
 
 
 def options(job: Job, output: Output) -> dict[str, str]:
-    """An output to topics goes where the input comes from, unless it says otherwise."""
+    """Returns the writer's options. An output to topics goes where the input comes from, unless it says otherwise."""
     given = dict(output.options)
     if output.format in OUR_FORMATS:
         given[figures.OPTION] = figures.option(output.name)
@@ -68,7 +68,7 @@ def options(job: Job, output: Output) -> dict[str, str]:
 
 
 def base_of(job: Job) -> str:
-    """The job's checkpoint: a path of this machine is made absolute; others (s3a://…) are taken as they are."""
+    """Returns the job's checkpoint. A local path is made absolute; others (s3a://…) stay as they are."""
     place = local_place(job.checkpoint)
     return job.checkpoint.rstrip("/") if place is None else str(place)
 

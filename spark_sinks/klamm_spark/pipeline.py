@@ -1,6 +1,6 @@
 """Reads and checks Spark jobs (`model`) from TOML. Pure, apart from the file that `load` reads.
 
-Every key and value that cannot be used is answered with a sentence that says where it stands. `Job.to_json` and
+Every key and value that cannot be used gets a sentence that says where it stands. `Job.to_json` and
 `job_from_json` carry a job to the driver process.
 """
 
@@ -39,9 +39,10 @@ _DELAY: Final = re.compile(r"\d+\s*(milliseconds?|seconds?|minutes?|hours?|days?
 
 
 def load(path: Path, *, contents: bool = True) -> Job:
-    """The job of a TOML file; relative paths of its functions are looked for beside the file. Raises ConfigError.
+    """Loads the job of a TOML file. Relative paths of its functions are looked for beside the file. Raises
+    ConfigError.
 
-    Without `contents` it is enough that the sections can be read: for commands that only look where the job is.
+    Without `contents` it is enough that the sections can be read, for commands that only need the job's place.
     """
     text = _text(path)
     try:
@@ -60,7 +61,7 @@ def load(path: Path, *, contents: bool = True) -> Job:
 
 
 def place_in(path: Path, key: str | None) -> str:
-    """`job.toml:12`, where the file has the key or what is around it; the file alone where it has not."""
+    """Returns `job.toml:12` if the file has the key or a table around it, else the file alone."""
     try:
         return _with_line(path, _text(path), key)
     except ConfigError:
@@ -82,7 +83,9 @@ def _text(path: Path) -> str:
 
 
 def job_from_toml(data: Mapping[str, Any], *, contents: bool = True) -> Job:
-    """The job of a parsed TOML document. Raises ConfigError, naming section and key; its key is the place in the document."""
+    """Returns the job of a parsed TOML document. Raises ConfigError, whose sentence names section and key; its key
+    is the place in the document.
+    """
     top = Section("", data)
     job, source = top.section("job", required=True), top.section("source", required=True)
     query, spark, metrics = top.section("query"), top.section("spark"), top.section("metrics")
@@ -112,7 +115,7 @@ def job_from_toml(data: Mapping[str, Any], *, contents: bool = True) -> Job:
 
 
 def job_from_json(data: Mapping[str, Any]) -> Job:
-    """The inverse of `Job.to_json`."""
+    """Inverts `Job.to_json`."""
     source = dict(data["source"])
     source["topics"] = tuple(source["topics"])
     source["poll"] = Poll(**source["poll"])
@@ -195,7 +198,7 @@ def _check_output(job: Job, output: Output, at: str) -> None:
 
 
 def _check_real_time(job: Job, output: Output, at: str) -> None:
-    """Spark's real-time mode takes few sources and sinks; it says so itself, but only when it runs."""
+    """Checks real-time mode, which takes few sources and sinks. Spark would say so only when the job runs."""
     if output.real_time is None:
         return
     place = f"[[outputs]] {output.name} trigger = {output.trigger!r}"

@@ -25,17 +25,19 @@ _SLIDE: Final = re.compile(r"% (\d+)\)")
 _LENGTH: Final = re.compile(r"\+ (\d+)\), LongType")
 _SESSION: Final = re.compile(r"(?s)named_struct\(start.*cast\((\S+) \+ cast\((.+?) as interval\)")
 _OF_INPUT: Final = ("_parsed#", "cast(key#", "cast(value#")
-"""Beginnings of what `sources.value_columns` makes columns of; a new field there is no other query."""
+"""Beginnings of the expressions from which `sources.value_columns` makes columns. A new field among them does
+not change the query.
+"""
 _DEPTH: Final = 8
 _KEPT: Final = (
     "kafka.bootstrap.servers", "subscribe", "subscribePattern", "assign", "path", "paths", "dbtable", "query", "url",
 )  # fmt: skip
-"""Options that say what is read; all others may change freely, or hold secrets."""
+"""Options that say what is read. All others may change freely, or hold secrets."""
 _TARGETS: Final = ("path", "topic", "index", "table", "dbtable")
 
 
 def describe(job: Job, output: Output, frame: DataFrame, spark: SparkSession) -> dict[str, Any]:
-    """The description of one output's query, as JSON."""
+    """Returns the description of one output's query, as JSON."""
     root: Any = frame._jdf.queryExecution().analyzed()  # noqa: SLF001
     nodes = list(_nodes(root))
     names = _definitions(nodes)
@@ -69,7 +71,7 @@ def standing(output: Output, files: Files, target: Files | None) -> Standing:
 
 
 def file_target(output: Output) -> str | None:
-    """The directory that Spark's file sink writes to; None for another sink."""
+    """Returns the directory of Spark's file sink; None for another sink."""
     if output.format not in FILES or output.by_batches:
         return None
     return {k.lower(): v for k, v in output.options.items()}.get("path")
@@ -89,7 +91,7 @@ def _output(output: Output) -> dict[str, Any]:
 
 
 def _nodes(node: Any) -> Iterator[Any]:
-    """Children before their parents, as Spark numbers operators with state."""
+    """Yields children before their parents, as Spark numbers operators with state."""
     children = node.children()
     for i in range(children.size()):
         yield from _nodes(children.apply(i))
@@ -215,7 +217,7 @@ def _expressions(node: Any) -> list[Any]:
 
 
 def _text(expression: Any, names: Mapping[int, str]) -> str:
-    """An expression over the input's columns: names that the query gives mean what they stand for."""
+    """Writes an expression over the input's columns, with the query's names replaced by their definitions."""
     text = str((expression.child() if _kind(expression) == "Alias" else expression).toString())
     for _ in range(_DEPTH):
         resolved = _REFERENCE.sub(lambda m: _resolved(m, names), text)
@@ -237,7 +239,7 @@ def _number(attribute: Any) -> int:
 
 
 def _window(text: str) -> str:
-    """Spark writes windows out as arithmetic of microseconds."""
+    """Normalizes windows, which Spark writes out as arithmetic of microseconds."""
     if (found := _SESSION.search(text)) is not None:
         return f"session_window({found[1]}, {found[2]})"
     if "precisetimestampconversion" not in text:

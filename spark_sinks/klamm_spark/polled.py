@@ -1,7 +1,8 @@
 """Batch reads of a source, again and again: all of it each time, or the rows whose column has grown.
 
-The position is the highest value that was read, as text. It is kept (by the listener of our events, or beside the
-checkpoint) after all outputs have the rows: a read that was cut off is done again, so delivery is at least once.
+The position is the highest value that was read, as text. It is kept (by the listener of our events, or
+beside the checkpoint) after all outputs have the rows. A read that was cut off is repeated, so delivery is
+at least once.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ log = logging.getLogger(__name__)
 
 LOOK_S: Final = 0.2
 FAILURES_MAX: Final = 10
-"""Reads in a row that may fail before the job does."""
+"""The number of successive reads that may fail before the job does."""
 _UNITS_S: Final = {"ms": 1e-3, "mi": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _ORDERED: Final = re.compile(r"(tiny|small|big)?int|float|double|decimal.*|date|timestamp(_ntz)?|string")
 _WITH_ZONE: Final = "yyyy-MM-dd HH:mm:ss.SSSSSSXXX"
@@ -50,7 +51,7 @@ class _Stopping(Protocol):
 
 
 def seconds(text: str) -> float:
-    """`10 seconds`, `5ms` and the like, in seconds."""
+    """Converts `10 seconds`, `5ms` and the like to seconds."""
     found = re.fullmatch(r"(\d+)\s*([a-z]+)", text.strip())
     if found is None:
         raise ConfigError(f"{text!r} is no time such as '10 seconds'")
@@ -60,7 +61,7 @@ def seconds(text: str) -> float:
 
 
 class Polled:
-    """Reads, writes, remembers; then waits for the next time."""
+    """Reads, writes and remembers; then waits for the next time."""
 
     def __init__(self, job: Job, spark: SparkSession, reporter: _Reports) -> None:
         self._job, self._spark, self._reporter = job, spark, reporter
@@ -75,7 +76,7 @@ class Polled:
             self._value = job.source.poll.start
 
     def check(self) -> None:
-        """The query and the column, before anything is written. Raises ConfigError."""
+        """Checks the query and the column before anything is written. Raises ConfigError."""
         given = read_batch(self._job.source, self._spark)
         kind = self._type(given)
         if kind is not None and kind.startswith("timestamp") and self._job.source.poll.delay is None:
@@ -87,7 +88,7 @@ class Polled:
         jobs.frames(self._job, self._spark, given)
 
     def run(self, stop: _Stopping) -> None:
-        """Until asked to stop; without an interval, once. A read that then takes too long is cut off."""
+        """Runs until asked to stop; without an interval, once. Cuts off a read that then takes too long."""
         over = threading.Event()
         threading.Thread(target=self._cut_off, args=(stop, over), daemon=True, name="cut-off").start()
         try:
@@ -117,7 +118,9 @@ class Polled:
             self._spark.sparkContext.cancelAllJobs()
 
     def _once_if_it_can(self, stop: _Stopping, *, patient: bool) -> None:
-        """A source that is away is asked again the next time; a new start of Spark would cost more and help no more."""
+        """Reads once. A source that is away is asked again the next time: a new start of Spark would cost more and
+        help no more.
+        """
         try:
             self._once()
         except Exception as e:
@@ -181,7 +184,7 @@ class Polled:
         return kind
 
     def _new_rows(self) -> tuple[DataFrame, str | None] | None:
-        """The rows to read now and the position behind them; None: there are none."""
+        """Returns the rows to read now and the position after them; None when there are none."""
         frame = read_batch(self._job.source, self._spark)
         kind, poll = self._type(frame), self._job.source.poll
         if kind is None or poll.column is None:
@@ -228,7 +231,7 @@ class Polled:
 
 
 def _rows(counted: Observation) -> int:
-    """None at all where Spark has found out that the query takes nothing, and has not looked at a row."""
+    """Returns the observed rows; 0 when Spark found that the query takes nothing and looked at no row."""
     try:
         return int(counted.get["rows"])
     except Py4JError:

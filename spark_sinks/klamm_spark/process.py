@@ -1,7 +1,8 @@
-"""The driver process from outside: started, its events, stopped. Used by `klamm spark run` and by the SparkSink connector.
+"""The driver process from outside: starts it, reads its events, stops it. `klamm spark run` and the connectors
+use it.
 
-The driver has a process group of its own, so that a Ctrl-C reaches only whoever started it; when that one ends in
-whatever way, the driver's standard input closes and it stops by itself, its Java process with it.
+The driver has a process group of its own, so that a Ctrl-C reaches only its starter. When the starter ends
+in whatever way, the driver's standard input closes, and the driver and its Java process stop by themselves.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ ENDED: Final = "ended"
 
 
 class DriverProcess:
-    """One run, or one check (`order`), of one job. `next_event` hands out its events; the last one is always `{"event": "ended", "code": n}`."""
+    """One run, or one check (`order`), of one job. `next_event` returns its events; the last is always `{"event":
+    "ended", "code": n}`.
+    """
 
     def __init__(
         self,
@@ -35,7 +38,9 @@ class DriverProcess:
         env: Mapping[str, str] | None = None,
         on_line: Callable[[str], None] | None = None,
     ) -> None:
-        """`on_line` gets each line of the process's log, in a thread; without it the log goes to our standard error."""
+        """Starts the process. `on_line` gets each line of its log, in a thread; without it the log goes to our
+        standard error.
+        """
         self._events: queue.Queue[dict[str, Any]] = queue.Queue()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "klamm_spark.driver"],
@@ -60,14 +65,14 @@ class DriverProcess:
         return self._process.pid
 
     def next_event(self, timeout_s: float) -> dict[str, Any] | None:
-        """The next event; None when there is none in time."""
+        """Returns the next event; None when there is none in time."""
         try:
             return self._events.get(timeout=timeout_s) if timeout_s > 0 else self._events.get_nowait()
         except queue.Empty:
             return None
 
     def ask_to_stop(self, batch_s: float | None = None) -> None:
-        """Have it stop between two batches, waiting up to `batch_s` for the one that runs; returns at once."""
+        """Asks the process to stop between two batches, waiting up to `batch_s` for the running one. Returns at once."""
         assert self._process.stdin is not None
         if batch_s is None:
             with contextlib.suppress(ProcessLookupError):
@@ -78,7 +83,7 @@ class DriverProcess:
                 self._process.stdin.flush()
 
     def stop(self, timeout_s: float = STOP_S) -> int:
-        """Stop and wait; killed, with all that it started, when it does not end in time. The exit code."""
+        """Stops the process and returns its exit code. Kills it, with all that it started, when it does not end in time."""
         self.ask_to_stop()
         try:
             code = self._process.wait(timeout_s)
@@ -89,7 +94,7 @@ class DriverProcess:
         return code
 
     def kill(self) -> None:
-        """End it and all that it started, at once."""
+        """Ends the process and all that it started, at once."""
         self._kill_group()
         self._process.wait(KILL_S)
         self._close()

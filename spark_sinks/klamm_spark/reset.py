@@ -1,9 +1,10 @@
-"""A job begins anew: what its checkpoint says, what is removed, and where the next start reads from. Needs no Spark.
+"""Resets a job: reads its checkpoint, removes it, and sets where the next start reads from. Needs no Spark.
 
-`START` beside the checkpoint holds the offsets of the next start, in the form of Spark's `startingOffsets`. It is read only while
-there is no checkpoint, and it is written before anything is removed: a reset that is interrupted is done again, and a job
-that starts in between goes on where it was. Files that outputs wrote stay; only the list that says which batches they hold
-goes, because a file sink passes over batches whose numbers it knows.
+`START` beside the checkpoint holds the offsets of the next start, in the form of Spark's `startingOffsets`.
+It is read only while there is no checkpoint, and it is written before anything is removed: an interrupted
+reset is repeated, and a job that starts in between continues where it was. Files that outputs wrote stay.
+Only the list of the batches that they hold is removed, because a file sink skips batches whose numbers it
+knows.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _FILE_SINK: Final = "_spark_metadata"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """One output's checkpoint: the query's id, the last batch that was committed (None: none), and what to read next."""
+    """One output's checkpoint: the query's id, the last committed batch (None: none), and the next offsets to read."""
 
     output: str
     query: str
@@ -51,7 +52,7 @@ class Plan:
 
 
 def place(job: Job) -> Path:
-    """The checkpoint's directory. Raises ConfigError where it is none of this machine."""
+    """Returns the checkpoint's directory. Raises ConfigError for a directory that is not on this machine."""
     found = local_place(job.checkpoint)
     if found is None:
         raise ConfigError(
@@ -108,7 +109,7 @@ def current(found: tuple[Standing, ...]) -> dict[Partition, int]:
 
 
 def plan(job: Job, found: tuple[Standing, ...], start: Mapping[Partition, int]) -> Plan:
-    """Everything below the checkpoint that Spark or Klamm wrote for this position, and lists of file sinks."""
+    """Collects everything below the checkpoint that Spark or Klamm wrote for this position, and lists of file sinks."""
     checkpoint = place(job)
     ours = [checkpoint / name for name in (PLAN, POSITION, STATUS)]
     lists = [
@@ -124,12 +125,12 @@ def plan(job: Job, found: tuple[Standing, ...], start: Mapping[Partition, int]) 
 
 
 def carry_out(planned: Plan) -> None:
-    """Write the start, then remove. Raises ConfigError while a process runs the job."""
+    """Writes the start, then removes the files. Raises ConfigError while a process runs the job."""
     with locked(planned.checkpoint, threading.Event(), wait_s=0):
         write_atomically(planned.checkpoint / START, json.dumps(nested(planned.start)).encode())
         for path in planned.remove:
             if path.is_dir():
-                # Renamed first: half a checkpoint must not look like one
+                # Rename first: half a checkpoint must not look like one.
                 going = path
                 if not path.name.startswith("."):
                     going = path.rename(path.with_name(f".{path.name}.removed.{os.getpid()}"))
@@ -139,7 +140,7 @@ def carry_out(planned: Plan) -> None:
 
 
 def begun(job: Job) -> Job:
-    """The job with the start of its last reset, where there was one. Raises ConfigError for one that cannot be read."""
+    """Returns the job with the start of its last reset, if there was one. Raises ConfigError when it cannot be read."""
     checkpoint = local_place(job.checkpoint)
     if checkpoint is None or job.source.format is not None:
         return job
@@ -157,8 +158,8 @@ def begun(job: Job) -> Job:
 
 
 def fitting(job: Job, there: Iterable[Partition]) -> Job:
-    """The start of a reset for the partitions that are there by now: Spark wants exactly these. New ones begin with their first
-    record.
+    """Fits the start of a reset to the present partitions: Spark wants exactly these. New ones begin with their
+    first record.
     """
     start = flat(json.loads(job.source.starting_offsets))
     return _starting(job, nested({p: start.get(p, EARLIEST) for p in there}))

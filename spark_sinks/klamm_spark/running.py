@@ -39,7 +39,7 @@ class Reports(Protocol):
 
 
 class Stopping(Protocol):
-    """The order to stop, and how long a batch may then take to end."""
+    """The order to stop, with the time that a batch may then take to end."""
 
     batch_s: float
 
@@ -48,7 +48,7 @@ class Stopping(Protocol):
 
 
 def run(job: Job, reporter: Reports, stop: Stopping, held: tuple[int, ...]) -> None:
-    """The job, until it has ended or is to stop. Raises what ended it."""
+    """Runs the job until it has ended or is to stop. Raises the error that ended it."""
     with _session(job, held) as spark:
         if stop.is_set():
             return
@@ -75,7 +75,7 @@ def _begun(job: Job) -> Job:
 
 
 def check(job: Job, reporter: Reports) -> None:
-    """Say what has changed since the checkpoint was written; nothing is started and nothing is written."""
+    """Reports the changes since the checkpoint was written. Starts nothing and writes nothing."""
     with _session(job, ()) as spark:
         if job.source.read == "batch":
             Polled(job, spark, reporter).check()
@@ -116,7 +116,9 @@ def _session(job: Job, held: tuple[int, ...]) -> Iterator[SparkSession]:
 
 
 def _settings(job: Job) -> dict[str, str]:
-    """The job's, what suits local files, and the jars of Spark's own connector where it is asked for and not given."""
+    """Returns the job's settings, those for local files, and the jars of Spark's own connector if they are needed
+    and not given.
+    """
     given = {**(LOCAL_FILES if on_this_machine(job) else {}), **job.spark}
     own = any(o.format == "kafka" for o in job.outputs) or job.source.format == "kafka"
     jars = [j for j in given.get("spark.jars", "").split(",") if j.strip()]
@@ -157,7 +159,7 @@ def _run_queries(
 
 
 class _Kept:
-    """Notes how a query looks: at its first batch ever before it starts, later once a batch shows that Spark took it."""
+    """Notes a query's form: before its first batch ever, later once a batch shows that Spark accepted it."""
 
     def __init__(
         self, job: Job, found: list[upgrade.Examined], beside: Files, watch: SchemaWatch | None
@@ -202,10 +204,10 @@ def _tell(progress: dict[str, Any], reporter: Reports, kept: _Kept, standing: St
 
 
 def _watch(queries: list[StreamingQuery], again: Callable[[int], StreamingQuery], stop: Stopping) -> None:
-    """Return when asked to stop, when a query failed, or when all are done.
+    """Returns when asked to stop, when a query failed, or when all are done.
 
-    Spark gives a Python process ten seconds to start, which cannot be set; on a machine that stands still for as long a query
-    fails for it. It goes on from its checkpoint, here and without a new Java.
+    Spark gives a Python process ten seconds to start, which cannot be changed. On a machine that stalls for as
+    long, a query fails for it. It then continues from its checkpoint, here and without a new Java.
     """
     restarts = 0
     while not stop.wait(LOOK_S):
@@ -225,7 +227,7 @@ def _watch(queries: list[StreamingQuery], again: Callable[[int], StreamingQuery]
 
 
 def _stop_queries(queries: list[StreamingQuery], batch_s: float) -> None:
-    """Between two batches where possible: a file sink then has no half batch to clean up."""
+    """Stops between two batches where possible: a file sink then has no half batch to clean up."""
     deadline = time.monotonic() + batch_s
     begun = [_last_batch(q) for q in queries]
     for query, before in zip(queries, begun, strict=True):
@@ -240,6 +242,6 @@ def _stop_queries(queries: list[StreamingQuery], batch_s: float) -> None:
 
 
 def _last_batch(query: StreamingQuery) -> int | None:
-    """The last batch that is done; None before the first."""
+    """Returns the last finished batch; None before the first."""
     last = query.lastProgress
     return None if last is None else int(last["batchId"])

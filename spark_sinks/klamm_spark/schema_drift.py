@@ -1,8 +1,9 @@
-"""The schema of what arrives: inferred from JSON documents, kept by topic, compared with what comes later. Pure.
+"""The schema of arriving values: inferred from JSON documents, kept by topic, compared with later documents.
+Pure.
 
-A type is JSON itself: a name of Spark's (`"BIGINT"`), `{"array": TYPE}`, or `{"struct": {FIELD: TYPE}}`. `"NULL"` is what a field
-has that was never anything else. Numbers widen (BIGINT to DOUBLE); what does not fit together is STRING, as in Spark's own
-inference.
+A type is JSON itself: a name of Spark's (`"BIGINT"`), `{"array": TYPE}`, or `{"struct": {FIELD: TYPE}}`.
+`"NULL"` is the type of a field that was always null. Numbers widen (BIGINT to DOUBLE); types that do not
+fit together become STRING, as in Spark's own inference.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ NULL: Final = "NULL"
 FIELDS_MAX: Final = 2_000
 """Fields of a document that are looked at: a document with ever new names must not fill the memory."""
 DRIFTS_MAX: Final = 200
-"""Differences that are kept for a topic; more are counted only."""
+"""Differences that are kept for a topic; further ones are only counted."""
 MISSING_AFTER: Final = 500
-"""A field that so many documents in a row did not have is missing."""
+"""A field counts as missing when this many successive documents lacked it."""
 _LONG: Final = 1 << 63
 _WHOLE: Final = frozenset({"TINYINT", "SMALLINT", "INT", "BIGINT"})
 _NUMBERS: Final = _WHOLE | {"FLOAT", "DOUBLE"}
@@ -27,7 +28,7 @@ _FROM_TEXT: Final = frozenset({"STRING", "DATE", "TIMESTAMP", "TIMESTAMP_NTZ", "
 
 
 def type_of(value: Any) -> Type:
-    """The type of a JSON value."""
+    """Returns the type of a JSON value."""
     match value:
         case None:
             return NULL
@@ -54,7 +55,7 @@ def merged_all(types: Iterable[Type]) -> Type:
 
 
 def merged(a: Type, b: Type) -> Type:
-    """The type that both fit in."""
+    """Returns a type that holds both."""
     if b in (a, NULL):
         return a
     if a == NULL:
@@ -74,7 +75,7 @@ def merged(a: Type, b: Type) -> Type:
 
 
 def ddl(kind: Type) -> str:
-    """As SQL writes it; a field that was never anything but null is a STRING."""
+    """Writes a type as SQL. A field that was always null is a STRING."""
     if isinstance(kind, str):
         return "STRING" if kind == NULL else kind
     if "array" in kind:
@@ -85,7 +86,7 @@ def ddl(kind: Type) -> str:
 
 
 def columns(kind: Type) -> str:
-    """The fields of a document as a schema: `id BIGINT, name STRING`."""
+    """Writes the fields of a document as a schema: `id BIGINT, name STRING`."""
     fields = kind["struct"] if isinstance(kind, dict) and "struct" in kind else {}
     return ", ".join(f"{_quoted(n)} {ddl(t)}" for n, t in fields.items())
 
@@ -95,7 +96,7 @@ def _quoted(name: str) -> str:
 
 
 def of_spark(data: Any) -> Type:
-    """A type of Spark's, from its JSON (`StructType.jsonValue()`)."""
+    """Converts a type of Spark's from its JSON (`StructType.jsonValue()`)."""
     names = {"long": "BIGINT", "integer": "INT", "short": "SMALLINT", "byte": "TINYINT"}
     if isinstance(data, str):
         return names.get(data, data.upper())
@@ -111,7 +112,7 @@ def of_spark(data: Any) -> Type:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """`kind`: `new` (a field that the schema has not), `changed` (a value that its type cannot hold)."""
+    """A difference. `kind`: `new` (a field that the schema lacks), `changed` (a value that its type cannot hold)."""
 
     kind: str
     path: str
@@ -170,7 +171,7 @@ class TopicDrift:
     """Documents that differ, of those that were looked at, and those that Spark could not read in full."""
     more: int = 0
     _since: dict[str, int] = field(default_factory=dict)
-    """Documents in a row without a field, for fields that were there once."""
+    """Successive documents without a field, for fields that existed once."""
 
     def take(self, document: Any, now: float) -> bool:
         """Takes a document, and returns whether it shows something new that is worth telling."""
@@ -205,7 +206,7 @@ class TopicDrift:
         return bool(before != entry["now"])
 
     def unreadable(self, now: float) -> bool:
-        """A value that is no JSON."""
+        """Counts a value that is no JSON."""
         self.records += 1
         return self._note(Difference("unreadable", "(the document)", None, "no JSON"), now)
 

@@ -1,4 +1,4 @@
-"""The schema file beside a checkpoint, for people: as rows, and with what came since taken in. Pure."""
+"""The schema file beside a checkpoint: as rows for people, and with later differences adopted. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from klamm_spark.schema_drift import Type, columns, ddl, merged, merged_all
 
 
 def rows(kept: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Fields by topic, then what the schema does not say."""
+    """Returns fields by topic, then the differences from the schema."""
     answer = []
     for topic, one in kept.get("topics", {}).items():
         for name, kind in one["type"]["struct"].items():
@@ -33,7 +33,7 @@ def rows(kept: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def adopted(kept: Mapping[str, Any]) -> dict[str, Any]:
-    """The file with new fields and wider types in the topics' schemas; what is missing stays in them."""
+    """Returns the file with new fields and wider types in the topics' schemas. Missing fields stay in them."""
     answer = copy.deepcopy(dict(kept))
     for topic, drift in answer.pop("drift", {}).items():
         one = answer["topics"].setdefault(topic, {"type": {"struct": {}}, "documents": 0})
@@ -46,7 +46,7 @@ def adopted(kept: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _at(path: str, kind: Type) -> Type:
-    """A document that has nothing but `kind` at a path (`a.b[].c`)."""
+    """Returns a document type that has nothing but `kind` at a path (`a.b[].c`)."""
     parts: list[str] = []
     for name in path.split("."):
         plain = name.rstrip("[]")

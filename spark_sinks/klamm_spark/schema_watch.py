@@ -1,8 +1,9 @@
-"""The schema of a job's JSON values: inferred where it is to be, kept beside the checkpoint, and compared with what comes.
+"""The schema of a job's JSON values: inferred if asked for, kept beside the checkpoint, compared with arriving
+values.
 
-Spark counts in each batch the values that it could not read in full, and hands a few of the batch's values over, chosen by
-a hash of their offsets: looking at these costs nothing per record. So a changed type is found exactly, a new field when
-a sample has it.
+Spark counts in each batch the values that it could not read in full, and hands over a few of the batch's
+values, chosen by a hash of their offsets: looking at these costs nothing per record. So a changed type is
+found exactly, a new field when a sample has it.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class _Stopping(Protocol):
 
 
 def observed(whole: DataFrame, corrupt: Column) -> DataFrame:
-    """`whole` has Kafka's columns with the value as text; `corrupt` is the text of what could not be read."""
+    """Adds the observation. `whole` has Kafka's columns with the value as text; `corrupt` is the unreadable text."""
     small = F.length("value") <= VALUE_MAX
     value = F.struct("topic", "value")
     order = F.xxhash64("topic", "partition", "offset")
@@ -84,7 +85,7 @@ class SchemaWatch:
         self._told = 0
 
     def take(self, event: dict[str, Any], now: float | None = None) -> None:
-        """Takes our observation out of an event, and tells what is new in it."""
+        """Takes our observation out of an event, and reports what is new in it."""
         seen = event.get("observed", {})
         found = seen.pop(NAME, None)
         if not seen:
@@ -126,7 +127,9 @@ class SchemaWatch:
         )
 
     def _adopted(self) -> bool:
-        """`--adopt` has written another schema, which counts from the next start on and is not to be undone."""
+        """Returns True when `--adopt` has written another schema. It counts from the next start on and must not be
+        overwritten.
+        """
         ours = self._kept.get("schema")
         return bool(self._kept.get("inferred")) and read_json(self._files, SCHEMA).get("schema", ours) != ours
 
@@ -134,8 +137,9 @@ class SchemaWatch:
 def resolve(
     job: Job, spark: SparkSession, files: Files, reporter: _Reports, stop: _Stopping
 ) -> tuple[Job, SchemaWatch | None] | None:
-    """The job with its schema, inferred where it asks for that, and what watches it. Waits for the first records; None when
-    told to stop before there were any.
+    """Returns the job with its schema, inferred if it asks for that, and its watch.
+
+    Waits for the first records. Returns None when told to stop before there were any.
     """
     source = job.source
     if source.value_format != "json" or source.format is not None:
@@ -161,7 +165,7 @@ def resolve(
 
 
 def as_kept(job: Job, files: Files) -> Job:
-    """The job with the schema that was inferred before. Raises ConfigError when none was."""
+    """Returns the job with the schema that was inferred before. Raises ConfigError when none was."""
     schema = read_json(files, SCHEMA).get("schema")
     if not schema:
         raise ConfigError(
@@ -174,7 +178,7 @@ def as_kept(job: Job, files: Files) -> Job:
 def _inferred(
     source: Source, spark: SparkSession, kept: Mapping[str, Any], reporter: _Reports, stop: _Stopping
 ) -> tuple[dict[str, Any], Source] | None:
-    """The types by topic, those that are kept and those of topics that are new; None when told to stop."""
+    """Returns the types by topic, kept ones and those of new topics; None when told to stop."""
     known: dict[str, Any] = dict(kept.get("topics", {})) if kept.get("inferred") else {}
     cluster = Cluster(read_options(_options(source)))
     begins: str | None = None
@@ -204,7 +208,7 @@ def _options(source: Source) -> dict[str, str]:
 def _sampled(
     source: Source, spark: SparkSession, bounds: Mapping[Partition, tuple[int, int]]
 ) -> dict[str, Any]:
-    """The types of the documents at both ends of the partitions, by topic."""
+    """Returns the types of the documents at both ends of the partitions, by topic."""
     there = {p: b for p, b in bounds.items() if b[0] < b[1]}
     if not there:
         return {}

@@ -12,7 +12,7 @@ _NAME: Final = re.compile(
 )
 _IN_VALUE: Final = re.compile(r"(?i)://[^/\s@]*:[^/\s@]*@|[?&;(]password=")
 _OF_JAVA: Final = re.compile(r"spark[.]driver[.](extra|default)JavaOptions")
-"""These have an effect on Java's command line only."""
+"""Settings that take effect on Java's command line only."""
 _URLS: Final = re.compile(r",(?=[a-z][a-z0-9+.-]*://)", re.IGNORECASE)
 _USER: Final = re.compile(r"//[^/]*@")
 _ORACLE: Final = re.compile(r"(?i)^(jdbc:oracle:\w+:)[^@]*@")
@@ -28,12 +28,12 @@ def is_secret(name: str, value: str) -> bool:
 
 
 def bare(address: str) -> str:
-    """An address, or several with commas between, without users, passwords and parameters."""
+    """Returns an address, or several separated by commas, without users, passwords and parameters."""
     return ",".join(_one(part) for part in _URLS.split(address))
 
 
 def without_user(path: str) -> str:
-    """A path; what follows `?` or `;` is a part of it."""
+    """Returns a path without its user. Text after `?` or `;` is a part of the path."""
     return _USER.sub("//", path) if "://" in path else path
 
 

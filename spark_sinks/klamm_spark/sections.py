@@ -1,4 +1,4 @@
-"""TOML tables read key by key: every value is checked, and a key that nobody asks for is refused. Pure."""
+"""Reads TOML tables key by key: every value is checked, and a key that nobody asks for is refused. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def is_name(place: str, value: str) -> None:
 
 
 def is_master(place: str, value: str) -> None:
-    """Spark's own complaint about `local[x]` names neither place nor reason."""
+    """Checks a master: Spark's own complaint about `local[x]` names neither place nor reason."""
     if not _MASTER.fullmatch(value.strip()):
         raise ConfigError(
             f"{place} = {value!r} is no master of Spark's: use local[*], local[4], spark://HOST:PORT, yarn or k8s://URL",
@@ -59,7 +59,7 @@ def matches(pattern: re.Pattern[str], example: str) -> Check:
 
 
 def dotted(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """TOML reads `spark.sql.x = 1` without quotes as nested tables: back to one name."""
+    """Joins nested tables to dotted names again: TOML reads `spark.sql.x = 1` without quotes as nested tables."""
     answer: dict[str, Any] = {}
     for name, value in data.items():
         if isinstance(value, Mapping):
@@ -79,7 +79,7 @@ def as_text(place: str, value: Any, key: str) -> str:
 
 
 class Section:
-    """One TOML table; each key is asked for once, `done` refuses what nobody asked for."""
+    """One TOML table. Each key is asked for once; `done` refuses keys that nobody asked for."""
 
     def __init__(self, name: str, data: Mapping[str, Any]) -> None:
         self.name = name
@@ -90,7 +90,7 @@ class Section:
         return f"[{self.name}] {key}" if self.name else key
 
     def at(self, key: str) -> str:
-        """The key's place in the document, as errors carry it."""
+        """Returns the key's place in the document, as errors carry it."""
         return f"{self.name}.{key}" if self.name else key
 
     def error(self, key: str, what: str) -> ConfigError:
@@ -135,11 +135,11 @@ class Section:
         return default if value is None else value
 
     def asked(self, key: str) -> None:
-        """A key that somebody else reads."""
+        """Marks a key that somebody else reads."""
         self._asked.add(key)
 
     def table(self, key: str) -> dict[str, Any]:
-        """A table whose content somebody else checks."""
+        """Returns a table whose content somebody else checks."""
         found: dict[str, Any] = self._get(key, dict, "a table") or {}
         return found
 

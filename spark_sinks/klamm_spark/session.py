@@ -1,4 +1,4 @@
-"""A Spark session with our formats, and the environment that its Java and Python workers need."""
+"""A Spark session with our formats, and the environment of its Java and Python workers."""
 
 from __future__ import annotations
 
@@ -34,26 +34,30 @@ _RUNNERS: Final = {
     "SPARK_BUFFER_SIZE": "65536",
     "SPARK_PYTHON_RUNTIME": "PYTHON_WORKER",
 }
-"""Spark sets these itself for the reader of every stream, in one map that all queries of a format share. Where they are
-new, the map grows while another query's tasks are serialized, which then fail (java.io.OptionalDataException)."""
+"""Spark sets these itself for the reader of every stream, in one map that all queries of a format share. If
+they are new, the map grows while another query's tasks are serialized, which then fail
+(java.io.OptionalDataException).
+"""
 
 _HUGE: Final = "-XX:-DontCompileHugeMethods"
-"""Java compiles no method of more than 8,000 bytes otherwise: the one that Spark makes of a log job's columns has twice that,
-and would be interpreted for ever."""
+"""Without this, Java compiles no method of more than 8,000 bytes. The method that Spark makes of a log job's
+columns has twice that, and would be interpreted for ever.
+"""
 LOCAL_FILES: Final = {
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     )
 }
-"""For checkpoints of this machine. What Spark uses otherwise asks the program readlink about links, eight times for each
-file, with a new process each time; that a rename is atomic is so on local file systems anyway."""
+"""For checkpoints of this machine. Otherwise Spark asks the program readlink about links, eight times for each
+file, with a new process each time. A rename on a local file system is atomic anyway.
+"""
 
 
 class JavaEndedError(KlammError):
-    """Java ended while the session was in use. Another start goes on from the checkpoint."""
+    """Java ended while the session was in use. Another start continues from the checkpoint."""
 
     def __init__(self, code: int) -> None:
-        """`code` as subprocess has it: negative for a signal."""
+        """Makes the error. `code` is negative for a signal, as in subprocess."""
         if code < 0:
             how = f"killed by {signal.Signals(-code).name}"
             if code == -signal.SIGKILL:
@@ -66,15 +70,15 @@ class JavaEndedError(KlammError):
 
 
 def defaults(master: str) -> dict[str, str]:
-    """Settings that a job may override. A local session answers on loopback only and has no web page."""
+    """Returns settings that a job may override. A local session listens on loopback only and has no web page."""
     common = {
         "spark.ui.enabled": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.showConsoleProgress": "false",
         "spark.python.authenticate.socketTimeout": f"{ANSWER_S}s",
-        # A query without a trigger of its own asks for new records this often; Spark's default is 10 ms
+        # A query without a trigger of its own asks for new records this often; Spark's default is 10 ms.
         "spark.sql.streaming.pollingDelay": "100ms",
-        # Options that Spark must not show in plans and logs
+        # Options that Spark must not show in plans and logs.
         "spark.sql.redaction.options.regex": "(?i)url|password|secret|token|jaas|api_key|hosts|\\.key",
     }
     if not master.startswith("local"):
@@ -90,7 +94,7 @@ def defaults(master: str) -> dict[str, str]:
 
 
 def prepare_environment(master: str, python_path: Iterable[str] = ()) -> None:
-    """Set JAVA_HOME and what workers need. Raises JavaError where there is no Java."""
+    """Sets JAVA_HOME and the workers' environment. Raises JavaError without a Java."""
     os.environ.update(need_java().environment())
     if master.startswith("local") or not os.environ.get("PYSPARK_PYTHON"):
         os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -101,7 +105,7 @@ def prepare_environment(master: str, python_path: Iterable[str] = ()) -> None:
     for path in extra:
         if path not in sys.path:
             sys.path.insert(0, path)
-    # Workers are processes of the Java side: they find what this process finds
+    # Workers are processes of the Java side: they must find the modules that this process finds.
     inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     os.environ["PYTHONPATH"] = os.pathsep.join(p for p in [*extra, *inherited] if p)
 
@@ -113,7 +117,7 @@ def open_session(
     *,
     held: Iterable[int] = (),
 ) -> SparkSession:
-    """Start (or get) the process's session and register our formats. Takes five to ten seconds.
+    """Starts (or gets) the process's session and registers our formats. Takes five to ten seconds.
 
     Java inherits the file descriptors `held`.
     """
@@ -144,7 +148,7 @@ def java_options(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _start_java(settings: Mapping[str, str], held: tuple[int, ...]) -> None:
-    """Start Java with the settings on its command line, secrets aside: these it gets when it runs."""
+    """Starts Java with the settings on its command line, except secrets, which it gets when it runs."""
     if SparkContext._gateway is not None:  # noqa: SLF001
         return
     shown = SparkConf(loadDefaults=False)
@@ -156,7 +160,7 @@ def _start_java(settings: Mapping[str, str], held: tuple[int, ...]) -> None:
 
 
 def close_session(spark: SparkSession) -> None:
-    """Stop the session and its Java, which then removes its temporary files."""
+    """Stops the session and its Java, which then removes its temporary files."""
     with contextlib.suppress(Exception):  # Java may be gone
         spark.stop()
     java = _java()
@@ -193,7 +197,7 @@ def ended_by_java(error: Exception) -> JavaEndedError | None:
 
 
 def kill_java() -> None:
-    """For an end that cannot wait; what was under way is run again from the checkpoint."""
+    """Kills Java, for an end that cannot wait. Unfinished work runs again from the checkpoint."""
     java = _java()
     if java is not None:
         java.kill()
@@ -205,7 +209,7 @@ def _java() -> subprocess.Popen[bytes] | None:
 
 
 def register_formats(spark: SparkSession) -> None:
-    """Make `klamm`, `klamm-elasticsearch` and `klamm-sql` known to a session."""
+    """Makes `klamm`, `klamm-elasticsearch` and `klamm-sql` known to a session."""
     from klamm_spark.datasource.source import KlammDataSource
     from klamm_spark.elasticsearch import ElasticsearchDataSource
     from klamm_spark.sql import SqlDataSource

@@ -1,4 +1,7 @@
-"""Real-time mode keeps a task for each partition all the time: a partition without a slot is never read, and Spark says nothing."""
+"""Checks real-time mode's need for slots: it keeps a task for each partition all the time.
+
+A partition without a slot is never read, and Spark says nothing.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ def slots(master: str, cores: int) -> int | None:
 
 
 def check(job: Job, partitions: int, there: int) -> None:
-    """Raises ConfigError where partitions would have to wait for ever."""
+    """Raises ConfigError if partitions would have to wait for ever."""
     real_time = sum(output.real_time is not None for output in job.outputs)
     others = len(job.outputs) > real_time
     needed = real_time * partitions + others
@@ -39,7 +42,7 @@ def check(job: Job, partitions: int, there: int) -> None:
 
 
 def need_slots(job: Job, spark: Any) -> None:
-    """Ask for the topics' partitions and compare. Raises ConfigError."""
+    """Asks for the topics' partitions and compares. Raises ConfigError."""
     if job.source.format is not None or all(output.real_time is None for output in job.outputs):
         return
     cores = int(spark.sparkContext._jvm.java.lang.Runtime.getRuntime().availableProcessors())  # noqa: SLF001
@@ -50,7 +53,7 @@ def need_slots(job: Job, spark: Any) -> None:
 
 
 def partitions(job: Job) -> list[Partition]:
-    """Those of the job's topics, by whatever connector it reads them."""
+    """Returns the partitions of the job's topics, whichever connector reads them."""
     options = {k: v for k, v in job.source.reader_options().items() if k.lower().startswith(_TOPICS)}
     cluster = Cluster(read_options(options))
     return cluster.subscribed(cluster.topics())

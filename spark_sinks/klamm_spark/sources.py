@@ -16,11 +16,11 @@ CORRUPT: Final = "_corrupt"
 
 
 Watching = Callable[[DataFrame, Column], DataFrame]
-"""Gets Kafka's columns with the value as text, and the column of what could not be read; `schema_watch.observed`."""
+"""Gets Kafka's columns with the value as text, and the column of unreadable text; `schema_watch.observed`."""
 
 
 def read_source(source: Source, spark: SparkSession, watching: Watching | None = None) -> DataFrame:
-    """The input as columns, see `value_columns`, with its watermark."""
+    """Returns the input as columns, see `value_columns`, with its watermark."""
     if source.format is None:
         frame = value_columns(topics(source, spark), source, watching)
     elif source.read == "batch":
@@ -36,14 +36,14 @@ def read_source(source: Source, spark: SparkSession, watching: Watching | None =
 
 
 def read_batch(source: Source, spark: SparkSession) -> DataFrame:
-    """Everything that the source has now."""
+    """Returns everything that the source has now."""
     assert source.format is not None
     found: DataFrame = _with_schema(spark.read.format(source.format).options(**source.options), source).load()
     return found
 
 
 def _with_schema(reader: Any, source: Source) -> Any:
-    """A reader of batches or streams, told the schema where there is one."""
+    """Gives the schema, if there is one, to a reader of batches or streams."""
     if source.schema is None or source.infers:
         return reader
     with reading("[source] schema", "source.schema"):
@@ -51,16 +51,17 @@ def _with_schema(reader: Any, source: Source) -> Any:
 
 
 def topics(source: Source, spark: SparkSession) -> DataFrame:
-    """Kafka's columns, by our source or by Spark's own connector; both take the same options."""
+    """Returns Kafka's columns, by our source or by Spark's own connector; both take the same options."""
     kind = "kafka" if source.connector == "spark" else "klamm"
     return spark.readStream.format(kind).options(**source.reader_options()).load()
 
 
 def value_columns(frame: DataFrame, source: Source, watching: Watching | None = None) -> DataFrame:
-    """Values by `value_format`: bytes as they are, text, or the fields of JSON documents as columns.
+    """Converts values by `value_format`: bytes as they are, text, or the fields of JSON documents as columns.
 
-    With JSON, Kafka's columns (key as text, topic, partition, offset, timestamp, headers) stand behind the fields; one
-    whose name a field has is called `_name`. What is no JSON has null in every field and its text in `_corrupt`.
+    With JSON, Kafka's columns (key as text, topic, partition, offset, timestamp, headers) stand behind the
+    fields; a column whose name a field has is called `_name`. A value that is no JSON has null in every field
+    and its text in `_corrupt`.
     """
     if source.value_format == "bytes":
         return frame

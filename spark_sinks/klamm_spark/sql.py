@@ -1,8 +1,10 @@
-"""`format("klamm-sql")`: rows into a table by SQLAlchemy, inserted or updated by their keys, for batches and streams.
+"""`format("klamm-sql")`: rows into a table by SQLAlchemy, inserted or updated by their keys, for batches and
+streams.
 
-Options: `url` (SQLAlchemy's: sqlite:///file.db, mysql+pymysql://…), `table`, `keys` (columns, by commas), `create`
-(true: make the table when it is missing), `batch.size`. Each task writes in one transaction; with the same keys a batch
-that is run again leaves the same rows. SQLite and MySQL/MariaDB have such a statement that we know how to write.
+Options: `url` (SQLAlchemy's: sqlite:///file.db, mysql+pymysql://…), `table`, `keys` (columns, by commas),
+`create` (true: make the table when it is missing), `batch.size`. Each task writes in one transaction. With
+the same keys, a batch that runs again leaves the same rows. We know such a statement for SQLite and
+MySQL/MariaDB.
 """
 
 from __future__ import annotations
@@ -53,7 +55,7 @@ _TYPES: Final[tuple[tuple[type[DataType], Any], ...]] = (
 
 
 class SqlError(KlammError):
-    """The database refuses; the sentence names table and reason, never the URL's password."""
+    """The database refuses. The sentence names table and reason, never the URL's password."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +67,12 @@ class SqlTarget:
     figures: str | None = None
 
     def waiting(self) -> AbstractContextManager[None]:
-        """Around whatever waits for the database."""
+        """Wraps whatever waits for the database."""
         place = figures.base(self.figures)
         return figures.while_waiting(place, f"table {self.table}: the database has not answered yet")
 
     def engine(self) -> sa.Engine:
-        """An engine for one task: workers are forked, nothing is shared."""
+        """Returns an engine for one task: workers are forked and share nothing."""
         options: dict[str, Any] = {"poolclass": sa.pool.NullPool}
         if sa.make_url(self.url).get_backend_name() == "sqlite":
             options["connect_args"] = {"timeout": 60}  # other tasks write, too
@@ -83,7 +85,7 @@ class Stored(WriterCommitMessage):
 
 
 def sql_target(options: Mapping[str, str], columns: list[str]) -> tuple[SqlTarget, bool]:
-    """Checked options, and whether the table is to be made. Raises ConfigError."""
+    """Checks the options. Returns them, and whether to create the table. Raises ConfigError."""
     given = checked(options)
     try:
         sa.make_url(given["url"])
@@ -98,7 +100,7 @@ def sql_target(options: Mapping[str, str], columns: list[str]) -> tuple[SqlTarge
 
 
 def table_of(schema: StructType, target: SqlTarget) -> sa.Table:
-    """The table as the rows are; texts that are keys get a length, which MySQL's keys need."""
+    """Returns a table for the rows. Texts that are keys get a length, which MySQL's keys need."""
     columns = [
         sa.Column(
             f.name,
@@ -118,7 +120,7 @@ def _type(kind: DataType, *, key: bool) -> Any:
 
 
 def upsert(table: sa.Table, keys: tuple[str, ...], dialect: str) -> Any:
-    """The statement that inserts a row or updates the one with the same keys."""
+    """Returns the statement that inserts a row or updates the row with the same keys."""
     others = [c.name for c in table.columns if c.name not in keys]
     if dialect == "sqlite":
         statement = sqlite.insert(table)
@@ -132,7 +134,7 @@ def upsert(table: sa.Table, keys: tuple[str, ...], dialect: str) -> Any:
 
 
 def check_keys(inspector: sa.Inspector, target: SqlTarget) -> None:
-    """Raises ConfigError unless the table knows the keys as such: MySQL would insert a row twice, and say nothing."""
+    """Raises ConfigError unless these are keys of the table: otherwise MySQL would silently insert a row twice."""
     unique = [tuple(inspector.get_pk_constraint(target.table)["constrained_columns"])]
     unique += [tuple(c["column_names"]) for c in inspector.get_unique_constraints(target.table)]
     unique += [
@@ -178,7 +180,7 @@ class _Writing:
 
 
 def _row(row: dict[str, Any]) -> dict[str, Any]:
-    """Databases have no time zones here: UTC without its mark."""
+    """Converts times to UTC without a zone: databases have no time zones here."""
     return {
         k: v.replace(tzinfo=None) if getattr(v, "tzinfo", None) is not None else v for k, v in row.items()
     }
@@ -190,11 +192,11 @@ def _reason(error: sa.exc.SQLAlchemyError) -> str:
 
 
 class SqlBatchWriter(_Writing, DataSourceArrowWriter):
-    """`df.write.format("klamm-sql")`."""
+    """The writer of `df.write.format("klamm-sql")`."""
 
 
 class SqlStreamWriter(_Writing, DataSourceStreamArrowWriter):
-    """`df.writeStream.format("klamm-sql")`."""
+    """The writer of `df.writeStream.format("klamm-sql")`."""
 
 
 class SqlDataSource(DataSource):

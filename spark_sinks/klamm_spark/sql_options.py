@@ -1,4 +1,6 @@
-"""The options of `format("klamm-sql")`, as far as they can be checked without the rows' columns. Pure, without Spark or SQLAlchemy."""
+"""The options of `format("klamm-sql")`, as far as they can be checked without the rows' columns. Pure, without
+Spark or SQLAlchemy.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,10 @@ _URL: Final = re.compile(r"(\w+)(?:\+\w+)?://.*", re.DOTALL)
 
 
 def checked(options: Mapping[str, str]) -> dict[str, str]:
-    """The options by their names here, in small letters. Raises ConfigError, whose key is the option; a URL, which may hold a password, is not shown."""
+    """Returns the options by their names here, in small letters. Raises ConfigError, whose key is the option.
+
+    Errors do not show a URL, which may hold a password.
+    """
     given = {k.lower(): v for k, v in options.items()}
     for name in given:
         if name not in OPTIONS and name not in _SPARKS_OWN:

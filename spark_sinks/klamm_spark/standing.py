@@ -1,6 +1,6 @@
-"""While a batch goes on and on: what its writer waits for, and how far behind the query is by now.
+"""Reports during a long batch: what its writer waits for, and how far behind the query is.
 
-Spark says how a query is when a batch is done. As long as none is, a lag of 0 would be that of minutes ago.
+Spark reports on a query only when a batch is done. Until then, a lag of 0 would be minutes old.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ class _Reports(Protocol):
 
 
 class Standing:
-    """`took` is told of every progress; `look` sends `waiting` and `lag` for outputs whose batch takes long."""
+    """Watches long batches. `took` gets every progress; `look` sends `waiting` and `lag` for outputs whose batch
+    takes long.
+    """
 
     def __init__(self, job: Job, reporter: _Reports, ends: Ends | None = None) -> None:
         self._job, self._reporter = job, reporter
@@ -51,7 +53,7 @@ class Standing:
             self._next[name] = dict(flat(event["offsets"]))
 
     def look(self, now: float) -> None:
-        """A lag of outputs that have said nothing since `EVERY_S`; a warning now and then for those that wait."""
+        """Sends the lag of outputs that were silent for `EVERY_S`, and now and then a warning for those that wait."""
         late = [name for name, at in self._at.items() if now - at >= EVERY_S]
         for name in late:
             why = figures.waits(name)
@@ -74,7 +76,7 @@ class Standing:
         return self._next.get(name, {})
 
     def run(self, over: threading.Event) -> None:
-        """In a thread, until `over`."""
+        """Looks periodically, in a thread, until `over`."""
         while not over.wait(EVERY_S):
             try:
                 self.look(time.monotonic())
@@ -83,7 +85,7 @@ class Standing:
 
 
 def _ends(job: Job) -> Ends | None:
-    """None where the source is none of topics."""
+    """Returns a function for the ends of the topics; None for a source without topics."""
     if job.source.format is not None:
         return None
     cluster = Cluster(read_options(job.source.reader_options() | {"fetchOffset.numRetries": "0"}))

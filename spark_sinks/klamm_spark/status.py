@@ -19,13 +19,13 @@ _LAST: Final = (
     "batch", "at", "input_rows_per_s", "rows_per_s", "duration_ms", "phases_ms", "state_rows", "state_bytes", "watermark", "lost",
     "lag", "position", "observed",
 )  # fmt: skip
-"""Figures of a query that are those of its last progress."""
+"""Figures of a query that come from its last progress."""
 _SINK: Final = ("documents", "refused", "throttled")
 
 
 @dataclass(slots=True)
 class JobStatus:
-    """Fold events into it with `take`."""
+    """The status after all events so far. `take` adds an event."""
 
     name: str
     state: str = STARTING
@@ -60,7 +60,7 @@ class JobStatus:
                 self._begin(STOPPED, now)
 
     def _wait(self, event: Mapping[str, Any]) -> None:
-        """Another query's batch does not end the wait for an output."""
+        """Ends or keeps a wait: another query's batch does not end the wait for an output."""
         kind = event["event"]
         if kind in {"drift", "lag"} or (
             kind == "progress" and self._output is not None and event["query"] != self._output
@@ -88,7 +88,7 @@ class JobStatus:
         return sum(q["rows"] for q in self.queries.values())
 
     def lag(self) -> int | None:
-        """Records behind, that of the slowest query; None: unknown."""
+        """Unread records of the slowest query; None: unknown."""
         known = [sum(q["lag"].values()) for q in self.queries.values() if q.get("lag")]
         return max(known, default=None)
 
@@ -111,7 +111,9 @@ def _nothing() -> dict[str, Any]:
 
 
 def timestamp_s(text: Any) -> float | None:
-    """Spark's time, as epoch seconds; None for none, and for the beginning of time, which it writes before the first row."""
+    """Converts Spark's time to epoch seconds; None for a missing time and for the epoch, which Spark writes before
+    the first row.
+    """
     if not isinstance(text, str):
         return None
     try:
@@ -135,7 +137,7 @@ _FIGURES: Final[tuple[tuple[str, str, str, float], ...]] = (
 
 
 def samples(status: JobStatus) -> Iterator[tuple[str, str, dict[str, str], Number]]:
-    """Metric, help, labels and value of everything that is known."""
+    """Yields metric, help, labels and value of everything that is known."""
     for name, query in sorted(status.queries.items()):
         labels = {"query": name}
         for metric, key, about, factor in _FIGURES:
@@ -163,7 +165,7 @@ def samples(status: JobStatus) -> Iterator[tuple[str, str, dict[str, str], Numbe
 
 
 def families(status: JobStatus) -> Iterator[Family]:
-    """As Prometheus asks for them."""
+    """Yields the metrics in Prometheus' form."""
     up = 1 if status.state == RUNNING else 0
     yield Family(
         "klamm_spark_up", "gauge", "1 while the queries of the job run.", [Sample({"job": status.name}, up)]

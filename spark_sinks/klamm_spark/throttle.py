@@ -16,7 +16,7 @@ from klamm_base.request_limits import RequestLimits
 FIRST_PAUSE_S: Final = 0.1
 LONGEST_PAUSE_S: Final = 10.0
 CALM: Final = 4
-"""So many accepted requests in a row bring another one under way."""
+"""This many accepted requests in a row allow another request under way."""
 
 
 class Throttle(RequestLimits):
@@ -29,11 +29,11 @@ class Throttle(RequestLimits):
 
     @property
     def slowed(self) -> bool:
-        """Something is held back now."""
+        """True while something is held back."""
         return self.documents < self.documents_max or self.in_flight < self.in_flight_max
 
     def limit(self, documents_max: int, in_flight_max: int) -> None:
-        """Takes other settings: what was learnt stays, within them."""
+        """Takes other settings. The learnt limits stay, within them."""
         self.documents = min(self.documents, documents_max)
         self.in_flight = min(self.in_flight, in_flight_max)
         self.documents_max, self.in_flight_max = documents_max, in_flight_max

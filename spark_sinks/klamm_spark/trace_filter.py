@@ -14,20 +14,20 @@ _FRAME: Final = re.compile(
     r"\s+at \S+\(.*|\s*\.\.\. \d+ (?:more|elided).*|\s*(?:Caused by|Suppressed): .*|\s*Driver stacktrace:.*|\s*JVM stacktrace:.*"
 )
 _ERROR: Final = re.compile(r"(?:: )?(?:[a-z]\w*\.)+[A-Z][\w$]*(?:Exception|Error|Throwable)\b.*")
-"""An error of Java's by its whole name, at the start of a line: what follows belongs to it."""
+"""A Java error's full name at the start of a line. The lines after it belong to it."""
 _PYTHON: Final = re.compile(
     r"\s*Traceback \(most recent call last\):|During handling of the above exception|The above exception was the direct"
 )
 _PYSPARK: Final = '{"ts": '
-"""A record of PySpark's own logger, with whole traces in one line; the failure says the same."""
+"""A record of PySpark's own logger, with whole traces in one line. The failure says the same."""
 _LOG: Final = re.compile(
     r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d [A-Z]+ |\d{4}-\d\d-\d\dT\S+ (?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\b|spark |%\d\|"
 )
-"""The first line of a record of a log: Java's, ours, librdkafka's."""
+"""The first line of a log record: Java's, ours, librdkafka's."""
 
 
 class TraceFilter:
-    """`shown` is what remains of a line, None: nothing."""
+    """Filters lines. `shown` returns the rest of a line, or None for nothing."""
 
     def __init__(self) -> None:
         self._inside = False

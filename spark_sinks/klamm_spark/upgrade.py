@@ -1,4 +1,6 @@
-"""Before a job starts: is each query still the one that its checkpoint was written by? `compat` judges, this asks Spark."""
+"""Checks, before a job starts, that each query is still the one that wrote its checkpoint. `compat` judges;
+this asks Spark.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ _UNREAD: Final = Change("careful", "the plan of the query could not be read: Spa
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """One output: how its query looks now, what its checkpoint holds, and what has changed."""
+    """One output: its query's present form, the state of its checkpoint, and the changes."""
 
     output: Output
     plan: Mapping[str, Any] | None
@@ -46,7 +48,7 @@ class Examined:
 
 
 def examine(job: Job, frames: Mapping[str, DataFrame], spark: SparkSession) -> list[Examined]:
-    """Every output against the checkpoint. Nothing is written."""
+    """Compares every output with the checkpoint. Writes nothing."""
     beside = files_of(base_of(job), spark)
     known = read_json(beside, PLAN).get("outputs", {})
     found = []
@@ -61,7 +63,7 @@ def examine(job: Job, frames: Mapping[str, DataFrame], spark: SparkSession) -> l
 
 
 def _described(job: Job, output: Output, frame: DataFrame, spark: SparkSession) -> dict[str, Any] | None:
-    """A plan of a kind that we do not know is no reason not to run it."""
+    """Describes a query; None for a plan of an unknown kind, which is no reason to refuse it."""
     try:
         return describe(job, output, frame, spark)
     except (Py4JError, AttributeError, TypeError) as e:
@@ -70,7 +72,7 @@ def _described(job: Job, output: Output, frame: DataFrame, spark: SparkSession) 
 
 
 def allow(job: Job, found: Sequence[Examined]) -> None:
-    """Say what has changed. Raises ConfigError for what does not fit, unless the job accepts it."""
+    """Reports the changes. Raises ConfigError for a query that does not fit, unless the job accepts it."""
     for one in found:
         for change in one.changes:
             if change.level != "safe":
@@ -85,7 +87,7 @@ def allow(job: Job, found: Sequence[Examined]) -> None:
 
 
 def keep(beside: Files, found: Sequence[Examined]) -> None:
-    """Note the queries as they are now, for the next start; those of outputs that are gone stay. Raises OSError."""
+    """Stores the queries' present form for the next start; those of removed outputs stay. Raises OSError."""
     known = read_json(beside, PLAN)
     outputs = known.get("outputs", {})
     now = outputs | {one.output.name: dict(one.plan) for one in found if one.plan is not None}

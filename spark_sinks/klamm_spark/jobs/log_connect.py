@@ -29,7 +29,7 @@ _UNPARSED: Final = (
 
 
 def logs(df: DataFrame, spark: SparkSession, options: Mapping[str, Any]) -> dict[str, DataFrame]:
-    """Raises ConfigError for a setting that cannot be used."""
+    """Runs the log job. Raises ConfigError for a setting that cannot be used."""
     job.prepare(spark)
     wanted = read_options(options)
     rows = job.enriched(job.parsed(job.lines(df, wanted), wanted), spark, wanted)
@@ -45,7 +45,7 @@ def logs(df: DataFrame, spark: SparkSession, options: Mapping[str, Any]) -> dict
 
 
 def value(df: DataFrame, names: Sequence[str]) -> Column:
-    """These columns of a row as `{"schema": …, "payload": …}`; lists and objects as JSON text."""
+    """Returns these columns of a row as `{"schema": …, "payload": …}`, with lists and objects as JSON text."""
     columns = []
     for name in names:
         column = F.col(f"`{name}`")

@@ -20,7 +20,7 @@ _BROWSERS: Final = (
     ("Edg/", "Edge"), ("OPR/", "Opera"), ("SamsungBrowser/", "Samsung Internet"), ("Firefox/", "Firefox"), ("Chrome/", "Chrome"),
     ("CriOS/", "Chrome"), ("FxiOS/", "Firefox"),
 )  # fmt: skip
-"""The first that is found is it: Edge says that it is Chrome, and Chrome that it is Safari."""
+"""Browsers by their marks; the first match counts, because Edge claims to be Chrome, and Chrome to be Safari."""
 _PROGRAMS: Final = (
     "curl",
     "Wget",
@@ -40,7 +40,7 @@ ADDED: Final = ("user_agent.name", "user_agent.version", "user_agent.os.name", "
 
 
 def user_agent(frame: DataFrame) -> DataFrame:
-    """`user_agent.name`, `.version`, `.os.name` and `.device.name` beside the text; null where there is none."""
+    """Adds `user_agent.name`, `.version`, `.os.name` and `.device.name` beside the text; null where there is none."""
     text = F.col(f"`{AGENT}`")
     bot = F.lower(text).rlike("bot|crawler|spider|slurp")
     return frame.withColumns(
@@ -84,7 +84,7 @@ def _after(text: Column, token: str) -> Column:
 
 
 def looked_up(frame: DataFrame, lookup: Lookup, spark: SparkSession) -> DataFrame:
-    """With the table's fields; null where the table has no such key. A table's columns replace fields of the same name."""
+    """Adds the table's fields; null where the table lacks the key. They replace fields of the same name."""
     if lookup.on not in frame.columns:
         raise ConfigError(
             f"[[query.options.lookups]] on = {lookup.on!r}: events have {', '.join(sorted(frame.columns))}",
@@ -101,7 +101,7 @@ def looked_up(frame: DataFrame, lookup: Lookup, spark: SparkSession) -> DataFram
 
 
 def _rows(lookup: Lookup, spark: SparkSession) -> DataFrame:
-    """A file is read once, at the start: every batch would list and read it again. The first row of a key counts."""
+    """Reads a file once, at the start: otherwise every batch would list and read it. The first row of a key counts."""
     given = lookup.rows if lookup.file is None else read_table(Path(lookup.file))
     rows: dict[str, tuple[Any, ...]] = {}
     for row in given:
@@ -117,7 +117,7 @@ def _rows(lookup: Lookup, spark: SparkSession) -> DataFrame:
 
 
 def read_table(path: Path) -> list[dict[str, Any]]:
-    """Rows of a CSV file with a header line, of JSON lines, or of a JSON array. Raises ConfigError."""
+    """Reads rows from a CSV file with a header line, JSON lines, or a JSON array. Raises ConfigError."""
     try:
         if path.suffix.lower() == ".csv":
             with path.open(encoding="utf-8-sig", newline="") as file:
@@ -138,9 +138,10 @@ def read_table(path: Path) -> list[dict[str, Any]]:
 
 
 def _topic(lookup: Lookup, spark: SparkSession) -> DataFrame:
-    """A table that a topic holds, latest record of a key; a null value is a row that is gone. It is read anew by each batch.
+    """Returns a table from a topic, with the latest record of each key. Each batch reads it anew.
 
-    Within a partition the offset says what is later. A key moves to another one where partitions were added: then the time does.
+    A null value deletes its row. Within a partition the offset says which record is later. Where partitions
+    were added, a key moves to another partition: then the time decides.
     """
     options = {"subscribe": lookup.topic or "", "startingOffsets": "earliest", "refreshEachBatch": "true"}
     options |= lookup.options

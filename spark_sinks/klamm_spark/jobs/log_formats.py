@@ -1,7 +1,7 @@
-"""Lines to fields, as Spark's columns: one struct per format, null where the line is of another kind.
+"""Parses lines into fields, as Spark's columns: one struct per format, null where the line is of another kind.
 
-Grok and regular expressions match once for all of their groups, and JSON is read once; nothing of it leaves Java. Only a
-format of type `python` calls a function, with a column of lines at a time (Arrow).
+Grok and regular expressions match once for all of their groups, and JSON is read once; none of it leaves
+Java. Only a format of type `python` calls a function, with a column of lines at a time (Arrow).
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from klamm_spark.jobs.log_options import SQL_TYPES, UNITS, Format
 
 SEPARATOR: Final = "\x01"
 MATCHED: Final = "\x02"
-"""First of the parts of a line that matched: a line that did not has it hardly ever, and then not so many separators."""
+"""The first part of a line that matched. Other lines hardly ever contain it, and then not with as many separators."""
 CANONICAL: Final = {
     "service.name": "string", "log.level": "string", "message": "string", "trace.id": "string", "event.id": "string",
     "http.request.method": "string", "url.original": "string", "http.response.status_code": "int",
     "http.response.body.bytes": "bigint", "source.address": "string", "user_agent.original": "string",
     "event.duration": "bigint",
 }  # fmt: skip
-"""Fields that every event has a column for, with its type."""
+"""Fields for which every event has a column, with their types."""
 _BESIDE: Final = tuple(dict.fromkeys(to for to in NAMES.values() if to not in CANONICAL))
 """Fields of ECS's table without a column of their own: `rest` has them at the top of documents."""
 _LEVELS: Final = {str(number): level for number, level in LEVELS.items()}
@@ -44,13 +44,13 @@ _ZONED: Final = r"(?:[Zz]|[+-]\d{2}:?\d{2})$"
 
 
 def parsed(line: Column, format_: Format) -> Column:
-    """The line's fields, or null: a struct of columns, or a map of texts or variants."""
+    """Returns the line's fields, or null: a struct of columns, or a map of texts or variants."""
     found = _PARSERS[format_.type](line, format_)
     return found if format_.when is None else F.when(line.rlike(format_.when), found)
 
 
 def _by_expression(line: Column, format_: Format) -> Column:
-    """One search for all groups: regexp_extract would search anew for each of them."""
+    """Searches once for all groups: regexp_extract would search anew for each of them."""
     expanded = _expanded(format_)
     names = [MATCHED, *(f"${{{f.group}}}" for f in expanded.fields)]
     whole = f"^(?s:.*?)(?:{expanded.regex})(?s:.*)$"
@@ -67,12 +67,12 @@ def _by_json(line: Column, format_: Format) -> Column:
 
 
 def _by_ecs(record: Column, format_: Format) -> Column:
-    """A record that is an ECS document already: the agent, or a logging library, has parsed it."""
+    """Parses a record that is an ECS document already: the agent, or a logging library, has parsed the line."""
     return F.when(record.startswith("{"), F.from_json(record, "map<string, variant>"))
 
 
 def _by_logfmt(line: Column, format_: Format) -> Column:
-    """At least one pair; what a key says last holds. Escaped are quotes and backslashes."""
+    """Parses at least one pair; the last value of a key counts. Quotes and backslashes are escaped."""
     keys, values = (F.regexp_extract_all(line, F.lit(_LOGFMT), F.lit(n)) for n in (1, 2))
     plain = F.transform(values, _unquoted)
     return F.when(F.size(keys) > 0, F.map_from_arrays(keys, plain))
@@ -84,7 +84,7 @@ def _unquoted(value: Column) -> Column:
 
 
 def _by_python(line: Column, format_: Format) -> Column:
-    """`function(list of lines) -> list of dict or None`, called with the lines of an Arrow batch."""
+    """Calls `function(list of lines) -> list of dict or None` with the lines of an Arrow batch."""
     assert format_.function is not None
     name = format_.function
     python_function(name)  # told at the start, not by the first task
@@ -105,7 +105,7 @@ def _by_python(line: Column, format_: Format) -> Column:
 
 
 def python_function(name: str) -> Callable[[list[str]], list[Mapping[str, Any] | None]]:
-    """Raises ConfigError."""
+    """Imports the function. Raises ConfigError."""
     module_name, _, attribute = name.partition(":")
     try:
         found = getattr(importlib.import_module(module_name), attribute, None)
@@ -133,7 +133,7 @@ def is_map(format_: Format) -> bool:
 
 
 def fields(raw: Column, format_: Format, schema: StructType | None) -> dict[str, Column]:
-    """Columns by field, of a format with known fields; `timestamp` and the duration are texts as they were found."""
+    """Returns columns by field, for a format with known fields. `timestamp` and the duration are texts as found."""
     if is_map(format_):
         return {
             name: _entry(raw, format_, name, kind)
@@ -179,7 +179,7 @@ def _level(text: Column) -> Column:
 
 
 def _leaves(raw: Column, schema: StructType, above: str = "") -> Iterator[tuple[str, Column]]:
-    """Fields of objects in objects by their dotted names."""
+    """Yields fields of nested objects by their dotted names."""
     for f in schema.fields:
         if f.name == _CORRUPT:
             continue
@@ -253,7 +253,7 @@ def _is_any(fields_: Column) -> Column:
 
 
 def duration(raw: Column, format_: Format, schema: StructType | None) -> Column | None:
-    """`event.duration` in nanoseconds, of the field that has it in another unit."""
+    """Returns `event.duration` in nanoseconds, from a field in another unit."""
     if format_.duration_field is None:
         return None
     if is_map(format_):
@@ -303,7 +303,7 @@ def _alias(value: Column, format_: Format, name: str) -> Column:
 
 
 def _nested(raw: Column, name: str) -> Column:
-    """A field of objects in objects, or with dots in its name."""
+    """Returns a field of nested objects, or a field with dots in its name."""
     head, _, tail = name.partition(".")
     plain = F.try_variant_get(raw[name], "$", "string")
     return F.coalesce(plain, F.try_variant_get(raw[head], f"$.{tail}", "string")) if tail else plain
@@ -332,7 +332,7 @@ _WORDS: Final = frozenset({None, "UNIX", "UNIX_MS", "SYSLOG"})
 
 
 def check_time(format_: Format, spark: SparkSession) -> None:
-    """Spark itself looks at a pattern with the first line. Raises ConfigError for one that it cannot use."""
+    """Checks a pattern at once: Spark itself looks at it with the first line. Raises ConfigError."""
     if format_.time_format in _WORDS:
         return
     try:
@@ -345,7 +345,7 @@ def check_time(format_: Format, spark: SparkSession) -> None:
 
 
 def time(text: Column, format_: Format, recorded: Column) -> Column:
-    """A line's time, null where it has none that can be read. `recorded`: when the record was written, for years."""
+    """Returns a line's time, null without a readable one. `recorded`, the record's time, supplies missing years."""
     found = _time(text, format_, recorded)
     return F.when(F.year(found).between(1, 9999), found)  # others have no place in a document
 
@@ -371,7 +371,7 @@ def _time(text: Column, format_: Format, recorded: Column) -> Column:
 
 
 def _syslog_time(text: Column, format_: Format, recorded: Column) -> Column:
-    """`Nov  5 09:01:02` has no year: the one that brings it nearest before the record's own time."""
+    """Parses `Nov  5 09:01:02`, which has no year: takes the year that brings it nearest before the record's own time."""
     single = F.regexp_replace(text, " +", " ")
     this, before = (
         F.to_utc_timestamp(

@@ -1,4 +1,6 @@
-"""Settings of the log job, `[query.options]` of a pipeline. Pure: every key is checked, and named when it cannot be used."""
+"""Settings of the log job, `[query.options]` of a pipeline. Pure: every key is checked, and named when it
+cannot be used.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ SQL_TYPES: Final = {
     "string": "string", "int": "int", "long": "bigint", "float": "float", "double": "double", "boolean": "boolean",
 }  # fmt: skip
 UNITS: Final = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
-"""Nanoseconds, which `event.duration` has."""
+"""Nanoseconds per unit: `event.duration` is in nanoseconds."""
 IDENTITIES: Final = ("line", "record")
 _INTERVAL: Final = re.compile(r"\d+\s*(milliseconds?|seconds?|minutes?|hours?|days?)")
 _NAME: Final = re.compile(r"[a-z][a-z0-9_.]*")
@@ -30,8 +32,10 @@ _NOT_JAVAS: Final = re.compile(r"\(\?P[<=]")
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """One kind of line. `when`: a regular expression that is to be found in lines of this kind, a cheap test before the costly
-    one. `rename`: field as it is in the line → field of the document. `set`: fields that every such line has.
+    """One kind of line.
+
+    `when`: a regular expression that lines of this kind contain, a cheap test before the costly one. `rename`:
+    field in the line → field of the document. `set`: fields that every such line gets.
     """
 
     name: str
@@ -52,9 +56,11 @@ class Format:
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """A table that events are joined with: `rows`, those of `file` (CSV or JSON lines), or a topic's JSON values, latest by key.
+    """A table that events are joined with: `rows`, those of `file` (CSV or JSON lines), or a topic's JSON values,
+    latest by key.
 
-    `default`: what fields get whose key the table has not. `on`: the event's field; `key`: the table's column (of a topic: the record's key, without `key`); `fields`: column → field.
+    `default`: values of fields whose key the table lacks. `on`: the event's field. `key`: the table's column
+    (for a topic without `key`: the record's key). `fields`: column → field.
     """
 
     on: str
@@ -69,7 +75,9 @@ class Lookup:
 
 @dataclass(frozen=True, slots=True)
 class LogOptions:
-    """See docs/pipeline.md for each. `late_after` None: every line counts that Spark's watermark lets through."""
+    """The settings, see docs/pipeline.md for each. `late_after` None: every line counts that Spark's watermark
+    lets through.
+    """
 
     formats: tuple[Format, ...]
     lookups: tuple[Lookup, ...] = ()
@@ -88,7 +96,7 @@ class LogOptions:
 
 
 def read_options(data: Mapping[str, Any]) -> LogOptions:
-    """Raises ConfigError."""
+    """Reads the settings. Raises ConfigError."""
     top = Section("query.options", data)
     interval = matches(_INTERVAL, "10 minutes")
     formats = tuple(_format(s) for s in top.sections("formats"))
@@ -151,7 +159,7 @@ def _format(section: Section) -> Format:
 
 
 def _expanded(section: Section, kind: str) -> Expanded | None:
-    """Grok's expression, or a regular expression with named groups, which is a grok pattern without references."""
+    """Expands Grok's expression, or a regular expression with named groups (a grok pattern without references)."""
     if kind not in {"grok", "regex"}:
         return None
     pattern = section.text("pattern", required=True)
@@ -240,7 +248,7 @@ def _percentiles(given: Any) -> tuple[float, ...]:
 
 
 def _check_types(options: LogOptions) -> None:
-    """Formats share columns: one name, one type."""
+    """Checks that a name has one type: formats share columns."""
     seen: dict[str, tuple[str, str]] = {}
     for n, format_ in enumerate(options.formats):
         for captured in format_.expanded.fields if format_.expanded else ():

@@ -1,8 +1,8 @@
 """Lines counted per window of their own time: rates by service, statistics by service and level.
 
-For `update` mode: a window's row is written again, under the same `doc_id`, while lines for it arrive. With `distinct` a line that
-came twice counts once, for eight bytes of state a line of the open windows. Lines behind Spark's watermark are not counted, and
-the query's progress says how many.
+This is for `update` mode: a window's row is written again, under the same `doc_id`, while lines for it
+arrive. With `distinct`, repeated lines count once, for eight bytes of state per line of the open windows.
+Lines behind Spark's watermark are not counted; the query's progress says how many they are.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def rates(df: DataFrame, options: LogOptions) -> DataFrame:
 
 
 def statistics(df: DataFrame, options: LogOptions) -> DataFrame:
-    """`p50_ms` and so on are null where no line of the group has a duration."""
+    """Returns the statistics. `p50_ms` and so on are null where no line of the group has a duration."""
     found = F.percentile_approx("`event.duration`", [p / 100 for p in options.percentiles], _ACCURACY)
     return _counted(df, options, (SERVICE, LEVEL), {"_durations": found} if options.percentiles else {})
 

@@ -49,24 +49,26 @@ _OURS: Final = frozenset(
     {*_FROM_AGENT, "@timestamp", "event.dataset", "event.original", "error.message", "tags", "kafka"}
 )
 LONGEST_ID: Final = 512
-"""Bytes of an id that Elasticsearch takes; a line with a longer one is known by its record, as one without."""
+"""The bytes of an id that Elasticsearch accepts. A line with a longer id gets its record's id, as a line
+without any does.
+"""
 _WRONG: Final = "ERROR|FATAL|CRITICAL|SEVERE|ALERT|EMERG|PANIC|^ERR$|^CRIT$"
 
 
 def logs(df: DataFrame, spark: SparkSession, options: Mapping[str, Any]) -> dict[str, DataFrame]:
-    """The job. Raises ConfigError for a setting that cannot be used."""
+    """Runs the job. Raises ConfigError for a setting that cannot be used."""
     prepare(spark)
     return frames(df, spark, read_options(options))
 
 
 def prepare(spark: SparkSession) -> None:
-    """Settings of the session that the job's columns rely on."""
+    """Sets the session's settings that the job's columns rely on."""
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     spark.conf.set("spark.sql.mapKeyDedupPolicy", "LAST_WIN")
 
 
 def frames(df: DataFrame, spark: SparkSession, options: LogOptions) -> dict[str, DataFrame]:
-    """All outputs of one input."""
+    """Returns all outputs of one input."""
     rows = enriched(parsed(lines(df, options), options), spark, options)
     single = once(rows, options)
     return {
@@ -78,12 +80,12 @@ def frames(df: DataFrame, spark: SparkSession, options: LogOptions) -> dict[str,
 
 
 def lines(df: DataFrame, options: LogOptions) -> DataFrame:
-    """Records as lines, with where they come from."""
+    """Turns records into lines with their origin."""
     text = F.col("value").cast("string")
     if not options.envelope:
         nothing = {n: F.lit(None).cast(t).alias(n) for n, t in {**_FROM_AGENT, "_service": "string"}.items()}
         return df.select(*_ORIGIN, text.alias("line"), text.alias("record"), *nothing.values())
-    # A record without an envelope (another producer's, or a broken one) is a line as it is
+    # A record without an envelope (from another producer, or a broken one) is a line as it is.
     both = df.select(*_ORIGIN, text.alias("text"), F.from_json(text, _ENVELOPE).alias("e"))
     return both.select(
         *_ORIGIN,
@@ -97,7 +99,7 @@ def lines(df: DataFrame, options: LogOptions) -> DataFrame:
 
 
 def parsed(df: DataFrame, options: LogOptions) -> DataFrame:
-    """Lines with the fields of the first format that takes them."""
+    """Adds the fields of the first format that accepts the line."""
     raw = [f"_raw{n}" for n in range(len(options.formats))]
     before: Column | None = None
     for name, format_ in zip(raw, options.formats, strict=True):
@@ -106,7 +108,7 @@ def parsed(df: DataFrame, options: LogOptions) -> DataFrame:
         df = df.withColumn(name, found if before is None else F.when(~before, found))
         mine = log_formats.understood(F.col(name), format_)
         before = mine if before is None else before | mine
-    # Spark would move every filter on what follows to before this, and with it all of the parsing, once for each
+    # Spark would move every later filter to before this step, and with it all of the parsing, once for each
     # mention of a column. It moves none through a generator.
     df = (
         df.withColumn("_all", F.explode(F.array(F.struct(*raw))))
@@ -119,7 +121,7 @@ def parsed(df: DataFrame, options: LogOptions) -> DataFrame:
 
 @dataclass(slots=True)
 class _Found:
-    """Columns that formats have, each null for lines of the others; the first that is not null is the line's."""
+    """The columns of the formats, each null for lines of the others. A line has the first that is not null."""
 
     fields: dict[str, list[Column]]
     times: list[Column]
@@ -127,13 +129,13 @@ class _Found:
     datasets: list[Column]
     wholes: list[Column]
     taken: list[Column]
-    """Names at the top of documents that stay as they are."""
+    """Names at the top of documents that are copied unchanged."""
     ours: frozenset[str]
     """Names that documents get besides those of the formats."""
 
 
 def _typed(df: DataFrame, options: LogOptions, raw: list[str]) -> DataFrame:
-    """The columns of all formats beside each other: a line has those of its own."""
+    """Puts the columns of all formats beside each other: a line has those of its own."""
     looked_up = {to for lookup in options.lookups for to in lookup.fields.values()}
     ours = _OURS | looked_up | set(log_enrich.ADDED)
     found = _Found({name: [] for name in (*CANONICAL, "timestamp")}, [], [], [], [], [], ours)
@@ -165,7 +167,7 @@ def _gather(found: _Found, column: Column, format_: Format, schema: StructType |
 
 
 def _columns(df: DataFrame, found: _Found) -> DataFrame:
-    """One column for each field; the level of an access log follows from its status."""
+    """Makes one column for each field. The level of an access log follows from its status."""
     fields = {k: v for k, v in found.fields.items() if k != "timestamp"}
     own = {k: F.coalesce(*v) if v else F.lit(None).cast(CANONICAL[k]) for k, v in fields.items()}
     agents = {
@@ -202,7 +204,7 @@ def _identified(df: DataFrame, options: LogOptions) -> DataFrame:
         {
             "line_id": line_id,
             "doc_id": line_id if options.identity == "line" else record,
-            # A clock that is ahead must not close the windows of all others
+            # A clock that is ahead must not close everybody's windows.
             "event_time": F.least(event_time, F.col("recorded")),
             "@timestamp": F.date_format(F.when(understood, event_time).otherwise(F.col("recorded")), _ISO),
             "kind": F.when(~understood, "unparsed").when(late, "late").otherwise("events"),
@@ -222,7 +224,7 @@ def _usable(identity: Column) -> Column:
 
 
 def enriched(df: DataFrame, spark: SparkSession, options: LogOptions) -> DataFrame:
-    """With what the user agent says, and the fields of lookup tables."""
+    """Adds the fields from the user agent and from lookup tables."""
     if options.user_agent:
         df = log_enrich.user_agent(df)
     for lookup in options.lookups:
@@ -231,10 +233,10 @@ def enriched(df: DataFrame, spark: SparkSession, options: LogOptions) -> DataFra
 
 
 def once(df: DataFrame, options: LogOptions) -> DataFrame:
-    """A line that came again within `watermark` is left out.
+    """Leaves out a line that came again within `watermark`.
 
-    By the time of the batches, which a batch that runs again keeps: by a line's own time Spark would leave out every line that
-    is behind its watermark, whether it has come before or not.
+    It goes by the time of the batches, which a repeated batch keeps. By a line's own time Spark would leave out
+    every line behind its watermark, repeated or not.
     """
     if not options.deduplicate:
         return df
@@ -245,9 +247,9 @@ def once(df: DataFrame, options: LogOptions) -> DataFrame:
 
 
 def documents(df: DataFrame, options: LogOptions) -> DataFrame:
-    """As ECS: every field that has a value, what else the line had, and where it comes from.
+    """Makes ECS documents: every field with a value, the line's other contents, and its origin.
 
-    What was a document before stays one, and gets what was added here.
+    A line that was a document before stays one, and gets the added fields.
     """
     origin = F.struct("topic", "partition", "offset").alias("kafka")
     more = [F.col("line").alias("event.original")] if options.original else []
@@ -268,8 +270,9 @@ def documents(df: DataFrame, options: LogOptions) -> DataFrame:
 
 
 def _completed(added: list[str], origin: Column) -> Column:
-    """A document that came whole, with these columns where it has no field of the name: a name that is there twice is no JSON
-    to Elasticsearch.
+    """Adds these columns to a document that came whole, where it has no field of the name.
+
+    Elasticsearch rejects JSON with the same name twice.
     """
 
     def missing(name: str, value: Column) -> Column:
@@ -282,5 +285,5 @@ def _completed(added: list[str], origin: Column) -> Column:
 
 
 def _merged(document: Column, inside: Column) -> Column:
-    """A JSON object with more fields at its end."""
+    """Appends fields to a JSON object."""
     return F.concat(F.substring(document, F.lit(1), F.length(document) - 1), F.lit(","), inside, F.lit("}"))
