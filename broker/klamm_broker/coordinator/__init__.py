@@ -1,5 +1,6 @@
-"""Coordinators as pure state machines: groups with their offsets, and producer ids.
+"""Coordinators as pure state machines: groups with their offsets, transactions, and producer ids.
 
-`groups.GroupCoordinator` and `producer_ids.ProducerIds` are what the server uses; `effects` says how they
-ask for I/O. No module here knows sockets, files, threads or clocks (import-linter holds it).
+The server uses `groups.GroupCoordinator`, `transactions.coordinator.TransactionCoordinator` and
+`producer_ids.ProducerIds`; `effects` defines how they ask for I/O. No module here knows sockets, files, threads or
+clocks (import-linter holds it).
 """

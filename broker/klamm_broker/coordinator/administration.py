@@ -1,4 +1,4 @@
-"""What administrators and time do to groups: their offsets are deleted or expire, and they go as a whole."""
+"""Changes of groups by administrators and by time: offsets are deleted or expire, and whole groups are removed."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ log = logging.getLogger(__name__)
 
 _GROUPS_PER_CLEANUP: Final = 200
 _OFFSETS_PER_CLEANUP: Final = 5_000
-"""Groups, and their offsets, that one tick looks at for expired ones: some milliseconds, so that no request waits long."""
+"""Groups, and offsets of them, that one tick checks for expiry: some milliseconds, so that no request waits long."""
 
 
 class Administration:
-    """See the module's docstring."""
+    """Deletes and expires offsets and groups."""
 
     def __init__(
         self, table: GroupTable, turn: Turn, offsets: Offsets, rebalancer: Rebalancer, journal: Journal
@@ -43,7 +43,7 @@ class Administration:
     # Offsets
 
     def delete_offsets(self, group_id: str, partitions: Sequence[TopicPartition], token: Token) -> None:
-        """OffsetDelete. The reply is a CommitResult: an error of the whole, or one per partition."""
+        """Handle an OffsetDelete. The reply is a CommitResult: an error of the whole, or one per partition."""
         self._journal.when_free(
             group_id,
             lambda: self._find_and_delete_offsets(group_id, partitions, token),
@@ -80,16 +80,16 @@ class Administration:
             self._turn.reply(token, CommitResult(partitions=results))
 
     def forget_partitions(self, partitions: Collection[TopicPartition]) -> None:
-        """These partitions are gone, and so are offsets in them."""
+        """Forget the offsets of deleted partitions."""
         gone = set(partitions)
         for group in self._table.groups.values():
-            # By what is less: topics have some partitions, all groups together may have a million offsets.
+            # Loop over the smaller side: a topic has some partitions, all groups together may have a million offsets.
             few = len(gone) < len(group.offsets)
             known = gone if few else self._offsets.known(group)
             self.forget(group, [at for at in known if at in gone and self._offsets.knows(group, at)])
 
     def forget_deleted_topics(self, topic_ids: Mapping[str, bytes]) -> None:
-        """Offsets of topics that are not among these, or have another id here, mean nothing any more."""
+        """Forget the offsets of topics that are not among these, or have another id here."""
         for group in self._table.groups.values():
             stale = [
                 at
@@ -105,7 +105,7 @@ class Administration:
             self._offsets.delete(group, partitions, lambda _: None)
 
     def expire_offsets(self) -> int:
-        """Expire offsets, some groups at a time; after how many milliseconds to go on."""
+        """Expire offsets, some groups at a time. Returns the milliseconds until the next call."""
         if not self._to_clean:
             self._to_clean.extend(self._table.groups)
         looked_at = 0
@@ -124,7 +124,7 @@ class Administration:
     # Groups
 
     def delete_group(self, group_id: str, token: Token) -> None:
-        """DeleteGroups, one group. The reply is an ErrorCode."""
+        """Handle a DeleteGroups for one group. The reply is an ErrorCode."""
         self._journal.when_free(
             group_id,
             lambda: self._delete_group(group_id, token),

@@ -1,4 +1,4 @@
-"""What every kind of group has: a name, a place in `__consumer_offsets`, and committed offsets.
+"""The common part of every kind of group: a name, a partition of `__consumer_offsets`, and committed offsets.
 
 Offsets belong to the name, not to the kind: when a group changes its protocol they stay (`take_offsets`).
 """
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from klamm_broker.coordinator.model import CommitRequest, CommittedOffset, TopicPartition
 
 Clock = Callable[["CommittedOffset"], int]
-"""From when (wall clock) the retention of a committed offset counts."""
+"""Returns the time (wall clock) from which the retention of a committed offset counts."""
 
 
 class Group(ABC):
-    """See the module's docstring."""
+    """A group of any kind."""
 
     members: Mapping[str, Any]
     """By member id."""
@@ -37,36 +37,36 @@ class Group(ABC):
         """Commits and deletions that were handed to the log and whose fate is not known yet."""
 
     def take_offsets(self, other: Group) -> None:
-        """Go on with the offsets of a group that had this name; appends under way still find them."""
+        """Take over the offsets of a group that had this name; appends under way still find them."""
         self.offsets, self.pending_offsets = other.offsets, other.pending_offsets
 
     @property
     @abstractmethod
     def is_empty(self) -> bool:
-        """It has no members (it may have offsets)."""
+        """True while it has no members (it may have offsets)."""
 
     @property
     @abstractmethod
     def is_void(self) -> bool:
-        """Nothing is in it, nothing of it is in the log, nothing is on its way there."""
+        """True if nothing is in it, nothing of it is in the log, and nothing is on its way there."""
 
     @property
     @abstractmethod
     def may_lose_offsets(self) -> bool:
-        """Whether OffsetDelete is possible at all in the state that it is in."""
+        """Decides whether its present state permits OffsetDelete at all."""
 
     @abstractmethod
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether offsets of `topic` are in use."""
+        """Decides whether offsets of `topic` are in use."""
 
     @abstractmethod
     def retention_starts(self) -> Clock | None:
-        """From when the retention of its offsets counts; None when they do not expire now (KIP-211)."""
+        """Returns the start of its offsets' retention; None when they do not expire now (KIP-211)."""
 
     @abstractmethod
     def validate_commit(self, request: CommitRequest) -> ErrorCode:
-        """NONE when these offsets may be committed by who asks for it, within a transaction or not."""
+        """Returns NONE if the sender may commit these offsets, within a transaction or not; otherwise the error."""
 
     @abstractmethod
     def validate_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
-        """NONE when the offsets may be read by who asks for it (OffsetFetch from version 9 on says who)."""
+        """Returns NONE if the sender may read the offsets; otherwise the error. From version 9 on OffsetFetch names its sender."""

@@ -1,10 +1,10 @@
-"""What a call of a coordinator asks its shell to do, and the turn in which it is collected.
+"""The effects that a coordinator asks its shell to carry out, and the turn in which they are collected.
 
 A coordinator does nothing by itself: each call returns a list of effects, in order. `Reply` answers a
 request that was parked under a token. `Append` writes records to a partition of the coordinator's topic and
-then calls `then` with the outcome; the shell must report the appends of one partition in the order in which
-it was asked, and it may do so at once or any time later. `WriteMarker` is the transaction coordinator's: the end of a
-transaction, for a partition of any topic.
+then calls `then` with the outcome. The shell must report the appends of one partition in their order; it may do so at
+once or any time later. Only the transaction coordinator uses `WriteMarker`: it ends a transaction in a partition of any
+topic.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class Now(NamedTuple):
     """The time, twice: deadlines must not jump when somebody sets the clock, timestamps must follow it."""
 
     mono_ms: int
-    """A clock that never goes back nor jumps; deadlines are on it."""
+    """A clock that never goes back and never jumps, for deadlines."""
     wall_ms: int
-    """Milliseconds since the epoch; record timestamps and offset retention are on it."""
+    """Milliseconds since the epoch, for record timestamps and offset retention."""
 
 
 class KeyValue(NamedTuple):
@@ -48,7 +48,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Write `records` as one batch, then call `then(error, now)`, whose effects are to be done as well.
+    """Write `records` as one batch, then call `then(error, now)` and carry out the effects that it returns.
 
     With `producer` (id, epoch) the batch is part of that producer's transaction.
     """
@@ -77,10 +77,10 @@ Effect = Reply | Append | WriteMarker
 
 
 class Turn:
-    """One call of a coordinator: the time it sees and the effects it has produced so far.
+    """One call of a coordinator: the time of the call, and its effects so far.
 
-    A call that raises leaves its effects behind, and they go out first with the next call's: the state has moved on
-    to where they are asked for. Without them members would wait for answers, and offsets be pending, for ever.
+    A call that raises leaves its effects behind; they go out first with the next call's, as the state has moved on to where
+    they were asked for. Without them members would wait for answers, and offsets be pending, for ever.
     """
 
     __slots__ = ("_effects", "now")
@@ -95,7 +95,7 @@ class Turn:
         self.now = now
 
     def end(self) -> list[Effect]:
-        """The effects of this call, in order; the turn is empty afterwards."""
+        """Returns the effects of this call, in order; the turn is empty afterwards."""
         effects, self._effects = self._effects, []
         return effects
 
@@ -113,7 +113,7 @@ class Turn:
     ) -> None:
         """Ask for an append; `then` runs in a turn of its own once the outcome is known.
 
-        When it fails by a defect `refuse` tells whoever waits for it.
+        If `then` fails by a defect, `refuse` tells whoever waits for it.
         """
         self._effects.append(Append(partition, records, self._resume(then, refuse), producer))
 

@@ -1,10 +1,10 @@
-"""A classic group: its members, what they support, who leads, and where it stands.
+"""A classic group: its members, their protocols, the leader, and the state.
 
 Invariants: `_awaiting_join` holds exactly the members with a parked JoinGroup; `_supported` counts the
-members behind each protocol name; `leader_id` names a member whenever there is one; a group instance id
+members behind each protocol name; `leader_id` names a member whenever there are members; a group instance id
 names at most one member. State changes go through `handle` (the table is in `group_state.py`).
 
-It does not decide when to rebalance, and it knows neither time-outs nor records.
+The group does not decide when to rebalance, and it knows neither time-outs nor records.
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ class Member:
     protocols: tuple[Protocol, ...]
     assignment: bytes = b""
     is_new: bool = False
-    """It has not had its first JoinGroup answered, so it cannot send heartbeats."""
+    """True until its first JoinGroup is answered; until then it cannot send heartbeats."""
     join_token: Token | None = None
     sync_token: Token | None = None
 
     def metadata(self, protocol_name: str | None) -> bytes:
-        """What the member said for this protocol; empty when it does not support it."""
+        """Returns the member's metadata for this protocol; empty when it does not support it."""
         return next((p.metadata for p in self.protocols if p.name == protocol_name), b"")
 
     def vote(self, candidates: set[str]) -> str:
-        """The candidate that this member likes best."""
+        """Returns the candidate that this member prefers."""
         return next(p.name for p in self.protocols if p.name in candidates)
 
 
 class ClassicGroup(Group):
-    """See the module's docstring."""
+    """A group of the classic protocol. See the module's docstring."""
 
     def __init__(self, group_id: str, *, partition: int, wall_ms: int) -> None:
         super().__init__(group_id, partition=partition)
@@ -115,7 +115,7 @@ class ClassicGroup(Group):
     # Members
 
     def add(self, member: Member) -> None:
-        """Add a member that is not there; the first one decides the group's protocol type elsewhere."""
+        """Add a new member. The group's protocol type, which the first member decides, is set elsewhere."""
         assert member.member_id not in self.members
         if member.group_instance_id is not None:
             assert member.group_instance_id not in self.static_members
@@ -166,7 +166,7 @@ class ClassicGroup(Group):
         session_timeout_ms: int,
         rebalance_timeout_ms: int,
     ) -> None:
-        """Take over what a member said when it joined again."""
+        """Update a member that joins again with what it sent."""
         self._supported.subtract({p.name for p in member.protocols})
         self._supported.update({p.name for p in protocols})
         self._supported = +self._supported
@@ -175,7 +175,7 @@ class ClassicGroup(Group):
         member.rebalance_timeout_ms = rebalance_timeout_ms
 
     def set_join_token(self, member: Member, token: Token | None) -> None:
-        """Park a JoinGroup with the member (or, with None, take it out)."""
+        """Park a JoinGroup with the member; None takes it out."""
         member.join_token = token
         self._note_awaiting(member)
 
@@ -186,7 +186,7 @@ class ClassicGroup(Group):
             self._awaiting_join.add(member.member_id)
 
     def validate_member(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
-        """NONE when this is a member, and under its instance id the current one."""
+        """Returns NONE if this is a member and, if it has an instance id, the current one under it; otherwise the error."""
         if group_instance_id is not None:
             current = self.static_members.get(group_instance_id)
             if current is None:
@@ -222,7 +222,7 @@ class ClassicGroup(Group):
             return ErrorCode.NONE  # an administrator, or a consumer that assigns its partitions itself
         nobody = request.member_id == UNKNOWN_MEMBER_ID and request.group_instance_id is None
         if generation_id < 0 and nobody:
-            # The group has members: its offsets are theirs. Older versions of TxnOffsetCommit say nothing of members.
+            # The group has members, so its offsets are theirs. Older versions of TxnOffsetCommit name no member.
             return ErrorCode.NONE if request.is_transactional else ErrorCode.UNKNOWN_MEMBER_ID
         error = self.validate_member(request.member_id, request.group_instance_id)
         if error is not ErrorCode.NONE:
@@ -248,14 +248,14 @@ class ClassicGroup(Group):
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest that any member asks for."""
+        """The longest rebalance timeout that any member asks for."""
         return max((m.rebalance_timeout_ms for m in self.members.values()), default=0)
 
     def not_yet_rejoined(self) -> list[Member]:
         return [m for m in self.members.values() if m.join_token is None]
 
     def elect_joined_leader(self) -> bool:
-        """Make sure that the leader is a member that has joined; False when no member has."""
+        """Make sure that the leader is a member that has joined. Returns False when no member has."""
         if self.leader_id in self._awaiting_join:
             return True
         joined = next((id_ for id_ in self.members if id_ in self._awaiting_join), None)
@@ -265,7 +265,7 @@ class ClassicGroup(Group):
         return True
 
     def next_generation(self, wall_ms: int) -> None:
-        """End the join phase: with members on to CompletingRebalance, without to Empty."""
+        """End the join phase: go on to CompletingRebalance with members, to Empty without."""
         self.generation_id += 1
         self.pending_sync.clear()
         self.protocol_name = self.select_protocol() if self.members else None
@@ -273,18 +273,18 @@ class ClassicGroup(Group):
         self.handle(Event.JOIN_PHASE_COMPLETED if self.members else Event.ALL_MEMBERS_LEFT, wall_ms)
 
     def select_protocol(self) -> str:
-        """The protocol with most votes among those that all members support.
+        """Returns the protocol with most votes among those that all members support.
 
-        Ties go to the one that the longest-standing member likes best, so that the outcome is repeatable.
+        Among equals the longest-standing member's favourite wins, so that the outcome is repeatable.
         """
         candidates = {name for name, count in self._supported.items() if count == len(self.members)}
         votes = Counter(m.vote(candidates) for m in self.members.values())
         return votes.most_common(1)[0][0]
 
     def supports(self, protocol_type: str, protocols: Iterable[Protocol]) -> bool:
-        """Whether a member with these protocols could be in this group.
+        """Decides whether a member with these protocols could be in this group.
 
-        A group without members takes any; it needs a type and at least one protocol, nothing more.
+        A group without members takes any member that has a protocol type and at least one protocol.
         """
         names = [p.name for p in protocols]
         if self.state is GroupState.EMPTY:
@@ -294,7 +294,7 @@ class ClassicGroup(Group):
         return any(self._supported[name] == len(self.members) for name in names)
 
     def joined_members(self) -> tuple[JoinedMember, ...]:
-        """What the leader needs in order to assign."""
+        """Returns the members as the leader needs them for the assignment."""
         return tuple(
             JoinedMember(m.member_id, m.group_instance_id, m.metadata(self.protocol_name))
             for m in self.members.values()
@@ -303,7 +303,7 @@ class ClassicGroup(Group):
     # Subscriptions
 
     def refresh_subscribed_topics(self) -> None:
-        """Read the members' subscriptions, when the protocol is one that the coordinator can read."""
+        """Read the members' subscriptions, if the coordinator can read the protocol."""
         self.subscribed_topics = None
         if not self.uses_consumer_protocol:
             return
@@ -316,12 +316,12 @@ class ClassicGroup(Group):
                 for topic in subscribed_topics(m.metadata(self.protocol_name))
             )
         except MalformedSubscription:
-            # Kafka's choice too: a client with a format of its own still gets a working group, only its
+            # This is Kafka's choice too: a client with its own format still gets a working group, but its
             # subscription protects no offsets by name (see `is_subscribed_to`).
             self.subscribed_topics = None
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """When it cannot be known, a group of consumers says yes."""
+        """Decides whether a member is subscribed. A group of consumers with unreadable subscriptions says yes."""
         if self.subscribed_topics is not None:
             return topic in self.subscribed_topics
         return self.uses_consumer_protocol
@@ -329,7 +329,7 @@ class ClassicGroup(Group):
 
 @dataclass(slots=True)
 class InitialDelay:
-    """How long the first join phase still waits for members (group.initial.rebalance.delay.ms)."""
+    """The rest of the time that the first join phase waits for members (group.initial.rebalance.delay.ms)."""
 
     delay_ms: int
     remaining_ms: int

@@ -2,11 +2,11 @@
 
 Rules for this file:
 
-1. Everything that moves a group from one state to another is an event in `TRANSITIONS`. A pair that is not
-   in the table cannot happen, and asking for it is our bug. Only `loading.py` sets a state without an event:
-   it restores a group that is not live yet.
-2. The table does not know members, timers or records. Whether an event happens is decided elsewhere
-   (`rebalance.py`); what it leads to is decided here.
+1. Every move of a group from one state to another is an event in `TRANSITIONS`. A pair that is not in the table cannot
+   happen; to ask for it is our bug. Only `loading.py` sets a state without an event, as it restores a group that is not
+   live yet.
+2. The table does not know members, timers or records. Other modules decide whether an event happens
+   (`rebalance.py`); this file decides what it leads to.
 
 Theory of operation. A group without members is Empty. The first member to join starts the join phase
 (PreparingRebalance): everybody sends JoinGroup and waits. It ends when all have joined or the rebalance
@@ -32,7 +32,7 @@ class GroupState(StrEnum):
 
 
 class Event(Enum):
-    """What can happen to a group."""
+    """The events that change a group's state."""
 
     REBALANCE = auto()
     """A member came, went, changed or failed: everybody has to join again."""
@@ -58,12 +58,12 @@ TRANSITIONS: Final[dict[tuple[GroupState, Event], GroupState]] = {
 
 
 def after(state: GroupState, event: Event) -> GroupState:
-    """The state that `event` leads to. Raises AssertionError for a pair that cannot happen."""
+    """Returns the state that `event` leads to. Raises AssertionError for a pair that cannot happen."""
     target = TRANSITIONS.get((state, event))
     assert target is not None, f"a group in state {state} cannot see {event.name}"
     return target
 
 
 def can_rebalance(state: GroupState) -> bool:
-    """Whether a rebalance may start in this state (it may not while the join phase is under way)."""
+    """Decides whether a rebalance may start in this state: not while the join phase is under way."""
     return (state, Event.REBALANCE) in TRANSITIONS

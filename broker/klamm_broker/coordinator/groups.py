@@ -1,12 +1,12 @@
-"""The group coordinator: finds and makes groups, and puts requests, time and the log together.
+"""The group coordinator: finds and makes groups, and connects requests, time and the log.
 
-A plain state machine. Every method takes the time (`Now`) and returns effects in order, or an answer at
+It is a plain state machine. Every method takes the time (`Now`) and returns effects in order, or an answer at
 once; nothing waits and nothing is written here (see `effects.py`). It is not thread-safe and not reentrant:
 a shell finishes the effects of one call before it makes the next one.
 
-All partitions of `__consumer_offsets` are in one object. While a partition is being loaded, requests for its
-groups are answered COORDINATOR_LOAD_IN_PROGRESS, which every client repeats. The same holds for a group
-whose deletion is being written: its fate is not known yet.
+One object holds all partitions of `__consumer_offsets`. While a partition is loading, requests for its groups are
+answered COORDINATOR_LOAD_IN_PROGRESS, which every client repeats. The same holds for a group whose deletion is being
+written, as the outcome is not known yet.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ _CLEANUP: Final = ("cleanup",)
 _SESSIONS_PER_TICK: Final = 500
 """Deadlines that one tick handles; the rest is due at once in the next."""
 _AGAIN_MS: Final = 5_000
-"""What was due and failed by a defect is tried again so much later: not lost, and not filling the log."""
+"""The pause after work that was due failed by a defect: it is tried again, without filling the log."""
 
 
 class GroupCoordinator:
-    """See the module's docstring."""
+    """The coordinator of all groups. See the module's docstring."""
 
     def __init__(
         self,
@@ -113,19 +113,19 @@ class GroupCoordinator:
     # Members
 
     def consumer_heartbeat(self, request: HeartbeatRequest, token: Token, now: Now) -> list[Effect]:
-        """ConsumerGroupHeartbeat. The reply is a HeartbeatResult."""
+        """Handle a ConsumerGroupHeartbeat. The reply is a HeartbeatResult."""
         self._turn.begin(now)
         self._members.consumer_heartbeat(request, token)
         return self._turn.end()
 
     def join(self, request: JoinRequest, token: Token, now: Now) -> list[Effect]:
-        """JoinGroup. The reply is a JoinResult."""
+        """Handle a JoinGroup. The reply is a JoinResult."""
         self._turn.begin(now)
         self._members.join(request, token)
         return self._turn.end()
 
     def sync(self, request: SyncRequest, token: Token, now: Now) -> list[Effect]:
-        """SyncGroup. The reply is a SyncResult."""
+        """Handle a SyncGroup. The reply is a SyncResult."""
         self._turn.begin(now)
         self._members.sync(request, token)
         return self._turn.end()
@@ -133,12 +133,12 @@ class GroupCoordinator:
     def heartbeat(
         self, group_id: str, member_id: str, group_instance_id: str | None, generation_id: int, now: Now
     ) -> ErrorCode:
-        """Heartbeat. It changes nothing but the member's deadline, so it has no effects."""
+        """Answer a Heartbeat. It changes only the member's deadline, so it has no effects."""
         self._turn.begin(now)
         return self._members.heartbeat(group_id, member_id, group_instance_id, generation_id)
 
     def leave(self, group_id: str, members: Sequence[LeavingMember], token: Token, now: Now) -> list[Effect]:
-        """LeaveGroup. The reply is a LeaveResult; effects tell the other members what follows."""
+        """Handle a LeaveGroup. The reply is a LeaveResult; further effects tell the other members."""
         self._turn.begin(now)
         self._members.leave(group_id, members, token)
         return self._turn.end()
@@ -146,7 +146,7 @@ class GroupCoordinator:
     # Topics
 
     def on_topics_changed(self, names: Iterable[str], *, created: bool = False) -> None:
-        """These topics were created, deleted or have more partitions: groups look at them with their next heartbeat."""
+        """Note topics that were created, deleted or have more partitions: groups look at them with their next heartbeat."""
         changed = set(names)
         for name in changed:
             self._steps.hashes.forget(name)
@@ -158,9 +158,9 @@ class GroupCoordinator:
     # Offsets
 
     def commit(self, request: CommitRequest, token: Token, now: Now) -> list[Effect]:
-        """OffsetCommit. The reply is a CommitResult."""
+        """Handle an OffsetCommit. The reply is a CommitResult."""
         self._turn.begin(now)
-        # A change of the group that is being written comes first: it may be that this member has been removed.
+        # A change of the group that is being written comes first: it may have removed this member.
         self._core.journal.when_free(
             request.group_id,
             lambda: self._commit(request, token),
@@ -193,9 +193,9 @@ class GroupCoordinator:
         member_epoch: int = -1,
         require_stable: bool = False,
     ) -> FetchResult:
-        """OffsetFetch: all committed offsets of a group, as a view that the next call may change.
+        """Answer an OffsetFetch: all committed offsets of a group, as a view that the next call may change.
 
-        `require_stable` asks as well which of them an open transaction may still change.
+        With `require_stable` the answer also names the offsets that an open transaction may still change.
         """
         error = self._table.unavailable(group_id)
         if error is not ErrorCode.NONE:
@@ -213,7 +213,7 @@ class GroupCoordinator:
         return FetchResult(offsets=offsets, unstable=pending.of_group(group_id))
 
     def on_marker(self, partition: int, producer_id: int, *, committed: bool, now: Now) -> list[Effect]:
-        """A transaction's marker is in this partition of `__consumer_offsets`: its offsets are decided."""
+        """Decide the offsets of a transaction whose marker is in this partition of `__consumer_offsets`."""
         self._turn.begin(now)
         closed, visible = self._offsets.complete(partition, producer_id, committed=committed)
         for group_id, offsets in visible.items():
@@ -225,25 +225,25 @@ class GroupCoordinator:
         return self._turn.end()
 
     def is_loading(self, partition: int) -> bool:
-        """Whether this partition of `__consumer_offsets` is being replayed."""
+        """Returns whether this partition of `__consumer_offsets` is being replayed."""
         return partition in self._loading
 
     def delete_offsets(
         self, group_id: str, partitions: Sequence[TopicPartition], token: Token, now: Now
     ) -> list[Effect]:
-        """OffsetDelete. The reply is a CommitResult: an error of the whole, or one per partition."""
+        """Handle an OffsetDelete. The reply is a CommitResult: an error of the whole, or one per partition."""
         self._turn.begin(now)
         self._administration.delete_offsets(group_id, partitions, token)
         return self._turn.end()
 
     def on_partitions_deleted(self, partitions: Collection[TopicPartition], now: Now) -> list[Effect]:
-        """These partitions are gone, so offsets in them mean nothing: a new topic of that name starts over."""
+        """Forget the offsets of deleted partitions: a new topic of that name starts over."""
         self._turn.begin(now)
         self._administration.forget_partitions(partitions)
         return self._turn.end()
 
     def forget_deleted_topics(self, topic_ids: Mapping[str, bytes], now: Now) -> list[Effect]:
-        """After loading: offsets of topics that were deleted, or replaced under their name, before a crash."""
+        """Forget, after loading, the offsets of topics that were deleted or replaced before a crash."""
         self._turn.begin(now)
         self._administration.forget_deleted_topics(topic_ids)
         return self._turn.end()
@@ -251,20 +251,20 @@ class GroupCoordinator:
     # Groups
 
     def delete_group(self, group_id: str, token: Token, now: Now) -> list[Effect]:
-        """DeleteGroups, one group. The reply is an ErrorCode."""
+        """Handle a DeleteGroups for one group. The reply is an ErrorCode."""
         self._turn.begin(now)
         self._administration.delete_group(group_id, token)
         return self._turn.end()
 
     def describe(self, group_id: str) -> GroupDescription:
-        """DescribeGroups, one group. GROUP_ID_NOT_FOUND is for versions that know it; the state is Dead."""
+        """Answer a DescribeGroups for one group. GROUP_ID_NOT_FOUND is for versions that know it; the state is Dead."""
         error = self._table.unavailable(group_id)
         if error is not ErrorCode.NONE:
             return GroupDescription(group_id=group_id, error=error)
         return view.describe(group_id, self.groups.get(group_id))
 
     def describe_consumer(self, group_id: str) -> ConsumerGroupDescription:
-        """ConsumerGroupDescribe, one group."""
+        """Answer a ConsumerGroupDescribe for one group."""
         error, group = self._table.found(group_id, ErrorCode.GROUP_ID_NOT_FOUND)
         if isinstance(group, ConsumerGroup):
             return consumer_view.describe(group, self._topics, self._steps.assignor_of(group))
@@ -276,14 +276,14 @@ class GroupCoordinator:
     def list_groups(
         self, states: Collection[str] = (), types: Collection[str] = ()
     ) -> tuple[ErrorCode, list[ListedGroup]]:
-        """ListGroups: the groups in these states and of these types (empty: all), names in any case."""
+        """Answer a ListGroups: the groups in these states and of these types (empty: all), names in any case."""
         error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if self._loading else ErrorCode.NONE
         return error, view.list_groups(self.groups.values(), states, types)
 
     # Time
 
     def next_deadline_ms(self) -> int | None:
-        """When `tick` has to be called next, on the clock of `Now.mono_ms`. Earlier does no harm."""
+        """Returns the time of the next necessary `tick`, on the clock of `Now.mono_ms`. An earlier call does no harm."""
         return self._timers.next_ms()
 
     def tick(self, now: Now) -> list[Effect]:
@@ -334,18 +334,18 @@ class GroupCoordinator:
     # Loading
 
     def start(self, now: Now) -> None:
-        """Called once: expired offsets are looked for from now on."""
+        """Begin to look for expired offsets. Called once."""
         self._timers.set(_CLEANUP, now.mono_ms + self.config.offsets_retention_check_interval_ms)
 
     def start_loading(self, partition: int) -> None:
-        """Records of this partition are going to be replayed; its groups are unavailable until that is over."""
+        """Make the partition's groups unavailable until its records have been replayed."""
         self._loading[partition] = Loader()
         self._table.loading.add(partition)
 
     def replay(self, partition: int, batch: Iterable[KeyValue], *, producer_id: int = NO_PRODUCER_ID) -> None:
         """Take in records of a partition that is being loaded, in the order of its log.
 
-        Those of a transaction come with its producer's id.
+        Records of a transaction come with its producer's id.
         """
         self._loading[partition].replay(batch, producer_id)
 
@@ -354,7 +354,7 @@ class GroupCoordinator:
         self._loading[partition].complete(producer_id, committed=committed)
 
     def finish_loading(self, partition: int, now: Now) -> list[Effect]:
-        """All records were replayed: the partition's groups are available, their members' sessions start.
+        """Make the replayed partition's groups available, and start their members' sessions.
 
         When this raises they stay unavailable: a part of them would take offsets back.
         """
@@ -390,7 +390,7 @@ class GroupCoordinator:
                 self._core.watch_revocation(group, member)
 
     def close(self, now: Now) -> list[Effect]:
-        """The broker stops: whoever is parked is sent away, and nobody is let in any more."""
+        """Answer all parked requests and accept no more, as the broker stops."""
         self._turn.begin(now)
         self._table.closing = True
         classic = [group for group in self.groups.values() if isinstance(group, ClassicGroup)]
@@ -402,7 +402,7 @@ class GroupCoordinator:
     # Finding groups
 
     def on_offsets_topic_created(self, partitions: int) -> None:
-        """`__consumer_offsets` is new, and empty: whoever created it decided on the number of its partitions."""
+        """Take over the number of partitions of the new, empty `__consumer_offsets`; its creator chose it."""
         self._table.on_offsets_topic_created(partitions)
 
     def partition_for(self, group_id: str) -> int:
@@ -413,7 +413,7 @@ class GroupCoordinator:
             self._administration.remove(group)
 
     def statistics(self) -> Mapping[str, int]:
-        """Numbers for metrics and logs."""
+        """Returns numbers for metrics and logs."""
         counts = {state.value: 0 for state in GroupState if state is not GroupState.DEAD}
         counts |= {state.value: 0 for state in ConsumerGroupState}
         for group in self.groups.values():

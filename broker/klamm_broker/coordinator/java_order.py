@@ -1,9 +1,9 @@
-"""The order in which Java's hash tables give back what was put into them.
+"""The order in which Java's hash tables return their elements.
 
 Kafka's assignors walk over such tables, so this order decides which member gets which partition. The rule: by bucket,
 in a bucket by insertion. A table has a power of two of buckets, at least 16, and doubles when it is more than three
-quarters full; a copy of a collection has more buckets than four thirds of its size from the start. (Buckets that Java
-turns into trees, from eight collisions on, are not imitated.)
+quarters full; a copy of a collection has more buckets than four thirds of its size from the start. (Java turns buckets
+into trees from eight collisions on; that is not imitated.)
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SMALLEST_TABLE: Final = 16
 
 
 def uuid_hash(uuid: bytes) -> int:
-    """`hashCode` of Kafka's Uuid, from its 16 bytes."""
+    """Returns `hashCode` of Kafka's Uuid, from its 16 bytes."""
     most, least = _HALVES.unpack(uuid)
     mixed: int = most ^ least
     return ((mixed >> 32) ^ mixed) & 0xFFFFFFFF
@@ -41,15 +41,15 @@ def _ordered(items: Iterable[_T], hash_of: Callable[[_T], int], *, copied: bool 
 
 
 def strings(items: Iterable[str]) -> list[str]:
-    """Strings as a HashMap or HashSet has them."""
+    """Returns strings in the order of a HashMap or HashSet."""
     return _ordered(items, java_hash)
 
 
 def uuids(items: Iterable[bytes], *, copied: bool = False) -> list[bytes]:
-    """Kafka's Uuids as a HashMap has them, or a HashSet that is a copy."""
+    """Returns Kafka's Uuids in the order of a HashMap, or of a HashSet that is a copy."""
     return _ordered(items, uuid_hash, copied=copied)
 
 
 def integers(items: Iterable[int]) -> list[int]:
-    """Integers as a HashSet has them that is a copy: mostly ascending, but not always."""
+    """Returns integers in the order of a HashSet that is a copy: mostly ascending, but not always."""
     return _ordered(sorted(items), int, copied=True)

@@ -1,7 +1,7 @@
 """Rebuilds the groups of one partition of `__consumer_offsets` from its records.
 
-Only the last record of a key counts, so records are kept as bytes by key while they come in and only the
-survivors are decoded: a log of a million commits to a hundred partitions costs a million dictionary writes.
+Only the last record of a key counts. So records are kept as bytes by key, and only the last ones are decoded: a log of a
+million commits to a hundred partitions costs a million dictionary writes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class InconsistentGroup(ValueError):
 
 
 class Loader:
-    """Takes the records of one partition in order, then gives its groups."""
+    """Takes the records of one partition in order, then returns its groups."""
 
     def __init__(self) -> None:
         self._live: dict[bytes, bytes] = {}
@@ -66,7 +66,7 @@ class Loader:
                     pending[key] = None
 
     def complete(self, producer_id: int, *, committed: bool) -> None:
-        """Take in a marker: what waited for it counts from now on, unless something later has come, or is dropped."""
+        """Take in a marker: the records that waited for it count, unless later ones have come, or are dropped."""
         done = self._transactions.pop(producer_id, {})
         if not committed:
             return
@@ -80,7 +80,7 @@ class Loader:
                     pending[key] = None
 
     def in_transactions(self) -> Iterator[tuple[int, str, TopicPartition, CommittedOffset | None]]:
-        """What still waits, in the order of the log: producer, group, partition and offset (None: superseded)."""
+        """Yields the offsets that still wait, in the order of the log: producer, group, partition, offset (None: superseded)."""
         waiting = [
             (entry or (-1, b""), producer_id, key)
             for producer_id, pending in self._transactions.items()
@@ -98,7 +98,7 @@ class Loader:
                 )
 
     def groups(self, partition: int) -> list[Group]:
-        """The groups as they were stored: classic ones with members Stable, without Empty. The loader is empty then."""
+        """Returns the groups as they were stored: classic ones with members are Stable, without Empty. Empties the loader."""
         groups: dict[str, Group] = {}
         foreign = 0
         live, self._live = self._live, {}
@@ -106,7 +106,7 @@ class Loader:
             try:
                 record = records.decode(key, value)
             except ProtocolError as e:
-                # The record is lost either way; the groups of the other records need not be.
+                # The record is lost either way, but the groups of the other records are not.
                 log.error("__consumer_offsets-%d: a record cannot be read: %s", partition, e)  # noqa: TRY400
                 continue
             if record is None:
@@ -130,7 +130,7 @@ class Loader:
 
 
 def _fits(group: Group, record: Record) -> bool:
-    """Whether a record can be of a group of this kind: offsets are of any."""
+    """Decides whether a record can belong to a group of this kind. Offsets belong to any kind."""
     return isinstance(record, OffsetRecord) or (
         isinstance(record, ConsumerRecord) == isinstance(group, ConsumerGroup)
     )
@@ -143,7 +143,7 @@ def _made(record: Record, partition: int, old: Group | None) -> Group:
     if old is not None:
         group.take_offsets(old)
         if isinstance(old, ConsumerGroup) or (isinstance(old, ClassicGroup) and old.has_metadata_record):
-            # The append of a conversion was reported as failed and is in the log all the same.
+            # The append of a conversion was reported as failed, but is in the log.
             log.warning("group %s is stored as two kinds of group: it is the later one", group.group_id)
     return group
 
@@ -163,7 +163,7 @@ def _apply(group: Group, record: Record) -> None:
 
 
 def _restore(group: ClassicGroup, stored: GroupMetadataValue) -> None:
-    """Raises InconsistentGroup, which leaves a group without members: they join again."""
+    """Restores members and state. Raises InconsistentGroup: then the group stays without members, and they join again."""
     group.has_metadata_record = True
     for what, names in (
         ("members", [m.member_id for m in stored.members]),

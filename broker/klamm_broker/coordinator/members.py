@@ -1,6 +1,6 @@
-"""Requests of group members, of either protocol: finds the group and hands them to what is in charge of its kind.
+"""Requests of group members, of either protocol: finds the group and hands them to the handler of its kind.
 
-A request of the classic protocol may find a consumer group and the other way round: then the group changes its kind, or
+A request of the classic protocol may find a consumer group, and the other way round. Then the group changes its kind, or
 takes in members of both (`consumer/`). While such a change is being written, requests for that group wait.
 """
 
@@ -33,7 +33,7 @@ from klamm_kafka.wire.errors import ErrorCode
 
 
 class Members:
-    """See the module's docstring. `drop_if_void` forgets a group that a request has left without anything in it."""
+    """Dispatches members' requests. `drop_if_void` forgets a group that a request has left empty."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Members:
     # The consumer protocol
 
     def consumer_heartbeat(self, request: HeartbeatRequest, token: Token) -> None:
-        """ConsumerGroupHeartbeat. The reply is a HeartbeatResult."""
+        """Handle a ConsumerGroupHeartbeat. The reply is a HeartbeatResult."""
         error = self._table.unavailable(request.group_id)
         if not self._core.config.enabled:
             error = ErrorCode.UNSUPPORTED_VERSION
@@ -66,7 +66,7 @@ class Members:
     # The classic protocol
 
     def join(self, request: JoinRequest, token: Token) -> None:
-        """JoinGroup. The reply is a JoinResult."""
+        """Handle a JoinGroup. The reply is a JoinResult."""
         self._core.journal.when_free(
             request.group_id,
             lambda: self._join(request, token),
@@ -108,7 +108,7 @@ class Members:
         self._turn.reply(token, JoinResult(error=error, member_id=request.member_id))
 
     def _make_classic(self, group: ConsumerGroup, request: JoinRequest, token: Token) -> None:
-        """A consumer group without members becomes a classic one; its offsets stay."""
+        """Make a consumer group without members a classic one; its offsets stay."""
         if request.member_id != UNKNOWN_MEMBER_ID:
             self._refuse_join(request, token, ErrorCode.UNKNOWN_MEMBER_ID)
             return
@@ -133,7 +133,7 @@ class Members:
         )
 
     def sync(self, request: SyncRequest, token: Token) -> None:
-        """SyncGroup. The reply is a SyncResult."""
+        """Handle a SyncGroup. The reply is a SyncResult."""
         self._core.journal.when_free(
             request.group_id,
             lambda: self._sync(request, token),
@@ -155,7 +155,7 @@ class Members:
     def heartbeat(
         self, group_id: str, member_id: str, group_instance_id: str | None, generation_id: int
     ) -> ErrorCode:
-        """Heartbeat. What is durable decides, so it never waits."""
+        """Answer a Heartbeat. Only durable state decides, so it never waits."""
         if not group_id:
             return ErrorCode.INVALID_GROUP_ID
         error, group = self._table.found(group_id, ErrorCode.UNKNOWN_MEMBER_ID)
@@ -166,7 +166,7 @@ class Members:
         return error
 
     def leave(self, group_id: str, members: Sequence[LeavingMember], token: Token) -> None:
-        """LeaveGroup. The reply is a LeaveResult."""
+        """Handle a LeaveGroup. The reply is a LeaveResult."""
         self._core.journal.when_free(
             group_id,
             lambda: self._leave(group_id, members, token),

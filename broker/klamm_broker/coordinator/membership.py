@@ -1,7 +1,7 @@
-"""What members ask for: JoinGroup, SyncGroup, Heartbeat, LeaveGroup.
+"""Requests of members of a classic group: JoinGroup, SyncGroup, Heartbeat, LeaveGroup.
 
-Each request is checked against the group as it is and either answered at once or parked; what follows from
-it is `rebalance.py`'s. The order of the checks is Kafka's, because clients act on the first error.
+Each request is checked against the present group, and answered at once or parked; `rebalance.py` does what follows from
+it. The order of the checks is Kafka's, because clients act on the first error.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ fit the 32,767 bytes of a string on the wire."""
 
 
 class Membership:
-    """Requests of group members on one group each; finding and creating groups is the coordinator's."""
+    """Requests of members, on one group each. The coordinator finds and creates groups."""
 
     def __init__(
         self, config: GroupConfig, rebalancer: Rebalancer, turn: Turn, *, new_uuid: Callable[[], str]
@@ -76,8 +76,7 @@ class Membership:
     def _has_room_for(self, group: ClassicGroup, member_id: str) -> bool:
         match group.state:
             case GroupState.PREPARING_REBALANCE:
-                # Those that wait count, not the members: so the last to join again are turned away when
-                # group.max.size was lowered.
+                # Members that wait count, not all members: if group.max.size was lowered, the last to join again are turned away.
                 member = group.members.get(member_id)
                 waits = member is not None and member.join_token is not None
                 return waits or group.num_awaiting_join < self._config.max_size
@@ -128,12 +127,12 @@ class Membership:
         changed = member.protocols != request.protocols
         leads = group.leader_id == member.member_id
         if group.state is GroupState.COMPLETING_REBALANCE and not changed:
-            # The answer to its JoinGroup was lost.
+            # The answer to its last JoinGroup was lost.
             self._turn.reply(token, self._rebalancer.generation(group, member))
         elif group.state is GroupState.STABLE and not changed and not leads:
             self._turn.reply(token, self._rebalancer.generation(group, member))
         else:
-            # A leader that joins again asks for a rebalance: what it assigns from has changed.
+            # A leader that joins again asks for a rebalance, as the input of its assignment has changed.
             self._update(group, request, member)
             self._rebalancer.park_join(group, member, token)
             self._rebalancer.prepare_or_complete(
@@ -153,7 +152,7 @@ class Membership:
     def _replace_static(
         self, group: ClassicGroup, request: JoinRequest, old_id: str, new_id: str, token: Token
     ) -> None:
-        """A static member was restarted: it takes the place of its former self, which is fenced."""
+        """Let a restarted static member take the place of its former self, which is fenced."""
         member = group.members[old_id]
         log.info("group %s: static member %s replaces %s", group.group_id, new_id, old_id)
         self._rebalancer.release(group, member, ErrorCode.FENCED_INSTANCE_ID, answer_as=old_id)
@@ -185,7 +184,7 @@ class Membership:
             ):
                 return  # a rebalance has begun and answers the member
             if error is not ErrorCode.NONE:
-                # What a restart would find is not what is live, so the group makes a new generation.
+                # A restart would not find the live state, so the group makes a new generation.
                 self._rebalancer.answer_join(group, member, JoinResult(error=append_error(error)))
                 self._rebalancer.prepare(group, f"error {error.name} when storing {member.member_id}")
                 return

@@ -1,4 +1,4 @@
-"""What the group coordinator is asked and what it answers: plain values, free of protocol versions.
+"""Questions and answers of the group coordinator: plain values, free of protocol versions.
 
 The handlers in `api/` translate between these and the messages of each version.
 """
@@ -45,15 +45,17 @@ class GroupConfig:
     offsets_retention_check_interval_ms: int = 600_000
     """offsets.retention.check.interval.ms."""
     max_groups: int = 100_000
-    """Ten times the largest number of groups one Kafka broker is known to serve well; at about 2 KB a group
-    this bounds the coordinator at 200 MB, whatever clients do."""
+    """Ten times the largest number of groups that a Kafka broker is known to serve well. At about 2 KB a group
+    this bounds the coordinator at 200 MB, whatever clients do.
+    """
     max_pending_members: int = 10_000
-    """Members of one group that were given an id and have not come back with it. A group of Kafka's
-    practice has hundreds; a client in a loop makes one with every request."""
+    """Members of one group that were given an id and have not come back with it. Groups in practice have hundreds of members;
+    a client in a loop makes one with every request.
+    """
 
 
 class Protocol(NamedTuple):
-    """One way of assigning that a member supports, and what the leader needs to know for it."""
+    """An assignment protocol that a member supports, and the metadata that the leader needs for it."""
 
     name: str
     metadata: bytes
@@ -142,7 +144,7 @@ class CommittedOffset:
     expire_timestamp_ms: int = -1
     """When set (OffsetCommit v2-4 with a retention time) it decides, not offsets.retention.minutes."""
     topic_id: bytes = NO_TOPIC_ID
-    """Which topic of that name it was; zeros where nobody said (older records)."""
+    """The id of the topic at the time; zeros if the record names none (older records)."""
 
 
 class OffsetToCommit(NamedTuple):
@@ -160,8 +162,9 @@ class CommitRequest:
     group_instance_id: str | None = None
     retention_ms: int | None = None
     reports_missing_group: bool = True
-    """From OffsetCommit v9 on GROUP_ID_NOT_FOUND and member epochs are known; before, ILLEGAL_GENERATION says the same
-    as the former, and members of the consumer protocol cannot commit."""
+    """From OffsetCommit v9 on clients know GROUP_ID_NOT_FOUND and member epochs. Before, ILLEGAL_GENERATION stands for the
+    former, and members of the consumer protocol cannot commit.
+    """
     offsets: Mapping[TopicPartition, OffsetToCommit]
 
     @property

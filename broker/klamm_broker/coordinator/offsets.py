@@ -1,8 +1,8 @@
 """Committed offsets: commit, fetch, delete, expire.
 
-Invariant: `group.offsets` holds what is durable and nothing else; a commit or a deletion shows only after
-its append has succeeded, and appends of a group complete in order, so the last one written is the last one
-seen. Partitions with an append under way are in `group.pending_offsets` and do not expire.
+Invariant: `group.offsets` holds durable offsets only. A commit or a deletion shows only after its append has succeeded,
+and appends of a group complete in order, so the last written one is the last seen. Partitions with an append under way
+are in `group.pending_offsets` and do not expire.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from klamm_broker.coordinator.txn_offsets import Completed, PendingOffsets, TxnC
 from klamm_kafka.wire.errors import ErrorCode
 
 _TOMBSTONES_PER_APPEND: Final = 1_000
-"""A key is at most 600 bytes with names of the usual 249 characters: so many fit the 1 MiB of a batch."""
+"""A key has at most 600 bytes with names of the usual 249 characters: this many fit the 1 MiB of a batch."""
 _STRING_BYTES_MAX: Final = 32_767
 _CHARACTER_BYTES_MAX: Final = 4
 
@@ -37,7 +37,7 @@ CommitResults = dict[TopicPartition, ErrorCode]
 
 
 class Offsets:
-    """Requests about the offsets of one group each; finding and creating groups is the coordinator's."""
+    """Requests about the offsets of one group each. The coordinator finds and creates groups."""
 
     def __init__(self, config: GroupConfig, rebalancer: Rebalancer, turn: Turn) -> None:
         self._config = config
@@ -74,7 +74,7 @@ class Offsets:
             self._store(group, accepted, results, token)
 
     def _is_too_large(self, metadata: str) -> bool:
-        """Kafka counts characters, whatever the property's name says; the record's field counts bytes."""
+        """Decides whether the metadata is too long. Kafka counts characters, despite the property's name; the field counts bytes."""
         if len(metadata) > self._config.offset_metadata_max_bytes:
             return True
         return len(metadata) * _CHARACTER_BYTES_MAX > _STRING_BYTES_MAX and (
@@ -121,7 +121,7 @@ class Offsets:
         results: CommitResults,
         token: Token,
     ) -> None:
-        """As `_store`, but the offsets stay pending until the transaction is decided: see `complete`."""
+        """Store offsets as `_store` does, but pending until the transaction is decided (see `complete`)."""
 
         def then(error: ErrorCode) -> None:
             self._settle(group, accepted)
@@ -142,11 +142,11 @@ class Offsets:
         self._turn.reply(token, CommitResult(error=ErrorCode.UNKNOWN_SERVER_ERROR))
 
     def complete(self, partition: int, producer_id: int, *, committed: bool) -> Completed:
-        """A transaction's marker is in this partition of the log; the caller applies what became visible."""
+        """Decide the offsets of a transaction whose marker is in this partition of the log. The caller applies visible ones."""
         return self.in_transactions[partition].complete(producer_id, committed=committed)
 
     def settle(self, group: Group, at: TopicPartition) -> None:
-        """An open transaction has ended for this partition of the group."""
+        """Note that a transaction has ended for this partition of the group."""
         self._settle(group, (at,))
 
     def _settle(self, group: Group, partitions: Iterable[TopicPartition]) -> None:
@@ -166,7 +166,7 @@ class Offsets:
         *,
         last: Sequence[KeyValue] = (),
     ) -> None:
-        """Write tombstones for these offsets, then `last`; `done` hears the first error, or NONE, once."""
+        """Write tombstones for these offsets, then `last`. `done` gets the first error, or NONE, once."""
         chunks = [
             partitions[i : i + _TOMBSTONES_PER_APPEND]
             for i in range(0, len(partitions), _TOMBSTONES_PER_APPEND)
@@ -203,17 +203,17 @@ class Offsets:
         return then
 
     def known(self, group: Group) -> list[TopicPartition]:
-        """Every partition that has an offset, or will have one if an append that is under way succeeds."""
+        """Returns every partition that has an offset, or will have one if an append under way succeeds."""
         return list(group.offsets.keys() | group.pending_offsets.keys())
 
     def knows(self, group: Group, at: TopicPartition) -> bool:
-        """Whether `known` has this one."""
+        """Decides whether `known` contains the partition."""
         return at in group.offsets or at in group.pending_offsets
 
     # Expiry
 
     def expired(self, group: Group) -> list[TopicPartition]:
-        """The offsets that are past their retention and that nobody needs (Kafka's rules, KIP-211)."""
+        """Returns the offsets that are past their retention and that nobody needs (Kafka's rules, KIP-211)."""
         since = group.retention_starts()
         if since is None:
             return []
@@ -230,7 +230,7 @@ class Offsets:
         return expired
 
     def expire(self, group: Group) -> bool:
-        """Delete what is expired; whether the group is Empty and keeps nothing, so that it can go as well."""
+        """Delete expired offsets. Returns whether the group is Empty and keeps nothing, so that it can be removed as well."""
         expired = self.expired(group)
         if (
             group.is_empty
@@ -245,5 +245,5 @@ class Offsets:
 
 
 def mark_removed(group: ClassicGroup, wall_ms: int) -> None:
-    """The group is gone for good; whoever still holds it sees it Dead."""
+    """Mark a removed group, so that those who still hold it see it Dead."""
     group.handle(Event.REMOVED, wall_ms)

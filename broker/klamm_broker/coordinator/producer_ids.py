@@ -1,11 +1,11 @@
 """Producer ids for idempotent producers.
 
-Invariant: no id is ever handed out twice, whatever happens. Ids come from blocks; the end of a block is
-stored durably before its first id is used, so a restart goes on behind it and loses at most the rest of a
-block (there are 2**63 ids). Where the stored end is behind what logs hold (another broker's data directory, one that was
-restored in parts) it goes on far above: of producers that have been quiet for long the logs know nothing any more.
+Invariant: no id is ever handed out twice. Ids come from blocks. The end of a block is stored durably before its first
+id is used, so a restart goes on behind it and loses at most the rest of a block (there are 2**63 ids). If the stored end
+is behind the ids in logs (another broker's data directory, a partly restored one), ids go on far above them: logs no
+longer know producers that have been quiet for long.
 
-Who asks without a transactional id gets a new id each time, also with an id and epoch of its own, as from Kafka: only
+A request without a transactional id gets a new id each time, even if it brings an id and epoch, as in Kafka: only
 transactions bump an epoch.
 """
 
@@ -21,9 +21,9 @@ from klamm_kafka.wire.errors import ErrorCode
 log = logging.getLogger(__name__)
 
 BLOCK_SIZE: Final = 1_000
-"""Kafka's block: one durable write for a thousand producers."""
+"""Kafka's block size: one durable write for a thousand producers."""
 GAP: Final = 1 << 32
-"""Left free above the largest id that logs know, where no stored end covers it."""
+"""The gap above the largest id that logs know, where no stored end covers it."""
 NO_PRODUCER_ID: Final = -1
 NO_PRODUCER_EPOCH: Final = -1
 _ID_MAX: Final = 2**63 - 1
@@ -39,8 +39,8 @@ class ProducerIdResult:
 class ProducerIds:
     """Hands out producer ids.
 
-    `first_free` is what `store` was last called with (0 at first). `store` must have made its argument
-    durable when it returns, and raises OSError when it could not.
+    `first_free` is the last argument of `store` (0 at first). `store` returns once its argument is durable, and raises
+    OSError when that fails.
     """
 
     def __init__(self, first_free: int, store: Callable[[int], None]) -> None:
@@ -49,12 +49,12 @@ class ProducerIds:
         self._store = store
 
     def reserve(self, producer_id: int) -> None:
-        """Note that an id is in use, as a log says: if it is beyond what was stored, the next ones are far above it."""
+        """Note an id that a log uses. If it is beyond the stored end, the next ids are far above it."""
         if producer_id >= self._end:
             self._next = self._end = producer_id + GAP
 
     def allocate(self) -> ProducerIdResult:
-        """A new id with epoch 0."""
+        """Returns a new id with epoch 0."""
         if self._next == self._end:
             end = self._end + BLOCK_SIZE
             if end > _ID_MAX:

@@ -1,10 +1,10 @@
 """The rebalance of a classic group: join phase, sync phase, session expiry.
 
 Invariant: a member's session deadline is set from the moment it is added until it is removed, except while
-its JoinGroup or SyncGroup is parked (then the phase's own deadline, which is always set, decides). So no
-member can stay for ever without being heard of, and no phase can last longer than the rebalance timeout.
+its JoinGroup or SyncGroup is parked (then the phase's own deadline, which is always set, decides). So no silent member
+can stay for ever, and no phase can last longer than the rebalance timeout.
 
-It decides what follows from a change; whether a request may make that change is decided in `membership.py`.
+`membership.py` decides whether a request may make a change; this module decides what follows from it.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _TOO_LARGE: Final = frozenset(
 
 
 def append_error(error: ErrorCode, too_large: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR) -> ErrorCode:
-    """What a group member is told when its group's records could not be written.
+    """Returns the error that a group member gets when its group's records could not be written.
 
-    A member knows nothing of partitions and their leaders, so it hears of its coordinator instead.
+    A member knows nothing of partitions and their leaders, so the error is one about its coordinator.
     """
     if error in _NOT_AVAILABLE:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -55,7 +55,7 @@ class Rebalancer:
     # Start of a rebalance
 
     def prepare_or_complete(self, group: ClassicGroup, reason: str) -> None:
-        """Start a rebalance; while one is starting already, see whether its join phase is over."""
+        """Start a rebalance. If one is starting already, end its join phase if that is complete."""
         if group.can_rebalance:
             self.prepare(group, reason)
         else:
@@ -83,7 +83,7 @@ class Rebalancer:
     # Join phase
 
     def complete_join_if_all_joined(self, group: ClassicGroup) -> None:
-        """End the join phase early; the first one of an empty group always waits for its delay."""
+        """End the join phase early. The first one of an empty group always waits for its delay."""
         if (
             group.state is GroupState.PREPARING_REBALANCE
             and group.initial_delay is None
@@ -92,7 +92,7 @@ class Rebalancer:
             self.complete_join(group)
 
     def complete_join(self, group: ClassicGroup) -> None:
-        """End the join phase with those that came. Static members may stay away without losing their place."""
+        """End the join phase with the members that came. Static members may stay away without losing their place."""
         self._timers.cancel(("join", group.group_id))
         group.initial_delay = None
         for member in group.not_yet_rejoined():
@@ -100,7 +100,7 @@ class Rebalancer:
                 log.info("group %s: %s did not join again in time", group.group_id, member.member_id)
                 self.remove_member(group, member.member_id)
         if group.members and not group.elect_joined_leader():
-            # Only static members are left and none has come: wait until one does or their sessions end.
+            # Only static members are left and none has come: wait until a member comes or their sessions end.
             log.warning("group %s could not complete its rebalance: no member has joined", group.group_id)
             self._set(("join", group.group_id), max(group.rebalance_timeout_ms, 1))
             return
@@ -132,7 +132,7 @@ class Rebalancer:
             group.pending_sync.add(member.member_id)
 
     def generation(self, group: ClassicGroup, member: Member, *, skip_assignment: bool = False) -> JoinResult:
-        """The current generation as JoinGroup tells it; only the leader learns of the other members."""
+        """Returns the current generation for a JoinGroup. Only the leader learns of the other members."""
         is_leader = group.leader_id == member.member_id
         return JoinResult(
             generation_id=group.generation_id,
@@ -152,7 +152,7 @@ class Rebalancer:
             self.restart_session(group, member)
 
     def park_join(self, group: ClassicGroup, member: Member, token: object) -> None:
-        """Park a JoinGroup. One that was parked before is answered: its sender has given up on it."""
+        """Park a JoinGroup. Answers one that was parked before: its sender has given up on it."""
         self.answer_join(
             group, member, JoinResult(error=ErrorCode.REBALANCE_IN_PROGRESS, member_id=member.member_id)
         )
@@ -161,7 +161,7 @@ class Rebalancer:
     # Sync phase
 
     def park_sync(self, group: ClassicGroup, member: Member, token: object) -> None:
-        """Park a SyncGroup until the assignment is durable; one that was parked before is answered."""
+        """Park a SyncGroup until the assignment is durable. Answers one that was parked before."""
         self._answer_sync(group, member, SyncResult(error=ErrorCode.REBALANCE_IN_PROGRESS))
         member.sync_token = token
         self.sync_received(group, member)
@@ -201,7 +201,7 @@ class Rebalancer:
             self._answer_sync(group, member, self.assignment(group, member))
 
     def assignment(self, group: ClassicGroup, member: Member) -> SyncResult:
-        """The member's current assignment as SyncGroup tells it."""
+        """Returns the member's current assignment for a SyncGroup."""
         return SyncResult(
             protocol_type=group.protocol_type,
             protocol_name=group.protocol_name,
@@ -226,12 +226,12 @@ class Rebalancer:
     # Sessions and deadlines
 
     def restart_session(self, group: ClassicGroup, member: Member) -> None:
-        """The member was heard of."""
+        """Restart the session of a member that was heard of."""
         timeout_ms = self._config.new_member_join_timeout_ms if member.is_new else member.session_timeout_ms
         self._set(("session", group.group_id, member.member_id), timeout_ms)
 
     def expect_pending_member(self, group: ClassicGroup, member_id: str, timeout_ms: int) -> None:
-        """A member was given this id; it has to come back with it in time."""
+        """Set the deadline for a member to come back with the id that it was given."""
         group.pending_members.add(member_id)
         self._set(("session", group.group_id, member_id), timeout_ms)
 
@@ -247,7 +247,7 @@ class Rebalancer:
         self._answer_sync(group, member, SyncResult(error=error))
 
     def retire(self, group: ClassicGroup) -> None:
-        """The group is of another kind from now on: whoever waits is to ask again, and nothing is due any more."""
+        """End this kind of group: send waiting requests away to ask again, and cancel all deadlines."""
         for member in group.members.values():
             self.release(group, member, ErrorCode.REBALANCE_IN_PROGRESS, answer_as=member.member_id)
         self._timers.cancel(("join", group.group_id))
@@ -256,7 +256,7 @@ class Rebalancer:
             self.forget_session(group, member_id)
 
     def remove_member(self, group: ClassicGroup, member_id: str) -> None:
-        """Remove a member, or one that is pending, and what is known of it. Starts nothing."""
+        """Remove a member, or a pending one, and all that belongs to it. Starts no rebalance."""
         member = group.members.get(member_id)
         if member is not None:
             self.release(group, member, ErrorCode.UNKNOWN_MEMBER_ID)
@@ -264,7 +264,7 @@ class Rebalancer:
         self.forget_session(group, member_id)
 
     def expire_session(self, group: ClassicGroup, member_id: str) -> None:
-        """The deadline of a member, or of one that is pending, has come."""
+        """Handle the deadline of a member, or of a pending one."""
         if member_id in group.pending_members:
             log.info("group %s: %s never came back with its id", group.group_id, member_id)
             self.remove_member(group, member_id)
@@ -283,7 +283,7 @@ class Rebalancer:
             self._complete_join_without_delay(group)
 
     def expire_join(self, group: ClassicGroup) -> None:
-        """The deadline of the join phase has come. The first join phase goes on while members come in."""
+        """Handle the deadline of the join phase. The first join phase goes on while members come in."""
         delay = group.initial_delay
         if delay is None or not delay.member_added or delay.remaining_ms == 0:
             self.complete_join(group)
@@ -293,7 +293,7 @@ class Rebalancer:
         self._set(("join", group.group_id), delay_ms)
 
     def expire_sync(self, group: ClassicGroup) -> None:
-        """The deadline of the sync phase has come: whoever did not sync is out."""
+        """Handle the deadline of the sync phase: remove members that did not sync."""
         missing = [id_ for id_ in group.pending_sync if id_ in group.members]
         if not missing or not group.can_rebalance:
             return

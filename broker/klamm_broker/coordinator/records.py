@@ -1,11 +1,11 @@
 """The records of `__consumer_offsets`, as Kafka writes and reads them.
 
-Key and value are an int16 version and then the message's body. The version of a key also says what kind of
-record it is: 0 and 1 a committed offset, 2 a classic group, 3 to 8 and 16 parts of a consumer group
-(`consumer/records.py`). Others belong to share and Streams groups, which this broker does not have: they are skipped,
-and whoever loads counts them. No value is a tombstone.
+Key and value are an int16 version and then the message's body. The version of a key also tells the kind of
+record: 0 and 1 a committed offset, 2 a classic group, 3 to 8 and 16 parts of a consumer group
+(`consumer/records.py`). Other versions belong to share and Streams groups, which this broker does not have: the loader
+skips and counts them. A record without a value is a tombstone.
 
-Versions written are those that Kafka 4.3 writes: group metadata 3, offsets 4 with the topic's id (1 where the
+The versions written are those of Kafka 4.3: group metadata 3, offsets 4 with the topic's id (1 where the
 commit brought its own expiry, as nothing newer can hold it). All versions are read.
 """
 
@@ -57,7 +57,7 @@ class OffsetRecord:
 
 
 def group_metadata(group: ClassicGroup, assigned: Mapping[str, bytes]) -> KeyValue:
-    """The record of a group with these assignments (they may not be the members' own yet)."""
+    """Returns the record of a group with these assignments (they may not be the members' own yet)."""
     value = GroupMetadataValue(
         protocol_type=group.protocol_type or "",
         generation=group.generation_id,
@@ -86,7 +86,7 @@ def group_tombstone(group_id: str) -> KeyValue:
 
 
 def committed_offset(group_id: str, at: TopicPartition, committed: CommittedOffset) -> KeyValue:
-    """The record of a committed offset."""
+    """Returns the record of a committed offset."""
     has_expiry = committed.expire_timestamp_ms != -1
     version = _OFFSET_VALUE_WITH_EXPIRY if has_expiry else _OFFSET_VALUE
     value = OffsetCommitValue(
@@ -114,7 +114,7 @@ def _offset_key(group_id: str, at: TopicPartition) -> bytes:
 
 
 def decode(key: bytes, value: bytes | None) -> GroupRecord | OffsetRecord | ConsumerRecord | None:
-    """What a record says; None for a kind of record that this broker does not have.
+    """Returns the content of a record; None for a kind of record that this broker does not have.
 
     Raises a ProtocolError for bytes that are no such record.
     """

@@ -1,7 +1,7 @@
 """Reads the topics out of a consumer's subscription (the metadata of protocol type `consumer`).
 
-Every version of ConsumerProtocolSubscription starts as version 0 does. Only that prefix is read, so that a
-newer client is understood.
+Every version of ConsumerProtocolSubscription starts as version 0 does. Only that prefix is read, so that newer clients
+are understood.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class MalformedSubscription(ValueError):
 
 
 def subscribed_topics(metadata: bytes) -> list[str]:
-    """The topic names in a subscription. Raises MalformedSubscription."""
+    """Returns the topic names in a subscription. Raises MalformedSubscription."""
     if len(metadata) < _VERSION.size:
         raise MalformedSubscription(f"{len(metadata)} bytes, at least {_VERSION.size} are needed")
     (version,) = _VERSION.unpack_from(metadata)

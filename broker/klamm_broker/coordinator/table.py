@@ -1,4 +1,4 @@
-"""The groups of all kinds by name, and whether one can be worked with at the moment."""
+"""The groups of all kinds by name, and the check whether a group is available at the moment."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 class GroupTable:
-    """`loading` has the partitions of `__consumer_offsets` that are being replayed: their groups are not known yet."""
+    """The table. `loading` are the partitions of `__consumer_offsets` that are being replayed: their groups are unknown yet."""
 
     def __init__(self, config: GroupConfig) -> None:
         self.config = config
@@ -24,7 +24,7 @@ class GroupTable:
         self.closing = False
 
     def unavailable(self, group_id: str) -> ErrorCode:
-        """Why nothing can be done with this group now; NONE when something can."""
+        """Returns why nothing can be done with this group now; NONE when something can."""
         if self.closing:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         group = self.groups.get(group_id)
@@ -35,24 +35,24 @@ class GroupTable:
         return ErrorCode.NONE
 
     def found(self, group_id: str, missing: ErrorCode) -> tuple[ErrorCode, Group | None]:
-        """The group, or why there is none: `missing` when it does not exist."""
+        """Returns the group, or the error why there is none: `missing` when it does not exist."""
         error = self.unavailable(group_id)
         if error is not ErrorCode.NONE:
             return error, None
         return missing, self.groups.get(group_id)
 
     def found_or_made(self, group_id: str, wall_ms: int) -> tuple[ErrorCode, Group | None]:
-        """The group, if need be a new classic one."""
+        """Returns the group, if necessary a new classic one."""
         group = self.groups.get(group_id)
         if group is None:
             if len(self.groups) >= self.config.max_groups:
-                # Not retriable on purpose: waiting does not help, and the client's log should say so.
+                # The error is not retriable on purpose: waiting does not help, and the client's log should say so.
                 return ErrorCode.POLICY_VIOLATION, None
             group = self.make(group_id, wall_ms)
         return ErrorCode.NONE, group
 
     def make(self, group_id: str, wall_ms: int) -> ClassicGroup:
-        """A new classic group, which replaces what there was."""
+        """Make a new classic group, which replaces any group of that name."""
         group = ClassicGroup(group_id, partition=self.partition_for(group_id), wall_ms=wall_ms)
         self.groups[group_id] = group
         return group
@@ -61,7 +61,7 @@ class GroupTable:
         return partition_for(group_id, self.config.offsets_topic_partitions)
 
     def on_offsets_topic_created(self, partitions: int) -> None:
-        """`__consumer_offsets` is new, and empty: whoever created it decided on the number of its partitions."""
+        """Take over the number of partitions of the new, empty `__consumer_offsets`; its creator chose it."""
         self.config = replace(self.config, offsets_topic_partitions=partitions)
         for group in self.groups.values():
             group.partition = self.partition_for(group.group_id)

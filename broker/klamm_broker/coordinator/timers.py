@@ -1,9 +1,9 @@
 """Deadlines by key, without a clock.
 
 Invariant: every key in `_deadlines` has an entry in the heap that is not later than its deadline. Moving a
-deadline to later (what every heartbeat does) touches one dictionary; the heap entry is moved when it comes
-up. So the heap holds at most one live entry a key, and stale ones only for keys whose deadline was moved
-to earlier or cancelled, until those come up or there are too many of them.
+deadline to later (as every heartbeat does) touches one dictionary; the heap entry is moved when it comes
+up. So the heap holds at most one live entry a key. Stale entries exist only for keys whose deadline was moved to
+earlier or cancelled, until they come up or there are too many of them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Key = tuple[str, ...]
 
 
 class Timers:
-    """A set of named deadlines in milliseconds, on whatever clock the caller uses."""
+    """A set of named deadlines in milliseconds, on a clock of the caller's choice."""
 
     def __init__(self) -> None:
         self._deadlines: dict[Key, int] = {}
@@ -49,9 +49,9 @@ class Timers:
             heapify(self._heap)
 
     def next_ms(self) -> int | None:
-        """Not later than the earliest deadline; None when there is none.
+        """Returns a time that is not later than the earliest deadline; None when there is none.
 
-        It may be earlier (the entry of a deadline that was moved): `pop_due` then finds nothing and the
+        It may be too early (the entry of a deadline that was moved): `pop_due` then finds nothing, and the
         next answer is better.
         """
         heap = self._heap

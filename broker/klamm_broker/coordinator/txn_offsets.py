@@ -1,11 +1,12 @@
 """Offsets that were committed within transactions which are not decided yet.
 
-They are in the log, but no commit of the group until the marker of their transaction comes: a commit marker makes them
-visible, an abort marker drops them. Until then a reader that wants stable offsets is told that they are unstable.
+They are in the log, but the group has not committed them until the marker of their transaction comes: a commit marker
+makes them visible, an abort marker drops them. Until then a reader that wants stable offsets learns that they are
+unstable.
 
-Invariant: of several commits to a partition the one that comes last in the log wins, whatever the order in which their
-transactions end. So whatever is written after a pending offset supersedes it: the offset will not become visible, but
-its transaction still makes the partition unstable.
+Invariant: of several commits to a partition the last one in the log wins, in whatever order their transactions end. So a
+record behind a pending offset supersedes it: the offset will not become visible, but its transaction still makes the
+partition unstable.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from typing import NamedTuple
 from klamm_broker.coordinator.model import CommitRequest, CommittedOffset, TopicPartition
 
 _Place = tuple[str, TopicPartition]
-"""A group, and a partition that it commits."""
+"""A group, and a partition whose offset it commits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TxnCommitRequest(CommitRequest):
-    """TxnOffsetCommit: the producer whose transaction decides on the offsets, which the coordinator has verified."""
+    """TxnOffsetCommit. The coordinator has verified the producer whose transaction decides about the offsets."""
 
     producer_id: int
     producer_epoch: int
@@ -33,14 +34,14 @@ class TxnCommitRequest(CommitRequest):
 
 
 class Completed(NamedTuple):
-    """What a marker did: the places that its transaction had open, and the offsets that became visible, by group."""
+    """The effect of a marker: the places that its transaction had open, and the offsets that became visible, by group."""
 
     closed: list[_Place]
     visible: dict[str, dict[TopicPartition, CommittedOffset]]
 
 
 class PendingOffsets:
-    """Of the groups in one partition of `__consumer_offsets`. Calls come in the order of that log."""
+    """The pending offsets of the groups in one partition of `__consumer_offsets`. Calls come in the order of that log."""
 
     def __init__(self) -> None:
         self._by_producer: dict[int, dict[_Place, tuple[int, CommittedOffset] | None]] = {}
@@ -53,9 +54,9 @@ class PendingOffsets:
     def add(
         self, producer_id: int, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset | None]
     ) -> list[TopicPartition]:
-        """These offsets are in the log, in the producer's open transaction (None: and superseded already).
+        """Note offsets in the log that belong to the producer's open transaction (None: superseded already).
 
-        The partitions that it had not had open before.
+        Returns the partitions that the transaction did not have open before.
         """
         self._order += 1
         opened = []
@@ -69,7 +70,7 @@ class PendingOffsets:
         return opened
 
     def supersede(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
-        """An ordinary commit of these partitions is in the log: what is pending for them now comes too late."""
+        """Supersede what is pending for these partitions, as an ordinary commit of them is in the log."""
         group = self._open.get(group_id)
         if group is None:
             return
@@ -78,9 +79,9 @@ class PendingOffsets:
                 self._by_producer[producer_id][group_id, at] = None
 
     def forget(self, group_id: str, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Tombstones of these partitions are in the log: nothing is pending for them any more.
+        """Forget what is pending for these partitions, as their tombstones are in the log.
 
-        What was, once for each transaction.
+        Returns the forgotten partitions, once for each transaction.
         """
         group = self._open.get(group_id)
         if group is None:
@@ -98,7 +99,7 @@ class PendingOffsets:
         return closed
 
     def complete(self, producer_id: int, *, committed: bool) -> Completed:
-        """The producer's marker is in the log."""
+        """Complete the transaction of a producer whose marker is in the log."""
         pending_here = self._by_producer.pop(producer_id, {})
         visible: dict[str, dict[TopicPartition, CommittedOffset]] = {}
         for (group_id, at), entry in pending_here.items():
@@ -115,7 +116,7 @@ class PendingOffsets:
         return Completed(list(pending_here), visible)
 
     def _close(self, group_id: str, at: TopicPartition, producer_id: int) -> set[int]:
-        """The other producers with an open transaction for this partition."""
+        """Close the producer's transaction for this partition. Returns the other producers with an open one."""
         group = self._open[group_id]
         producers = group[at]
         producers.discard(producer_id)
@@ -126,10 +127,10 @@ class PendingOffsets:
         return producers
 
     def is_open(self, group_id: str, at: TopicPartition) -> bool:
-        """Whether an open transaction may still change this offset."""
+        """Decides whether an open transaction may still change this offset."""
         group = self._open.get(group_id)
         return group is not None and at in group
 
     def of_group(self, group_id: str) -> Mapping[TopicPartition, set[int]]:
-        """The partitions of a group with an open transaction, with its producers. A view."""
+        """Returns the partitions of a group with an open transaction, with its producers. A view."""
         return self._open.get(group_id, {})

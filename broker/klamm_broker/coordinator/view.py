@@ -1,4 +1,4 @@
-"""What administrators see of groups: DescribeGroups and ListGroups. Reads, never changes."""
+"""The administrators' view of groups: DescribeGroups and ListGroups. It never changes anything."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from klamm_kafka.wire.errors import ErrorCode
 
 
 def describe(group_id: str, group: Group | None) -> GroupDescription:
-    """A group as DescribeGroups shows it: what members said and were assigned only while it is Stable.
+    """Describe a group for DescribeGroups: subscriptions and assignments of members only while it is Stable.
 
-    Groups of other kinds are as good as not there.
+    A group of another kind counts as missing.
     """
     if not isinstance(group, ClassicGroup):
         what = "not found" if group is None else "is not a classic group"
@@ -53,7 +53,7 @@ def describe(group_id: str, group: Group | None) -> GroupDescription:
 def list_groups(
     groups: Iterable[Group], states: Collection[str], types: Collection[str]
 ) -> list[ListedGroup]:
-    """The groups that pass both filters."""
+    """Returns the groups that pass both filters."""
     wanted_states = {state.lower().strip() for state in states}
     wanted_types = {type_.lower() for type_ in types}
     listed = [_listed(group) for group in groups if isinstance(group, ClassicGroup | ConsumerGroup)]

@@ -1,11 +1,12 @@
-"""The transaction coordinator: finds and makes transactional ids, and puts requests, time and the log together.
+"""The transaction coordinator: finds and makes transactional ids, and connects requests, time and the log.
 
-A plain state machine, as the group coordinator is: every method takes the time (`Now`) and returns effects in order, or
-an answer at once; nothing waits and nothing is written here (`coordinator.effects`). Not thread-safe, not reentrant.
+It is a plain state machine, as the group coordinator is: every method takes the time (`Now`) and returns effects in
+order, or an answer at once; nothing waits and nothing is written here (`coordinator.effects`). It is not thread-safe and
+not reentrant.
 
-All partitions of `__transaction_state` are in one object. While one is being loaded, requests for its ids are answered
-COORDINATOR_LOAD_IN_PROGRESS, which every client repeats. What was decided before the broker stopped is completed as soon
-as it is loaded.
+One object holds all partitions of `__transaction_state`. While a partition is loading, requests for its ids are answered
+COORDINATOR_LOAD_IN_PROGRESS, which every client repeats. After loading, transactions that were decided before the broker
+stopped are completed.
 """
 
 from __future__ import annotations
@@ -44,8 +45,10 @@ _EXPIRY = ("expiry",)
 
 
 class TransactionCoordinator:
-    """`new_producer_id` gives one that was never used; `coordinator_epoch` the leader epoch of a partition of
-    `__transaction_state`; `transaction_version` the broker's feature level.
+    """The coordinator of all transactional ids.
+
+    `new_producer_id` returns an id that was never used, `coordinator_epoch` the leader epoch of a partition of
+    `__transaction_state`, `transaction_version` the broker's feature level.
     """
 
     def __init__(
@@ -68,13 +71,13 @@ class TransactionCoordinator:
 
     @property
     def transactions(self) -> Mapping[str, Transaction]:
-        """By transactional id, those that are loaded."""
+        """The loaded transactions, by transactional id."""
         return self._table.by_id
 
     # InitProducerId
 
     def init(self, request: InitRequest, token: Token, now: Now) -> list[Effect]:
-        """InitProducerId with a transactional id. The reply is a ProducerIdResult."""
+        """Handle an InitProducerId with a transactional id. The reply is a ProducerIdResult."""
         self._turn.begin(now)
         error = self._refused(request)
         if error is not ErrorCode.NONE:
@@ -113,7 +116,7 @@ class TransactionCoordinator:
         return transaction, ErrorCode.NONE
 
     def _fence(self, transaction: Transaction, token: Token) -> None:
-        """Abort what an earlier producer has left open; the new one comes again and gets the epoch after that."""
+        """Abort the open transaction of an earlier producer. The new producer comes again and gets the epoch after that."""
 
         def done(result: EndResult) -> None:
             failed = result.error is not ErrorCode.NONE
@@ -159,7 +162,7 @@ class TransactionCoordinator:
     # Partitions
 
     def add_partitions(self, request: AddRequest, token: Token, now: Now) -> list[Effect]:
-        """Make partitions part of the producer's transaction, which begins with the first. The reply is an ErrorCode."""
+        """Add partitions to the producer's transaction, which begins with the first. The reply is an ErrorCode."""
         self._turn.begin(now)
         missing, transaction = self._find(request)
         answer = missing if transaction is None else _refused_add(transaction, request)
@@ -180,7 +183,7 @@ class TransactionCoordinator:
     def verify_partitions(
         self, request: ProducerRequest, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
-        """Whether these are part of the producer's open transaction; TRANSACTION_ABORTABLE for those that are not."""
+        """Check that these are part of the producer's open transaction. Returns TRANSACTION_ABORTABLE for those that are not."""
         error, transaction = self._find(request)
         if transaction is not None:
             recorded = transaction.recorded
@@ -196,7 +199,7 @@ class TransactionCoordinator:
     # The end
 
     def end(self, request: EndRequest, token: Token, now: Now) -> list[Effect]:
-        """EndTxn. The reply is an EndResult."""
+        """Handle an EndTxn. The reply is an EndResult."""
         self._turn.begin(now)
         error, transaction = self._find(request)
         if transaction is None:
@@ -208,20 +211,20 @@ class TransactionCoordinator:
     # Administration
 
     def describe(self, transactional_id: str) -> TransactionDescription:
-        """DescribeTransactions, one id."""
+        """Answer a DescribeTransactions for one id."""
         error = self.unavailable(transactional_id) if transactional_id else ErrorCode.INVALID_REQUEST
         if error is not ErrorCode.NONE:
             return TransactionDescription(transactional_id=transactional_id, error=error)
         return view.describe(transactional_id, self._table.by_id.get(transactional_id))
 
     def list_transactions(self, wanted: ListFilter, now: Now) -> ListResult:
-        """ListTransactions."""
+        """Answer a ListTransactions."""
         if self._loading:
             return ListResult(error=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return view.list_transactions(self._table.by_id.values(), wanted, now_ms=now.wall_ms)
 
     def statistics(self) -> Mapping[str, int]:
-        """Numbers for metrics and logs: transactional ids by state."""
+        """Returns numbers for metrics and logs: transactional ids by state."""
         counts = {state.title: 0 for state in TransactionState}
         for transaction in self._table.by_id.values():
             counts[transaction.recorded.state.title] += 1
@@ -230,12 +233,12 @@ class TransactionCoordinator:
     # Time
 
     def start(self, now: Now) -> None:
-        """Called once: time-outs and unused ids are looked for from now on."""
+        """Begin to look for time-outs and unused ids. Called once."""
         self._timers.set(_TIMEOUTS, now.mono_ms + self.config.timeout_check_interval_ms)
         self._timers.set(_EXPIRY, now.mono_ms + self.config.expiry_check_interval_ms)
 
     def next_deadline_ms(self) -> int | None:
-        """When `tick` has to be called next, on the clock of `Now.mono_ms`. Earlier does no harm."""
+        """Returns the time of the next necessary `tick`, on the clock of `Now.mono_ms`. An earlier call does no harm."""
         return self._timers.next_ms()
 
     def tick(self, now: Now) -> list[Effect]:
@@ -255,7 +258,7 @@ class TransactionCoordinator:
     # Loading
 
     def start_loading(self, partition: int) -> None:
-        """Records of this partition are going to be replayed; its ids are unavailable until that is over."""
+        """Make the partition's ids unavailable until its records have been replayed."""
         self._loading[partition] = Loader()
 
     def replay(self, partition: int, batch: Iterable[KeyValue]) -> None:
@@ -264,7 +267,7 @@ class TransactionCoordinator:
             self._loading[partition].replay(batch)
 
     def finish_loading(self, partition: int, now: Now) -> tuple[int, list[Effect]]:
-        """All records were replayed: what was decided is completed. With it the largest producer id that is in use."""
+        """Complete the decided transactions of a replayed partition. Returns the largest producer id in use, and the effects."""
         self._turn.begin(now)
         loader = self._loading.pop(partition, None)
         loaded = [] if loader is None else loader.transactions(partition)
@@ -280,13 +283,13 @@ class TransactionCoordinator:
     # Finding transactions
 
     def on_topic_created(self, partitions: int) -> None:
-        """`__transaction_state` is new, and empty: whoever created it decided on the number of its partitions."""
+        """Take over the number of partitions of the new, empty `__transaction_state`; its creator chose it."""
         self.config = replace(self.config, log_partitions=partitions)
         for transaction in self._table.by_id.values():
             transaction.log_partition = self.partition_for(transaction.transactional_id)
 
     def on_topic_deleted(self) -> None:
-        """`__transaction_state` is gone, and with it every transactional id."""
+        """Forget every transactional id, as `__transaction_state` is gone."""
         self._table.clear()
         self._markers.clear()
         self._loading.clear()
@@ -295,7 +298,7 @@ class TransactionCoordinator:
         return partition_for(transactional_id, self.config.log_partitions)
 
     def unavailable(self, transactional_id: str) -> ErrorCode:
-        """COORDINATOR_LOAD_IN_PROGRESS while the partition of this id is being loaded, else NONE."""
+        """Returns COORDINATOR_LOAD_IN_PROGRESS while the partition of this id is loading, else NONE."""
         if self._loading and self.partition_for(transactional_id) in self._loading:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return ErrorCode.NONE
@@ -315,7 +318,7 @@ def _refused_init(transaction: Transaction, request: InitRequest) -> ErrorCode:
     recorded = transaction.recorded
     if request.expected is not None and recorded.epoch != NO_PRODUCER_EPOCH:
         producer_id, epoch = request.expected
-        # The id before the last one may be a repeated request, whose answer with the new id was lost.
+        # The previous id may come from a repeated request, whose answer with the new id was lost.
         is_repeated = producer_id == recorded.previous_producer_id and is_exhausted(epoch)
         if producer_id != recorded.producer_id and not is_repeated:
             return ErrorCode.PRODUCER_FENCED
@@ -323,7 +326,7 @@ def _refused_init(transaction: Transaction, request: InitRequest) -> ErrorCode:
 
 
 def _refused_add(transaction: Transaction, request: AddRequest) -> ErrorCode | None:
-    """What to answer at once; None for partitions that are to be written."""
+    """Returns the answer that can be given at once; None for partitions that must be written."""
     if transaction.pending is not None:
         return ErrorCode.CONCURRENT_TRANSACTIONS
     recorded = transaction.recorded

@@ -1,7 +1,7 @@
 """EndTxn, and every other end of a transaction: by a newer producer, or by time.
 
-With transaction version 2 (KIP-890) the epoch goes up at each end, so that nothing that was sent before it can get into
-the next transaction; the epochs of a repeated request then differ from those of a new one, and ids that run out of
+With transaction version 2 (KIP-890) the epoch goes up at each end, so that records from before it cannot get into
+the next transaction. The epochs of a repeated request then differ from those of a new one, and ids that run out of
 epochs are replaced here as well.
 
     version 2       Abort, repeated   Abort, new     Commit, repeated   Commit, new
@@ -10,7 +10,7 @@ epochs are replaced here as well.
     COMPLETE_COMMIT INVALID_TXN_STATE ends           NONE               INVALID_TXN_STATE
 
 "Ends" there is an abort of nothing, which clients send when they do not know whether anything has begun. Below version
-2 an EMPTY transaction cannot be ended, and one that is complete only in the same way again.
+2 an EMPTY transaction cannot be ended, and a complete one only in the same way again.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Done = Callable[[EndResult], None]
 
 
 class Ending:
-    """Requests about one transactional id each, which is there and loaded."""
+    """Requests about one transactional id each, which exists and is loaded."""
 
     def __init__(
         self,
@@ -54,10 +54,10 @@ class Ending:
         self._markers = markers
         self._new_producer_id = new_producer_id
 
-    # Of clients
+    # Requests of clients
 
     def end(self, transaction: Transaction, request: EndRequest, done: Done) -> None:
-        """EndTxn."""
+        """Handle an EndTxn."""
         bumps = request.client_version >= transitions.EPOCH_BUMP_FROM
         error = (_check_bumping if bumps else _check)(transaction, request)
         if error is not None:
@@ -96,7 +96,7 @@ class Ending:
     # By the coordinator
 
     def abort(self, transaction: Transaction, done: Done) -> None:
-        """Fence the producer of an open transaction, and abort it. `done` hears when the decision is in the log."""
+        """Fence the producer of an open transaction, and abort it. `done` is called when the decision is in the log."""
         version = self._table.transaction_version()
         bumps = version >= transitions.EPOCH_BUMP_FROM
         recorded = transaction.recorded
@@ -108,7 +108,7 @@ class Ending:
                 return
             next_id = result.producer_id
         if not bumps:
-            # The epoch goes up in memory first, and if that cannot be written it must not go up a second time.
+            # The epoch goes up in memory first. If the record cannot be written, it must not go up a second time.
             recorded = transaction.recorded = transitions.fence(transaction)
         decided = transitions.decide(
             recorded,
@@ -126,9 +126,9 @@ class Ending:
         self._decide(transaction, decided, noted, tell_producer=False)
 
     def resume_fence(self, transaction: Transaction) -> None:
-        """A record says that a producer was being fenced when the broker stopped: abort what it has left open.
+        """Abort the open transaction of a producer that was being fenced when the broker stopped, as a record says.
 
-        If that cannot be written now, the transaction is open as any other: its time-out or its next producer ends it.
+        If that cannot be written now, the transaction is open like any other: its time-out or its next producer ends it.
         """
         transaction.recorded = replace(transaction.recorded, state=_S.ONGOING)
         self.abort(transaction, lambda _: None)
@@ -148,7 +148,7 @@ class Ending:
                 )  # fmt: skip
                 done(EndResult(error))
                 return
-            # What is in the log will happen: the producer need not wait for the markers.
+            # A decision in the log will be carried out: the producer need not wait for the markers.
             upcoming = transitions.complete(transaction.recorded, now_ms=self._turn.now.wall_ms)
             done(
                 EndResult(error, upcoming.producer_id, upcoming.epoch) if tell_producer else EndResult(error)
@@ -159,7 +159,7 @@ class Ending:
 
 
 def _check(transaction: Transaction, request: EndRequest) -> ErrorCode | None:
-    """Below version 2: what to answer at once; None for an end that is to be written."""
+    """Returns, below version 2, the answer that can be given at once; None for an end that must be written."""
     recorded = transaction.recorded
     if recorded.producer_id != request.producer_id:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
@@ -177,9 +177,9 @@ def _check(transaction: Transaction, request: EndRequest) -> ErrorCode | None:
 
 
 def _check_bumping(transaction: Transaction, request: EndRequest) -> ErrorCode | None:
-    """From version 2 on: the table in the module's docstring."""
+    """Returns, from version 2 on, the answer by the table in the module's docstring; None for an end that must be written."""
     recorded, epoch = transaction.recorded, request.producer_epoch
-    # Only the end of a transaction of version 2 moves the epoch: otherwise it is a newer producer that has the next one.
+    # Only the end of a transaction of version 2 moves the epoch; otherwise the next epoch is a newer producer's.
     moved = recorded.client_version >= transitions.EPOCH_BUMP_FROM
     after_overflow = (
         moved

@@ -1,4 +1,4 @@
-"""What time does to transactions: open ones are aborted after their time-out, ids that nobody uses are forgotten."""
+"""Changes of transactions by time: open ones are aborted after their time-out, unused ids are forgotten."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from klamm_kafka.wire.errors import ErrorCode
 log = logging.getLogger(__name__)
 
 _TOMBSTONES_PER_APPEND: Final = 500
-"""Transactional ids of 1,000 bytes fit half a MiB then, which any segment holds."""
+"""This many transactional ids of 1,000 bytes fit half a MiB, which any segment holds."""
 
 
 class Expiry:
-    """Called in the rhythm of the properties. Deadlines are wall-clock times of the records, as in Kafka."""
+    """The periodic checks, at the intervals of the properties. Deadlines are wall-clock times of the records, as in Kafka."""
 
     def __init__(
         self, config: TransactionConfig, table: TransactionTable, turn: Turn, ending: Ending

@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 class Loader:
-    """Takes the records of one partition in order, then gives its transactions. Only the last of a key counts."""
+    """Takes the records of one partition in order, then returns its transactions. Only the last record of a key counts."""
 
     def __init__(self) -> None:
         self._live: dict[bytes, bytes] = {}
@@ -30,14 +30,14 @@ class Loader:
                 self._live[key] = value
 
     def transactions(self, partition: int) -> list[Transaction]:
-        """The transactions as they were stored. The loader is empty then."""
+        """Returns the transactions as they were stored. Empties the loader."""
         live, self._live = self._live, {}
         found, foreign = [], 0
         for key, value in live.items():
             try:
                 record = records.decode(key, value)
             except ProtocolError as e:
-                # The record is lost either way; the other ids need not be.
+                # The record is lost either way, but the other ids are not.
                 log.error("__transaction_state-%d: a record cannot be read: %s", partition, e)  # noqa: TRY400
                 continue
             if record is None:
@@ -56,7 +56,7 @@ class Loader:
 
 
 def largest_producer_id(transactions: Iterable[Transaction]) -> int:
-    """The largest producer id that is in use by these; -1 for none."""
+    """Returns the largest producer id that these use; -1 for none."""
     return max(
         (max(t.recorded.producer_id, t.recorded.next_producer_id) for t in transactions),
         default=NO_PRODUCER_ID,

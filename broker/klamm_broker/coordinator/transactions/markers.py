@@ -1,7 +1,7 @@
-"""From decided to complete: a marker into every partition of a transaction, then the record that says so.
+"""Completes decided transactions: writes a marker into every partition, then the record that says so.
 
-Nothing ends this but success: what cannot be written now is tried again later, in memory as well as by the next
-coordinator that loads the log. So whatever reader sees the record of the decision can rely on the markers.
+Only success ends this: a failed write is tried again later, in memory as well as by the next coordinator that loads the
+log. So a reader of the decision's record can rely on the markers.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from klamm_kafka.wire.errors import ErrorCode
 log = logging.getLogger(__name__)
 
 RETRY_MS: Final = 500
-"""Between attempts: a disk that is full or a partition that is being loaded needs no more."""
+"""The pause between attempts: a full disk or a loading partition needs no more."""
 _GONE: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 _OVERTAKEN: Final = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
 
 
 class MarkerWriter:
-    """`coordinator_epoch` gives the epoch of a partition of `__transaction_state`."""
+    """Writes markers. `coordinator_epoch` returns the epoch of a partition of `__transaction_state`."""
 
     def __init__(
         self, table: TransactionTable, turn: Turn, timers: Timers, coordinator_epoch: Callable[[int], int]
@@ -43,7 +43,7 @@ class MarkerWriter:
         """Of those, the ones whose record is on its way into the log."""
 
     def begin(self, transaction: Transaction) -> Recorded:
-        """The decision is in the log: write the markers. What will be recorded when all are there."""
+        """Begin to write the markers of a decision in the log. Returns the record that follows when all are written."""
         recorded = transaction.recorded
         completion = transaction.prepare(transitions.complete(recorded, now_ms=self._turn.now.wall_ms))
         transaction.failed_fence = False
@@ -58,13 +58,13 @@ class MarkerWriter:
         self._writing.clear()
 
     def retry(self, transactional_id: str) -> None:
-        """The time of `RETRY_MS` is over."""
+        """Try again after `RETRY_MS`."""
         transaction = self._table.by_id.get(transactional_id)
         if transaction is not None and transactional_id in self._completions:
             self.go_on(transaction)
 
     def go_on(self, transaction: Transaction) -> None:
-        """Write what is missing: markers, or the last record."""
+        """Write the rest: missing markers, or the last record."""
         if not transaction.awaiting:
             self._complete(transaction)
             return
@@ -90,7 +90,7 @@ class MarkerWriter:
         if at not in transaction.awaiting:
             return
         if error in _OVERTAKEN:
-            # Somebody has ended this transaction there already, under a newer epoch: it needs no marker of ours.
+            # Another coordinator has ended this transaction there, under a newer epoch: it needs no marker of ours.
             log.warning(
                 "%s: no marker for %s-%d is taken any more: %s",
                 transaction.transactional_id, at.topic, at.partition, error.name,

@@ -1,4 +1,4 @@
-"""What the transaction coordinator is asked and what it answers: plain values, free of protocol versions."""
+"""Questions and answers of the transaction coordinator: plain values, free of protocol versions."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class ProducerRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddRequest(ProducerRequest):
-    """AddPartitionsToTxn, AddOffsetsToTxn, or what Produce and TxnOffsetCommit add by themselves."""
+    """AddPartitionsToTxn, AddOffsetsToTxn, or the partitions that Produce and TxnOffsetCommit add by themselves."""
 
     partitions: frozenset[TopicPartition]
     client_version: int
@@ -63,7 +63,7 @@ class EndRequest(ProducerRequest):
 
 
 class EndResult(NamedTuple):
-    """EndTxn's answer; the id and epoch to go on with, which only version 2 clients are told."""
+    """EndTxn's answer, with the id and epoch to go on with, which only clients of version 2 are told."""
 
     error: ErrorCode
     producer_id: int = NO_PRODUCER_ID
@@ -90,7 +90,7 @@ class ListedTransaction(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListFilter:
-    """Empty, -1 and None let everything pass."""
+    """A filter; empty, -1 and None let everything pass."""
 
     states: Collection[str] = ()
     producer_ids: Collection[int] = ()

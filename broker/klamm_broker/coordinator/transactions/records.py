@@ -1,7 +1,7 @@
 """The records of `__transaction_state`, in Kafka's format: both ways.
 
-A value of version 1 (from transaction version 1 on) has producer ids before and after, and the client's version. A
-record without a value is the tombstone of an expired id.
+A value of version 1 (from transaction version 1 on) also has the producer ids before and after, and the client's
+version. A record without a value is the tombstone of an expired id.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _VALUES: Final = (0, 1)
 
 
 def encode(transactional_id: str, recorded: Recorded, *, transaction_version: int) -> KeyValue:
-    """The record of a transactional id; `transaction_version` is the feature level that the broker has."""
+    """Returns the record of a transactional id; `transaction_version` is the broker's feature level."""
     version = 1 if transaction_version >= 1 else 0
     value = TransactionLogValue(
         producer_id=recorded.producer_id,
@@ -62,7 +62,7 @@ def _by_topic(partitions: frozenset[TopicPartition]) -> list[PartitionsSchema]:
 
 
 def decode(key: bytes, value: bytes) -> tuple[str, Recorded] | None:
-    """The transactional id and what is recorded of it; None for a version that is not known.
+    """Returns a transactional id and its record; None for an unknown version.
 
     Raises a ProtocolError for bytes that are no such record.
     """

@@ -1,9 +1,10 @@
-"""States of a transaction, and which may follow which.
+"""The states of a transaction, and the permitted moves between them.
 
 Theory of operation: everything is a step from one state to the next, and a step counts when its record is in the log.
-While a record is being written the state that it leads to is pending, and nobody else may begin a step. Two states
-are never written: `DEAD` is that of an id whose tombstone is on its way; `PREPARE_EPOCH_FENCE`, between the fencing of a
-producer and the abort of what it left open, is one step with that abort here; where a record has it, it is aborted.
+While a record is being written, the state that it leads to is pending, and no other step may begin. Two states are never
+written. `DEAD` is the state of an id whose tombstone is on its way. `PREPARE_EPOCH_FENCE` lies between the fencing of a
+producer and the abort of its open transaction, which are one step here; if a loaded record has it, the transaction is
+aborted.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Final
 
 
 class TransactionState(IntEnum):
-    """The numbers are those in the records."""
+    """The states, with their numbers in the records."""
 
     EMPTY = 0
     ONGOING = 1
@@ -27,7 +28,7 @@ class TransactionState(IntEnum):
 
     @property
     def title(self) -> str:
-        """As DescribeTransactions and ListTransactions say it."""
+        """The name of the state in DescribeTransactions and ListTransactions."""
         return self.name.replace("_", " ").title().replace(" ", "")
 
 
@@ -37,7 +38,7 @@ FROM: Final[Mapping[TransactionState, frozenset[TransactionState]]] = {
     _S.EMPTY: frozenset({_S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT}),
     _S.ONGOING: frozenset({_S.ONGOING, _S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT}),
     _S.PREPARE_COMMIT: frozenset({_S.ONGOING}),
-    # From EMPTY and COMPLETE_* because a client of transaction version 2 need not know whether it had begun one.
+    # EMPTY and COMPLETE_* are here because a client of transaction version 2 may not know whether a transaction had begun.
     _S.PREPARE_ABORT: frozenset(
         {_S.ONGOING, _S.PREPARE_EPOCH_FENCE, _S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT}
     ),
@@ -46,10 +47,10 @@ FROM: Final[Mapping[TransactionState, frozenset[TransactionState]]] = {
     _S.DEAD: frozenset({_S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT}),
     _S.PREPARE_EPOCH_FENCE: frozenset({_S.ONGOING}),
 }
-"""Each state, and those from which it may be entered."""
+"""For each state, the states from which it may be entered."""
 
 PREPARED: Final = frozenset({_S.PREPARE_COMMIT, _S.PREPARE_ABORT})
-"""Decided, markers under way."""
+"""The transaction is decided, and its markers are under way."""
 AT_REST: Final = frozenset({_S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT})
 """No transaction is open: a new one may begin, and the id may expire."""
 BY_TITLE: Final[Mapping[str, TransactionState]] = {state.title: state for state in TransactionState}

@@ -1,4 +1,4 @@
-"""All transactional ids, and the way of a step into the log."""
+"""All transactional ids, and the writing of their steps into the log."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _TOLD: Final = {
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
 }
-"""What a producer is told when a record could not be written: it knows nothing of partitions and their leaders."""
+"""The errors that a producer is told when a record could not be written: it knows nothing of partitions and their leaders."""
 
 
 class TransactionTable:
-    """`ongoing` are those in the state ONGOING: where time-outs are looked for.
+    """The table. `ongoing` are the transactions in the state ONGOING, which are checked for time-outs.
 
     `transaction_version` is the broker's feature level.
     """
@@ -56,9 +56,9 @@ class TransactionTable:
         *,
         keep_pending: bool = False,
     ) -> None:
-        """Write the record of a step that `prepare` gave; the step counts once that is done.
+        """Write the record of a step that `prepare` returned; the step counts once that is done.
 
-        `done` hears the outcome as a producer is told it. With `keep_pending` a step that could not be written stays
+        `done` gets the outcome as a producer is told it. With `keep_pending` a step that could not be written stays
         pending, because it will be tried again.
         """
 

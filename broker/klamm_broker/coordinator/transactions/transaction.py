@@ -1,6 +1,6 @@
-"""One transactional id: what its last record says, and the step that is under way.
+"""One transactional id: the content of its last record, and the step that is under way.
 
-Invariant: `recorded` is what a coordinator that loads the log would find, apart from `last_epoch`, which is not in the
+Invariant: a coordinator that loads the log would find `recorded`, apart from `last_epoch`, which is not in the
 records. It changes only when a record is in the log, from a state that the table allows.
 """
 
@@ -15,9 +15,9 @@ from klamm_broker.coordinator.transactions.state import FROM, TransactionState
 
 NO_TIME: Final = -1
 EPOCH_MAX: Final = 2**15 - 1
-"""The largest epoch there is. Clients get one less at most, so that each of them can still be fenced."""
+"""The largest epoch. Clients get one less at most, so that each of them can still be fenced."""
 TWO_PHASE_TIMEOUT_MS: Final = 2**31 - 1
-"""The time-out of a transaction that somebody else coordinates (two-phase commit): it never ends by time."""
+"""The time-out of a transaction with another coordinator (two-phase commit): it never ends by time."""
 
 
 class IllegalStep(Exception):
@@ -26,16 +26,16 @@ class IllegalStep(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """What a record of `__transaction_state` says, and `last_epoch`."""
+    """The content of a record of `__transaction_state`, and `last_epoch`."""
 
     producer_id: int
     previous_producer_id: int = NO_PRODUCER_ID
-    """The id before the last step: after an id ran out of epochs its producer may still come with it."""
+    """The id before the last step: after an id ran out of epochs, its producer may still use it."""
     next_producer_id: int = NO_PRODUCER_ID
     """The id that follows when this transaction is complete."""
     epoch: int = NO_PRODUCER_EPOCH
     last_epoch: int = NO_PRODUCER_EPOCH
-    """The epoch before the last bump that its producer asked for: tells a repeated request from a fenced producer."""
+    """The epoch before the last bump that its producer asked for. It tells a repeated request from a fenced producer."""
     timeout_ms: int
     state: TransactionState = TransactionState.EMPTY
     partitions: frozenset[TopicPartition] = frozenset()
@@ -54,7 +54,7 @@ def is_exhausted(epoch: int) -> bool:
 
 
 class Transaction:
-    """See the module's docstring."""
+    """One transactional id. See the module's docstring."""
 
     __slots__ = ("awaiting", "failed_fence", "log_partition", "pending", "recorded", "transactional_id")
 
@@ -70,7 +70,7 @@ class Transaction:
         """Partitions whose marker is not written yet."""
 
     def prepare(self, new: Recorded) -> Recorded:
-        """Begin a step; what is to be written. Raises IllegalStep."""
+        """Begin a step. Returns the record to write. Raises IllegalStep."""
         if self.pending is not None:
             raise IllegalStep(
                 f"{self.transactional_id}: {new.state.name} while {self.pending.name} is pending"
@@ -83,7 +83,7 @@ class Transaction:
         return replace(new, previous_producer_id=self.recorded.producer_id)
 
     def complete(self, new: Recorded) -> None:
-        """The step's record is in the log. Raises IllegalStep for another one's, and for an epoch that goes back."""
+        """Complete the step whose record is in the log. Raises IllegalStep for another step's record, or an epoch that goes back."""
         old = self.recorded
         if self.pending is not new.state:
             raise IllegalStep(
@@ -95,12 +95,12 @@ class Transaction:
         self.recorded = new
 
     def give_up(self) -> None:
-        """The step's record could not be written: nothing has happened."""
+        """Give up the step whose record could not be written: nothing has happened."""
         self.pending = None
 
     @property
     def undecided(self) -> frozenset[TopicPartition] | set[TopicPartition]:
-        """The partitions that the transaction still has to be ended in."""
+        """The partitions in which the transaction must still be ended."""
         return self.awaiting if self.pending in _COMPLETING else self.recorded.partitions
 
 

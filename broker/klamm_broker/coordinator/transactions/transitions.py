@@ -1,4 +1,4 @@
-"""What each step changes. Pure: from what is recorded to what is to be recorded."""
+"""The change that each step makes. Pure: from the present record to the next one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EPOCH_BUMP_FROM: Final = 2
 
 
 def fence(transaction: Transaction) -> Recorded:
-    """Below version 2: raise the epoch above that of the producer at work. The abort that follows is what is written."""
+    """Raise the epoch above the active producer's (below version 2). The record of the abort that follows is written."""
     recorded = transaction.recorded
     stays = transaction.failed_fence or recorded.epoch == EPOCH_MAX
     epoch = recorded.epoch if stays else recorded.epoch + 1
@@ -27,9 +27,9 @@ def fence(transaction: Transaction) -> Recorded:
 def begin_epoch(
     recorded: Recorded, *, timeout_ms: int, expected_epoch: int | None, now_ms: int
 ) -> Recorded | ErrorCode:
-    """InitProducerId: the next epoch; the same one for a request that is repeated.
+    """InitProducerId: take the next epoch; for a repeated request the same one.
 
-    `expected_epoch` is the one that the producer believes to have (KIP-360).
+    `expected_epoch` is the epoch that the producer believes to have (KIP-360).
     """
     if recorded.epoch_exhausted:
         return ErrorCode.UNKNOWN_SERVER_ERROR  # as in Kafka: only its own producer may take the next id
@@ -56,7 +56,7 @@ def begin_epoch(
 def begin_id(
     recorded: Recorded, producer_id: int, *, timeout_ms: int, record_last_epoch: bool, now_ms: int
 ) -> Recorded:
-    """InitProducerId when the epochs have run out: a new producer id, from epoch 0 on."""
+    """InitProducerId when the epochs have run out: take a new producer id, from epoch 0 on."""
     return replace(
         recorded,
         state=TransactionState.EMPTY,
@@ -73,7 +73,7 @@ def begin_id(
 def add_partitions(
     recorded: Recorded, partitions: Set[TopicPartition], *, client_version: int, now_ms: int
 ) -> Recorded:
-    """The first partition begins the transaction."""
+    """Add partitions; the first one begins the transaction."""
     return replace(
         recorded,
         state=TransactionState.ONGOING,
@@ -93,7 +93,7 @@ def decide(
     began: bool = True,
     now_ms: int,
 ) -> Recorded:
-    """To PREPARE_COMMIT or PREPARE_ABORT. `began`: there is a transaction (version 2 may abort without one)."""
+    """Go to PREPARE_COMMIT or PREPARE_ABORT. `began`: there is a transaction (version 2 may abort without one)."""
     epoch, last_epoch = recorded.epoch, recorded.last_epoch
     if client_version >= EPOCH_BUMP_FROM:
         last_epoch = epoch
@@ -111,7 +111,7 @@ def decide(
 
 
 def complete(recorded: Recorded, *, now_ms: int) -> Recorded:
-    """All markers are written: to COMPLETE_COMMIT or COMPLETE_ABORT, with the next producer id if there is one."""
+    """Go to COMPLETE_COMMIT or COMPLETE_ABORT, as all markers are written, with the next producer id if there is one."""
     commits = recorded.state is TransactionState.PREPARE_COMMIT
     rotates = recorded.client_version >= EPOCH_BUMP_FROM and recorded.next_producer_id != NO_PRODUCER_ID
     return replace(
@@ -126,5 +126,5 @@ def complete(recorded: Recorded, *, now_ms: int) -> Recorded:
 
 
 def die(recorded: Recorded) -> Recorded:
-    """The id expires."""
+    """Let the id expire."""
     return replace(recorded, state=TransactionState.DEAD, partitions=frozenset())

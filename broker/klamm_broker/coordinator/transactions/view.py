@@ -1,4 +1,4 @@
-"""What administrators see of transactions: DescribeTransactions and ListTransactions. Reads, never changes."""
+"""The administrators' view of transactions: DescribeTransactions and ListTransactions. It never changes anything."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from klamm_kafka.wire.errors import ErrorCode
 
 
 def describe(transactional_id: str, transaction: Transaction | None) -> TransactionDescription:
-    """One transactional id; TRANSACTIONAL_ID_NOT_FOUND for an unknown one and one that is expiring."""
+    """Describe one transactional id. Returns TRANSACTIONAL_ID_NOT_FOUND for an unknown or expiring one."""
     if transaction is None or transaction.pending is TransactionState.DEAD:
         return TransactionDescription(
             transactional_id=transactional_id, error=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
@@ -36,7 +36,7 @@ def describe(transactional_id: str, transaction: Transaction | None) -> Transact
 
 
 def list_transactions(transactions: Iterable[Transaction], wanted: ListFilter, *, now_ms: int) -> ListResult:
-    """Those that pass all filters. INVALID_REGULAR_EXPRESSION for a pattern that is none."""
+    """Returns the transactions that pass all filters; INVALID_REGULAR_EXPRESSION for a pattern that is none."""
     unknown = [name for name in wanted.states if name not in BY_TITLE]
     states = {BY_TITLE[name] for name in wanted.states if name in BY_TITLE}
     try:
