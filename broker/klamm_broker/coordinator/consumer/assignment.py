@@ -1,4 +1,4 @@
-"""What assignors get and give: who subscribes to what, how many partitions there are, who had which."""
+"""Input and output of assignors: subscriptions, partition counts, and the last assignment."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Assignment = Mapping[bytes, AbstractSet[int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberSpec:
-    """A member as assignors see it; `topic_ids` in the order in which Kafka would walk over them."""
+    """A member as assignors see it; `topic_ids` are in the order in which Kafka would walk over them."""
 
     topic_ids: tuple[bytes, ...]
     instance_id: str | None = None
@@ -23,22 +23,22 @@ class MemberSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSpec:
-    """A group as assignors see it; `members` in the order in which Kafka would walk over them."""
+    """A group as assignors see it; `members` are in the order in which Kafka would walk over them."""
 
     members: Mapping[str, MemberSpec]
     homogeneous: bool
-    """All members subscribe to the same topics."""
+    """True if all members subscribe to the same topics."""
     partition_counts: Mapping[bytes, int]
-    """Of every topic that anybody subscribes to."""
+    """The number of partitions of every subscribed topic."""
     assigned: Mapping[bytes, AbstractSet[int]]
-    """Every partition that the last target assignment gives to somebody."""
+    """Every partition that the last target assignment gives to a member."""
 
 
 Assignor = Callable[[GroupSpec], dict[str, dict[bytes, set[int]]]]
 
 
 def combined(assignments: Iterable[Assignment]) -> dict[bytes, set[int]]:
-    """All partitions that are in any of these."""
+    """Returns all partitions that are in any of these."""
     result: dict[bytes, set[int]] = {}
     for assignment in assignments:
         for topic_id, partitions in assignment.items():

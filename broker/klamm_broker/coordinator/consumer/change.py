@@ -1,7 +1,7 @@
-"""A change of one group while it is being computed, and the steps that requests of both protocols have in common.
+"""A change of one group while it is being computed, and the steps that requests of both protocols share.
 
-Nothing here touches the group: a step reads it as it is and adds records. Order and conditions are Kafka's, because
-they decide which epochs members see.
+Nothing here touches the group: a step reads the present group and adds records. Order and conditions are Kafka's,
+because they decide which epochs members see.
 """
 
 from __future__ import annotations
@@ -29,36 +29,36 @@ from klamm_broker.coordinator.group import ClassicGroup
 
 ASSIGNORS: dict[str, Assignor] = {"uniform": uniform_assignor.assign, "range": range_assignor.assign}
 _REGEX_PAUSE_MS = 10_000
-"""Regular expressions of a group are not matched again within so many milliseconds."""
+"""The pause before regular expressions of a group are matched again, in milliseconds."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Change:
-    """Records that a request makes, in order."""
+    """A change: the records that a request makes, in order."""
 
     group: ConsumerGroup
-    """As it is before; new or converted ones are not in the coordinator's table yet."""
+    """The group before the change. New or converted groups are not in the coordinator's table yet."""
     now: Now
     prelude: list[KeyValue] = field(default_factory=list)
-    """Records that make the group what it is (from a classic one): written first, applied already."""
+    """Records that turn a classic group into this one: written first, applied already."""
     replaces: ClassicGroup | None = None
     records: list[ConsumerRecord] = field(default_factory=list)
     refreshed: bool = False
-    """The hash of its topics was computed anew."""
+    """True once the hash of its topics was computed anew."""
     resolve: frozenset[str] = frozenset()
-    """Regular expressions that have to be matched once this is done."""
+    """Regular expressions that must be matched after this change."""
 
     def encoded(self) -> list[KeyValue]:
         return [*self.prelude, *(r.encode() for r in self.records)]
 
     def commit(self) -> None:
-        """It is durable: the group takes it in."""
+        """Apply the records to the group, as they are durable."""
         for record in self.records:
             self.group.apply(record)
 
 
 class Steps:
-    """What changes have in common. Stateless but for the hashes of topics."""
+    """The shared steps of changes. They keep no state but the hashes of topics."""
 
     def __init__(self, config: ConsumerConfig, topics: Topics) -> None:
         self._config = config
@@ -68,7 +68,7 @@ class Steps:
     # Subscriptions
 
     def describe_member(self, change: Change, member: ConsumerMember, updated: ConsumerMember) -> bool:
-        """Store what a member says of itself, if it is new; whether the topics are, that it names."""
+        """Store a member's new description, if it differs. Returns whether its topic names differ."""
         if updated == member:
             return False
         change.records.append(records.member(change.group.group_id, updated))
@@ -77,7 +77,7 @@ class Steps:
     def update_regexes(
         self, change: Change, member: ConsumerMember, updated: ConsumerMember
     ) -> tuple[bool, bool]:
-        """Whether the member's regular expression is another one, and whether its topics are known already.
+        """Returns whether the member's regular expression is new, and whether its topics are known already.
 
         Raises GroupError (INVALID_REGULAR_EXPRESSION).
         """
@@ -115,7 +115,7 @@ class Steps:
         )
 
     def refresh_metadata(self, change: Change, replaced: Sequence[Replaced], *, bump: bool) -> int:
-        """Look at the subscribed topics; the group's epoch, which is higher when they changed or with `bump`."""
+        """Hash the subscribed topics. Returns the group's epoch, which rises when the hash has changed or with `bump`."""
         group = change.group
         epoch = group.epoch
         hashed = self.hashes.of(group.topics_with(replaced))
@@ -132,7 +132,7 @@ class Steps:
     def assign(
         self, change: Change, epoch: int, member: ConsumerMember, updated: ConsumerMember
     ) -> tuple[int, Assignment]:
-        """Compute the target assignment when it is behind; its epoch, and what it gives to the member."""
+        """Compute the target assignment if it is behind. Returns its epoch, and the member's part of it."""
         group = change.group
         if group.target_epoch >= epoch or not self._may_assign(change):
             return group.target_epoch, group.target_of(updated.member_id, updated.instance_id)
@@ -146,7 +146,7 @@ class Steps:
         return epoch, result.get(updated.member_id, {})
 
     def _may_assign(self, change: Change) -> bool:
-        """Not more often than the interval allows (KIP-1263): the next heartbeat then finds it due."""
+        """Decides whether the assignment interval is over (KIP-1263); otherwise the next heartbeat tries again."""
         group = change.group
         interval_ms = self._config.settings(group.group_id).assignment_interval_ms
         if group.target_at_ms == 0 or interval_ms == 0:
@@ -154,7 +154,7 @@ class Steps:
         return change.now.wall_ms >= group.target_at_ms + interval_ms
 
     def assignor_of(self, group: ConsumerGroup, replaced: Sequence[Replaced] = ()) -> str:
-        """The one that most members ask for, else the default."""
+        """Returns the assignor that most members ask for, else the default."""
         votes = Counter(m.server_assignor for m in group.members.values())
         for old, new in replaced:
             votes.subtract([None if old is None else old.server_assignor])
@@ -203,7 +203,7 @@ class Steps:
         return not names and len(regexes) == 1 and next(iter(regexes.values())) == members
 
     def topic_ids(self, group: ConsumerGroup, member: ConsumerMember) -> list[bytes]:
-        """The topics that a member subscribes to and that exist, in the order in which Kafka walks over them."""
+        """Returns the existing topics that a member subscribes to, in the order in which Kafka walks over them."""
         names = java_order.strings(sorted(member.topics))
         if member.regex in group.regexes:
             matched = java_order.strings(sorted(group.regexes[member.regex].topics))
@@ -242,7 +242,7 @@ class Steps:
     # Replacing
 
     def replace_static(self, change: Change, old: ConsumerMember, member_id: str) -> ConsumerMember:
-        """A static member comes back under another id: it takes over what it had, and joins."""
+        """Let a static member that comes back under another id take over its state, and join."""
         group = change.group
         new = replace(old, member_id=member_id, epoch=0, previous_epoch=0)
         change.records += records.member_tombstones(group.group_id, old.member_id)

@@ -1,7 +1,7 @@
 """Members of the classic protocol in a consumer group: JoinGroup, SyncGroup, Heartbeat, LeaveGroup.
 
-The generation that they are told is their member epoch. A join reconciles them like a heartbeat does the others, with
-what their subscription says that they own; a heartbeat tells them when it is time to join again.
+Their generation is their member epoch. A join reconciles them as a heartbeat reconciles the others, with the partitions
+that their subscription names as owned. A heartbeat tells them when it is time to join again.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 
 class ClassicMembers:
-    """See the module's docstring. Calls come when the group is free of changes, but for `heartbeat` and `sync`."""
+    """Requests of classic members. Except for `heartbeat` and `sync`, calls come when the group has no change under way."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -104,7 +104,7 @@ class ClassicMembers:
         *,
         bump: bool,
     ) -> None:
-        """A classic member takes the place of the last static member of the consumer protocol."""
+        """Put a classic member in the place of the last static member of the consumer protocol."""
         core, group = self._core, change.group
         rebalance = group.target_epoch < epoch
         if not rebalance:
@@ -171,7 +171,7 @@ class ClassicMembers:
     def heartbeat(
         self, group: ConsumerGroup, member_id: str, group_instance_id: str | None, generation_id: int
     ) -> ErrorCode:
-        """Handle a Heartbeat: REBALANCE_IN_PROGRESS when there is something to get or to give up."""
+        """Answer a Heartbeat: REBALANCE_IN_PROGRESS when the member has to get or to give up partitions."""
         try:
             member, _ = _classic_member(group, member_id, group_instance_id)
             _check_generation(member, generation_id)
@@ -248,7 +248,7 @@ def _check_generation(member: ConsumerMember, generation_id: int) -> None:
 
 
 def _supports(group: ConsumerGroup, request: JoinRequest) -> bool:
-    """Whether it is a consumer, and has a protocol that all classic members have."""
+    """Decides whether the request is a consumer's and has a protocol that all classic members have."""
     if request.protocol_type != CONSUMER_PROTOCOL_TYPE:
         return False
     others = [{p.name for p in m.classic.protocols} for m in group.members.values() if m.classic is not None]

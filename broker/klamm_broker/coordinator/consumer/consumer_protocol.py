@@ -26,16 +26,16 @@ _NEWEST: Final = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """What a classic consumer said when it joined."""
+    """The subscription that a classic consumer sent when it joined."""
 
     topics: frozenset[str]
     owned: Mapping[bytes, AbstractSet[int]]
-    """What it says that it has, by topic id; topics that are gone are left out."""
+    """The partitions that it claims to own, by topic id; topics that are gone are left out."""
     rack_id: str | None
 
 
 def version_of(data: bytes) -> int:
-    """The version in front of a subscription or an assignment, as far as it is known here."""
+    """Returns the version in front of a subscription or an assignment, at most the newest that is known here."""
     if len(data) < _VERSION.size:
         raise MalformedSubscription(f"{len(data)} bytes, at least {_VERSION.size} are needed")
     (version,) = _VERSION.unpack_from(data)
@@ -45,7 +45,7 @@ def version_of(data: bytes) -> int:
 
 
 def read_subscription(metadata: bytes, topics: Topics) -> Subscription:
-    """What a member's metadata says."""
+    """Returns the subscription in a member's metadata."""
     try:
         said, _ = ConsumerProtocolSubscription.decode(metadata, version_of(metadata), _VERSION.size)
     except ProtocolError as e:
@@ -59,7 +59,7 @@ def read_subscription(metadata: bytes, topics: Topics) -> Subscription:
 
 
 def read_assignment(assignment: bytes, topics: Topics) -> tuple[dict[bytes, frozenset[int]], bool]:
-    """What a member was assigned, by topic id, and whether an assignor put data of its own into it."""
+    """Returns a member's assignment by topic id, and whether an assignor put data of its own into it."""
     if not assignment:
         return {}, False
     try:
@@ -77,7 +77,7 @@ def read_assignment(assignment: bytes, topics: Topics) -> tuple[dict[bytes, froz
 def write_assignment(
     assignment: Mapping[bytes, Mapping[int, int] | AbstractSet[int]], metadata: bytes, topics: Topics
 ) -> bytes:
-    """An assignment for a member that subscribed with `metadata`, in the version that it used."""
+    """Returns an assignment for a member that subscribed with `metadata`, in the version that it used."""
     version = version_of(metadata)
     message = ConsumerProtocolAssignment(user_data=None)
     for topic_id, partitions in assignment.items():

@@ -1,7 +1,8 @@
-"""What happens around the changes of consumer groups: opening, writing, members that go, deadlines.
+"""The surroundings of changes of consumer groups: opening, writing, removed members, deadlines.
 
-Regular expressions are matched some at a time: the key `regex` brings the next turn. Deadlines of members have keys that start with `member` (its session), `revoke` (to give up partitions), `rejoin` and
-`resync` (for classic members, to send JoinGroup and SyncGroup). They are set once what leads to them is durable.
+Regular expressions are matched some at a time: the key `regex` brings the next turn. Keys of members' deadlines start
+with `member` (its session), `revoke` (to give up partitions), and, for classic members, `rejoin` and `resync` (to send
+JoinGroup and SyncGroup). A deadline is set once its cause is durable.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ log = logging.getLogger(__name__)
 DEADLINES: Final = frozenset({"member", "revoke", "rejoin", "resync"})
 REGEX: Final = "regex"
 _NAMES_PER_TURN: Final = 10_000
-"""Names of topics that one turn matches: about 10 ms. An expression is not divided."""
+"""Topic names that one turn matches: about 10 ms. One expression is not divided."""
 _AGAIN_MS: Final = 500
-"""After an append failed a member that has to go is tried again so much later."""
+"""The pause before the removal of a member is tried again after a failed append."""
 _WHY: Final = {
     "member": "the member session expired",
     "revoke": "it failed to give up partitions within its rebalance timeout",
@@ -48,7 +49,7 @@ Failed = Callable[[ErrorCode], None]
 
 @dataclass(slots=True, kw_only=True)
 class Matching:
-    """Regular expressions of a group that are being matched."""
+    """The regular expressions of a group that are being matched."""
 
     left: list[str]
     found: dict[str, frozenset[str]] = field(default_factory=dict)
@@ -56,7 +57,7 @@ class Matching:
 
 @dataclass(slots=True, kw_only=True)
 class Core:
-    """See the module's docstring. `groups` is the coordinator's table of all kinds."""
+    """Opens and writes changes, removes members, keeps deadlines. `groups` is the coordinator's table of all kinds."""
 
     classic_config: GroupConfig
     config: ConsumerConfig
@@ -69,12 +70,12 @@ class Core:
     partition_for: Callable[[str], int]
     new_member_id: Callable[[], str]
     matching: dict[str, Matching] = field(default_factory=dict)
-    """By group."""
+    """The matchings under way, by group."""
 
     # Changes
 
     def open(self, group_id: str, *, create: bool) -> Change:
-        """Begin a change; with `create` of a new group, or one that was classic. Raises GroupError."""
+        """Begin a change; with `create` also of a new group, or of a classic one. Raises GroupError."""
         group = self.groups.get(group_id)
         now = self.turn.now
         if group is not None and group.deleting:
@@ -99,7 +100,7 @@ class Core:
         return Change(group=result, now=now, replaces=group, prelude=prelude)
 
     def write(self, change: Change, done: Callable[[], None], failed: Failed) -> None:
-        """Make the change durable, then apply it; `failed` hears what a member is to be told instead."""
+        """Make the change durable, then apply it. After an error `failed` gets the error for the member."""
         group, replaces = change.group, change.replaces
         if change.refreshed:
             group.metadata_stale = False  # before the append: topics may change while it is under way
@@ -142,14 +143,14 @@ class Core:
                 self.restart_session(group, member)
         if known is not None:
             group.take_offsets(known)  # it may have been made by a commit meanwhile
-        # It was not in the table while it was written, so that it has heard of no topic that was created meanwhile.
+        # The group was not in the table while it was written, so it missed topics that were created meanwhile.
         group.metadata_stale = group.regexes_stale = True
         self.groups[group.group_id] = group
 
     # Regular expressions
 
     def _resolve(self, group_id: str, expressions: frozenset[str]) -> None:
-        """Begin to match regular expressions against the topics that there are."""
+        """Begin to match regular expressions against the present topics."""
         group = self._with_regexes(group_id)
         if group is None:
             return
@@ -169,7 +170,7 @@ class Core:
         return group
 
     def _match(self, group_id: str) -> None:
-        """Match some of them, so that nobody waits for all; once all are through what is new is stored."""
+        """Match some expressions, so that nobody waits for all. Once all are matched, store the new matches."""
         group = self._with_regexes(group_id)
         if group is None or group_id not in self.matching:
             return
@@ -187,7 +188,7 @@ class Core:
         self._store_matches(group, {e: t for e, t in sorted(matching.found.items()) if group.regex_counts[e]})
 
     def _store_matches(self, group: ConsumerGroup, found: Mapping[str, frozenset[str]]) -> None:
-        """Store the topics of these regular expressions; new ones begin a new epoch."""
+        """Store the topics of these regular expressions; new topics begin a new epoch."""
         group_id = group.group_id
         change = Change(group=group, now=self.turn.now)
         subscribed = set(group.topic_counts)
@@ -223,7 +224,7 @@ class Core:
         done: Callable[[], None],
         failed: Failed,
     ) -> None:
-        """Remove these members; when only classic ones are left the group becomes a classic one. Raises GroupError."""
+        """Remove these members. If only classic ones are left, the group becomes a classic one. Raises GroupError."""
         if not members:
             done()
             return
@@ -258,7 +259,7 @@ class Core:
         *,
         reason: str | None,
     ) -> None:
-        """Make it a classic group; it rebalances when there is a reason to. Raises GroupError."""
+        """Make it a classic group, which rebalances when there is a reason to. Raises GroupError."""
         classic, made = migration.downgraded(
             group, without, joining, self.steps.topics, self.turn.now.wall_ms
         )
@@ -288,14 +289,14 @@ class Core:
     # Deadlines
 
     def restart_session(self, group: ConsumerGroup, member: ConsumerMember) -> None:
-        """The member was heard of."""
+        """Restart the session of a member that was heard of."""
         timeout_ms = self.config.settings(group.group_id).session_timeout_ms
         if member.classic is not None:
             timeout_ms = member.classic.session_timeout_ms
         self._set(("member", group.group_id, member.member_id), timeout_ms)
 
     def watch_revocation(self, group: ConsumerGroup, member: ConsumerMember) -> None:
-        """A member that has to give something up gets so much time for it; classic ones have other deadlines."""
+        """Set the deadline of a member that has to give up partitions. Classic members have other deadlines."""
         key = ("revoke", group.group_id, member.member_id)
         if member.classic is None and member.state is MemberState.UNREVOKED_PARTITIONS:
             group.revocation_epochs[member.member_id] = member.epoch
@@ -305,13 +306,13 @@ class Core:
             self.timers.cancel(key)
 
     def expect_rejoin(self, group: ConsumerGroup, member: ConsumerMember) -> None:
-        """A classic member was told to join again."""
+        """Set the deadline of a classic member that was told to join again."""
         key = ("rejoin", group.group_id, member.member_id)
         if key not in self.timers:
             self._set(key, member.rebalance_timeout_ms)
 
     def expect_resync(self, group: ConsumerGroup, member: ConsumerMember, timeout_ms: int) -> None:
-        """A classic member has joined and has to fetch its assignment."""
+        """Set the deadline of a classic member that has joined and has to fetch its assignment."""
         self._set(("resync", group.group_id, member.member_id), timeout_ms)
 
     def forget(self, kind: str, group: ConsumerGroup, member_id: str) -> None:
@@ -323,7 +324,7 @@ class Core:
         group.revocation_epochs.pop(member_id, None)
 
     def expire(self, key: tuple[str, ...]) -> None:
-        """A deadline has come."""
+        """Handle a deadline that has come."""
         if key[0] == REGEX:
             self.journal.when_free(key[1], lambda: self._match(key[1]), lambda: self._set(key, _AGAIN_MS))
             return

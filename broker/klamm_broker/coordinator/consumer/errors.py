@@ -1,4 +1,4 @@
-"""What a request on a consumer group can be refused with."""
+"""The refusal of a request on a consumer group."""
 
 from __future__ import annotations
 

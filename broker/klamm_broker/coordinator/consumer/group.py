@@ -1,9 +1,9 @@
 """A group of the consumer protocol: epochs, members, target assignment, subscriptions.
 
-Invariant: it changes by `apply` only, with records that are durable; everything else here is derived from them
-(`metadata_stale`, `regexes_stale` and the epochs of pending revocations are hints that a restart may lose). A
-partition is held by at most one member: `holders` says by whom. Only what comes from outside may have given it to
-several (the assignor of a classic group, a damaged log): it is `contested` until all but one have given it up.
+Invariant: it changes by `apply` only, with durable records; everything else here is derived from them
+(`metadata_stale`, `regexes_stale` and the epochs of pending revocations are hints that a restart may lose). At most one
+member holds a partition; `holders` names it. Only an outside cause may give it to several (the assignor of a classic
+group, a damaged log): then it is `contested` until all but one have given it up.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Replaced = tuple[ConsumerMember | None, ConsumerMember | None]
 
 
 class ConsumerGroupState(StrEnum):
-    """Kafka's; the value is what ConsumerGroupDescribe and ListGroups show."""
+    """Kafka's states of a group; ConsumerGroupDescribe and ListGroups show the values."""
 
     EMPTY = "Empty"
     ASSIGNING = "Assigning"
@@ -37,7 +37,7 @@ class ConsumerGroupState(StrEnum):
 
 
 class ConsumerGroup(Group):
-    """See the module's docstring."""
+    """A group of the consumer protocol. See the module's docstring."""
 
     def __init__(self, group_id: str, *, partition: int) -> None:
         super().__init__(group_id, partition=partition)
@@ -119,7 +119,7 @@ class ConsumerGroup(Group):
             self.regexes[expression] = ResolvedRegex(frozenset(value.topics), value.version, value.timestamp)
 
     def _put(self, old: ConsumerMember | None, new: ConsumerMember | None) -> None:
-        """Replace a member (None: there is none) and what is derived from it."""
+        """Replace a member (None: there is none) and the state that is derived from it."""
         if old is None or new is None or (old.topics, old.regex) != (new.topics, new.regex):
             self.topic_counts, self.regex_counts = self.counts_with([(old, new)])
         if old is not None:
@@ -150,7 +150,7 @@ class ConsumerGroup(Group):
                 self.holders.pop(topic_id, None)
 
     def _pass_on(self, topic_id: bytes, partition: int, member: ConsumerMember) -> None:
-        """A member gives up what others have as well: it is not free yet."""
+        """Pass a partition that a member gives up to the others that hold it as well: it is not free yet."""
         members = (m for m in self.members.values() if m.member_id != member.member_id)
         others = [m.member_id for m in members if m.epoch_of(topic_id, partition) is not None]
         if others:
@@ -182,7 +182,7 @@ class ConsumerGroup(Group):
         return partition in self.holders.get(topic_id, ())
 
     def waits_for_release(self, member: ConsumerMember) -> bool:
-        """Whether anything that this member is to get is still held by another one."""
+        """Decides whether another member still holds a partition that this member is to get."""
         if member.state is not MemberState.UNRELEASED_PARTITIONS:
             return False
         return any(
@@ -196,7 +196,7 @@ class ConsumerGroup(Group):
         return None if member_id is None else self.members[member_id]
 
     def target_of(self, member_id: str, instance_id: str | None) -> Assignment:
-        """What is meant for a member, or for the one before it under its instance id."""
+        """Returns the target of a member, or of its predecessor under its instance id."""
         if instance_id is not None:
             member_id = self.static_members.get(instance_id, "")
         return self.target.get(member_id, {})
@@ -211,14 +211,14 @@ class ConsumerGroup(Group):
         return topic in self.topic_counts or any(topic in r.topics for r in self.regexes.values())
 
     def topics_with(self, replaced: Sequence[Replaced]) -> set[str]:
-        """The subscribed topics once these members have been replaced."""
+        """Returns the subscribed topics once these members have been replaced."""
         names, regexes = self.counts_with(replaced)
         gone = set(self.regex_counts) - set(regexes)
         resolved = (r.topics for expression, r in self.regexes.items() if expression not in gone)
         return set(names).union(*resolved)
 
     def counts_with(self, replaced: Sequence[Replaced]) -> tuple[Counter[str], Counter[str]]:
-        """Subscribers by topic name and by regular expression once these members have been replaced."""
+        """Returns subscribers by topic name and by regular expression once these members have been replaced."""
         names, regexes = self.topic_counts.copy(), self.regex_counts.copy()
         for old, new in replaced:
             for member, sign in ((old, -1), (new, 1)):
@@ -251,7 +251,7 @@ class ConsumerGroup(Group):
             return ErrorCode.UNSUPPORTED_VERSION
         if epoch == member.epoch:
             return ErrorCode.NONE
-        # An older epoch is good for partitions that it was assigned in, or before: it cannot have lost them since.
+        # An older epoch is valid for partitions that were assigned in it or before: the member cannot have lost them since.
         since = [member.epoch_of(o.topic_id, at.partition) for at, o in request.offsets.items()]
         if epoch < member.epoch and all(e is not None and epoch >= e for e in since):
             return ErrorCode.NONE

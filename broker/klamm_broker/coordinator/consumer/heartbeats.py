@@ -1,6 +1,6 @@
 """ConsumerGroupHeartbeat: members of the consumer protocol join, report, reconcile and leave.
 
-A heartbeat that changes something is answered once that is durable, any other one at once.
+A heartbeat that changes something is answered once the change is durable, any other one at once.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _MUST_REJOIN: Final = "The member must abandon all its partitions and rejoin."
 
 
 class Heartbeats:
-    """See the module's docstring."""
+    """Handles heartbeats of members of the consumer protocol."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
 
     def heartbeat(self, request: HeartbeatRequest, token: Token) -> None:
-        """Handle a heartbeat of a group that is not being loaded. The reply is a HeartbeatResult."""
+        """Handle a heartbeat of a loaded group. The reply is a HeartbeatResult."""
         try:
             self._check(request)
         except GroupError as e:
@@ -65,7 +65,7 @@ class Heartbeats:
     def _failed(self, token: Token, error: ErrorCode) -> None:
         self._core.turn.reply(token, HeartbeatResult(error=error, error_message=error.message))
 
-    # Requests that cannot be right
+    # Malformed requests
 
     def _check(self, request: HeartbeatRequest) -> None:
         epoch = request.member_epoch
@@ -105,7 +105,7 @@ class Heartbeats:
         updated = _updated(member, request)
         names_changed = steps.describe_member(change, member, updated)
         regex_changed, regex_known = steps.update_regexes(change, member, updated)
-        # A regular expression that has to be matched first begins a new epoch once it is.
+        # A regular expression that must be matched first begins a new epoch after that.
         bump = names_changed or (regex_changed and regex_known)
         epoch = group.epoch
         if bump or group.metadata_stale:
@@ -133,7 +133,7 @@ class Heartbeats:
         )
 
     def _member(self, change: Change, request: HeartbeatRequest, member_id: str) -> ConsumerMember:
-        """The member that sends this: one that is there, or, when it joins, a new one."""
+        """Returns the member that sends this: an existing one or, when it joins, a new one."""
         group, instance_id = change.group, request.instance_id
         joins = request.member_epoch == JOIN_EPOCH
         if instance_id is None:
@@ -199,7 +199,7 @@ class Heartbeats:
 
 
 def _updated(member: ConsumerMember, request: HeartbeatRequest) -> ConsumerMember:
-    """The member as it says that it is; what it leaves out has not changed."""
+    """Returns the member as the request describes it; omitted fields have not changed."""
     timeout_ms = request.rebalance_timeout_ms
     return replace(
         member,
@@ -231,7 +231,7 @@ def _check_join(request: HeartbeatRequest) -> None:
 
 
 def check_room(group: ConsumerGroup, member_id: str, max_size: int) -> None:
-    """Raises GroupError (GROUP_MAX_SIZE_REACHED) when there is no place for one more."""
+    """Raises GroupError (GROUP_MAX_SIZE_REACHED) when there is no place for another member."""
     if len(group.members) >= max_size and member_id not in group.members:
         raise GroupError(
             ErrorCode.GROUP_MAX_SIZE_REACHED,
@@ -248,7 +248,7 @@ def unknown_member(group: ConsumerGroup, member_id: str) -> GroupError:
 def check_static(
     group: ConsumerGroup, existing: ConsumerMember | None, member_id: str, instance_id: str
 ) -> ConsumerMember:
-    """The member of an instance id. Raises GroupError when there is none, or it is another one by now."""
+    """Returns the member of an instance id. Raises GroupError when there is none, or it is another one by now."""
     if existing is None:
         raise GroupError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
     if existing.member_id != member_id:
@@ -261,7 +261,7 @@ def check_static(
 
 
 def _check_epoch(member: ConsumerMember, epoch: int, owned: Assignment | None) -> None:
-    """Raises GroupError (FENCED_MEMBER_EPOCH) when the member is not where the coordinator left it."""
+    """Raises GroupError (FENCED_MEMBER_EPOCH) unless the epoch is the member's, or the previous one after a lost answer."""
     if epoch in (JOIN_EPOCH, member.epoch):
         return
     if epoch > member.epoch:
@@ -284,5 +284,5 @@ def _is_part_of(owned: Assignment | None, assigned: Owned) -> bool:
 
 
 def _since_zero(owned: Owned) -> Owned:
-    """Whoever comes back under this instance id has had these partitions from the beginning."""
+    """Dates the partitions back to epoch 0: the next member under this instance id has had them from the beginning."""
     return {topic_id: dict.fromkeys(partitions, 0) for topic_id, partitions in owned.items()}

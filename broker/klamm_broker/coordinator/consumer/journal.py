@@ -1,10 +1,10 @@
 """Changes of groups one after the other: computed, written, and applied once they are durable.
 
-Invariant: a group with a change under way is computed upon by nobody. What comes meanwhile waits here, in order, and
-then finds the group as that change left it. Normally an append is durable at once and nothing ever waits.
+Invariant: nobody computes upon a group with a change under way. Later requests wait here, in order, and then find the
+group as that change left it. Normally an append is durable at once and nothing ever waits.
 
-What waits here has nobody to raise to: when it fails by a defect its `refuse` is called, so that it is answered all
-the same, and whatever comes after it goes on.
+A waiting operation has no caller to raise to. When it fails by a defect its `refuse` is called, so that its request is
+answered, and the operations after it go on.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class _Waiting(NamedTuple):
 
 
 def _nobody_asked() -> None:
-    """Nobody waits for an answer."""
+    """Do nothing: nobody waits for an answer."""
 
 
 class Journal:
-    """See the module's docstring."""
+    """The queue of changes, per group. See the module's docstring."""
 
     def __init__(self, turn: Turn) -> None:
         self._turn = turn
@@ -45,7 +45,7 @@ class Journal:
     ) -> None:
         """Run `operation` now, or after the changes of this group that are under way or wait already.
 
-        Now it raises what it raises; when it had to wait and fails, `refuse` tells whoever asked for it.
+        If it runs now, its exception goes to the caller. If it had to wait and fails, `refuse` tells whoever asked for it.
         """
         waiting = self._waiting.get(group_id)
         if waiting is None:
@@ -63,9 +63,9 @@ class Journal:
         refuse: Callable[[], None] = _nobody_asked,
         after: Callable[[], None] | None = None,
     ) -> None:
-        """Append these records as one batch; `done` hears the outcome before anything else happens to the group.
+        """Append these records as one batch. `done` gets the outcome before anything else happens to the group.
 
-        `refuse` is called when `done` fails. `after` comes next, before what else waits.
+        `refuse` is called when `done` fails. `after` comes next, before waiting operations.
         """
         if not records:
             done(ErrorCode.NONE)

@@ -1,4 +1,4 @@
-"""A member of a consumer group, and how far it has got on the way to its target assignment."""
+"""A member of a consumer group, and its progress towards its target assignment."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ JOIN_EPOCH: Final = 0
 """The epoch of a member that wants to join, or to join again after it was fenced."""
 LEAVE_EPOCH: Final = -1
 STATIC_LEAVE_EPOCH: Final = -2
-"""A static member goes and will be back: nobody gets its partitions until its session ends."""
+"""The epoch of a static member that goes and will be back: nobody gets its partitions until its session ends."""
 
 Owned = Mapping[bytes, Mapping[int, int]]
-"""By topic id and partition the epoch in which it was assigned. Never changed in place."""
+"""The epoch of the assignment, by topic id and partition. Never changed in place."""
 
 
 class MemberState(IntEnum):
-    """Kafka's MemberState; the value is in the records."""
+    """Kafka's MemberState; the values are in the records."""
 
     STABLE = 0
-    """It has all that its epoch gives it."""
+    """It has all partitions that its epoch gives it."""
     UNREVOKED_PARTITIONS = 1
-    """It was told to give up partitions and has not said yet that it did."""
+    """It was told to give up partitions and has not confirmed that yet."""
     UNRELEASED_PARTITIONS = 2
     """It waits for partitions that others have not given up yet."""
     UNKNOWN = 127
-    """A newer Kafka wrote a state that is not known here: the member has to start over."""
+    """A newer Kafka wrote a state that is unknown here: the member has to start over."""
 
     @classmethod
     def of(cls, value: int) -> MemberState:
@@ -38,7 +38,7 @@ class MemberState(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicSide:
-    """What a member that speaks the classic protocol said when it joined."""
+    """The data that a member of the classic protocol sent when it joined."""
 
     session_timeout_ms: int
     protocols: tuple[Protocol, ...]
@@ -46,7 +46,7 @@ class ClassicSide:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerMember:
-    """A member, as two records hold it: what it said of itself, and what it owns in which epoch."""
+    """A member, as two records hold it: its own description, and the partitions that it owns in which epoch."""
 
     member_id: str
     instance_id: str | None = None
@@ -55,7 +55,7 @@ class ConsumerMember:
     client_host: str = ""
     topics: frozenset[str] = frozenset()
     regex: str = ""
-    """Empty when it subscribes to none."""
+    """The regular expression of its subscription; empty for none."""
     rebalance_timeout_ms: int = -1
     server_assignor: str | None = None
     classic: ClassicSide | None = None
@@ -67,13 +67,13 @@ class ConsumerMember:
     state: MemberState = MemberState.STABLE
     assigned: Owned = field(default_factory=dict)
     revoking: Owned = field(default_factory=dict)
-    """What it was told to give up."""
+    """The partitions that it was told to give up."""
 
     def is_reconciled_to(self, epoch: int) -> bool:
         return self.state is MemberState.STABLE and self.epoch == epoch
 
     def epoch_of(self, topic_id: bytes, partition: int) -> int | None:
-        """When this partition was assigned; None for one that is neither its own nor being revoked."""
+        """Returns the epoch in which this partition was assigned; None if the member neither owns nor revokes it."""
         for owned in (self.assigned, self.revoking):
             found = owned.get(topic_id, {}).get(partition)
             if found is not None:
@@ -82,7 +82,7 @@ class ConsumerMember:
 
     @property
     def all_owned(self) -> dict[bytes, list[int]]:
-        """What it is responsible for: also what it has not given up yet."""
+        """Returns all partitions that it is responsible for, also those that it has not given up yet."""
         result: dict[bytes, list[int]] = {}
         for owned in (self.assigned, self.revoking):
             for topic_id, partitions in owned.items():

@@ -1,8 +1,9 @@
-"""From the classic protocol to the consumer protocol and back, with members in the group (KIP-848's online migration).
+"""Conversions between the classic and the consumer protocol with members in the group (KIP-848's online migration).
 
 Up: a classic group of consumers becomes a consumer group when the first member of the new protocol joins; its members
-stay, with what they were assigned, and go on with the classic requests. Down: when the last member of the new protocol
-leaves and members of the old one are left. Nothing here changes a group: it makes another one, and the records.
+stay, with their assignments, and go on with the classic requests. Down: a consumer group becomes a classic one when the
+last member of the new protocol leaves and members of the old one are left. Nothing here changes a group: it makes
+another group, and the records.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def _refuse_upgrade(group: ClassicGroup, why: str) -> None:
 def upgraded(
     group: ClassicGroup, topics: Topics, hashes: MetadataHashes
 ) -> tuple[ConsumerGroup, list[KeyValue]]:
-    """The consumer group that this classic one becomes, and the records of it. Raises GroupError."""
+    """Returns the consumer group that this classic one becomes, and its records. Raises GroupError."""
     result = ConsumerGroup(group.group_id, partition=group.partition)
     made: list[ConsumerRecord] = []
     try:
@@ -64,7 +65,7 @@ def upgraded(
     made.append(records.group_epoch(group_id, epoch, hashes.of(result.subscribed_topics)))
     taken: set[tuple[bytes, int]] = set()
     for m in members:
-        # An assignor of the client's may have given a partition to several members: the first one is to keep it.
+        # A client's assignor may have given a partition to several members: the first one keeps it.
         target = {t: frozenset(p for p in given if (t, p) not in taken) for t, given in m.assigned.items()}
         taken |= {(t, p) for t, given in target.items() for p in given}
         made.append(records.target(group_id, m.member_id, target))
@@ -105,7 +106,7 @@ def _as_consumer(group: ClassicGroup, member: Member, topics: Topics) -> Consume
 def may_downgrade(
     group: ConsumerGroup, without: Collection[ConsumerMember], config: ConsumerConfig, classic_max_size: int
 ) -> bool:
-    """Whether the group becomes a classic one once these members have gone."""
+    """Decides whether the group becomes a classic one once these members have gone."""
     gone = {m.member_id for m in without}
     left = [m for m in group.members.values() if m.member_id not in gone]
     if not left or any(m.classic is None for m in left):
@@ -116,7 +117,7 @@ def may_downgrade(
 def may_downgrade_with(
     group: ConsumerGroup, replaced: ConsumerMember, config: ConsumerConfig, classic_max_size: int
 ) -> bool:
-    """Whether it becomes a classic one when a classic member takes this static member's place."""
+    """Decides whether it becomes a classic one when a classic member takes this static member's place."""
     others = [m for m in group.members.values() if m is not replaced]
     if replaced.classic is not None or any(m.classic is None for m in others):
         return False
@@ -141,7 +142,7 @@ def downgraded(
     topics: Topics,
     wall_ms: int,
 ) -> tuple[ClassicGroup, list[KeyValue]]:
-    """The classic group that this consumer group becomes, Stable with the target assignment, and the records of it.
+    """Returns the classic group that this consumer group becomes, Stable with the target assignment, and its records.
 
     `joining` takes the place of the static member of its instance id. Raises GroupError (GROUP_ID_NOT_FOUND).
     """
@@ -188,7 +189,7 @@ def _as_classic(member: ConsumerMember) -> Member:
 
 
 def tombstones(group: ConsumerGroup) -> list[KeyValue]:
-    """All of a consumer group but its offsets."""
+    """Returns the tombstones of all records of a consumer group, except its offsets."""
     made = [t for member_id in group.members for t in records.member_tombstones(group.group_id, member_id)]
     made += [records.regex_tombstone(group.group_id, expression) for expression in group.regexes]
     made += records.group_tombstones(group.group_id)

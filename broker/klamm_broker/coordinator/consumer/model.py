@@ -1,4 +1,4 @@
-"""What consumer groups are asked and what they answer: plain values, free of protocol versions."""
+"""Questions and answers about consumer groups: plain values, free of protocol versions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class MigrationPolicy(Enum):
 
 
 class GroupSettings(NamedTuple):
-    """What may be set for each group: milliseconds."""
+    """The settings that each group may have of its own, in milliseconds."""
 
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 5_000
@@ -48,7 +48,7 @@ class ConsumerConfig:
     """Kafka's properties of consumer groups."""
 
     enabled: bool = True
-    """Whether group.coordinator.rebalance.protocols has `consumer`."""
+    """True if group.coordinator.rebalance.protocols has `consumer`."""
     assignors: Sequence[str] = ASSIGNORS
     max_size: int = 2**31 - 1
     """group.consumer.max.size."""
@@ -56,12 +56,12 @@ class ConsumerConfig:
     regex_refresh_interval_ms: int = 600_000
     """group.consumer.regex.refresh.interval.ms."""
     settings: Callable[[str], GroupSettings] = _broker_settings
-    """By group: the broker's properties, and what was set for the group itself."""
+    """Returns a group's settings: the broker's properties, overridden by the group's own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeartbeatRequest:
-    """ConsumerGroupHeartbeat. None: has not changed since the last one."""
+    """ConsumerGroupHeartbeat. None: unchanged since the last one."""
 
     group_id: str
     member_id: str
@@ -80,7 +80,7 @@ class HeartbeatRequest:
 
     @property
     def is_full(self) -> bool:
-        """It says all that there is to say, so it is to be told everything as well."""
+        """True if it tells everything, so that it must be told everything as well."""
         subscribes = self.topics is not None or self.regex is not None
         return self.rebalance_timeout_ms != -1 and subscribes and self.owned is not None
 
@@ -93,7 +93,7 @@ class HeartbeatResult:
     member_epoch: int = 0
     heartbeat_interval_ms: int = 0
     assignment: Mapping[bytes, Sequence[int]] | None = None
-    """None: as before."""
+    """None: unchanged."""
 
 
 class NamedPartitions(NamedTuple):

@@ -1,7 +1,8 @@
-"""The `range` assignor: each topic's partitions in runs, one run a member, in the order of the members.
+"""The `range` assignor: divides each topic's partitions into runs, one for each member, in the order of the members.
 
-Members are ordered by instance id, those without one after them by member id. Partitions of the same number of
-topics with as many partitions and the same subscribers go to the same member, which joins rely on.
+Members are ordered by instance id, then those without one by member id. Topics with the same number of
+partitions and the same subscribers are divided equally, so that partitions of the same number go to the same member:
+joins rely on that.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from klamm_broker.coordinator.consumer.assignment import GroupSpec
 
 
 class _Topic:
-    """How far a topic is given away."""
+    """A topic that is being divided."""
 
     __slots__ = ("_extra", "_next", "_quota", "_total")
 
@@ -22,7 +23,7 @@ class _Topic:
         self._next = 0
 
     def take(self) -> set[int]:
-        """The next member's run; the first members get one more each where it does not come out even."""
+        """Returns the next member's run. If the division leaves a rest, the first members get one more each."""
         size = self._quota
         if self._extra > 0:
             size += 1
@@ -32,7 +33,7 @@ class _Topic:
 
 
 def assign(group: GroupSpec) -> dict[str, dict[bytes, set[int]]]:
-    """The target assignment; nothing of the last one is kept."""
+    """Returns the target assignment, without regard to the last one."""
 
     def rank(member_id: str) -> tuple[bool, bytes]:
         instance_id = group.members[member_id].instance_id

@@ -1,8 +1,8 @@
-"""The state machine of one member: what it owns now, on the way to what the target assignment gives it.
+"""The state machine of one member: from the partitions that it owns to those that the target assignment gives it.
 
 A member keeps its epoch until it has given up what it must (UNREVOKED_PARTITIONS). Then it moves to the target's epoch
-and gets what is free; for what others still hold it waits (UNRELEASED_PARTITIONS) and gets it as it comes free.
-So a partition is never owned twice. Pure: member in, member out.
+and gets the free partitions. It waits for partitions that others still hold (UNRELEASED_PARTITIONS), and gets them as
+they become free. So a partition is never owned twice. Pure: member in, member out.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from klamm_kafka.wire.errors import ErrorCode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """What a member is reconciled with."""
+    """The surroundings of a member that is being reconciled."""
 
     target_epoch: int
     target: Assignment
     subscribed: Callable[[], AbstractSet[bytes]]
-    """Ids of the topics that it subscribes to."""
+    """Returns the ids of the topics that it subscribes to."""
     is_held: Callable[[bytes, int], bool]
-    """Whether any member owns a partition, or has not given it up yet."""
+    """Decides whether any member owns a partition, or has not given it up yet."""
     owned: Assignment | None
-    """What the member says that it owns; None when it did not say."""
+    """The partitions that the member claims to own; None when it named none."""
     subscription_changed: bool = False
 
 
 def reconcile(member: ConsumerMember, at: Situation) -> ConsumerMember:
-    """The member after this step; the same object when nothing changes. Raises GroupError (FENCED_MEMBER_EPOCH)."""
+    """Returns the member after this step; the same object when nothing changes. Raises GroupError (FENCED_MEMBER_EPOCH)."""
     match member.state:
         case MemberState.STABLE:
             if member.epoch != at.target_epoch:
@@ -55,7 +55,7 @@ def reconcile(member: ConsumerMember, at: Situation) -> ConsumerMember:
 
 
 def _still_owns(at: Situation, revoking: Owned) -> bool:
-    """Whether the member has any of these; one that does not say what it owns may have them all."""
+    """Decides whether the member has any of these. A member that does not tell what it owns may have them all."""
     if at.owned is None:
         return True
     return any(p in revoking.get(topic_id, ()) for topic_id, owned in at.owned.items() for p in owned)
@@ -83,7 +83,7 @@ def _without_unsubscribed(member: ConsumerMember, at: Situation) -> ConsumerMemb
 
 
 def _next(member: ConsumerMember, at: Situation, epoch: int) -> ConsumerMember:
-    """The next step towards the target."""
+    """Returns the member after the next step towards the target."""
     subscribed = at.subscribed()
     wanted = {t: p for t, p in at.target.items() if t in subscribed}
     kept: dict[bytes, dict[int, int]] = {}
@@ -106,7 +106,7 @@ def _next(member: ConsumerMember, at: Situation, epoch: int) -> ConsumerMember:
         for partition in target:
             if partition in kept.get(topic_id, ()):
                 continue
-            # What it has itself just given up is free for it: nobody else can own it.
+            # A partition that the member has itself just given up is free for it: nobody else can own it.
             own = partition in member.revoking.get(topic_id, ())
             if at.is_held(topic_id, partition) and not own:
                 waits = True

@@ -1,6 +1,6 @@
 """The records of consumer groups in `__consumer_offsets`, as Kafka writes and reads them.
 
-A key's int16 version says what kind of record it is. `ConsumerRecord` pairs key and value as messages; a group takes
+A key's int16 version tells the kind of record. `ConsumerRecord` pairs key and value as messages; a group takes
 them in with `apply`, live and when it is loaded.
 """
 
@@ -48,18 +48,18 @@ _NUMBERS: Final = {key: number for number, (key, _) in _KINDS.items()}
 
 
 class ResolvedRegex(NamedTuple):
-    """The topics that a regular expression matched, when it was last looked at."""
+    """The topics that a regular expression matched at the last look."""
 
     topics: frozenset[str]
     version: int = 0
-    """Of the topics, as `Topics.version`."""
+    """The version of the topics, as `Topics.version`."""
     timestamp_ms: int = -(2**63)
     """Wall clock."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerRecord:
-    """Key and value; no value is a tombstone."""
+    """Key and value; a record without a value is a tombstone."""
 
     key: Any
     value: Any | None
@@ -70,7 +70,7 @@ class ConsumerRecord:
         return group_id
 
     def encode(self) -> KeyValue:
-        """As it is stored."""
+        """Returns the record as it is stored."""
         key = _VERSION.pack(_NUMBERS[type(self.key)]) + self.key.encode(0)
         if self.value is None:
             return KeyValue(key, None)
@@ -78,7 +78,7 @@ class ConsumerRecord:
 
 
 def decode(kind: int, key: bytes, value: bytes) -> ConsumerRecord | None:
-    """A stored record whose key has version `kind`; None for a kind that is not a consumer group's.
+    """Returns a stored record whose key has version `kind`; None for a kind that is not a consumer group's.
 
     Raises a ProtocolError for bytes that are no such record.
     """
@@ -112,7 +112,7 @@ def target(group_id: str, member_id: str, assignment: Mapping[bytes, AbstractSet
 
 
 def member(group_id: str, it: ConsumerMember) -> ConsumerRecord:
-    """What a member said of itself."""
+    """Returns the record of a member's own description."""
     classic = None
     if it.classic is not None:
         classic = wire.ClassicMemberMetadata(
@@ -136,7 +136,7 @@ def member(group_id: str, it: ConsumerMember) -> ConsumerRecord:
 
 
 def current(group_id: str, it: ConsumerMember) -> ConsumerRecord:
-    """What a member owns, and in which epoch it is."""
+    """Returns the record of a member's partitions and epoch."""
     value = CurrentValue(
         member_epoch=it.epoch,
         previous_member_epoch=it.previous_epoch,
@@ -159,12 +159,12 @@ def regex_tombstone(group_id: str, expression: str) -> ConsumerRecord:
 
 
 def partition_metadata_tombstone(group_id: str) -> ConsumerRecord:
-    """Kafka 4.0 kept what is hashed today; that record goes with the next change."""
+    """Returns the tombstone of a record in which Kafka 4.0 kept what is hashed today; the next change writes it."""
     return ConsumerRecord(PartitionMetadataKey(group_id=group_id), None)
 
 
 def member_tombstones(group_id: str, member_id: str) -> list[ConsumerRecord]:
-    """All of a member, in Kafka's order."""
+    """Returns the tombstones of a member, in Kafka's order."""
     keys = (
         CurrentKey(group_id=group_id, member_id=member_id),
         TargetKey(group_id=group_id, member_id=member_id),
@@ -174,7 +174,7 @@ def member_tombstones(group_id: str, member_id: str) -> list[ConsumerRecord]:
 
 
 def group_tombstones(group_id: str) -> list[ConsumerRecord]:
-    """What is left of a group when its members are gone."""
+    """Returns the tombstones of a group whose members are gone."""
     keys = (
         TargetEpochKey(group_id=group_id),
         PartitionMetadataKey(group_id=group_id),
@@ -184,7 +184,7 @@ def group_tombstones(group_id: str) -> list[ConsumerRecord]:
 
 
 def described_member(it: ConsumerMember, value: MemberValue) -> dict[str, Any]:
-    """The fields of a member that its metadata record holds."""
+    """Returns the fields of a member that its metadata record holds."""
     classic = value.classic_member_metadata
     return {
         "member_id": it.member_id,
@@ -206,7 +206,7 @@ def described_member(it: ConsumerMember, value: MemberValue) -> dict[str, Any]:
 
 
 def current_of(value: CurrentValue) -> dict[str, Any]:
-    """The fields of a member that its current assignment's record holds."""
+    """Returns the fields of a member that its current assignment's record holds."""
     return {
         "epoch": value.member_epoch,
         "previous_epoch": value.previous_member_epoch,
@@ -228,7 +228,7 @@ def _stored(owned: Owned) -> list[wire.TopicPartitions]:
 
 
 def _restored(stored: list[wire.TopicPartitions], epoch: int) -> dict[bytes, dict[int, int]]:
-    """Kafka before 4.3 did not store the epochs of assignments: they count as the member's."""
+    """Returns the stored partitions with their epochs. Kafka before 4.3 stored no epochs: then the member's counts."""
     result = {}
     for item in stored:
         epochs = item.assignment_epochs

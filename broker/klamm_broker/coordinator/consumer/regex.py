@@ -1,4 +1,4 @@
-"""Regular expressions of subscriptions: RE2's syntax, as Kafka's (KIP-848), so that none can run for ever."""
+"""Regular expressions of subscriptions, in RE2's syntax as in Kafka (KIP-848), so that none can run for ever."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _KAFKAS_WORDS: Final = {
     "invalid perl operator": "invalid or unsupported Perl syntax",
     "invalid named capture group": "invalid named capture",
 }
-"""RE2's errors as its Java edition words them."""
+"""The words of RE2's Java edition for RE2's errors."""
 
 
 def compiled(expression: str) -> Any:
-    """The compiled expression. Raises GroupError (INVALID_REGULAR_EXPRESSION)."""
+    """Returns the compiled expression. Raises GroupError (INVALID_REGULAR_EXPRESSION)."""
     import re2  # it takes some MB, and most brokers never see a regular expression
 
     options = re2.Options()
@@ -39,7 +39,7 @@ def compiled(expression: str) -> Any:
 
 
 def resolve(expression: str, names: Iterable[str]) -> frozenset[str]:
-    """Those of these topics whose whole name the expression matches; none when it is not valid."""
+    """Returns the topics whose whole name the expression matches; none when it is not valid."""
     try:
         pattern = compiled(expression)
     except GroupError:

@@ -1,6 +1,6 @@
-"""What the coordinator knows about topics, and the hash by which it sees that something about them has changed.
+"""The coordinator's view of topics, and the hash that tells it of their changes.
 
-The hash is Kafka's (KIP-1101), so that a log of either can be taken over without a needless rebalance.
+The hash is Kafka's (KIP-1101), so that either broker can take over the other's log without a needless rebalance.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ class TopicInfo(NamedTuple):
     id: bytes
     partitions: int
     racks: tuple[str, ...] = ()
-    """Of the brokers that hold a partition, sorted: the same for all partitions, since there is one broker."""
+    """The racks of the brokers that hold a partition, sorted: the same for all partitions, since there is one broker."""
 
 
 class Topics(Protocol):
-    """The topics of the cluster, as they are at the moment."""
+    """The present topics of the cluster."""
 
     version: int
-    """Grows with every change."""
+    """A number that grows with every change."""
 
     def by_name(self, name: str) -> TopicInfo | None: ...
 
@@ -65,11 +65,11 @@ class MetadataHashes:
         self._known: dict[str, int] = {}
 
     def forget(self, name: str) -> None:
-        """Something about this topic has changed."""
+        """Forget the hash of a topic that has changed."""
         self._known.pop(name, None)
 
     def of(self, names: Iterable[str]) -> int:
-        """The hash of all these topics together, without those that do not exist; 0 when none does."""
+        """Returns the hash of all these topics together, without those that do not exist; 0 when none does."""
         hasher: xxhash.xxh3_64 | None = None
         for name in sorted(names, key=lambda n: n.encode("utf-16-be", "surrogatepass")):
             topic = self._topics.by_name(name)
@@ -82,7 +82,7 @@ class MetadataHashes:
 
 
 def topic_hash(topic: TopicInfo) -> int:
-    """XXH3 over id, name, and the racks of every partition. Unsigned."""
+    """Returns XXH3 over id, name, and the racks of every partition. Unsigned."""
     racks = b"".join(_INT.pack(len(rack)) + _text(rack) for rack in topic.racks)
     hasher = _hasher(_MAGIC)
     for half in _UUID.unpack(topic.id):
@@ -100,7 +100,7 @@ def _hasher(data: bytes = b"") -> xxhash.xxh3_64:
 
 
 def _text(text: str) -> bytes:
-    """A string as Kafka's hasher takes it: UTF-16 units, then how many."""
+    """Returns a string in the form of Kafka's hasher: UTF-16 units, then their number."""
     units = text.encode("utf-16-le", "surrogatepass")
     return units + _INT.pack(len(units) // 2)
 

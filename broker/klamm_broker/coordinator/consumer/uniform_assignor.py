@@ -1,6 +1,6 @@
-"""The `uniform` assignor: everybody gets as many partitions as the others, and keeps what it had where that is possible.
+"""The `uniform` assignor: all members get the same number of partitions, and keep their last ones if possible.
 
-Here is the case that all members subscribe to the same topics; the other one is `uniform_mixed`'s.
+This module handles groups whose members all subscribe to the same topics; `uniform_mixed` handles the others.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ TopicPartition = tuple[bytes, int]
 
 
 def assign(group: GroupSpec) -> dict[str, dict[bytes, set[int]]]:
-    """The target assignment."""
+    """Returns the target assignment."""
     if not group.members:
         return {}
     if not group.homogeneous:
@@ -25,7 +25,7 @@ def assign(group: GroupSpec) -> dict[str, dict[bytes, set[int]]]:
 
 
 class _Builder:
-    """Takes away what members may not keep, then gives away what nobody has."""
+    """Takes away the partitions that members may not keep, then gives away the free ones."""
 
     def __init__(self, group: GroupSpec, topic_ids: list[bytes]) -> None:
         self._group = group
@@ -57,7 +57,7 @@ class _Builder:
         return result
 
     def _keep(self, last: Assignment, members_left: int) -> tuple[dict[bytes, set[int]], int]:
-        """What a member keeps, and how many more it is to get. `members_left` counts itself."""
+        """Returns the partitions that a member keeps, and how many more it gets. `members_left` counts the member itself."""
         has_extra = self._extras > 0
         left = self._quota + has_extra
         kept: dict[bytes, set[int]] = {}
@@ -70,7 +70,7 @@ class _Builder:
             self._free += [(topic_id, partition) for partition in partitions[left:]]
             left -= min(left, len(partitions))
         if left > 0 and has_extra and members_left > self._extras:
-            # It leaves its extra partition to another one, unless those that are left are just enough to take them.
+            # The member leaves its extra partition to another one, unless just enough members are left to take them.
             left -= 1
             has_extra = False
         self._extras -= has_extra

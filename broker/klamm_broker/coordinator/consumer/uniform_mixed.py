@@ -1,7 +1,8 @@
 """The `uniform` assignor where members subscribe to different topics: balanced as far as subscriptions allow.
 
-Three steps: members keep what they had and still subscribe to; what nobody has goes to the subscriber with least;
-then partitions move from the subscribers with most to those with least, topic by topic, until no move helps.
+It takes three steps. Members keep their last partitions of topics that they still subscribe to. Free partitions go to
+the subscriber with the fewest. Then partitions move from the subscribers with most to those with fewest, topic by
+topic, until no move helps.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from typing import Final
 from klamm_broker.coordinator.consumer.assignment import GroupSpec
 
 _ROUNDS_MAX: Final = 16
-"""Each round about halves what is out of balance; overlapping subscriptions could go on for very long."""
+"""Each round about halves the imbalance; overlapping subscriptions could go on for very long."""
 _NOBODY: Final = -1
 _SIGNED_HALVES: Final = Struct(">qq")
 
 
 def assign(group: GroupSpec) -> dict[str, dict[bytes, set[int]]]:
-    """The target assignment. Members are numbered in the order of the group."""
+    """Returns the target assignment. Members are numbered in the order of the group."""
     builder = _Builder(group)
     return builder.build() if builder.subscribers else {}
 
@@ -53,7 +54,7 @@ class _Builder:
                     self.loads[index] += len(partitions)
 
     def _sorted(self, topic_ids: list[bytes]) -> list[bytes]:
-        """Most partitions per subscriber first, then fewest subscribers, then by id as signed halves."""
+        """Sorts topics: most partitions per subscriber first, then fewest subscribers, then by id as signed halves."""
 
         def rank(topic_id: bytes) -> tuple[Fraction, int, tuple[int, ...]]:
             subscribers = len(self.subscribers[topic_id])
@@ -83,7 +84,7 @@ class _Builder:
                     last_moved = i
 
     def _balance_topic(self, topic_id: bytes) -> bool:
-        """Move partitions of a topic between its subscribers; whether any moved."""
+        """Move partitions of a topic between its subscribers. Returns whether any moved."""
         ranges = _Ranges(self.loads, self.subscribers[topic_id])
         if ranges.imbalance <= 1:
             return False
@@ -117,8 +118,8 @@ class _Builder:
 class _Ranges:
     """The subscribers of a topic by load: a range with least that grows upwards, one with most that grows downwards.
 
-    Within a range all have the same number of partitions; a pass gives to (takes from) each of them once, then the
-    level moves by one and the range takes in those that stand on the new level. `loads` are read, never changed.
+    Within a range all have the same number of partitions. A pass gives to (or takes from) each of them once; then the
+    level moves by one, and the range takes in the members on the new level. `loads` are read, never changed.
     """
 
     def __init__(self, loads: list[int], members: list[int]) -> None:
@@ -132,11 +133,11 @@ class _Ranges:
         self._next_most = end - 1
 
     def is_balanced(self) -> bool:
-        """No move between the two ranges would help any more."""
+        """True when no move between the two ranges would help any more."""
         return self._most_level - self._least_level <= 1
 
     def next_least(self) -> int:
-        """The member that gets the next partition."""
+        """Returns the member that gets the next partition."""
         members = self._members
         if self._next_least >= self._least_end:
             self._least_level += 1
@@ -149,11 +150,11 @@ class _Ranges:
         return members[self._next_least - 1]
 
     def next_most(self) -> int | None:
-        """The member that gives the next partition; None when nobody is left who has one."""
+        """Returns the member that gives the next partition; None when no member is left that has one."""
         members = self._members
         if self._next_most < self._most_start:
             if self._most_end <= self._most_start and self._most_start > 0:
-                # All of the range were excluded: go on with the next lower level that there is.
+                # All members of the range were excluded: go on with the next lower level that exists.
                 self._most_level = self._loads[members[self._most_start - 1]]
             else:
                 self._most_level -= 1
@@ -166,7 +167,7 @@ class _Ranges:
         return members[self._next_most + 1]
 
     def exclude_most(self) -> None:
-        """The member that `next_most` gave has no partition of this topic: it leaves the range."""
+        """Take the last member of `next_most` out of the range, as it has no partition of this topic."""
         at, last = self._next_most + 1, self._most_end - 1
         members = self._members
         members[at], members[last] = members[last], members[at]

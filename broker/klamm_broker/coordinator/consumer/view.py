@@ -1,4 +1,4 @@
-"""What ConsumerGroupDescribe shows of a group."""
+"""The view of a group that ConsumerGroupDescribe shows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from klamm_broker.coordinator.consumer.topics import Topics
 
 
 def describe(group: ConsumerGroup, topics: Topics, assignor: str) -> ConsumerGroupDescription:
-    """The group with its members; partitions of topics that are gone are left out."""
+    """Describe a group with its members; partitions of topics that are gone are left out."""
     return ConsumerGroupDescription(
         group_id=group.group_id,
         state=group.state.value,
