@@ -1,4 +1,4 @@
-"""What loggers call their fields, and what ECS calls them: one table for the log agent and for Spark's log job.
+"""Loggers' names of fields and ECS's names for them: one table for the log agent and for Spark's log job.
 
 Both move a field to its ECS name when its value fits and the event has no field of that name. Of several fields with one ECS
 name the first of the table is moved; a name is looked for at the top of an event only. `host` is `host.hostname`, as Beats

@@ -1,4 +1,4 @@
-"""How to install what an extra of Klamm brings: the one sentence that every message uses."""
+"""The one sentence of all messages that tells how to install an extra of Klamm."""
 
 from __future__ import annotations
 

@@ -540,7 +540,7 @@ def test_without_the_library_it_says_what_to_install(monkeypatch):
         monkeypatch.delitem(sys.modules, f"klamm_plugins.converters.{name}", raising=False)
         monkeypatch.delattr(f"klamm_plugins.converters.{name}", raising=False)
     monkeypatch.setitem(sys.modules, "google.protobuf", None)
-    with pytest.raises(ConfigError, match=r"pip install klamm\[schemas\]"):
+    with pytest.raises(ConfigError, match=r"pip install '\.\[schemas\]'"):
         converter()
 
 

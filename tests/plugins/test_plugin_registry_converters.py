@@ -221,7 +221,7 @@ def test_without_the_library_it_says_what_to_install(monkeypatch):
     for name in ("avro_read", "avro_write"):
         monkeypatch.delitem(sys.modules, f"klamm_plugins.converters.{name}", raising=False)
         monkeypatch.delattr(f"klamm_plugins.converters.{name}", raising=False)
-    with pytest.raises(ConfigError, match=r"pip install klamm\[schemas\]"):
+    with pytest.raises(ConfigError, match=r"pip install '\.\[schemas\]'"):
         converter(AvroConverter, "http://x")
 
 
