@@ -10,7 +10,7 @@ from collections.abc import Generator
 
 import hypothesis
 import pytest
-from support import kinds, starts
+from support import essential, kinds, starts
 
 pytest_plugins = [
     "klamm.testing.fixtures",  # as the tests of a plugin author
@@ -41,6 +41,7 @@ starts.watch()
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     kinds.mark(items)
+    essential.mark(items)
 
 
 @pytest.fixture(autouse=True)

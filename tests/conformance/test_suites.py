@@ -17,7 +17,7 @@ HERE = Path(__file__).parent
 CLIENTS = ["franz-go", "java", "kafka-python", "librdkafka"]
 
 
-@pytest.mark.usefixtures("suite")
+@pytest.mark.usefixtures("client_suite")
 @pytest.mark.timeout(2400)
 @pytest.mark.parametrize("client", CLIENTS)
 def test_a_client_finds_what_it_expects(client: str, tmp_path: Path) -> None:

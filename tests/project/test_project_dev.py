@@ -93,9 +93,9 @@ def test_without_the_venv_module_it_says_what_to_install(checkout):
 @pytest.mark.parametrize(
     ("args", "called"),
     [
-        (["test", "-k", "x"], "-m pytest -m pure -n 2 --dist loadfile -k x"),
-        (["test", "--slow", "tests/base"], "-m pytest -m not pure -n 2 --dist loadfile tests/base"),
-        (["test", "--all"], "-m pytest -m  -n 2 --dist loadfile"),
+        (["test", "-k", "x"], "-m support.running -k x"),
+        (["test", "--slow", "tests/base"], "-m support.running --slow tests/base"),
+        (["test", "--all"], "-m support.running --all"),
         (["demo", "--seconds", "3"], "-m klamm.demo --seconds 3"),
         (["demo", "files", "--seconds", "3"], "-m klamm.demo --seconds 3"),
         (["demo", "logs", "--rate", "5"], "-m klamm.cli.main demo logs --rate 5"),

@@ -57,7 +57,7 @@ FIXTURES = {
     "java_runtime": Needs("peer"),
     "journald": Needs("peer"),
     "prometheus_server": Needs("peer"),
-    "suite": Needs("suite"),
+    "client_suite": Needs("suite"),
     "soak": Needs("soak"),
 }
 PEERS = list(dict.fromkeys(needs.peer for needs in FIXTURES.values() if needs.peer))

@@ -19,7 +19,7 @@ def soak() -> None:
 
 
 @pytest.fixture(scope="session")
-def suite() -> None:
+def client_suite() -> None:
     """Says that a test runs the test suite of another client: `./dev test --suites` runs it."""
 
 

@@ -27,13 +27,13 @@ FOLDERS: Final = {"platform": ("tests/connect", "tests/cli"), "spark_sinks": ("t
 def changed_files(revision: str | None = None) -> list[str]:
     """Returns the paths that differ from a revision (by default where this branch left main), uncommitted ones included."""
     base = revision or _base()
-    changed = _git("diff", "--name-only", base) + _git("ls-files", "--others", "--exclude-standard")
+    changed = git("diff", "--name-only", base) + git("ls-files", "--others", "--exclude-standard")
     return sorted(set(changed))
 
 
 def files_of_commits(*, hours: int) -> list[str]:
     """Returns the paths that commits of the last hours touched, and those since this branch left main."""
-    recent = _git("log", f"--since={hours}.hours", "--name-only", "--format=")
+    recent = git("log", f"--since={hours}.hours", "--name-only", "--format=")
     return sorted({path for path in recent if path} | set(changed_files()))
 
 
@@ -130,15 +130,15 @@ def _tests_of_other(path: str) -> set[str]:
 def _base() -> str:
     """Returns where this branch left main; the commit before, on main itself."""
     for main in ("origin/main", "main", "master"):
-        if (found := _git("merge-base", "HEAD", main)) and found != _git("rev-parse", "HEAD"):
+        if (found := git("merge-base", "HEAD", main)) and found != git("rev-parse", "HEAD"):
             return found[0]
-    return "HEAD~1" if _git("rev-parse", "--verify", "--quiet", "HEAD~1") else "HEAD"
+    return "HEAD~1" if git("rev-parse", "--verify", "--quiet", "HEAD~1") else "HEAD"
 
 
-def _git(*words: str) -> list[str]:
+def git(*words: str) -> list[str]:
+    """Returns the lines that git says; none where it fails. Raises SystemExit, with a sentence, where there is no git."""
     if shutil.which("git") is None:
-        raise SystemExit(
-            "what has changed is asked of git, which is not installed (Debian: apt-get install git)"
-        )
+        message = "what has changed is asked of git, which is not installed (Debian: apt-get install git)"
+        raise SystemExit(message)
     done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False)
     return done.stdout.split("\n")[:-1] if done.returncode == 0 else []

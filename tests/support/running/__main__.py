@@ -1,0 +1,71 @@
+"""`./dev test`: chooses tests by kind, part or change, and hands the rest of the command line to pytest."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Final
+
+from support.running import changed, session, slices
+
+ROOT: Final = Path(__file__).parents[3]
+DEFAULT: Final = "pure or essential"
+WHOLE: Final = "not suite and not soak"
+KINDS: Final = {
+    "--process": "process",
+    "--peers": "peer",
+    "--suites": "suite",
+    "--soak": "soak",
+    "--slow": "process or peer",
+    "--all": WHOLE,
+}
+MORE_FOLDERS: Final = {"spark": ("tests/connectors/spark",)}
+"""Folders that belong to a part beside the one that is called like it."""
+
+
+def parts() -> dict[str, tuple[str, ...]]:
+    """Returns the folders of tests by the name of their part."""
+    found = {p.name: (f"tests/{p.name}", *MORE_FOLDERS.get(p.name, ())) for p in (ROOT / "tests").iterdir()}
+    return {name: folders for name, folders in found.items() if list((ROOT / folders[0]).rglob("test_*.py"))}
+
+
+def pytest_arguments(words: list[str], known: dict[str, tuple[str, ...]]) -> list[str]:
+    """Returns pytest's arguments for those of `./dev test`. Raises ValueError, with a sentence, for a change without tests."""
+    words = list(words)
+    marks: list[str] = []
+    paths: list[str] = []
+    while words and (words[0] in KINDS or words[0] in known or words[0] == "--changed"):
+        word = words.pop(0)
+        if word in KINDS:
+            marks.append(KINDS[word])
+        elif word in known:
+            paths += known[word]
+        else:
+            revision = words.pop(0) if words and not words[0].startswith(("-", "tests/")) else None
+            paths += changed.tests_reached(changed.changed_files(revision))
+            if not paths:
+                message = "no test reaches what has changed"
+                raise ValueError(message)
+    named = paths or any(word.startswith("tests") for word in words)
+    chosen = " or ".join(marks) if marks else WHOLE if named else DEFAULT
+    workers = os.environ.get("KLAMM_TEST_WORKERS", "2")
+    return ["-m", chosen, "-n", workers, "--dist", "loadfile", *paths, *words]
+
+
+def main(words: list[str]) -> int:
+    """Runs pytest, or the slices of CI, and returns the exit code."""
+    if words[:1] == ["--slices"]:
+        return slices.run()
+    if words[:1] == ["--slow"]:
+        print("dev: --slow is --process and --peers now; ./dev help has more", file=sys.stderr)
+    try:
+        arguments = pytest_arguments(words, parts())
+    except ValueError as e:
+        print(f"dev: {e}", file=sys.stderr)
+        return 0
+    return session.run(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,23 @@
+"""One run of pytest with the plugins of this package: `python -m support.running.session ARGUMENTS`, with PYTHONPATH=tests."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import pytest
+from support.running import again, slowest
+
+
+def run(arguments: list[str]) -> int:
+    """Runs pytest in this process and returns its exit code."""
+    # Without bytecode each of the processes compiles all tests again, which takes half a minute.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
+    # Our own way here is none for the processes that tests start.
+    os.environ.pop("PYTHONPATH", None)
+    return int(pytest.main(arguments, plugins=[again, slowest]))
+
+
+if __name__ == "__main__":
+    sys.exit(run(sys.argv[1:]))
