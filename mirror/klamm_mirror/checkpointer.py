@@ -102,7 +102,7 @@ class OffsetSyncReader:
 
     async def _begin(self) -> None:
         if self._position >= 0:
-            log.warning("%s was made anew: its offset syncs are read from the beginning", self._topic)
+            log.warning("%s was recreated: its offset syncs are read from the beginning", self._topic)
         self.store = OffsetSyncStore()
         self._position = await internal_topics.offset_of(self._cluster, self._topic, internal_topics.EARLIEST)
 
@@ -228,7 +228,7 @@ class Checkpointer:
         ends = {(self._settings.rename(t), p): end for (t, p), end in self._reader.store.ends().items()}
         for lost in self._checkpoints.forget_beyond(ends):
             log.warning(
-                "group %s: its checkpoint %d lies behind the end of %s-%d, which was shortened or made anew: forgotten",
+                "group %s: its checkpoint %d lies beyond the end of %s-%d, which was shortened or recreated: it is forgotten",
                 lost.group, lost.downstream_offset, lost.topic, lost.partition,
             )  # fmt: skip
 

@@ -124,7 +124,7 @@ class Copier:
                 async with asyncio.timeout(DRAIN_S):
                     await self._syncs.flush()
         except (ClientError, TimeoutError) as e:
-            log.warning("the last offset syncs are not written: %s", str(e) or "no answer in time")
+            log.warning("the last offset syncs could not be written: %s", str(e) or "no answer in time")
         await self._store()
 
     # ---- figures

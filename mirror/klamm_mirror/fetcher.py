@@ -167,7 +167,7 @@ class Fetcher:
                 if not e.retriable:
                     raise ConnectError(f"The source cluster cannot be read: {e}") from None
                 if away.why is None:
-                    log.warning("broker %d of the source is waited for: %s", node, e)
+                    log.warning("waiting for broker %d of the source: %s", node, e)
                 self.why, self._stale = str(e), True
                 await asyncio.sleep(away.failed(time.monotonic(), str(e)))
 
@@ -331,7 +331,7 @@ class Fetcher:
             answer = await self._meta.refresh(sorted({p.topic for p in self._partitions.values()}))
         except ClientError as e:
             if self.why is None:
-                log.warning("the source cluster is waited for: %s", e)
+                log.warning("waiting for the source cluster: %s", e)
             self.why = str(e)
             self._metadata.failed(time.monotonic(), str(e))
             return

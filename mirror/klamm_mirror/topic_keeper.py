@@ -82,7 +82,7 @@ class TopicKeeper:
                     next_sync = self._next("sync.topic.configs")
             except ClientError as e:
                 if self._error is None:
-                    log.warning("topics are looked at again soon: %s", e)
+                    log.warning("the topics will be looked at again soon: %s", e)
                 self._error = e
                 self._looked.set()
                 if not e.retriable:
@@ -122,7 +122,7 @@ class TopicKeeper:
         async with self._cluster(0) as source, self._cluster(1) as target:
             changed = await Topics(self._parsed, source, target).sync_configs(sorted(self._topics))
         if changed:
-            log.info("%d remote topics have the settings of their sources now", changed)
+            log.info("%d remote topics got the settings of their sources", changed)
 
     def _cluster(self, side: int) -> Cluster:
         return Cluster(self._servers[side], client_id="klamm-mirror-topics", security=self._security[side])

@@ -161,7 +161,7 @@ def read_json(files: Files, name: str) -> dict[str, Any]:
         found = None
     if isinstance(found, dict):
         return found
-    log.warning("%s beside the checkpoint is damaged and taken for absent", name)
+    log.warning("%s beside the checkpoint is damaged; the job continues as if it were missing", name)
     return {}
 
 

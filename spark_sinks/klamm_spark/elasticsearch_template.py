@@ -141,7 +141,7 @@ def _asked(
             return status, answer
         now = time.monotonic()
         if now > deadline:
-            raise TemplateError(f"{connection.name}: {why}; its index templates cannot be seen to")
+            raise TemplateError(f"{connection.name}: {why}; its index templates cannot be checked")
         if now - warned_at >= WARN_EVERY_S:
             warned_at = now
             log.warning("%s: %s for %.0f s; trying again", connection.name, why, now - began)

@@ -99,7 +99,7 @@ def fetch(
             shutil.rmtree(target, ignore_errors=True)
             new.rename(target)
             return connector, sorted(target.glob("*.jar"))
-    raise JarsError(f"Spark's Kafka connector could not be had ({'; '.join(said)})")
+    raise JarsError(f"Spark's Kafka connector could not be fetched ({'; '.join(said)})")
 
 
 def _bring(wanted: list[Coordinate], target: Path, repository: str | None) -> None:

@@ -81,8 +81,8 @@ class Polled:
         kind = self._type(given)
         if kind is not None and kind.startswith("timestamp") and self._job.source.poll.delay is None:
             log.warning(
-                "[source.poll] column = %r is a timestamp without delay: a row that comes with a time that was read already is "
-                "passed over",
+                "[source.poll] column = %r is a timestamp without delay: a later row with a time that was already read is "
+                "never read",
                 self._job.source.poll.column,
             )
         jobs.frames(self._job, self._spark, given)
@@ -177,7 +177,7 @@ class Polled:
             )
         if delay is None and kind == "date":
             raise ConfigError(
-                f"[source.poll] column = {column!r} is a date: rows of a day that was read already would be passed over. Set delay: "
+                f"[source.poll] column = {column!r} is a date: later rows of a day that was already read would be skipped. Set delay: "
                 "a day is then read when it has been over for so long",
                 key="source.poll.delay",
             )

@@ -200,7 +200,7 @@ def _tell(progress: dict[str, Any], reporter: Reports, kept: _Kept, standing: St
     try:
         kept.works(said["query"])
     except OSError as e:  # the next batch tries again
-        log.warning("how %s looks could not be kept beside the checkpoint: %s", said["query"], e)
+        log.warning("the form of query %s could not be kept beside the checkpoint: %s", said["query"], e)
 
 
 def _watch(queries: list[StreamingQuery], again: Callable[[int], StreamingQuery], stop: Stopping) -> None:

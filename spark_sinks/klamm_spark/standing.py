@@ -81,7 +81,7 @@ class Standing:
             try:
                 self.look(time.monotonic())
             except (KlammError, OSError) as e:
-                log.warning("how far behind the queries are cannot be seen: %s", e)
+                log.warning("the lag of the queries cannot be read: %s", e)
 
 
 def _ends(job: Job) -> Ends | None:

@@ -262,7 +262,7 @@ def test_how_a_query_looks_is_kept_by_a_later_batch_where_it_cannot_be_at_first(
 
     checkpoint.touch()  # no directory
     batch(7)
-    assert "how o looks could not be kept beside the checkpoint" in caplog.text
+    assert "the form of query o could not be kept beside the checkpoint" in caplog.text
     checkpoint.unlink()
     batch(8)
     assert read_json(LocalFiles(checkpoint), PLAN)["outputs"] == {"o": one.plan}

@@ -111,7 +111,7 @@ def test_a_template_waits_for_a_server_that_is_away_and_says_so(monkeypatch: pyt
     clock = SimpleNamespace(monotonic=lambda: 50.0 * len(said), sleep=lambda seconds: None)
     monkeypatch.setattr("klamm_spark.elasticsearch_template.time", clock)
     where = endpoint({"hosts": "http://127.0.0.1:1", "retry.timeout.ms": "120000"})
-    with pytest.raises(TemplateError, match="index templates cannot be seen to"):
+    with pytest.raises(TemplateError, match="index templates cannot be checked"):
         install(Template("t", b"{}"), where, said.append)
     assert len(said) == 3
     assert all(why is not None and "refused" in why for why in said)

@@ -126,7 +126,10 @@ def test_files_beside_a_checkpoint(tmp_path: Path, caplog: pytest.LogCaptureFixt
     for damaged in (b"", b'{"value": ', b"[1]"):
         files.write(POSITION, damaged)
         assert read_json(files, POSITION) == {}
-        assert caplog.messages.pop() == f"{POSITION} beside the checkpoint is damaged and taken for absent"
+        assert (
+            caplog.messages.pop()
+            == f"{POSITION} beside the checkpoint is damaged; the job continues as if it were missing"
+        )
     assert local_place("s3a://b/x") is None
     assert local_place("file:///a/b") == local_place("file:/a/b") == local_place("/a/b") == Path("/a/b")
 

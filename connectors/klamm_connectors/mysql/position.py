@@ -65,7 +65,7 @@ class Position:
             )
         except (KeyError, TypeError, ValueError) as e:
             raise ConnectError(
-                f"offset {dict(offset)} is none of this connector: file and pos are needed ({e})"
+                f"offset {dict(offset)} was not written by this connector: file and pos are needed ({e})"
             ) from e
         if found.pos < 0 or found.event < 0 or found.row < 0:
             raise ConnectError(f"offset {dict(offset)}: pos, event and row cannot be negative")

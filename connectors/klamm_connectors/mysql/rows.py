@@ -172,7 +172,9 @@ def _enum_reader(column: Column) -> Reader:
     def read(data: bytes, at: int) -> tuple[Any, int]:
         index = int.from_bytes(data[at : at + size], "little")
         if index >= len(values):
-            raise DataError(f"{column.name}: the value number {index} of an ENUM of {len(values) - 1}")
+            raise DataError(
+                f"{column.name}: the row has member {index} of an ENUM with {len(values) - 1} members"
+            )
         return values[index], at + size
 
     return read
@@ -184,7 +186,7 @@ def _set_reader(column: Column) -> Reader:
     def read(data: bytes, at: int) -> tuple[Any, int]:
         mask = int.from_bytes(data[at : at + size], "little")
         if mask >> len(values):
-            raise DataError(f"{column.name}: the members {mask:b} of a SET of {len(values)}")
+            raise DataError(f"{column.name}: the row has bits {mask:b} of a SET with {len(values)} members")
         return ",".join(v for i, v in enumerate(values) if mask >> i & 1), at + size
 
     return read

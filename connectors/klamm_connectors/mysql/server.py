@@ -188,7 +188,7 @@ def end_of_binlog(connection: Any) -> tuple[str, int, str]:
     except pymysql.err.MySQLError:
         rows = run(connection, "SHOW BINARY LOG STATUS")  # its name since MySQL 8.4
     if not rows:
-        raise ConfigError("the server answers no binlog position: is log_bin on?")
+        raise ConfigError("the server reports no binlog position: is log_bin on?")
     row = rows[0]
     return str(row[0]), int(row[1]), str(row[4]).replace("\n", "") if len(row) > 4 else ""
 

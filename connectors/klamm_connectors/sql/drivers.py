@@ -24,7 +24,7 @@ def check_driver(url: str) -> None:
 
 
 def unknown_database(url: str) -> ConfigError:
-    return ConfigError(f"{KEY}={masked(url)}: no such kind of database is known", key=KEY)
+    return ConfigError(f"{KEY}={masked(url)}: this kind of database is unknown", key=KEY)
 
 
 def missing_driver(url: str, module: str | None) -> ConfigError:

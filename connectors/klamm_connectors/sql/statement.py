@@ -54,7 +54,7 @@ def _fit(value: Any, type_: sa.types.TypeEngine[Any], dialect: str) -> Any:
     match value:
         case float():
             if not math.isfinite(value) and dialect in _NO_NAN and (dialect != "sqlite" or value != value):  # noqa: PLR0124  NaN
-                raise ValueError(f"{value} is no number that {dialect} can hold")
+                raise ValueError(f"{value} is not a number that {dialect} can hold")
             return _whole(value, type_, dialect)
         case Decimal():
             return format(value, "f") if isinstance(type_, sa.String) else _whole(value, type_, dialect)
@@ -77,5 +77,5 @@ def _whole(value: float | Decimal, type_: sa.types.TypeEngine[Any], dialect: str
     if not isinstance(type_, sa.Integer) or (dialect == "sqlite" and isinstance(value, float)):
         return value
     if value != int(value):
-        raise ValueError(f"{value} is no whole number, which is what the column holds")
+        raise ValueError(f"{value} is not a whole number, but the column holds whole numbers")
     return int(value)

@@ -100,7 +100,7 @@ class Target:
                 self._add_columns(table, _missing(table, types))
             table = self._reflect(name)
         if table is None or _missing(table, types):
-            raise ConnectError(f"table {name} has not the columns that were just made: {', '.join(types)}")
+            raise ConnectError(f"table {name} lacks the columns that were just made: {', '.join(types)}")
         if self._tables.get(name) is not table:
             self._tables[name] = table
             self._statements = {k: s for k, s in self._statements.items() if k[0] != name}
@@ -138,7 +138,7 @@ class Target:
             )
         known = {column: kind for column, kind in types.items() if kind is not None}
         if not known:
-            raise ConnectError(f"table {name}: nothing is known of its columns yet, all values are null")
+            raise ConnectError(f"table {name}: its columns are not known yet, because all values are null")
         columns = [self._column(column, kind, in_key=column in key) for column, kind in known.items()]
         options: Any = {"mysql_charset": "utf8mb4", "mariadb_charset": "utf8mb4"}
         table = sa.Table(name, sa.MetaData(), *columns, **options)
@@ -148,7 +148,7 @@ class Target:
         except sa.exc.DBAPIError:
             if self._reflect(name) is None:
                 raise
-            log.info("table %s was made by somebody else meanwhile", name)
+            log.info("table %s was created by somebody else meanwhile", name)
 
     def _add_columns(self, table: sa.Table, known: Mapping[str, ColumnType]) -> None:
         if known and not self._evolve:

@@ -172,12 +172,12 @@ def _after(error: KafkaError, consumer: OneConsumer, what: Range, position: int,
         said = f"{what}: offset {position} is gone, the log has {low} to {high}"
         if options.fail_on_data_loss:
             raise DataLossError(
-                f"{said} (deleted by retention, or the topic was made anew); with failOnDataLoss=false it is passed over"
+                f"{said} (deleted by retention, or the topic was recreated); with failOnDataLoss=false it is skipped"
             )
         if not position < low:
-            log.warning("%s; the rest of the range is passed over", said)
+            log.warning("%s; the rest of the range is skipped", said)
             return what.end
-        log.warning("%s; %d offsets are passed over", said, min(low, what.end) - position)
+        log.warning("%s; %d offsets are skipped", said, min(low, what.end) - position)
         consumer.go_to(what.topic, what.partition, low)
         return min(low, what.end)
     if error.fatal() or not (error.retriable() or error.code() < 0):

@@ -106,7 +106,7 @@ class Reader:
             reason = self._reason() or error
             if _is_final(reason) or _is_final(error) or time.monotonic() > deadline:
                 raise NotWrittenError(
-                    f"what group {self._group} has committed cannot be read: {reason.str()} ({reason.name()})"
+                    f"the committed offsets of group {self._group} cannot be read: {reason.str()} ({reason.name()})"
                 ) from None
             time.sleep(RETRY_S)
 
@@ -324,7 +324,7 @@ def _result(taken: Future[Held], turn: Turn) -> Held:
         return taken.result()
     except KafkaException as e:
         raise NotWrittenError(
-            f"{turn}: transactional id {turn.name} cannot be had: {e.args[0].str()}"
+            f"{turn}: transactional id {turn.name} cannot be taken over: {e.args[0].str()}"
         ) from None
 
 

@@ -147,7 +147,7 @@ class KlammStreamWriter(_Writing, DataSourceStreamArrowWriter):
         query, batch = task.getLocalProperty(QUERY_ID), task.getLocalProperty(BATCH_ID)
         if query is None or batch is None:
             raise NotWrittenError(
-                f"this Spark does not tell its tasks {QUERY_ID} and {BATCH_ID}: exactly-once is not to be had"
+                f"this Spark does not tell its tasks {QUERY_ID} and {BATCH_ID}: exactly-once is not possible"
             )
         return Turn(
             prefix=self._options.prefix,
