@@ -94,11 +94,11 @@ async def used_and_removed(tmp_path, group, admin):
         "klamm-plugins-wheel", "klamm-plugins-package",
     ]  # fmt: skip
     group.used = {"connector.class": "x", "predicates": "p", "predicates.p.type": "AcmePredicate"}
-    placed = await admin.place(group.used, {})
-    assert placed.entry_points == (("acme", "acme"),)
+    environment = await admin.environment_of(group.used, {})
+    assert environment.entry_points == (("acme", "acme"),)
     # An environment that somebody has deleted is built again.
     shutil.rmtree(tmp_path / "p/environments")
-    assert await admin.place(group.used, {}) == placed
+    assert await admin.environment_of(group.used, {}) == environment
     assert (tmp_path / "p/environments").is_dir()
     with pytest.raises(Conflict, match="acme==1 is used by c"):
         await admin.remove("acme")
@@ -226,7 +226,7 @@ async def test_a_connector_that_was_started_before_its_package_starts_again_with
             "predicates.p.plugin.version": "2",
         }  # fmt: skip
         with pytest.raises(PluginVersionNotFound):
-            await admin.place(group.used, {})
+            await admin.environment_of(group.used, {})
         await admin.look()
         assert found == []
         body = upload(tmp_path, "acme", "2")
@@ -245,7 +245,7 @@ def test_what_waits_is_met_until_it_was_placed_and_forgotten_with_its_connector(
     waiting.missing(PluginRegistry(), config, {})
     assert waiting.found(PluginRegistry(), ["c"]) == []
     assert [waiting.found(PluginRegistry([row]), ["c"]) for _ in "ab"] == [["c"], ["c"]]
-    waiting.placed(config)
+    waiting.satisfied(config)
     assert not waiting
     waiting.missing(PluginRegistry(), config, {})
     assert waiting.found(PluginRegistry([row]), ["other"]) == []

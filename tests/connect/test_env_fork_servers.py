@@ -13,7 +13,7 @@ from support.runtime import SOURCE, STRING, Watched, alive, install_plugins, tas
 from klamm.connect.children.fork_servers import ForkServers
 from klamm.connect.children.launcher import LaunchError
 from klamm.connect.model import State, TaskId
-from klamm.connect.plugins.requirements import Placement
+from klamm.connect.plugins.requirements import ChildEnvironment
 from klamm_base.errors import ConfigError, KlammError
 
 pytestmark = pytest.mark.usefixtures("processes")
@@ -102,16 +102,16 @@ class Placed(Watched):
 
     def __init__(self) -> None:
         super().__init__()
-        self.supervisor._place = self._place
+        self.supervisor._environment_of = self._environment_of
 
-    async def _place(self, config, worker, *, strict=True) -> Placement:
+    async def _environment_of(self, config, worker, *, strict=True) -> ChildEnvironment:
         match config.get("site"):
             case "bad":
                 raise ConfigError("these packages do not go together")
             case "away":
                 raise KlammError("the index does not answer")
             case site:
-                return Placement(site=site, entry_points=() if site is None else (("probe", "probe"),))
+                return ChildEnvironment(site=site, entry_points=() if site is None else (("probe", "probe"),))
 
 
 def spec(name: str, **config: str):

@@ -477,21 +477,21 @@ async def test_a_reload_of_secrets_starts_nothing_after_the_session_was_lost():
     async with Watched() as w:
         await w.supervisor.start_task(task_spec("c", {"idle": "1"}))
         await w.wait_states(TASK, R)
-        placing, placed, real = asyncio.Event(), asyncio.Event(), w.supervisor._place
+        placing, placed, real = asyncio.Event(), asyncio.Event(), w.supervisor._environment_of
 
         async def place(config, worker, *, strict=True):
             placing.set()
             await placed.wait()
             return await real(config, worker, strict=strict)
 
-        w.supervisor._place = place
+        w.supervisor._environment_of = place
         w.supervisor._on_expired(TASK)
         await asyncio.wait_for(placing.wait(), 60)
         await w.supervisor.kill_all()
         placed.set()
         await asyncio.sleep(0)
         assert not w.supervisor._reloads
-        assert w.supervisor._units == {}
+        assert w.supervisor._supervised == {}
 
 
 async def test_a_process_that_comes_after_the_end_was_decided_does_nothing():
@@ -502,10 +502,10 @@ async def test_a_process_that_comes_after_the_end_was_decided_does_nothing():
 
         async def spawn(*args):
             child = await real(*args)
-            w.supervisor._units[TASK].kill()
+            w.supervisor._supervised[TASK].kill()
             return child
 
         servers.spawn = spawn
         await w.supervisor.start_task(task_spec("c", {"idle": "1"}))
-        await asyncio.wait_for(asyncio.shield(w.supervisor._units[TASK]._task), 60)
+        await asyncio.wait_for(asyncio.shield(w.supervisor._supervised[TASK]._task), 60)
         assert w.states(TASK) == []

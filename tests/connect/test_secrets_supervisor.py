@@ -156,7 +156,7 @@ async def test_values_that_expire_restart_what_uses_them(action):
         await w.wait_state(TASK, State.RUNNING)
         first, asked = w.supervisor.pid(TASK), vault.asked
         if action == "none":
-            assert not w.supervisor._units[TASK]._resolved.reloads
+            assert not w.supervisor._supervised[TASK]._resolved.reloads
             return
         await wait_for(
             lambda: w.supervisor.pid(TASK) not in {first, None} and w.states(TASK)[-1] is State.RUNNING,
@@ -184,13 +184,13 @@ async def test_what_starts_again_for_a_value_does_not_when_the_place_in_the_grou
 
         vault.get = slow
         await wait_for(asked.is_set, lambda: str(w.events))
-        assert not w.supervisor._units
+        assert not w.supervisor._supervised
         try:
             await w.supervisor.kill_all()
         finally:
             go_on.set()
         await asyncio.sleep(0.3)
-        assert not w.supervisor._units
+        assert not w.supervisor._supervised
 
 
 def test_a_provider_may_need_what_one_before_it_keeps(monkeypatch):

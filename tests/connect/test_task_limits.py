@@ -122,11 +122,11 @@ async def test_a_worker_that_was_stopped_itself_takes_nobody_for_hung():
         w.skew_ms = 3_600_000
         w.supervisor._look()
         w.supervisor._look()
-        unit = w.supervisor._units[TASK]
-        assert unit._ending is None
+        supervised = w.supervisor._supervised[TASK]
+        assert supervised._ending is None
         w.skew_ms += 1_900  # a watch that is only a little late
-        unit.watch(w.supervisor._clock() + 300_000)
-        assert unit._ending is not None, "from then on it counts"
+        supervised.watch(w.supervisor._clock() + 300_000)
+        assert supervised._ending is not None, "from then on it counts"
 
 
 @pytest.mark.usefixtures("processes")

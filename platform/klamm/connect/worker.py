@@ -56,7 +56,7 @@ def make_supervisor(runtime: Runtime) -> Children:
         graceful_s=runtime.config["task.shutdown.graceful.timeout.ms"] / 1000,
         requests=runtime.task_requests.answers,
         secrets=runtime.config.secrets,
-        place=runtime.plugin_admin.place,
+        environment_of=runtime.plugin_admin.environment_of,
     )
 
 

@@ -1,6 +1,6 @@
 """One supervised connector or task: the process it has now, and what follows when that ends.
 
-A unit is a coroutine around one child after another. Its state events are: RUNNING and PAUSED when the
+`Supervised` is a coroutine around one child after another. Its state events are: RUNNING and PAUSED when the
 child says so, RESTARTING with trace and attempt while it waits for its next process, FAILED when the policy
 gives up, UNASSIGNED when it was stopped. Lives in the event loop; calls no plugin code.
 """
@@ -75,7 +75,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What all units of a supervisor share."""
+    """The things that everything supervised shares."""
 
     servers: ForkServers
     policy: RestartPolicy
@@ -89,7 +89,7 @@ class Surroundings:
     """The life of a resolved value is over."""
 
 
-class Unit:
+class Supervised:
     """See the module. `order` is the child's first message; `key` names it: a task, or a connector; `site` is the
     folder of its environment (None: the worker's own packages).
     """
@@ -136,7 +136,7 @@ class Unit:
         return self._child.pid if self._child else None
 
     def start(self) -> None:
-        self._task = asyncio.create_task(self._run(), name=f"unit {self.key}")
+        self._task = asyncio.create_task(self._run(), name=f"supervised {self.key}")
 
     @property
     def order(self) -> Message:

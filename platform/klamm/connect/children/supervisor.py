@@ -1,6 +1,6 @@
 """Starts, watches, restarts and stops the children that run plugin code. Runs none itself.
 
-Lives in the worker's event loop; every method is called there. A `unit` is one connector or task with its
+Lives in the worker's event loop; every method is called there. A `supervised` is one connector or task with its
 processes; what to do after a failure is decided by `restart_policy`; processes come from the fork server
 (`launcher`). State events tell what a child does now; the herder decides what should run.
 """
@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 from klamm.connect.children.channel import Message
 from klamm.connect.children.fork_servers import ForkServers
 from klamm.connect.children.launcher import LaunchError
-from klamm.connect.children.supervised import PluginCallError, Surroundings, Unit
+from klamm.connect.children.supervised import PluginCallError, Supervised, Surroundings
 from klamm.connect.children.usage import Usage
 from klamm.connect.model import (
     ConnectorSpec,
@@ -29,7 +29,7 @@ from klamm.connect.model import (
     TaskId,
     TaskSpec,
 )
-from klamm.connect.plugins.requirements import Placement
+from klamm.connect.plugins.requirements import ChildEnvironment
 from klamm.connect.secrets import Secrets, conceal
 from klamm.connect.settings.limits import Limits
 from klamm.connect.settings.override_policy import warn_of_overrides
@@ -48,21 +48,21 @@ Answer = Callable[[dict[str, Any]], Awaitable[Any]]
 """What answers a child's request; raises KlammError with a sentence for the task."""
 
 
-class Place(Protocol):
+class FindEnvironment(Protocol):
     """Says in which environment a connector's processes run. Raises KlammError, ConfigError for a bad configuration;
     not `strict`: plugin versions that are not there are no error.
     """
 
     async def __call__(
         self, config: Mapping[str, str], worker: Mapping[str, str], *, strict: bool = True
-    ) -> Placement: ...
+    ) -> ChildEnvironment: ...
 
 
 async def beside_the_worker(
     config: Mapping[str, str], worker: Mapping[str, str], *, strict: bool = True
-) -> Placement:
+) -> ChildEnvironment:
     """Every plugin is one of the worker's own packages."""
-    return Placement()
+    return ChildEnvironment()
 
 
 GRACEFUL_S: Final = 5.0  # the default of task.shutdown.graceful.timeout.ms
@@ -80,7 +80,7 @@ class Supervisor:
 
     `on_event` and `on_progress` are called in the event loop and must not block. `read_offsets` reads the
     offset topic to its end first; `requests` answer what else children ask. `on_task_configs_changed` gets the name of the connector that asked. A child that
-    is stopped and does not end within `graceful_s` is killed. `place` says in which environment a connector's
+    is stopped and does not end within `graceful_s` is killed. `environment_of` says in which environment a connector's
     processes run; it may take its time to build that. `secrets` puts values in place of references, and hides them.
     """
 
@@ -95,16 +95,16 @@ class Supervisor:
         clock: Callable[[], int],
         graceful_s: float = GRACEFUL_S,
         requests: Mapping[str, Answer] | None = None,
-        place: Place = beside_the_worker,
+        environment_of: FindEnvironment = beside_the_worker,
         secrets: Secrets | None = None,
     ) -> None:
         self._graceful_s = graceful_s
         self._requests = dict(requests or {})
-        self._place = place
+        self._environment_of = environment_of
         self._read_offsets = read_offsets
         self._clock = clock
         self._servers = ForkServers()
-        self._units: dict[TaskId | str, Unit] = {}
+        self._supervised: dict[TaskId | str, Supervised] = {}
         # An entry lives as long as somebody holds or awaits the lock.
         self._locks: weakref.WeakValueDictionary[TaskId | str, asyncio.Lock] = weakref.WeakValueDictionary()
         self._stopping = False
@@ -135,8 +135,8 @@ class Supervisor:
 
     def pid(self, target: TaskId | str) -> int | None:
         """The pid of a task or, by name, a connector; None while it has no process."""
-        unit = self._units.get(target)
-        return unit.pid if unit else None
+        supervised = self._supervised.get(target)
+        return supervised.pid if supervised else None
 
     async def start(self) -> None:
         """Start the fork server. Raises LaunchError."""
@@ -149,7 +149,7 @@ class Supervisor:
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.gather(self._watching, return_exceptions=True)
-        await asyncio.gather(*(self._stop(key, self._graceful_s) for key in list(self._units)))
+        await asyncio.gather(*(self._stop(key, self._graceful_s) for key in list(self._supervised)))
         await self._servers.stop()
 
     async def kill_all(self) -> None:
@@ -160,10 +160,10 @@ class Supervisor:
         for reload in list(self._reloads):
             reload.cancel()  # it may be between the old process and the new one
         await asyncio.gather(*self._reloads, return_exceptions=True)
-        units = list(self._units.values())
-        for unit in units:
-            unit.kill()
-        await asyncio.gather(*(self._stop(unit.key, 0) for unit in units))
+        everything = list(self._supervised.values())
+        for supervised in everything:
+            supervised.kill()
+        await asyncio.gather(*(self._stop(supervised.key, 0) for supervised in everything))
 
     async def call(self, method: str, params: dict[str, Any], *, timeout_s: float = 30) -> Any:
         """Run one plugin call in a child of its own. Raises PluginCallError; never hangs.
@@ -199,13 +199,13 @@ class Supervisor:
 
     async def task_configs(self, name: str, max_tasks: int) -> list[dict[str, str]]:
         """Ask the connector for its tasks' configs; waits until it runs. Raises PluginCallError."""
-        unit = self._units.get(name)
-        if unit is None:
+        supervised = self._supervised.get(name)
+        if supervised is None:
             raise PluginCallError(f"Connector {name} is not running here", kind="exit")
-        configs: list[dict[str, str]] = await unit.request(
+        configs: list[dict[str, str]] = await supervised.request(
             "task_configs", {"max_tasks": max_tasks}, timeout_s=60
         )
-        return unit.references(configs)
+        return supervised.references(configs)
 
     async def start_task(self, spec: TaskSpec) -> None:
         """Start a task's child; a running one of that id is stopped first. States come as events."""
@@ -220,43 +220,47 @@ class Supervisor:
 
     async def set_paused(self, target: TaskId | str, paused: bool) -> None:
         """Pause or resume a task, or (by name) a connector; PAUSED or RUNNING comes as an event."""
-        if (unit := self._units.get(target)) is not None:
-            unit.set_paused(paused)
+        if (supervised := self._supervised.get(target)) is not None:
+            supervised.set_paused(paused)
 
     async def restart(self, target: TaskId | str) -> None:
         """Stop and start a task, or (by name) a connector, in the environment that its packages have now; its restart
         budget is full again.
         """
         async with self._lock(target):
-            if (unit := self._units.get(target)) is None:
+            if (supervised := self._supervised.get(target)) is None:
                 return
-            await self._end(unit, self._graceful_s)
-            raw: Mapping[str, str] = unit.spec.get("connector_config") or unit.spec["config"]
+            await self._end(supervised, self._graceful_s)
+            raw: Mapping[str, str] = supervised.spec.get("connector_config") or supervised.spec["config"]
             try:
                 config = (await self._secrets.resolve_soon(raw)).config
-                self._begin(await self._placed(target, unit.order, unit.limits, config, unit.spec["worker"]))
+                self._begin(
+                    await self._in_environment(
+                        target, supervised.order, supervised.limits, config, supervised.spec["worker"]
+                    )
+                )
             except KlammError as e:
                 self._not_started(target, e)
 
     def progress(self, task: TaskId) -> Progress | None:
         """The last word of a task about its progress, None when there is none."""
-        unit = self._units.get(task)
-        return unit.progress if unit else None
+        supervised = self._supervised.get(task)
+        return supervised.progress if supervised else None
 
     def metrics(self, task: TaskId) -> list[MetricTable]:
         """The tables that a driver task keeps for /metrics."""
-        unit = self._units.get(task)
-        return unit.metrics if unit else []
+        supervised = self._supervised.get(task)
+        return supervised.metrics if supervised else []
 
     def restarts(self, target: TaskId | str) -> RestartNote | None:
         """The restart policy's word on the last failure of a task or, by name, a connector; None without one."""
-        unit = self._units.get(target)
-        return unit.restart if unit else None
+        supervised = self._supervised.get(target)
+        return supervised.restart if supervised else None
 
     def usage(self, target: TaskId | str) -> Usage | None:
         """CPU seconds and memory of its process, half a second old at most; None while it has none."""
-        unit = self._units.get(target)
-        return unit.usage if unit else None
+        supervised = self._supervised.get(target)
+        return supervised.usage if supervised else None
 
     async def _start(
         self, key: TaskId | str, order: Message, config: Mapping[str, str], worker: Mapping[str, str]
@@ -265,9 +269,9 @@ class Supervisor:
             config = (await self._secrets.resolve_soon(config)).config
             limits = Limits.of(worker, config)
             async with self._lock(key):
-                if (running := self._units.get(key)) is not None:
+                if (running := self._supervised.get(key)) is not None:
                     await self._end(running, self._graceful_s)
-                self._begin(await self._placed(key, order, limits, config, worker))
+                self._begin(await self._in_environment(key, order, limits, config, worker))
         except KlammError as e:
             self._not_started(key, e)
 
@@ -276,38 +280,38 @@ class Supervisor:
         trace = f"{type(error).__name__}: {error}"
         self._around.on_event(StateEvent(connector=name, task=number, state=State.FAILED, trace=trace))
 
-    async def _placed(
+    async def _in_environment(
         self,
         key: TaskId | str,
         order: Message,
         limits: Limits,
         config: Mapping[str, str],
         worker: Mapping[str, str],
-    ) -> Unit:
-        """A unit in the environment of its packages. A connector's process imports the connector alone."""
-        placement = await self._place(config, worker)
-        wanted = placement.entry_points if isinstance(key, TaskId) else placement.entry_points[:1]
-        return Unit(key, order | {"entry_points": wanted}, self._around, limits, site=placement.site)
+    ) -> Supervised:
+        """A supervised in the environment of its packages. A connector's process imports the connector alone."""
+        environment = await self._environment_of(config, worker)
+        wanted = environment.entry_points if isinstance(key, TaskId) else environment.entry_points[:1]
+        return Supervised(key, order | {"entry_points": wanted}, self._around, limits, site=environment.site)
 
     def _lock(self, key: TaskId | str) -> asyncio.Lock:
         """Starts and stops of one target follow each other: two processes of one task would write twice."""
         return self._locks.setdefault(key, asyncio.Lock())
 
-    def _begin(self, unit: Unit) -> None:
+    def _begin(self, supervised: Supervised) -> None:
         if self._stopping:
-            log.info("[%s] is not started: the worker is stopping", unit.key)
+            log.info("[%s] is not started: the worker is stopping", supervised.key)
             return
-        self._units[unit.key] = unit
-        unit.start()
+        self._supervised[supervised.key] = supervised
+        supervised.start()
 
     async def _stop(self, key: TaskId | str, timeout_s: float) -> None:
         async with self._lock(key):
-            if (unit := self._units.get(key)) is not None:
-                await self._end(unit, timeout_s)
+            if (supervised := self._supervised.get(key)) is not None:
+                await self._end(supervised, timeout_s)
 
-    async def _end(self, unit: Unit, timeout_s: float) -> None:
-        await unit.stop(timeout_s)
-        del self._units[unit.key]
+    async def _end(self, supervised: Supervised, timeout_s: float) -> None:
+        await supervised.stop(timeout_s)
+        del self._supervised[supervised.key]
 
     def _on_event(self, event: StateEvent) -> None:
         if event.trace is not None:
@@ -328,15 +332,15 @@ class Supervisor:
             self._look()
 
     def _look(self) -> None:
-        """See after every unit. A worker that was stopped itself (SIGSTOP, a frozen container, a paused machine) takes
+        """See after every supervised. A worker that was stopped itself (SIGSTOP, a frozen container, a paused machine) takes
         nobody's silence of that time for a hang.
         """
         now_ms = self._clock()
         slept_ms, self._looked_ms = now_ms - self._looked_ms, now_ms
-        for unit in list(self._units.values()):
+        for supervised in list(self._supervised.values()):
             if slept_ms > _ASLEEP_MS:
-                unit.excuse(slept_ms, now_ms)
-            unit.watch(now_ms)
+                supervised.excuse(slept_ms, now_ms)
+            supervised.watch(now_ms)
 
     async def _ask(self, method: str, params: dict[str, Any]) -> Any:
         """A child's request."""
@@ -357,18 +361,18 @@ class Supervisor:
                 answer.set_result(message)
 
         label = f"call {method}"
-        placement = await self._placement_of_call(method, params)
+        environment = await self._environment_of_call(method, params)
         order: Message = {"run": "call", "label": label, "method": method, "params": params}
         try:
             order, resolved = await self._secrets.order(order)
         except ConfigError as e:
             raise PluginCallError(str(e), kind=ErrorClass.CONFIG) from e
         try:
-            child = await self._servers.spawn(placement.site, label, on_message)
+            child = await self._servers.spawn(environment.site, label, on_message)
         except LaunchError as e:
             raise PluginCallError(str(e), kind="exit") from e
         try:
-            child.send(order | {"entry_points": placement.entry_points})
+            child.send(order | {"entry_points": environment.entry_points})
             # The channel ends after the last word, if there was one, and with the process in any case.
             ends: set[asyncio.Future[Any]] = {answer, child.closed}
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
@@ -385,13 +389,13 @@ class Supervisor:
             conceal(result["values"], resolved, self._secrets)
         return self._secrets.redacted(result) if method == "dry_run" else result
 
-    async def _placement_of_call(self, method: str, params: dict[str, Any]) -> Placement:
+    async def _environment_of_call(self, method: str, params: dict[str, Any]) -> ChildEnvironment:
         """Where the plugins are that a call is about."""
         if method == "list_plugins":
-            return Placement()
+            return ChildEnvironment()
         try:
             config = params.get("config", params)
-            return await self._place(config, params.get("worker", {}), strict=method != "validate")
+            return await self._environment_of(config, params.get("worker", {}), strict=method != "validate")
         except ConfigError as e:
             raise PluginCallError(str(e), kind=ErrorClass.CONFIG) from e
         except KlammError as e:

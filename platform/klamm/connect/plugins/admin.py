@@ -23,7 +23,7 @@ from klamm.connect.plugins.beside import List, PluginsBeside
 from klamm.connect.plugins.catalog import PluginRegistry, PluginVersionNotFound
 from klamm.connect.plugins.group import GroupPackages
 from klamm.connect.plugins.records import LogRecord, decoded_wheel
-from klamm.connect.plugins.requirements import Needs, Placement, needs
+from klamm.connect.plugins.requirements import ChildEnvironment, Requirements, requirements_of
 from klamm.connect.plugins.waiting import WaitingConnectors
 from klamm.environments.errors import BadRequirement, EnvironmentFailure, NotInstalled, ToolFailure
 from klamm.environments.names import wheel_name
@@ -129,50 +129,52 @@ class PluginAdmin:
 
     # Where a connector runs
 
-    async def place(
+    async def environment_of(
         self, config: Mapping[str, str], worker: Mapping[str, str], *, strict: bool = True
-    ) -> Placement:
-        """The environment of a connector's processes, built when it is not there yet; `strict` as in `needs`.
+    ) -> ChildEnvironment:
+        """The environment of a connector's processes, built when it is not there yet; `strict` as in `requirements_of`.
 
         Raises ConfigError for a version that is not there, or packages that do not go together; KlammError when the
         environment cannot be built here.
         """
-        wanted = await self._noted_needs(config, worker or self._worker, strict=strict)
+        wanted = await self._note_missing(config, worker or self._worker, strict=strict)
         if not wanted.packages:
-            return Placement(entry_points=wanted.entry_points)
+            return ChildEnvironment(entry_points=wanted.entry_points)
         environment = None
         if len(wanted.packages) == 1:
             environment = self._installed[wanted.packages[0]][1]
         if environment is None or not environment.site.is_dir():
             async with self._joining:  # others wait here, and not in threads that everybody needs
                 environment = await asyncio.to_thread(self._joint, wanted.packages)
-        return Placement(site=str(environment.site), entry_points=wanted.entry_points)
+        return ChildEnvironment(site=str(environment.site), entry_points=wanted.entry_points)
 
-    async def _noted_needs(
+    async def _note_missing(
         self, config: Mapping[str, str], worker: Mapping[str, str], *, strict: bool
-    ) -> Needs:
-        """As `_needs`; what is missing for a start is waited for afterwards."""
+    ) -> Requirements:
+        """As `_requirements`; what is missing for a start is waited for afterwards."""
         try:
-            wanted = await self._needs(config, worker, strict=strict)
+            wanted = await self._requirements(config, worker, strict=strict)
         except PluginVersionNotFound:
             self._waiting.missing(self.registry, config, worker)
             raise
         if strict and wanted.unknown:
             self._waiting.missing(self.registry, config, worker)
         elif strict:
-            self._waiting.placed(config)
+            self._waiting.satisfied(config)
         return wanted
 
-    async def _needs(self, config: Mapping[str, str], worker: Mapping[str, str], *, strict: bool) -> Needs:
+    async def _requirements(
+        self, config: Mapping[str, str], worker: Mapping[str, str], *, strict: bool
+    ) -> Requirements:
         """What is not known may be in a package of the group that is being built here: a start waits for that."""
         await self.look()
         if strict and not self._group.caught_up.is_set():
             with contextlib.suppress(ConfigError):
-                if not needs(self.registry, config, worker).unknown:
-                    return needs(self.registry, config, worker)
+                if not requirements_of(self.registry, config, worker).unknown:
+                    return requirements_of(self.registry, config, worker)
             await self._group.caught_up.wait()
             await self.look()
-        return needs(self.registry, config, worker, strict=strict)
+        return requirements_of(self.registry, config, worker, strict=strict)
 
     def _joint(self, packages: Sequence[str]) -> Environment:
         try:
@@ -247,7 +249,7 @@ class PluginAdmin:
 
     def _packages_of(self, config: Mapping[str, str]) -> tuple[str, ...]:
         try:
-            return needs(self.registry, config, self._worker).packages
+            return requirements_of(self.registry, config, self._worker).packages
         except ConfigError:
             return ()
 

@@ -31,7 +31,7 @@ _DEFAULT_HEADER_CONVERTER: Final = "org.apache.kafka.connect.storage.SimpleHeade
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Placement:
+class ChildEnvironment:
     """`site`: the folder of the environment, None for the worker's own packages. `entry_points`: those that are known
     to be needed, as (name, module); a name that they do not have is looked for in all.
     """
@@ -40,7 +40,7 @@ class Placement:
     entry_points: tuple[tuple[str, str], ...] = ()
 
 
-class Needs(NamedTuple):
+class Requirements(NamedTuple):
     """Installed packages (`name==version`, sorted) and entry points that a configuration needs. `unknown`: there is
     something among its plugins that the worker does not know.
     """
@@ -59,9 +59,9 @@ class Reference(NamedTuple):
     version: str | None
 
 
-def needs(
+def requirements_of(
     registry: PluginRegistry, config: Mapping[str, str], worker: Mapping[str, str], *, strict: bool = True
-) -> Needs:
+) -> Requirements:
     """What a connector needs. Raises PluginVersionNotFound, and ConfigError for a version that cannot be read.
 
     Not `strict`: versions that are not there are passed over, because validation reports them beside their keys.
@@ -93,7 +93,7 @@ def needs(
         if plugin.entry_point:
             name, module = plugin.entry_point
             entry_points[name, module] = None
-    return Needs(tuple(sorted(packages)), tuple(entry_points), unknown)
+    return Requirements(tuple(sorted(packages)), tuple(entry_points), unknown)
 
 
 def references(config: Mapping[str, str], worker: Mapping[str, str]) -> Iterator[Reference]:

@@ -31,7 +31,7 @@ class WaitingConnectors:
         if config.get(NAME):
             self._waiting[config[NAME]] = config, worker, _missing(registry, config, worker)
 
-    def placed(self, config: Config) -> None:
+    def satisfied(self, config: Config) -> None:
         """All is there."""
         self._waiting.pop(config.get(NAME, ""), None)
 

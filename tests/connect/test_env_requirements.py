@@ -6,7 +6,7 @@ from klamm.connect.errors import BadRequest
 from klamm.connect.model import PluginInfo
 from klamm.connect.plugins.admin import _read_spec
 from klamm.connect.plugins.catalog import PluginRegistry, PluginVersionNotFound
-from klamm.connect.plugins.requirements import needs
+from klamm.connect.plugins.requirements import requirements_of
 from klamm_base.errors import ConfigError
 
 JSON = "org.apache.kafka.connect.json.JsonConverter"
@@ -61,31 +61,34 @@ CASES = [
 
 @pytest.mark.parametrize(("config", "packages"), CASES)
 def test_the_packages_of_a_configuration(config, packages):
-    assert needs(REGISTRY, config, WORKER).packages == packages
+    assert requirements_of(REGISTRY, config, WORKER).packages == packages
 
 
 def test_entry_points_are_those_that_are_needed_the_connectors_first():
     config = {"connector.class": "acme.Src", "transforms": "a", "transforms.a.type": "acme.Mask"}
-    found = needs(REGISTRY, config, WORKER).entry_points
+    found = requirements_of(REGISTRY, config, WORKER).entry_points
     assert found == (("ep-acme", "acme"), ("ep-builtin", "builtin"), ("ep-mask", "mask"))
 
 
 def test_the_workers_converter_and_its_version_count_where_the_connector_has_none():
     worker = WORKER | {"key.converter": "acme.Conv", "key.converter.plugin.version": "1.0"}
-    assert needs(REGISTRY, {"connector.class": "acme.Src"}, worker).packages == ("acme==1.0", "acme==2.0")
+    assert requirements_of(REGISTRY, {"connector.class": "acme.Src"}, worker).packages == (
+        "acme==1.0",
+        "acme==2.0",
+    )
     own = {"connector.class": "acme.Src", "key.converter": JSON}
-    assert needs(REGISTRY, own, worker).packages == ("acme==2.0",)
+    assert requirements_of(REGISTRY, own, worker).packages == ("acme==2.0",)
 
 
 def test_a_version_that_is_not_there_is_kafkas_error():
     config = {"connector.class": "acme.Src", "connector.plugin.version": "[3.0,4.0)"}
     with pytest.raises(PluginVersionNotFound) as raised:
-        needs(REGISTRY, config, WORKER)
+        requirements_of(REGISTRY, config, WORKER)
     assert str(raised.value) == (
         "Plugin acme.Src not found that matches the version range [3.0,4.0), available versions: [1.0, 2.0]"
     )
     assert raised.value.key == "connector.plugin.version"
-    assert needs(REGISTRY, config, WORKER, strict=False).packages == ()
+    assert requirements_of(REGISTRY, config, WORKER, strict=False).packages == ()
 
 
 def test_a_version_that_is_none_is_an_error_of_its_key():
@@ -93,7 +96,7 @@ def test_a_version_that_is_none_is_an_error_of_its_key():
     with pytest.raises(
         ConfigError, match=r"Invalid value \[1.0 for configuration key.converter.plugin.version: "
     ):
-        needs(REGISTRY, config, WORKER)
+        requirements_of(REGISTRY, config, WORKER)
 
 
 def test_versions_and_the_newest():

@@ -59,7 +59,7 @@ async def log(bootstrap: str) -> AsyncIterator[Log]:
     await made.close()
 
 
-async def test_stores_log_hands_over_what_was_there_and_what_comes(log: Log) -> None:
+async def test_topics_log_hands_over_what_was_there_and_what_comes(log: Log) -> None:
     await asyncio.gather(*(log.producer.send(log.topic, f"k{i}", b"%d" % i) for i in range(50)))
     seen = await log.reader()
     assert sorted(seen) == sorted((f"k{i}", b"%d" % i) for i in range(50))
@@ -68,7 +68,7 @@ async def test_stores_log_hands_over_what_was_there_and_what_comes(log: Log) -> 
     assert seen[-1] == ("k1", None)
 
 
-async def test_stores_log_read_to_end_is_a_barrier_each_time(log: Log) -> None:
+async def test_topics_log_read_to_end_is_a_barrier_each_time(log: Log) -> None:
     seen = await log.reader()
     for i in range(20):
         await log.producer.send(log.topic, f"k{i}", b"v")
@@ -76,7 +76,7 @@ async def test_stores_log_read_to_end_is_a_barrier_each_time(log: Log) -> None:
         assert len(seen) == i + 1
 
 
-async def test_stores_log_keeps_the_order_of_each_key(log: Log) -> None:
+async def test_topics_log_keeps_the_order_of_each_key(log: Log) -> None:
     sent = [log.producer.send(log.topic, f"k{i % 3}", b"%d" % i) for i in range(300)]
     await asyncio.gather(*sent)
     seen = await log.reader()
@@ -85,7 +85,7 @@ async def test_stores_log_keeps_the_order_of_each_key(log: Log) -> None:
         assert values == sorted(values)
 
 
-async def test_stores_log_puts_keys_where_java_does(log: Log) -> None:
+async def test_topics_log_puts_keys_where_java_does(log: Log) -> None:
     keys = [f"status-task-übung-{i}" for i in range(30)]
     await asyncio.gather(*(log.producer.send(log.topic, key, b"{}") for key in keys))
     found: dict[str, int] = {}
@@ -100,7 +100,7 @@ async def test_stores_log_puts_keys_where_java_does(log: Log) -> None:
     assert found == {key: java_partition(key.encode(), 5) for key in keys}
 
 
-async def test_stores_log_names_a_record_that_it_cannot_use_and_goes_on(
+async def test_topics_log_names_a_record_that_it_cannot_use_and_goes_on(
     log: Log, caplog: pytest.LogCaptureFixture
 ) -> None:
     other = Producer(log.client)
@@ -111,7 +111,7 @@ async def test_stores_log_names_a_record_that_it_cannot_use_and_goes_on(
     assert f"ignoring record {log.topic}-0@0" in caplog.text
 
 
-async def test_stores_log_of_a_topic_that_is_not_there(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_topics_log_of_a_topic_that_is_not_there(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("klamm.connect.topics.kafka_log.ADMIN_TIMEOUT_S", 0.5)
     missing = KafkaBasedLog("not..there!", log.client, lambda _key, _value, _timestamp: None)
     with pytest.raises(LogError, match=r"cannot read topic not\.\.there!"):
@@ -119,7 +119,7 @@ async def test_stores_log_of_a_topic_that_is_not_there(log: Log, monkeypatch: py
 
 
 @pytest.mark.usefixtures("processes")
-async def test_stores_log_survives_its_broker(tmp_path: Path) -> None:
+async def test_topics_log_survives_its_broker(tmp_path: Path) -> None:
     with EmbeddedBroker(tmp_path / "data", port=free_port()) as broker:
         log = Log(broker.bootstrap, partitions=1)
         try:
@@ -140,7 +140,7 @@ async def test_stores_log_survives_its_broker(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "code", [KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH, KafkaError.REQUEST_TIMED_OUT]
 )
-async def test_stores_log_asks_again_for_its_end_when_the_leader_is_another(
+async def test_topics_log_asks_again_for_its_end_when_the_leader_is_another(
     bootstrap: str, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     """A broker that starts again has a new leader epoch, and librdkafka asks it by the old one for a while."""
@@ -179,7 +179,7 @@ def vague(admin: AdminClient, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return answers
 
 
-async def test_stores_log_knows_an_end_that_is_none(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_topics_log_knows_an_end_that_is_none(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = await log.reader()
     answers = vague(log.logs[0]._admin, monkeypatch)
     await log.producer.send(log.topic, "k", b"1")
@@ -188,7 +188,7 @@ async def test_stores_log_knows_an_end_that_is_none(log: Log, monkeypatch: pytes
     assert seen == [("k", b"1")]
 
 
-async def test_stores_offsets_of_a_source_are_read_to_an_end_that_is_one(
+async def test_topics_offsets_of_a_source_are_read_to_an_end_that_is_one(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else a source would begin anew."""
@@ -206,7 +206,7 @@ async def test_stores_offsets_of_a_source_are_read_to_an_end_that_is_one(
     assert len(answers) == 2
 
 
-async def test_stores_log_tells_of_every_write_also_of_a_producer_that_failed_for_good() -> None:
+async def test_topics_log_tells_of_every_write_also_of_a_producer_that_failed_for_good() -> None:
     """Somebody waits for it, with a lock in the hand."""
     producer = LogProducer({"bootstrap.servers": NO_BROKER, "message.timeout.ms": 800})
     written = producer.send("t", "k", b"1")
@@ -217,7 +217,7 @@ async def test_stores_log_tells_of_every_write_also_of_a_producer_that_failed_fo
     await producer.close()
 
 
-def test_stores_log_topic_is_made_once_and_compacted(bootstrap: str) -> None:
+def test_topics_log_topic_is_made_once_and_compacted(bootstrap: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     name = f"log-{uuid.uuid4().hex[:8]}"
     for partitions in (3, 7):
@@ -226,7 +226,7 @@ def test_stores_log_topic_is_made_once_and_compacted(bootstrap: str) -> None:
     assert len(admin.list_topics(name).topics[name].partitions) == 3
 
 
-async def test_stores_log_waits_for_open_transactions_but_not_to_start(bootstrap: str) -> None:
+async def test_topics_log_waits_for_open_transactions_but_not_to_start(bootstrap: str) -> None:
     """A task that was killed in a transaction is started again by the worker that starts: it must not wait for it."""
     topic = f"open-{uuid.uuid4().hex[:8]}"
     client = {"bootstrap.servers": bootstrap}

@@ -39,7 +39,7 @@ def recorded(topic: str) -> list[tuple[int, str, bytes | None]]:
     return [(p, key, None if v is None else v.encode()) for p, _offset, key, v in rows]
 
 
-def test_stores_everything_that_kafka_wrote_is_understood(caplog: pytest.LogCaptureFixture) -> None:
+def test_topics_everything_that_kafka_wrote_is_understood(caplog: pytest.LogCaptureFixture) -> None:
     """Session keys, restarts and log levels included, and written again as they were."""
     state = ConfigState()
     commands = 0
@@ -65,7 +65,7 @@ def _config_records() -> list[tuple[str, bytes]]:
 
 
 @pytest.mark.parametrize(("key", "value"), _config_records())
-def test_stores_config_records_are_written_as_kafka_does(key: str, value: bytes) -> None:
+def test_topics_config_records_are_written_as_kafka_does(key: str, value: bytes) -> None:
     data = json.loads(value)
     if key.startswith("connector-"):
         written = connector_record(key.removeprefix("connector-"), data["properties"])
@@ -78,7 +78,7 @@ def test_stores_config_records_are_written_as_kafka_does(key: str, value: bytes)
     assert written == (key, value)
 
 
-def test_stores_status_records_are_written_as_kafka_does() -> None:
+def test_topics_status_records_are_written_as_kafka_does() -> None:
     for _, key, value in recorded("status"):
         if value is None:
             continue
@@ -102,19 +102,19 @@ def test_stores_status_records_are_written_as_kafka_does() -> None:
         assert status_record(target, Status(**data | {"state": State(data["state"])})) == (key, value)
 
 
-def test_stores_offset_records_are_written_as_kafka_does() -> None:
+def test_topics_offset_records_are_written_as_kafka_does() -> None:
     for _, key, value in recorded("offsets"):
         name, partition = json.loads(key)
         assert offset_record(name, partition, None if value is None else json.loads(value)) == (key, value)
 
 
-def test_stores_status_keys_land_where_javas_partitioner_puts_them() -> None:
+def test_topics_status_keys_land_where_javas_partitioner_puts_them() -> None:
     """The fixture's partitions are Java's; the log test checks that ours are murmur2's too."""
     for partition, key, _ in recorded("status"):
         assert java_partition(key.encode(), 5) == partition
 
 
-def test_stores_read_kafkas_config_topic() -> None:
+def test_topics_read_kafkas_config_topic() -> None:
     state = ConfigState()
     for _, key, value in recorded("configs"):
         state.apply(key, value)
@@ -125,7 +125,7 @@ def test_stores_read_kafkas_config_topic() -> None:
     assert state.target("sl/ash") is TargetState.STARTED
 
 
-def test_stores_read_kafkas_offset_topic() -> None:
+def test_topics_read_kafkas_offset_topic() -> None:
     state = OffsetState()
     for _, key, value in recorded("offsets"):
         state.apply(key, value)
@@ -133,7 +133,7 @@ def test_stores_read_kafkas_offset_topic() -> None:
     assert state.get("src2", {"filename": "$WORK/in.txt"}) == {"position": 150}
 
 
-def test_stores_read_kafkas_status_topic() -> None:
+def test_topics_read_kafkas_status_topic() -> None:
     state = StatusState("127.0.0.1:8083")
     for _, key, value in recorded("status"):
         state.apply(key, value)
@@ -144,7 +144,7 @@ def test_stores_read_kafkas_status_topic() -> None:
     assert [t.topic for t in state.topics("sl/ash")] == ["rest-slash"]
 
 
-def test_stores_deleted_connector_leaves_no_tasks_to_its_successor() -> None:
+def test_topics_deleted_connector_leaves_no_tasks_to_its_successor() -> None:
     """As after compaction: the tombstone is gone, the old task configs are not."""
     old = [*task_records("a", [{"x": "old"}]), *delete_records("a")]
     state = ConfigState()
@@ -154,14 +154,14 @@ def test_stores_deleted_connector_leaves_no_tasks_to_its_successor() -> None:
     assert state.tasks("a") == []
 
 
-def test_stores_offset_partitions_are_the_same_in_any_key_order() -> None:
+def test_topics_offset_partitions_are_the_same_in_any_key_order() -> None:
     state = OffsetState()
     state.apply('["a",{"x":1,"y":2}]', b'{"o":1}')
     state.apply('["a",{"y":2,"x":1}]', b'{"o":2}')
     assert state.of_connector("a") == [({"y": 2, "x": 1}, {"o": 2})]
 
 
-def test_stores_newest_spelling_of_an_offset_counts_however_the_topic_is_read() -> None:
+def test_topics_newest_spelling_of_an_offset_counts_however_the_topic_is_read() -> None:
     old = ('["a",{"x":1,"y":2}]', b'{"o":1}', 1_000)
     new = ('["a",{"y":2,"x":1}]', b'{"o":2}', 2_000)
     for order in ([old, new], [new, old]):
@@ -171,7 +171,7 @@ def test_stores_newest_spelling_of_an_offset_counts_however_the_topic_is_read() 
         assert state.get("a", {"x": 1, "y": 2}) == {"o": 2}
 
 
-def test_stores_reset_offset_does_not_come_back_in_another_spelling() -> None:
+def test_topics_reset_offset_does_not_come_back_in_another_spelling() -> None:
     topic = {'["a",{"x":1,"y":2}]': (b'{"o":1}', 1_000), '["a",{"y":2,"x":1}]': (b'{"o":2}', 2_000)}
     state = OffsetState()
     for key, (value, at) in topic.items():
@@ -202,7 +202,7 @@ def test_stores_reset_offset_does_not_come_back_in_another_spelling() -> None:
         ("who-knows", b"{}"),
     ],
 )
-def test_stores_ignore_and_log_records_that_make_no_sense(
+def test_topics_ignore_and_log_records_that_make_no_sense(
     key: str, value: bytes | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     state = ConfigState()
@@ -213,7 +213,7 @@ def test_stores_ignore_and_log_records_that_make_no_sense(
     assert key in caplog.text
 
 
-def test_stores_status_of_a_later_generation_is_not_overwritten_by_a_zombie() -> None:
+def test_topics_status_of_a_later_generation_is_not_overwritten_by_a_zombie() -> None:
     state = StatusState("me:1")
     mine = Status(state=State.UNASSIGNED, worker_id="me:1", generation=4)
     state.apply(*status_record("b", Status(state=State.RUNNING, worker_id="other:2", generation=90)))
@@ -228,7 +228,7 @@ def test_stores_status_of_a_later_generation_is_not_overwritten_by_a_zombie() ->
     assert state.put("a", mine) is not None
 
 
-def test_stores_status_of_another_worker_counts_once_the_own_word_is_read_back() -> None:
+def test_topics_status_of_another_worker_counts_once_the_own_word_is_read_back() -> None:
     state = StatusState("me:1")
     other = status_record("a", Status(state=State.RUNNING, worker_id="other:2", generation=5))
     mine = state.put("a", Status(state=State.UNASSIGNED, worker_id="me:1", generation=4))
@@ -242,7 +242,7 @@ def test_stores_status_of_another_worker_counts_once_the_own_word_is_read_back()
     assert found.worker_id == "other:2"
 
 
-def test_stores_own_status_is_not_undone_by_what_is_read_back_late() -> None:
+def test_topics_own_status_is_not_undone_by_what_is_read_back_late() -> None:
     state = StatusState("me:1")
     first = state.put("a", Status(state=State.RUNNING, worker_id="me:1"))
     assert first is not None

@@ -51,7 +51,7 @@ def _read(records: list[Record]) -> ConfigState:
 
 
 @given(histories, st.data())
-def test_stores_every_prefix_shows_whole_task_sets_only(
+def test_topics_every_prefix_shows_whole_task_sets_only(
     history: list[tuple[str, str, list[Record]]], data: st.DataObject
 ) -> None:
     whole = data.draw(st.integers(0, len(history)))
@@ -70,7 +70,7 @@ def test_stores_every_prefix_shows_whole_task_sets_only(
 
 
 @given(histories, st.data())
-def test_stores_compaction_never_invents_tasks(
+def test_topics_compaction_never_invents_tasks(
     history: list[tuple[str, str, list[Record]]], data: st.DataObject
 ) -> None:
     """A compacted log (latest record per key, any part of the head) gives the same tasks, or says inconsistent."""
@@ -89,7 +89,7 @@ def test_stores_compaction_never_invents_tasks(
 
 
 @given(configs, st.lists(configs, min_size=2, max_size=3), st.integers(0, 1))
-def test_stores_a_commit_without_all_its_tasks_is_inconsistent_until_the_next(
+def test_topics_a_commit_without_all_its_tasks_is_inconsistent_until_the_next(
     config: dict[str, str], tasks: list[dict[str, str]], lost: int
 ) -> None:
     records = task_records("a", tasks)
