@@ -3,6 +3,7 @@
 import collections
 import os
 import signal
+from dataclasses import replace
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -11,6 +12,7 @@ from support.runtime import Watched, install_plugins, task_spec, wait_for, worke
 from support.runtime_broker import fill, read_all, sink_lines, whole_lines
 from support.runtime_fakes import FakeMessage, FakeProducer, RecordingControl
 
+from klamm.connect.child import failure
 from klamm.connect.child.dead_letters import DeadLetters, Raw
 from klamm.connect.child.retry import Stopped
 from klamm.connect.child.tolerance import Bad, Tolerance
@@ -169,6 +171,20 @@ def test_tolerance_none_reports_and_fails(control):
     assert isinstance(e.value.__cause__, DataError)
     assert len(producer.to("dlq")) == 1
     assert tolerance.skipped == 0
+
+
+def test_the_trace_of_a_bad_record_shows_its_bytes_once(control):
+    tolerance = Tolerance({}, control=control)
+    error = DataError("Failed to deserialize boolean: b'\\xff' is neither 00 nor 01")
+    error.__cause__ = ValueError("b'\\xff' is neither 00 nor 01")
+    with pytest.raises(ConnectError) as e:
+        tolerance.judge(replace(bad(), error=error))
+    first, *rest = failure.trace(e.value).splitlines()
+    assert str(error) in first
+    assert not [line for line in rest if "xff" in line]
+    causes = [line for line in rest if line.startswith("Caused by: ")]
+    assert "DataError: Error in stage" in causes[0]
+    assert causes[1:] == ["Caused by: klamm_plugins.errors.DataError", "Caused by: ValueError"]
 
 
 def test_tolerance_all_counts_in_the_status_and_sums_up_in_the_log(control, caplog):

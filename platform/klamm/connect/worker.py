@@ -156,14 +156,18 @@ class Worker:
     async def _wait_for_broker(self, admin: AdminClient) -> str:
         """The cluster's id, as soon as the broker answers."""
         servers = ",".join(self.config["bootstrap.servers"])
+        said: tuple[Any, ...] = ()
         while True:
             try:
                 future = admin.describe_cluster(request_timeout=BROKER_ASK_S)
                 cluster = await asyncio.wrap_future(future)
             except KafkaException as e:
-                log.warning("waiting for the broker at %s: %s", servers, e.args[0].str())
-                if names := await unresolved(self.config["bootstrap.servers"]):
-                    log.warning("bootstrap.servers=%s: %s; trying again", servers, "; ".join(names))
+                names = await unresolved(self.config["bootstrap.servers"])
+                if said != (why := (e.args[0].code(), *names)):
+                    said = why
+                    log.warning("waiting for the broker at %s: %s", servers, e.args[0].str())
+                    if names:
+                        log.warning("bootstrap.servers=%s: %s; trying again", servers, "; ".join(names))
                 await asyncio.sleep(BROKER_RETRY_S)
             else:
                 log.info("broker at %s, cluster %s", servers, cluster.cluster_id)

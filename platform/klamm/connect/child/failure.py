@@ -44,11 +44,16 @@ def classify(error: BaseException) -> ErrorClass:
 def trace(error: BaseException, secrets: Iterable[str] = ()) -> str:
     """The text for the status API."""
     parts: list[str] = []
+    said: list[str] = []
     seen: set[int] = set()
     current: BaseException | None = error
     while current is not None and id(current) not in seen:
         seen.add(id(current))
-        parts.append(("Caused by: " if parts else "") + _one(current))
+        text = str(current)
+        # A cause is often quoted by what it caused; its bytes are shown once.
+        known = any(earlier.endswith(text) for earlier in said)
+        parts.append(("Caused by: " if parts else "") + _one(current, "" if known else text))
+        said.append(text)
         suppressed = current.__suppress_context__
         current = current.__cause__ or (None if suppressed else current.__context__)
     return _hidden("".join(parts), secrets)[:TRACE_CHARS_MAX]
@@ -60,12 +65,12 @@ def _hidden(text: str, secrets: Iterable[str]) -> str:
     return text
 
 
-def _one(error: BaseException) -> str:
+def _one(error: BaseException, message: str) -> str:
     cls = type(error)
     name = cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
     frames = traceback.extract_tb(error.__traceback__)[-_FRAMES_MAX:]
     lines = [f"\tat {f.name} ({f.filename}:{f.lineno})" for f in reversed(frames)]
-    return "\n".join([f"{name}: {error}", *lines]) + "\n"
+    return "\n".join([f"{name}: {message}" if message else name, *lines]) + "\n"
 
 
 def notice(error: BaseException, secrets: Iterable[str] = ()) -> dict[str, Any]:

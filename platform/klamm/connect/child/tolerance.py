@@ -146,7 +146,8 @@ class Tolerance:
         `kept` is called, in the task's thread, when the dead letter topic has it: then its offset may be committed.
         Without such a topic that is at once.
         """
-        what = f"Error in stage {bad.stage} for {bad.where}: {bad.error}"
+        stage = f"Error in stage {bad.stage} for {bad.where}"
+        what = f"{stage}: {bad.error}"
         self._count(bad)
         if self._dead_letters is not None and bad.raw is not None:
             raw = bad.raw() if callable(bad.raw) else bad.raw
@@ -157,7 +158,7 @@ class Tolerance:
             kept()
         self._log(bad)
         if not self.all:
-            cause = DataError(what)
+            cause = DataError(stage)
             cause.__cause__ = bad.error
             raise ConnectError(f"Tolerance exceeded in error handler: {what}") from cause
         self._skip(what)

@@ -1,7 +1,7 @@
 """What a child prints, as the worker's log lines, each with the child's name in front.
 
 A child's own log records come as `<level>logger: text` (see `child.main`); anything else that a plugin or a
-C library writes is logged as INFO. Reads without blocking; long lines are cut into pieces. A child that floods its
+C library writes is logged as INFO. `broker_outages` takes what librdkafka says of a broker that is away. Reads without blocking; long lines are cut into pieces. A child that floods its
 output is read no faster than leaves the worker's loop most of its time: its own writes wait then.
 """
 
@@ -12,6 +12,8 @@ import logging
 import os
 import re
 from typing import Final
+
+from klamm.connect.broker_outages import OUTAGES
 
 log = logging.getLogger(__name__)
 
@@ -101,5 +103,5 @@ class OutputLog:
         match = _LEVEL.fullmatch(text)
         if match is None:
             log.info("[%s] %s", self._label, text)
-        else:
+        elif match[2] != "librdkafka" or not OUTAGES.take(match[3]):
             log.log(int(match[1]), "[%s] %s: %s", self._label, match[2], match[3])

@@ -38,6 +38,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from klamm.connect.broker_outages import OUTAGES
 from klamm_base.errors import ConfigError, KlammError
 
 log = logging.getLogger(__name__)
@@ -272,7 +273,7 @@ class LogProducer:
             self._failed.append(self._producer)
             self._producer = Producer(self._config)
         else:
-            _log_client_error("writing the internal topics", error)
+            _log_client_error("writing the internal topics", error, self._config)
 
 
 def _settle(future: asyncio.Future[None], topic: str, error: object) -> None:
@@ -469,7 +470,7 @@ class KafkaBasedLog:
             log.exception("ignoring record %s", where)
 
     def _on_error(self, error: KafkaError) -> None:
-        _log_client_error(f"reading topic {self.topic}", error)
+        _log_client_error(f"reading topic {self.topic}", error, self._client_config)
 
     async def _notify(self) -> None:
         async with self._progress:
@@ -492,7 +493,6 @@ def _passes(error: KafkaError) -> bool:
     return error.retriable() or error.code() < _LOCAL_BELOW or error.code() in _WAIT_FOR
 
 
-def _log_client_error(what: str, error: KafkaError) -> None:
-    # Every lost connection is one error of its own; that no broker is left is said once per outage.
-    known = error.code() in {KafkaError._TRANSPORT, KafkaError._RESOLVE}  # noqa: SLF001 - spelled so
-    log.log(logging.DEBUG if known else logging.WARNING, "%s: %s", what, error.str())
+def _log_client_error(what: str, error: KafkaError, config: Mapping[str, Any]) -> None:
+    if not OUTAGES.take(error.str(), config.get("bootstrap.servers", "")):
+        log.warning("%s: %s", what, error.str())

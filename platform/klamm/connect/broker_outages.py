@@ -1,0 +1,135 @@
+"""Tells in the worker's log, once each, that a broker cannot be reached and that it is back.
+
+Every Kafka client of the worker and of its children reports every failed attempt to connect. Those messages come here
+instead of going to the log. This module connects to the broker itself until that works, and counts the messages
+meanwhile. A connection that ended while the broker can be reached is told once, at level INFO. Messages may come
+from any thread; a thread of its own connects, and lives only while a broker is suspected.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+log = logging.getLogger(__name__)
+
+PAUSE_S: Final = 0.5
+CONNECT_S: Final = 2.0
+STRAGGLERS_S: Final = 5.0
+"""A message about a broker that has been back for less than this is about the outage before."""
+_ABOUT_A_CONNECTION: Final = re.compile(
+    r"(?P<address>(?:\[[\da-fA-F:.]+\]|[\w.-]+):\d+)(?:/\w+)?: "
+    r"(?:Disconnected|Connect to \S+ failed|Failed to resolve|Connection setup timed out)"
+)
+_ALL_DOWN: Final = "brokers are down"
+
+
+@dataclass(slots=True)
+class _Suspect:
+    """A broker of which a connection has failed. `told_down`: the log has a line about it."""
+
+    since_s: float
+    first: str
+    messages: int = 0
+    told_down: bool = False
+
+
+def connect(address: str) -> str | None:
+    """Returns why nobody can connect to HOST:PORT, or None when that works. Blocks for `CONNECT_S` at most."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), CONNECT_S).close()
+    except OSError as e:
+        return e.strerror or str(e) or type(e).__name__
+    return None
+
+
+class BrokerOutages:
+    """See the module."""
+
+    def __init__(
+        self,
+        *,
+        try_connect: Callable[[str], str | None] = connect,
+        clock: Callable[[], float] = time.monotonic,
+        pause_s: float = PAUSE_S,
+    ) -> None:
+        self._try_connect = try_connect
+        self._clock = clock
+        self._pause_s = pause_s
+        self._lock = threading.Lock()
+        self._suspects: dict[str, _Suspect] = {}
+        self._back_s: dict[str, float] = {}
+        self._watching = False
+
+    def take(self, message: str, servers: str = "") -> bool:
+        """Take a client's message over, and return True; return False for a message that belongs in the log as it is.
+
+        `servers` are the brokers that the message is about when it says that all are down (HOST:PORT,…).
+        """
+        match = _ABOUT_A_CONNECTION.search(message)
+        with self._lock:
+            if match is not None:
+                self._note(match["address"], message)
+                suspect = self._suspects.get(match["address"])
+            elif _ALL_DOWN in message:
+                for address in filter(None, servers.split(",")):
+                    self._note(address.strip(), message)
+                if not self._suspects:
+                    return False
+                suspect = next(iter(self._suspects.values()))
+            else:
+                return False
+            if suspect is not None:
+                suspect.messages += 1
+        return True
+
+    def _note(self, address: str, message: str) -> None:
+        now_s = self._clock()
+        if address in self._suspects or now_s - self._back_s.get(address, -STRAGGLERS_S) < STRAGGLERS_S:
+            return
+        self._suspects[address] = _Suspect(now_s, message)
+        if not self._watching:
+            self._watching = True
+            threading.Thread(target=self._watch, name="broker outages", daemon=True).start()
+
+    def _watch(self) -> None:
+        while self.look():
+            time.sleep(self._pause_s)
+
+    def look(self) -> bool:
+        """Connect to every suspected broker once; returns False when none is left."""
+        with self._lock:
+            addresses = list(self._suspects)
+        for address in addresses:
+            self._judge(address, self._try_connect(address))
+        with self._lock:
+            self._watching = bool(self._suspects)
+            return self._watching
+
+    def _judge(self, address: str, why: str | None) -> None:
+        with self._lock:
+            suspect = self._suspects[address]
+            if why is None:
+                del self._suspects[address]
+                self._back_s[address] = self._clock()
+        if why is not None and not suspect.told_down:
+            suspect.told_down = True
+            log.warning("broker %s cannot be reached: %s; its clients keep trying", address, why)
+        elif why is None and suspect.told_down:
+            log.warning(
+                "broker %s is back after %.1f s; %d messages of its clients were left out",
+                address, self._clock() - suspect.since_s, suspect.messages,
+            )  # fmt: skip
+        elif why is None:
+            log.info("broker %s can be reached; a client had said: %s", address, suspect.first)
+
+
+OUTAGES: Final = BrokerOutages()
+"""The outages that this process knows of: its own clients and its children's report here."""

@@ -1,0 +1,141 @@
+"""A broker that goes away and comes back: the worker's log tells each once, and counts what its clients said meanwhile."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from pathlib import Path
+
+import pytest
+from support.connect_worker import STRING, WorkerProcess, wait_for, worker_properties
+
+from klamm.connect.broker_outages import BrokerOutages, connect
+from klamm.testing import EmbeddedBroker
+
+OUTAGE_S = 8
+BACK = "is back after"
+GONE = (
+    "FAIL [p#1] [thrd:b1:9092/1]: b1:9092/1: Disconnected: connection reset by peer (after 9ms in state UP)"
+)
+REFUSED = (
+    "b1:9092/bootstrap: Connect to ipv4#10.0.0.1:9092 failed: Connection refused (after 0ms in state CONNECT)"
+)
+DOWN = "ERROR [p#1] 1/1 brokers are down"
+
+
+class Hand:
+    """Outages of brokers whose reachability, and whose time, the test sets."""
+
+    def __init__(self) -> None:
+        self.why: str | None = "Connection refused"
+        self.now_s = 100.0
+        self.outages = BrokerOutages(try_connect=lambda _: self.why, clock=lambda: self.now_s, pause_s=0)
+        self.outages._watching = True  # the test looks itself
+
+
+def test_an_outage_is_told_once_and_its_messages_are_counted(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    hand = Hand()
+    assert not hand.outages.take(DOWN), "nothing is known of any broker yet"
+    assert hand.outages.take(DOWN, "b1:9092")
+    assert all(hand.outages.take(each) for each in (GONE, REFUSED, REFUSED, DOWN))
+    assert hand.outages.look()
+    assert hand.outages.look()
+    hand.now_s, hand.why = 108.0, None
+    assert not hand.outages.look()
+    assert [r.getMessage() for r in caplog.records] == [
+        "broker b1:9092 cannot be reached: Connection refused; its clients keep trying",
+        "broker b1:9092 is back after 8.0 s; 5 messages of its clients were left out",
+    ]
+    assert hand.outages.take(REFUSED), "a straggler"
+    assert not hand.outages.look()
+    hand.now_s, hand.outages._watching = 120.0, True
+    assert hand.outages.take(REFUSED)
+    hand.why = "No route to host"
+    assert hand.outages.look(), "the next outage"
+    assert "No route to host" in caplog.records[-1].getMessage()
+
+
+def test_a_connection_that_ended_is_no_outage(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    hand = Hand()
+    hand.why = None
+    assert hand.outages.take(GONE)
+    assert not hand.outages.look()
+    assert [(r.levelname, r.getMessage()) for r in caplog.records] == [
+        ("INFO", f"broker b1:9092 can be reached; a client had said: {GONE}")
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "FAIL [p#1] [thrd:ssl://b1:9093/1]: ssl://b1:9093/1: SSL handshake failed: certificate verify failed",
+        "FAIL [p#1] [thrd:b1:9092/1]: b1:9092/1: SASL authentication error: Authentication failed",
+        "CONFWARN [p#1] something about a setting",
+    ],
+)
+def test_other_messages_go_to_the_log_as_they_are(text: str) -> None:
+    assert not Hand().outages.take(text)
+
+
+@pytest.mark.parametrize("address", ["b1.example:9092", "[::1]:9092", "10.0.0.1:9092"])
+@pytest.mark.parametrize("lead", ["", "sasl_ssl://", "GroupCoordinator: "])
+def test_addresses_are_found(address: str, lead: str, caplog: pytest.LogCaptureFixture) -> None:
+    hand = Hand()
+    assert hand.outages.take(
+        f"[thrd:x]: {lead}{address}/3: Connect to ipv4#1.2.3.4:5 failed: Connection refused"
+    )
+    hand.outages.look()
+    assert f"broker {address} cannot be reached" in caplog.text
+
+
+def test_a_port_where_nobody_listens_cannot_be_reached() -> None:
+    assert connect("127.0.0.1:1") == "Connection refused"
+
+
+@pytest.mark.slow
+def test_an_outage_of_the_broker_takes_a_handful_of_lines(tmp_path: Path) -> None:
+    source, sink = tmp_path / "in.txt", tmp_path / "out.txt"
+    source.write_text("one\n")
+    patient = {
+        "session.timeout.ms": "60000",
+        "heartbeat.interval.ms": "3000",
+        "offset.flush.interval.ms": "60000",
+    }
+    connectors = {
+        "src": {"connector.class": "FileStreamSource", "file": str(source), "topic": "t"},
+        "snk": {"connector.class": "FileStreamSink", "file": str(sink), "topics": "t"},
+    }
+    with EmbeddedBroker(tmp_path / "broker") as broker:
+        worker = WorkerProcess(
+            worker_properties(broker.bootstrap, "outage", **patient), tmp_path
+        ).wait_ready()
+        try:
+            for name, config in connectors.items():
+                body = {"name": name, "config": config | {"value.converter": STRING}}
+                assert worker.request("POST", "/connectors", body).status == 201
+            wait_for(lambda: sink.exists() and sink.read_text() == "one\n", lambda: worker.log)
+            before = len(worker.log)
+            broker.kill()
+            time.sleep(OUTAGE_S)
+            broker.start()
+            wait_for(lambda: BACK in worker.log[before:], lambda: worker.log)
+            with source.open("a") as file:
+                file.write("two\n")
+            wait_for(lambda: sink.read_text().endswith("two\n"), lambda: worker.log)
+            said = worker.log[before:].splitlines()
+        finally:
+            worker.stop()
+    about_broker = [line for line in said if f"broker {broker.bootstrap} " in line]
+    assert [("cannot be reached" in line, BACK in line) for line in about_broker] == [
+        (True, False),
+        (False, True),
+    ]
+    found = re.search(r"is back after ([\d.]+) s; (\d+) messages", about_broker[1])
+    assert found is not None
+    assert float(found[1]) >= OUTAGE_S - 1
+    assert int(found[2]) > 10
+    assert len(said) <= 7, "\n".join(said)
+    assert not [line for line in said if "rdkafka" in line]
