@@ -95,7 +95,7 @@ def test_a_port_where_nobody_listens_cannot_be_reached() -> None:
     assert connect("127.0.0.1:1") == "Connection refused"
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("processes")
 def test_an_outage_of_the_broker_takes_a_handful_of_lines(tmp_path: Path) -> None:
     source, sink = tmp_path / "in.txt", tmp_path / "out.txt"
     source.write_text("one\n")
