@@ -38,7 +38,7 @@ def fetch(conn: Connection, body: memoryview, version: int, correlation_id: int)
         session = broker.fetch_sessions.advance(request, uses_ids=version >= IDS_FROM, now_ms=now_ms)
         if isinstance(session, ErrorCode):
             return encode_fetch_response(correlation_id, version, [], error_code=session)
-        if session is None:  # no partition is left in it: what is asked for is nothing
+        if session is None:  # no partition is left in it, so the fetch asks for nothing
             work = FullFetch(broker, FetchRequest(), version, correlation_id, session=False)
         else:
             work = IncrementalFetch(broker, request, version, correlation_id, session)

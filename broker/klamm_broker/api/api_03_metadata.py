@@ -77,7 +77,7 @@ def _create(broker: BrokerState, names: list[str]) -> asyncio.Future[None] | Non
 
     def tell(failed: Mapping[str, Exception]) -> None:
         for name, error in failed.items():
-            if not isinstance(error, KeyError):  # that is: somebody else has begun to create it meanwhile
+            if not isinstance(error, KeyError):  # KeyError: another request has begun to create it
                 log.error("topic %s could not be created: %s", name, error)
 
     return when_done(broker.loop, broker.topic_changes.create(wanted), tell) if wanted else None

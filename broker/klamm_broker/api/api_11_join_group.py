@@ -32,7 +32,7 @@ def join_group(
         member_id=request.member_id,
         group_instance_id=request.group_instance_id,
         client_id=ctx.client_id or "",
-        client_host=f"/{ctx.host}",  # as Java shows an address, and so every tool that lists members
+        client_host=f"/{ctx.host}",  # Java's form of an address, which all tools that list members show
         session_timeout_ms=request.session_timeout_ms,
         rebalance_timeout_ms=request.rebalance_timeout_ms if ctx.api_version else request.session_timeout_ms,
         protocol_type=request.protocol_type,

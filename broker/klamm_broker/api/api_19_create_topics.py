@@ -80,7 +80,7 @@ def _creation(broker: BrokerState, request: CreateTopicsRequest) -> Steps[Create
             failed[name] = e
         yield None
     if not request.validate_only:
-        for name in list(new):  # others have been at work between the steps
+        for name in list(new):  # other requests may have run between the steps
             try:
                 _check_name(broker, name, {})
             except Refused as e:
@@ -88,7 +88,7 @@ def _creation(broker: BrokerState, request: CreateTopicsRequest) -> Steps[Create
                 del new[name]
         if INTERNAL_TOPICS.isdisjoint(new):
             failed |= yield from broker.topic_changes.creating(new)
-        else:  # the coordinators ask for them as well, and cannot wait
+        else:  # coordinators create internal topics too, and cannot wait
             failed |= finish(broker.topic_changes.creating(new))
     results = []
     for name in asked:

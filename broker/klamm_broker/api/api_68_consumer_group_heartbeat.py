@@ -42,7 +42,7 @@ def consumer_group_heartbeat(
         server_assignor=request.server_assignor,
         owned=None if owned is None else {t.topic_id: frozenset(t.partitions) for t in owned},
         client_id=ctx.client_id or "",
-        client_host=f"/{ctx.host}",  # as Java shows an address, and so every tool that lists members
+        client_host=f"/{ctx.host}",  # Java's form of an address, which all tools that list members show
         brings_member_id=ctx.api_version >= 1,
     )
     shell = broker.groups

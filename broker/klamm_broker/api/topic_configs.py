@@ -100,7 +100,7 @@ def _topic_entry(key: ConfigKey, config: BrokerConfig, overrides: Mapping[str, s
     names = [broker_key for broker_key, _ in SYNONYMS.get(name, ())]
     synonyms = _broker_synonyms(names, config)
     text = config.topic_defaults.get(name, to_string(key.default, key.type))
-    if not synonyms:  # a property in another unit, which Kafka passes over; values are in that unit
+    if not synonyms:  # the property in another unit: Kafka skips it and gives the values in that unit
         static = deciding_synonym(name, config.originals)
         if static is not None:
             synonyms = _broker_synonyms(names[names.index(static) :], config)

@@ -295,7 +295,7 @@ class GroupCoordinator:
                 break
             try:
                 self._expire(key)
-            except Exception:  # one group's trouble must not be that of all, nor the end of this deadline
+            except Exception:  # an error in one group must not stop the others, nor end this deadline
                 log.exception("what was due could not be done, it is tried again: %s", " ".join(key))
                 self._try_again(key)
         return self._turn.end()

@@ -177,7 +177,7 @@ def _restore(group: ClassicGroup, stored: GroupMetadataValue) -> None:
     group.leader_id = stored.leader
     group.state_since_ms = stored.current_state_timestamp
     if stored.members:
-        group.state = GroupState.STABLE  # what the record of a generation with members means
+        group.state = GroupState.STABLE  # a record of a generation with members means this state
     for member in stored.members:
         group.add(_restore_member(member, stored.protocol or ""))
     if group.leader_id not in group.members:

@@ -57,7 +57,7 @@ class Offsets:
         if isinstance(group, ClassicGroup) and not request.is_transactional:
             member = group.members.get(request.member_id)
             if member is not None:
-                self._rebalancer.restart_session(group, member)  # a commit is as good as a heartbeat
+                self._rebalancer.restart_session(group, member)  # a commit counts as a heartbeat
         results: CommitResults = {}
         accepted: dict[TopicPartition, CommittedOffset] = {}
         for at, offset in request.offsets.items():

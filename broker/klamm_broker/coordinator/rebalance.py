@@ -184,7 +184,7 @@ class Rebalancer:
             if group.assigning_generation == generation_id:
                 group.assigning_generation = None
             if group.state is not GroupState.COMPLETING_REBALANCE or group.generation_id != generation_id:
-                return  # somebody joined or left meanwhile, and everybody has been told to join again
+                return  # a member joined or left meanwhile, and all were told to join again
             if error is ErrorCode.NONE:
                 self._hand_out(group, assigned)
             else:

@@ -55,7 +55,7 @@ class Broker(BrokerState):
         self.on_failure: Callable[[], None] = lambda: None
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._jobs: dict[str, asyncio.Future[None]] = {}
-        self._failing: set[str] = set()  # jobs that failed the last time, which has been told
+        self._failing: set[str] = set()  # jobs whose last run failed, which was logged
         self._flusher: Flusher
 
     # ---- life
@@ -181,7 +181,7 @@ class Broker(BrokerState):
                     log.warning("%s succeeds again", what)
             elif not isinstance(error, OSError):
                 log.error("%s failed; it will be tried again", what, exc_info=error)
-            elif what not in self._failing:  # a disk that is full is so for a while
+            elif what not in self._failing:  # a full disk stays full for a while: log that once
                 self._failing.add(what)
                 log.error("%s failed; it will be tried again: %s", what, error)
 

@@ -65,7 +65,7 @@ class LogCleaner:
         """Begin to clean, unless log.cleaner.enable=false."""
         self._points = CleanPoints(self._storage.config.log_dirs)
         self._points.keep_only(self._partitions_in)
-        for each in self._storage.logs:  # damage may have cut it; what is written there from now on is dirty
+        for each in self._storage.logs:  # damage may have cut the log; new records behind the cut are dirty
             self._points.cut(each.directory.parent, (each.topic, each.partition), each.log_end_offset)
         if self._config("enable"):
             self._task = self._storage.loop.create_task(self._run())
@@ -188,7 +188,7 @@ class LogCleaner:
                 return True
         finally:
             partition_log.cleaning = False
-        await self._process.kill()  # it may be in the middle of what is not wanted any more
+        await self._process.kill()  # it may still work on the abandoned round
         await self._clear(partition_log.directory)
         return False
 

@@ -130,7 +130,7 @@ class Connection:
         self._buf = bytearray(IDLE_BUFFER_BYTES)
         self._view = memoryview(self._buf)
         self._start = self._end = self._peak = 0
-        self._need = 4  # bytes from `_start` that make the next step possible: a size field or a whole frame
+        self._need = 4  # bytes from `_start` that the next step needs: a size field or a whole frame
         self._parked: deque[Slot] = deque()
         self._parked_bytes = 0
         self._out: list[Piece] = []
@@ -207,7 +207,7 @@ class Connection:
         if self.closed:
             return
         if self._parked:
-            cork += self._ready()  # what was resolved by one of these requests
+            cork += self._ready()  # answers that one of these requests has resolved
         self._flush(cork)
         if not self.closed:
             self._make_room()
@@ -329,7 +329,7 @@ class Connection:
         except OSError as e:
             self.close(f"write failed: {e.strerror or e}", level=logging.DEBUG)
             return
-        except Exception as e:  # a defect of ours: who goes on sending now sends the middle of an answer
+        except Exception as e:  # a defect of ours: to send on now would send the middle of an answer
             log.exception("an answer to %s could not be sent", self)
             self.close(f"failed here: {e!r}")
             return

@@ -39,5 +39,5 @@ class CoordinatorTimer:
         self._handle = None
         try:
             self._do_tick()
-        finally:  # the trouble of one group or transaction must not stop the time of all
+        finally:  # an error in one group or transaction must not stop the timer of all
             self.set()

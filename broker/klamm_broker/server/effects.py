@@ -57,7 +57,7 @@ class Parked:
 
     def answer(self, response: object) -> None:
         if self.message is not None:
-            return  # a request that failed by a defect was refused, and what it had done before answers it as well
+            return  # a request that failed by a defect was refused already, and an effect from before answers it again
         self.message = self._convert(response)
         # A Future that is done already was given up: its connection is gone.
         if self.future is not None and not self.future.done():
@@ -209,7 +209,7 @@ class EffectRunner:
         except LogError as e:
             log.error("%s: %s could not be written: %s", partition, what, e)  # noqa: TRY400
             error = e.code
-        except Exception:  # the coordinator must hear of it, or what it waits for stays pending
+        except Exception:  # tell the coordinator, or the append stays pending for ever
             log.exception("%s: %s could not be written", partition, what)
             error = ErrorCode.UNKNOWN_SERVER_ERROR
 

@@ -216,7 +216,7 @@ class IncrementalFetch(Fetch):
 
     def attempt(self, *, final: bool) -> Reply | None:
         session, topics = self._session, self._storage.topics
-        if session.epoch != self._epoch:  # somebody has gone on with the session meanwhile
+        if session.epoch != self._epoch:  # another request has continued the session
             return self._encode([], error_code=_STALE_EPOCH)
         total, urgent, missing = 0, final, 0
         news: list[tuple[Watched, FetchResult]] = []

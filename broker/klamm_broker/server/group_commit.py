@@ -45,7 +45,9 @@ class GroupCommit:
     def __init__(self, waiting: WaitingRoom) -> None:
         self._readers = waiting
         self._loop = waiting.loop
-        self._due: dict[Partition, int] = {}  # appended to since the last round began: readable bytes to come
+        self._due: dict[
+            Partition, int
+        ] = {}  # partitions with appends since the last round began, and their bytes
         self._waiting: dict[Partition, deque[tuple[int, Callback]]] = {}
         self._behind: set[Partition] = set()  # with records that are not committed
         self._round: asyncio.Task[None] | None = None

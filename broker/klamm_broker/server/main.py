@@ -54,7 +54,7 @@ async def _serve(config: BrokerConfig, ready: Callable[[str], None]) -> None:
         if config["klamm.metrics.port"] >= 0:
             metrics = MetricsServer(lambda: families(broker, server))
             metrics_url = await _bind_metrics(metrics, config)
-        gc.disable()  # what is opened stays: to look through all of it again and again is a fifth of the start
+        gc.disable()  # opened objects stay: collecting them again and again takes a fifth of the start
         broker.open()
         gc.enable()
         gc.collect()

@@ -69,7 +69,7 @@ def _process(broker: BrokerState) -> Iterator[Family]:
     )
     yield _gauge("process_start_time_seconds", "Start of the process, s since the epoch.", broker.started_s)
     files = Path("/proc/self/fd")
-    if not files.is_dir():  # not Linux: the rest is not to be had without asking other programs
+    if not files.is_dir():  # not Linux: only other programs could tell the rest
         return
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     yield _gauge("process_resident_memory_bytes", "Resident memory.", pages * resource.getpagesize())

@@ -70,7 +70,7 @@ class ReplicaMover:
                 move = moves[key]
                 try:
                     await self._move(move)
-                except Exception as e:  # another than these is a defect of ours: the other moves go on
+                except Exception as e:  # any other exception is a defect of ours: the other moves go on
                     defect = not isinstance(e, (LogError, OSError))
                     log.error(  # noqa: TRY400 - with its traceback where that helps
                         "%s is not moved to %s: %s", move.log.name, move.target.path, e, exc_info=defect
@@ -99,7 +99,7 @@ class ReplicaMover:
                     await self._steps(self._storage.logs.preparing_move(move))
                 finally:
                     move.prepared()
-                continue  # and see what has come meanwhile
+                continue  # look at what was appended meanwhile
             job = move.plan()
             try:
                 await self._storage.loop.run_in_executor(None, job.run)

@@ -49,7 +49,7 @@ class TopicChanges:
         self._loop = storage.loop
         self._listener = listener
         self._waiting: list[tuple[Topic, asyncio.Future[OSError | None]]] = []
-        self._deleting = False  # those that come meanwhile are done together after it
+        self._deleting = False  # later deletions wait, and are done together
         self._under_way: set[asyncio.Future[Any]] = set()
 
     def run(self, steps: Steps[_R]) -> _R | asyncio.Future[_R]:
@@ -71,7 +71,7 @@ class TopicChanges:
 
     def create(self, wanted: Mapping[str, New]) -> Failed | asyncio.Future[Failed]:
         """Create topics; returns the errors by name, as `create_topic` raises them. The other topics are served."""
-        if not INTERNAL_TOPICS.isdisjoint(wanted):  # the coordinators ask for them as well, and cannot wait
+        if not INTERNAL_TOPICS.isdisjoint(wanted):  # coordinators create internal topics too, and cannot wait
             return finish(self.creating(wanted))
         return self.run(self.creating(wanted))
 
@@ -108,7 +108,7 @@ class TopicChanges:
         try:
             self.create_topic(name, partitions=partitions, overrides=overrides)
         except (LogError, OSError) as e:
-            why = _ERRNO.sub("", str(e))  # the system's number says nothing more than its sentence
+            why = _ERRNO.sub("", str(e))  # the error number adds nothing to the sentence
             log.error("%s could not be created, it is tried again when a client needs it: %s", name, why)  # noqa: TRY400
             return False
         return True
@@ -155,7 +155,7 @@ class TopicChanges:
                 yield from self.deleting(topics)
             except OSError as e:
                 return e
-            except Exception as e:  # a defect of ours: who waits must hear of it, and later deletions go on
+            except Exception as e:  # a defect of ours: tell those who wait, and go on with later deletions
                 log.exception("topics could not be deleted")
                 return OSError(errno.EIO, repr(e))
         return None
@@ -167,7 +167,7 @@ class TopicChanges:
         try:
             yield next(steps)
         except OSError as e:
-            steps.throw(e)  # it may have been written all the same
+            steps.throw(e)  # the registry may have been written nevertheless
         else:
             next(steps)
         for topic in topics:

@@ -50,7 +50,7 @@ class Partition:
         self.index = index
         self.log = log
         self.deleted = False
-        self.trouble = False  # the disk took nothing the last time: that is said once, not for every try
+        self.trouble = False  # the last append failed because of the disk, which was logged once
         self.waiters: dict[Watcher, None] = {}
 
     def __str__(self) -> str:
@@ -100,7 +100,7 @@ class TopicTable:
         self.by_name: dict[str, Topic] = {}
         self.by_id: dict[bytes, Topic] = {}
         self._by_metric: dict[str, set[str]] = {}
-        self.gone = TopicMetrics()  # what topics counted that are deleted
+        self.gone = TopicMetrics()  # the counts of deleted topics
 
     def __iter__(self) -> Iterator[Topic]:
         return iter(self.by_name.values())

@@ -203,7 +203,7 @@ class TransactionShell:
             done(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             return
         if topic == OFFSETS_TOPIC and self._groups.coordinator.is_loading(index):
-            done(ErrorCode.NOT_LEADER_OR_FOLLOWER)  # as Kafka says that it is not ready
+            done(ErrorCode.NOT_LEADER_OR_FOLLOWER)  # Kafka's answer while it is not ready
             return
         try:
             self._append_marker(partition, marker)
@@ -211,7 +211,7 @@ class TransactionShell:
             log.warning("%s: a transaction marker could not be written: %s", partition, e)
             done(e.code)
             return
-        except Exception:  # its transaction must hear of it, or it stays as it is until the next start
+        except Exception:  # tell its transaction, or it hangs until the next start
             log.exception("%s: a transaction marker could not be written", partition)
             done(ErrorCode.UNKNOWN_SERVER_ERROR)
             return
@@ -249,7 +249,7 @@ class TransactionShell:
                     partition.index, marker.producer_id, committed=marker.committed, now=groups.now()
                 )
             )
-        if partition.waiters:  # the last stable offset has moved past what came long ago
+        if partition.waiters:  # the last stable offset has moved past older records
             self._storage.waiting.advanced(partition, _EVERYTHING)
 
     # The topic

@@ -64,7 +64,7 @@ class Cluster:
         self._bootstrap = parse_bootstrap(bootstrap)
         self._secure: Secure | None = None
         if security is not None and (security.tls or security.sasl):
-            from klamm_kafka.client.secure import Secure  # takes its time, and most clients do without
+            from klamm_kafka.client.secure import Secure  # slow to import, and most clients need no security
 
             self._secure = Secure(security)
         self._client_id = client_id

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 RESPONSE_BYTES_MAX: Final = 256 * 1024 * 1024
 """A larger size field does not come from a broker: something else listens there."""
-API_VERSIONS_VERSION: Final = 3  # brokers that do not have it answer in version 0, which says so
+API_VERSIONS_VERSION: Final = 3  # brokers without it answer UNSUPPORTED_VERSION in version 0
 
 TLS_SHUTDOWN_S: Final = 1.0
 """The time to wait for the broker's end of a TLS connection: nothing is under way any more by then."""
@@ -38,7 +38,7 @@ SESSION_USE: Final = 0.85
 
 _SIZE: Final = struct.Struct(">i")
 _REFUSED_VERSION: Final = struct.pack(">h", ErrorCode.UNSUPPORTED_VERSION)
-_TLS_ALERT: Final = 0x1503  # how TLS begins to say that it understands nothing
+_TLS_ALERT: Final = 0x1503  # the beginning of a TLS alert
 _Pending = tuple[
     int, type[Message], int, "asyncio.Future[Any]"
 ]  # correlation id, answer's type, version, waiter

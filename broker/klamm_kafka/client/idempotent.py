@@ -194,7 +194,7 @@ class IdempotentSender(Generic[B, P]):
                 if size >= REQUEST_BYTES:
                     break
         if len(self.outboxes) > 1:
-            for outbox, _ in items:  # a few that always have something starve none
+            for outbox, _ in items:  # a few busy outboxes starve no other
                 del self.outboxes[outbox]
                 self.outboxes[outbox] = None
         self.sent(size, now)
@@ -203,7 +203,7 @@ class IdempotentSender(Generic[B, P]):
     async def _send(self, leader: int, items: list[tuple[B, P]]) -> None:
         left = list(items)
         try:
-            connection = await self._cluster.broker(leader)  # those who wait here go on in their order
+            connection = await self._cluster.broker(leader)  # waiting outboxes go on in their order
             version = min(connection.version_for(ProduceRequest), _NAMES_VERSION)
             answer: ProduceResponse = await connection.request(
                 self._request(items), version, timeout_s=self._timeout_ms / 1000 + 5
@@ -252,7 +252,7 @@ class IdempotentSender(Generic[B, P]):
         self.stale = True
 
     async def _find_leaders(self) -> None:
-        self.stale = False  # what comes up meanwhile is not in the answer, and asked for next
+        self.stale = False  # topics added meanwhile are not in the answer; the next request asks for them
         try:
             answer = await self._cluster.refresh(self.topics(), create=self.CREATE)
         except ClientError as e:

@@ -20,7 +20,7 @@ from klamm_kafka.wire.varint import Buffer
 
 MAGIC: Final = 2
 HEADER_BYTES: Final = 61
-LENGTH_PREFIX_BYTES: Final = 12  # base offset and length come before what the length counts
+LENGTH_PREFIX_BYTES: Final = 12  # base offset and length, which the length does not count
 NO_TIMESTAMP: Final = -1
 
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")

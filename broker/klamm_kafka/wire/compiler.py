@@ -81,7 +81,7 @@ def _decode_failed(out: Source, title: str, error: Exception) -> NoReturn:
     fields, names = out.at(error.__traceback__)
     offset, end = names.get("p", 0), names.get("n", 0)
     error.__traceback__ = (
-        None  # it leads to the frame, whose locals lead back here and to the buffer: a cycle
+        None  # it refers to the frame, whose locals refer back to it and to the buffer: a cycle
     )
     path = fields[0][0] if fields else "?"
     if isinstance(error, (struct.error, IndexError, EOFError)):

@@ -15,9 +15,7 @@ from typing import Any, Final
 from klamm_kafka.wire.errors import CorruptRecord
 from klamm_kafka.wire.varint import Buffer, VarintTooLong, decode_uvarint
 
-DECOMPRESSED_BYTES_MAX: Final = (
-    256 * 1024 * 1024
-)  # what a batch may unpack to unless the caller says otherwise
+DECOMPRESSED_BYTES_MAX: Final = 256 * 1024 * 1024  # the default limit of a batch's decompressed size
 _XERIAL_HEADER: Final = b"\x82SNAPPY\x00" + struct.pack(
     ">ii", 1, 1
 )  # magic, version, oldest compatible version

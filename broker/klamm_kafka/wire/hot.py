@@ -302,7 +302,7 @@ def encode_fetch_response(
     _check_version("FetchResponse", version, FETCH_VERSIONS)
     flexible = version >= FETCH_FLEXIBLE
     pieces: list[Any] = []
-    text: list[bytes] = []  # collects what is not records until some come
+    text: list[bytes] = []  # collects the bytes between two records pieces
     size = 4
     if version >= 7:
         text.append((b"\0" if flexible else b"") + _RESPONSE_7.pack(throttle_time_ms, error_code, session_id))

@@ -142,7 +142,7 @@ class Core:
             for member in group.members.values():
                 self.restart_session(group, member)
         if known is not None:
-            group.take_offsets(known)  # it may have been made by a commit meanwhile
+            group.take_offsets(known)  # a commit may have made it meanwhile
         # The group was not in the table while it was written, so it missed topics that were created meanwhile.
         group.metadata_stale = group.regexes_stale = True
         self.groups[group.group_id] = group
@@ -335,7 +335,7 @@ class Core:
         group = self.groups.get(group_id)
         member = group.members.get(member_id) if isinstance(group, ConsumerGroup) else None
         if member is None or not isinstance(group, ConsumerGroup) or key in self.timers:
-            return  # it has gone, or was heard of while this waited
+            return  # the member has gone, or was heard of meanwhile
         if kind == "revoke" and group.revocation_epochs.get(member_id) != member.epoch:
             return
         log.info("group %s: member %s is fenced because %s", group_id, member_id, _WHY[kind])

@@ -176,7 +176,7 @@ class ConsumerGroup(Group):
 
     @property
     def is_void(self) -> bool:
-        return False  # there is one only when it has records
+        return False  # it exists only with records
 
     def is_held(self, topic_id: bytes, partition: int) -> bool:
         return partition in self.holders.get(topic_id, ())

@@ -112,7 +112,7 @@ class MarkerWriter:
         name = transaction.transactional_id
         completion = self._completions[name]
         if self._writing.get(name) is completion:
-            return  # a marker that failed, and was written meanwhile, had its time set
+            return  # a marker that failed and was written meanwhile has a retry set
         self._writing[name] = completion
 
         def done(error: ErrorCode) -> None:
