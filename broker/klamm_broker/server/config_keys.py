@@ -107,7 +107,7 @@ def _identity_keys(key: Any) -> None:
         Type.INT,
         -1,
         between(-1),
-        "Older name of `node.id`; used where that is not set.",
+        "Older name of `node.id`, used if that is not set.",
         importance=high,
     )
     key(
@@ -115,7 +115,7 @@ def _identity_keys(key: Any) -> None:
         Type.STRING,
         None,
         _unless_none(non_empty),
-        "Cluster id for a new data directory: 22 characters of URL-safe base64. Without it one is made up. A directory that exists keeps its own.",
+        "Cluster id for a new data directory: 22 characters of URL-safe base64. Without it the broker makes one up. An existing directory keeps its own.",
     )
     key(
         "listeners",
@@ -130,7 +130,7 @@ def _identity_keys(key: Any) -> None:
         Type.LIST,
         None,
         _listeners,
-        "Addresses that clients are told to connect to; `listeners` where not set.",
+        "Addresses that the broker tells clients to connect to; `listeners` if not set.",
         importance=high,
     )
     key(
@@ -150,7 +150,7 @@ def _data_keys(key: Any) -> None:
         Type.LIST,
         None,
         None,
-        "Data directories, comma separated. New partitions go to the one with the fewest; the first also holds what there is once for the broker.",
+        "Data directories, comma separated. A new partition goes to the directory with the fewest; the first one also holds the files that the broker has only once.",
         importance=high,
     )
     key(
@@ -158,7 +158,7 @@ def _data_keys(key: Any) -> None:
         Type.STRING,
         "klamm-data",
         _unless_none(non_empty),
-        "Data directory where `log.dirs` is not set.",
+        "Data directory if `log.dirs` is not set.",
         importance=high,
     )
     key(
@@ -166,7 +166,7 @@ def _data_keys(key: Any) -> None:
         Type.STRING,
         "process",
         one_of("process", "fsync"),
-        "What an acknowledgement outlives: `process`, that the broker is killed (records are with the operating system); `fsync`, that the machine loses power (records are on the disk, one fsync for all that wait).",
+        "The event that acknowledged records survive. `process`: the broker is killed (records are with the operating system). `fsync`: the machine loses power (records are on the disk, with one fsync for all that wait).",
         importance=high,
     )
 
@@ -186,7 +186,7 @@ def _new_topic_keys(key: Any) -> None:
         Type.BOOLEAN,
         True,
         None,
-        "Whether a Metadata request may create the topics it asks for.",
+        "Lets a Metadata request create the topics that it asks for.",
         importance=high,
     )
     key("delete.topic.enable", Type.BOOLEAN, True, None, "Whether topics may be deleted.", importance=high)
@@ -195,7 +195,7 @@ def _new_topic_keys(key: Any) -> None:
         Type.INT,
         2000,
         positive,
-        "Most partitions in one answer to DescribeTopicPartitions.",
+        "The most partitions in one answer to DescribeTopicPartitions.",
     )
 
 
@@ -206,7 +206,7 @@ def _socket_keys(key: Any) -> None:
         Type.INT,
         104857600,
         between(1, INT_MAX),
-        "Largest request that is read, in bytes. A larger one closes its connection.",
+        "The largest request that is read, in bytes. A larger request closes its connection.",
         importance=high,
     )
     key(
@@ -236,7 +236,7 @@ def _socket_keys(key: Any) -> None:
         Type.INT,
         INT_MAX,
         not_negative,
-        "Most client connections at a time. One more is closed at once.",
+        "The most client connections at a time. A further connection is closed at once.",
     )
     key(
         "max.connections.per.ip", Type.INT, INT_MAX, not_negative, "Most client connections from one address."
@@ -246,7 +246,7 @@ def _socket_keys(key: Any) -> None:
         Type.INT,
         55 * 1024 * 1024,
         between(1024),
-        "Most bytes in one Fetch answer; a first batch larger than this is still sent whole.",
+        "The most bytes in one Fetch answer; a larger first batch is still sent whole.",
     )
     key(
         "max.incremental.fetch.session.cache.slots",
@@ -308,7 +308,7 @@ def _commit_keys(key: Any) -> None:
         Type.LONG,
         600_000,
         positive,
-        "How often expired offsets are looked for, in milliseconds.",
+        "The interval between two searches for expired offsets, in milliseconds.",
         importance=high,
     )
     key(
@@ -344,7 +344,7 @@ def _group_keys(key: Any) -> None:
         Type.INT,
         3000,
         not_negative,
-        "How long a new group waits for more members before the first rebalance, in milliseconds.",
+        "The time that a new group waits for more members before the first rebalance, in milliseconds.",
     )
     key(
         "group.min.session.timeout.ms",

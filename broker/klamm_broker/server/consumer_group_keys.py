@@ -41,7 +41,7 @@ def define(key: Any) -> None:
         Type.INT,
         _INT_MAX,
         between(1),
-        "Most members in a group of the consumer protocol.",
+        "The most members in a group of the consumer protocol.",
     )
     key(
         "group.consumer.assignors",
@@ -55,14 +55,14 @@ def define(key: Any) -> None:
         Type.STRING,
         "bidirectional",
         _policy,
-        "Whether groups with members change between the classic and the consumer protocol: bidirectional, upgrade, downgrade or disabled.",
+        "The changes between the classic and the consumer protocol that groups with members may make: bidirectional, upgrade, downgrade or disabled.",
     )
     key(
         "group.consumer.regex.refresh.interval.ms",
         Type.INT,
         600_000,
         between(10_000),
-        "How long the topics that a regular expression matched are taken for granted while no topic is created.",
+        "The time after which a regular expression is matched again although no topic was created.",
         importance=Importance.LOW,
     )
 

@@ -40,7 +40,7 @@ def define(key: Any) -> None:
         Type.LIST,
         [],
         None,
-        "Names of `listeners` that are a controller's: they are not opened, and clients are not told of them.",
+        "Names of `listeners` that belong to a controller: the broker does not open them and does not tell clients of them.",
         importance=Importance.HIGH,
     )
 

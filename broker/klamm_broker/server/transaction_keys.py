@@ -30,7 +30,7 @@ def _producer_keys(key: Any) -> None:
         Type.INT,
         600_000,
         positive,
-        "How often forgotten producers are looked for, in milliseconds.",
+        "The interval between two searches for producers to forget, in milliseconds.",
         importance=Importance.LOW,
     )
 
@@ -58,7 +58,7 @@ def _transaction_keys(key: Any) -> None:
         Type.INT,
         10_000,
         positive,
-        "How often transactions are looked for that are open for longer than their time-out, in milliseconds.",
+        "The interval between two searches for transactions that are open for longer than their time-out, in milliseconds.",
         importance=low,
     )
     key(
@@ -66,7 +66,7 @@ def _transaction_keys(key: Any) -> None:
         Type.INT,
         3_600_000,
         positive,
-        "How often forgotten transactional ids are looked for, in milliseconds.",
+        "The interval between two searches for transactional ids to forget, in milliseconds.",
         importance=low,
     )
     key(
@@ -74,7 +74,7 @@ def _transaction_keys(key: Any) -> None:
         Type.BOOLEAN,
         True,
         None,
-        "Whether records of clients that add partitions themselves (Produce below version 12) are checked to be part of an open transaction.",
+        "Checks that transactional records belong to an open transaction if the client adds partitions itself (Produce below version 12).",
         importance=low,
     )
 
@@ -94,14 +94,14 @@ def _adding_keys(key: Any) -> None:
         Type.INT,
         20,
         positive,
-        "Pause before a Produce that adds partitions tries again while the last transaction is being ended, in milliseconds.",
+        "The pause before a Produce that adds partitions tries again while the last transaction is being ended, in milliseconds.",
     )
     key(
         "add.partitions.to.txn.retry.backoff.max.ms",
         Type.INT,
         100,
         between(0),
-        "How long a Produce tries to add partitions before it is answered CONCURRENT_TRANSACTIONS, in milliseconds.",
+        "The time that a Produce tries to add partitions before it is answered CONCURRENT_TRANSACTIONS, in milliseconds.",
         importance=high,
     )
 

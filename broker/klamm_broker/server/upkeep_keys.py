@@ -23,21 +23,21 @@ def _log_keys(key: Any) -> None:
         Type.INT,
         MINUTE,
         not_negative,
-        "How often recovery points are written, in milliseconds.",
+        "The interval at which recovery points are written, in milliseconds.",
     )
     key(
         "log.flush.start.offset.checkpoint.interval.ms",
         Type.INT,
         MINUTE,
         not_negative,
-        "How often log start offsets are written, in milliseconds.",
+        "The interval at which log start offsets are written, in milliseconds.",
     )
     key(
         "log.retention.check.interval.ms",
         Type.LONG,
         300_000,
         positive,
-        "How often retention looks for segments to drop, in milliseconds.",
+        "The interval at which retention looks for segments to drop, in milliseconds.",
     )
 
 
@@ -48,7 +48,7 @@ def _cleaner_keys(key: Any) -> None:
         Type.BOOLEAN,
         True,
         None,
-        "Whether compacted topics are compacted, the internal ones included.",
+        "Lets the cleaner compact topics, the internal ones included.",
     )
     key(
         "log.cleaner.threads",
@@ -85,14 +85,14 @@ def _cleaner_keys(key: Any) -> None:
         Type.DOUBLE,
         1.7976931348623157e308,
         None,
-        "How much the cleaner may read and write in a second on average, in bytes.",
+        "The bytes that the cleaner may read and write in a second on average.",
     )
     key(
         "log.cleaner.backoff.ms",
         Type.LONG,
         15_000,
         not_negative,
-        "How long to wait when there is no log to clean, in milliseconds.",
+        "The pause when there is no log to clean, in milliseconds.",
     )
 
 
