@@ -1,8 +1,8 @@
-"""The agent's loop: look at the files, read blocks, hand them to the producer, remember what is acknowledged.
+"""The agent's loop: it looks at the files, reads blocks, hands their records to the sender, and remembers what is acknowledged.
 
-One thread. Invariant: a checkpoint never lies beyond an unacknowledged record of its file: blocks of a file are
-acknowledged in the order in which they were read, whatever order their reports come in. While the producer has no
-room nothing is read: the files are the queue.
+One thread. Invariant: a checkpoint never lies beyond an unacknowledged record of its file. Blocks of a file are acknowledged in
+the order of reading, whatever order the brokers' answers come in. While the sender has no room the agent reads nothing: the files
+are the queue.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _BLOCK_MIN: Final = 4 * 1024
 
 
 class SentBlock:
-    """A block on its way."""
+    """A block whose records are with the sender."""
 
     __slots__ = ("dropped", "end", "generation", "inside", "receipts", "tail")
 
@@ -60,9 +60,10 @@ class SentBlock:
 
 
 class Agent:
-    """Runs until `stop` is called. Owns its state directory from construction on, unless it is lent one. Raises KlammError.
+    """The agent. It runs until `stop` is called.
 
-    `about` gives what the status document says of the process; `kept` are open readers that it may take away from there.
+    It owns its state directory from construction on, unless the caller lends it one. `about` gives what the status document says of
+    the process. `kept` holds open readers; the agent takes those that it can use out of it. Raises KlammError.
     """
 
     def __init__(
@@ -81,7 +82,7 @@ class Agent:
         self._first_run = checkpoints is None
         self._scanner = Scanner(config.inputs, self._trouble)
         topics = len({topic for i in config.inputs for topic in i.topics})
-        # A topic's share is exceeded by one block at most, with thousands of topics as well
+        # A topic exceeds its share of the memory by one block at most, even with thousands of topics
         block = max(_BLOCK_MIN, min(_BLOCK, config.queue_bytes // topics // 4))
         host = socket.gethostname()
         self._host = host.encode()
@@ -130,23 +131,23 @@ class Agent:
         self._saved: tuple[list[Checkpoint], dict[str, Any], list[dict[str, Any]]] | None = None
 
     def stop(self) -> None:
-        """May be called from a signal handler."""
+        """Ends `run`. A signal handler may call this."""
         self._stop = True
 
     def run(
         self, ready: Callable[[int], None], replace: Callable[[], AgentConfig | None] = lambda: None
     ) -> bool:
-        """Follow the files until stopped; `ready` is told their number once. Whether all was delivered at the end.
+        """Follows the files until stopped; returns whether everything was delivered at the end.
 
-        `replace` is asked in every turn for a configuration with which another agent is to take over: then the agent ends,
-        `replaced` is true, and `kept` are the readers that the other one needs open.
+        `ready` gets the number of files once. In every turn the agent asks `replace` for a configuration with which another agent is to
+        take over. It ends when it gets one: `replaced` is true, and `kept` has the readers that the other agent needs open.
         """
         for name, why in self._config.ignored:
             log.warning("[producer] %s has no effect: %s", name, why)
         try:
             self._scan()
             if self._first_run:
-                # Where `start_position` put the files counts from now on, also if the agent is killed at once
+                # From now on the positions that `start_position` chose hold, even if the agent is killed at once
                 self._state.save(self._tracker.checkpoints(), self._streams.checkpoints())
             ready(len(self._tracker))
             self._loop(replace)
@@ -203,7 +204,7 @@ class Agent:
         self._note_gaps()
 
     def _turn(self) -> bool:
-        """One block of every file that has something; whether there was any."""
+        """Reads one block of every file that has something; returns whether any file had."""
         busy, self._full = False, False
         now = time.monotonic()
         for file in self._files.changed(now):
@@ -222,8 +223,9 @@ class Agent:
         return busy
 
     def _read_nameless(self) -> None:
-        """At the end: files that were renamed out of the patterns, or removed, since they were opened. Whoever starts next cannot
-        find them, so what they hold is read now.
+        """Reads files, at the end, that were removed or renamed out of the patterns while they were open.
+
+        The next agent cannot find them.
         """
         self._scan()
         deadline = time.monotonic() + _DRAIN_S
@@ -282,7 +284,7 @@ class Agent:
         return sum(lane.bytes for lane in self._lanes)
 
     def _acknowledge(self) -> None:
-        """Move each file's checkpoint over its delivered blocks, up to the first that is not."""
+        """Moves each file's checkpoint over its delivered blocks, up to the first block that is not delivered."""
         for inode, sent in list(self._sent.items()):
             last = None
             file = self._tracker.get(inode)
@@ -302,7 +304,7 @@ class Agent:
             self._policy.add(numbers.path, (0, 0), 0, dropped, numbers.end)
 
     def _save(self) -> None:
-        """Gaps first: no checkpoint lies beyond bytes that were given up and are not in the ledger."""
+        """Saves the checkpoints, after the gaps: no checkpoint lies beyond bytes that were given up and are not in the ledger."""
         self._tracker.gaps += self._streams.lost()
         self._tracker.gaps += self._policy.final(lambda inode: self._tracker.get(inode) is not None)
         self._note_gaps()
@@ -324,7 +326,7 @@ class Agent:
         self._tracker.gaps.append(Gap(**receipt.origin._asdict(), reason=reason))
 
     def _given_up(self, shares: list[Share], why: str, policy: bool) -> bool:
-        """What the spool drops; it waits until that is in the ledger."""
+        """Notes in the ledger what the spool drops; returns whether it is there. The spool drops nothing before."""
         gaps = [Gap(**origin._asdict(), reason=why, lines=lines, policy=policy) for origin, lines in shares]
         self._tracker.gaps += gaps
         self._note_gaps()
@@ -354,7 +356,7 @@ class Agent:
             )
 
     def _trouble(self, path: str, error: OSError) -> None:
-        """A file that cannot be looked at or read is said now and then, shown in the status, and tried again."""
+        """Logs sparingly that a file cannot be read, and shows it in the status; the agent tries the file again."""
         self._unreadable[path] = (str(error.strerror), time.monotonic())
         self._say_sparingly(path, f"{path} cannot be read: {error.strerror}")
 
@@ -362,7 +364,7 @@ class Agent:
         self._said.warning(log, about, what)
 
     def _troubles(self) -> dict[str, str]:
-        """Files that could not be read when that was tried last."""
+        """Returns the files that could not be read at the last attempt, each with the reason."""
         since = time.monotonic() - max(_TRIED_S, 3 * self._config.scan_interval)
         self._unreadable = {path: (why, at) for path, (why, at) in self._unreadable.items() if at >= since}
         return {path: why for path, (why, _) in self._unreadable.items()}

@@ -1,7 +1,7 @@
-"""What flows through the agent: blocks of events, never one event by itself. Pure; one thread.
+"""Events and records, which flow through the agent by the block, and the `Reader` that gives events. Pure; one thread.
 
-An input gives `Events` (files through `cut`, others through their `Reader`), the stages turn them into `Records`, the sender
-delivers those. Text is UTF-8 from here on: whoever reads decodes.
+An input gives `Events` (files through `lanes.cutter`, others through their `Reader`). The stages turn them into `Records`, and the
+sender delivers these. Text is UTF-8 from here on: the reading side decodes.
 """
 
 from __future__ import annotations
@@ -13,41 +13,41 @@ from typing import Any, Protocol
 
 @dataclass(slots=True)
 class Events:
-    """A block of events of one source file or stream, in order."""
+    """The events of one block of a file, or of one poll of a stream, in order."""
 
     values: list[bytes]
-    """Text of each event without line end; several lines, joined by LF, after multiline."""
+    """Text of each event without its line end; multiline joins several lines by LF."""
     path: str
     """File path, or `syslog://tcp:5514`, `stdin`, `journald`."""
     at: float
-    """When it was read, in seconds since the epoch."""
+    """The time of reading, in seconds since the epoch."""
     offsets: list[int] = field(default_factory=list)
-    """Byte offset in the file where each event begins; empty when no stage needs them or there are none."""
+    """Byte offset in the file where each event begins; empty when no stage needs offsets or the input has none."""
     times: list[float] | None = None
     """Event time in seconds since the epoch, where an input knows it (containers, syslog, journald)."""
     fields: list[dict[str, Any]] | None = None
-    """What an input knows of each event, nested as in the document: `{"stream": "stderr"}`, `{"log": {"syslog": {…}}}`.
-    A dict may be shared by many events: stages do not change it.
+    """Fields that the input knows of each event, nested as in the document: `{"stream": "stderr"}`, `{"log": {"syslog": {…}}}`.
+    Many events may share a dict: stages do not change it.
     """
     size: int = 0
-    """Bytes of the values together with their line ends, where that is known; 0: not counted."""
+    """Bytes of the values with their line ends; 0: not counted."""
 
 
 @dataclass(slots=True)
 class Dropped:
-    """Events of one block that a rule of the configuration left out, for the ledger."""
+    """A count, for the ledger, of events of one block that a rule of the configuration left out."""
 
     reason: str
     lines: int
     start: int
-    """Byte offset of the first of them."""
+    """Byte offset of the first of these events."""
     end: int | None
-    """Where the event behind the last one begins; None: where the block ends."""
+    """Offset of the event behind the last of them; None: the end of the block."""
 
 
 @dataclass(slots=True)
 class Records:
-    """What stages made of a block: record values for the input's topic, and for the dead letter topic."""
+    """The record values that stages made of a block's events: for the input's topic, and for the dead letter topic."""
 
     values: list[bytes]
     size: int
@@ -57,29 +57,31 @@ class Records:
 
 
 class Reader(Protocol):
-    """An input that is no file. All calls come from the agent's loop; none may block.
+    """An input that is no file. The agent's loop makes all calls; none may block.
 
-    The agent asks for events only while its topic has room, and acknowledges in the order in which they were given out: a
-    `handle` stands for itself and all before it.
+    The agent asks for events only while their topic has room. It acknowledges them in the order in which it got them: a position
+    stands for its own events and all before.
     """
 
     def poll(self, now: float) -> list[tuple[Events, Hashable]]:
-        """What has come since, each with a handle; `now` is monotonic seconds. Empty when there is nothing."""
+        """Returns the events that have come since the last call, each with its position; `now` is monotonic seconds."""
 
     def acknowledged(self, position: Hashable) -> None:
-        """The broker (or the spool) has all events up to those of `handle`."""
+        """Takes note that the brokers (or the spool) have all events up to `position`."""
 
     def checkpoint(self) -> Any:
-        """JSON from which the input goes on after a start (acknowledged events only); None when it cannot be read again."""
+        """Returns JSON from which the input goes on at the next start; it covers acknowledged events only. None: the input cannot be
+        read again.
+        """
 
     def finish(self) -> None:
-        """The agent ends: take no more from outside. `poll` gives what had arrived."""
+        """Takes no more from outside, since the agent ends. `poll` still gives what had arrived."""
 
     def lost(self) -> list[tuple[str, Dropped]]:
-        """What is known to be lost since the last call, each with the path of its events."""
+        """Returns what the input knows to be lost since the last call, each with the path of its events."""
 
     def status(self) -> dict[str, Any]:
-        """Figures for `status.json` and metrics: connections, drops, where it is."""
+        """Returns figures for `status.json` and metrics: connections, drops, the position."""
 
     def close(self) -> None:
-        """Take no more; what was given out may still be acknowledged before this."""
+        """Closes the input. `acknowledged` may be called for given events until then."""

@@ -1,4 +1,4 @@
-"""What an agent says of itself: the document in `status.json`, and the same figures for Prometheus."""
+"""The figures that an agent gives of itself: those of its inputs in `status.json`, and the whole status document for Prometheus."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SPOOL: Final = {
 
 
 def labels(inputs: Sequence[Input]) -> list[str]:
-    """What each input is called: its id, or its first pattern or address; numbered where that is not unique."""
+    """Returns each input's name: its id, or its first pattern or address, with a number where names repeat."""
     names = [i.id or (i.options.name if i.options is not None else i.paths[0]) for i in inputs]
     often, seen, found = Counter(names), Counter[str](), []
     for name in names:
@@ -33,7 +33,7 @@ def labels(inputs: Sequence[Input]) -> list[str]:
 
 
 def of_inputs(names: Iterable[str], lanes: Iterable[Lane]) -> list[dict[str, Any]]:
-    """Figures of each input since the start."""
+    """Returns each input's figures since the start."""
     return [
         {
             "input": name,
@@ -49,7 +49,7 @@ def of_inputs(names: Iterable[str], lanes: Iterable[Lane]) -> list[dict[str, Any
 
 
 def families(status: Mapping[str, Any]) -> Iterator[Family]:
-    """Prometheus' families of a status document."""
+    """Yields the Prometheus metric families of a status document."""
     inputs: list[dict[str, Any]] = status.get("inputs", [])
     for key, help_ in (
         ("lines", "Events read."),

@@ -1,6 +1,6 @@
-"""What documents say of the host: `host.name` alone, or with `[agent] host_metadata = true` ECS's `host.*` as Beats have it.
+"""The object `host` of documents: `host.name` alone, or ECS's `host.*` as Beats have it (`[agent] host_metadata = true`).
 
-Read once at the start (and at a reload); nothing is asked over the network.
+The agent reads it once at the start, and at a reload; it asks nothing over the network.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ARCHITECTURES: Final = {"amd64": "x86_64", "arm64": "aarch64"}
 
 
 def host_fields(*, full: bool) -> dict[str, Any]:
-    """The object `host` of documents."""
+    """Returns the object `host` of documents."""
     name = socket.gethostname()
     if not full:
         return {"name": name}
@@ -88,7 +88,7 @@ def _ipv6() -> Iterator[str]:
 
 
 def _macs() -> Iterator[str]:
-    """ECS writes them in capitals with dashes (RFC 7042)."""
+    """Yields hardware addresses as ECS writes them: in capitals, with dashes (RFC 7042)."""
     for interface in _NET.iterdir() if _NET.is_dir() else ():
         mac = _text(str(interface / "address"))
         if mac and mac.strip("0:"):

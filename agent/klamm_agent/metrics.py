@@ -1,4 +1,4 @@
-"""The agent's `GET /metrics`: a thread with a loop of its own, so that a scrape never waits for a file and no file for a scrape.
+"""The agent's `GET /metrics`, served by a thread with a loop of its own: no scrape waits for a file, and no file for a scrape.
 
 It reads the last status document, which the agent replaces as a whole about once a second.
 """
@@ -19,7 +19,7 @@ _START_S: Final = 30.0
 
 
 class Metrics:
-    """Serves from construction until `close`. Raises KlammError when the port cannot be had."""
+    """The metrics server. It serves from construction until `close`. Raises KlammError when it cannot have the port."""
 
     def __init__(self, settings: MetricsSettings, status: Callable[[], Mapping[str, Any]]) -> None:
         self.settings = settings
@@ -68,6 +68,6 @@ class Metrics:
         return port
 
     def close(self) -> None:
-        """Free the port."""
+        """Frees the port."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()

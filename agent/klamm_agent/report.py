@@ -1,4 +1,4 @@
-"""`klamm agent status`: what a state directory says of its agent, running or not. Reads only, and holds nothing."""
+"""`klamm agent status`: a report from a state directory, whether its agent runs or not. It only reads, and holds nothing."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ STALE_S: Final = 15.0  # an agent writes its status every second
 
 
 class ReportError(KlammError):
-    """There is no state to report on."""
+    """No state to report on, or none that can be read."""
 
 
 def report(state: Path) -> dict[str, Any]:
-    """Status, files and gaps of a state directory. Raises ReportError."""
+    """Returns status, files and gaps of a state directory. Raises ReportError."""
     if not state.is_dir():
         raise ReportError(f"{state} is not there: no agent has run with it")
     status = _json(state / STATUS)
@@ -66,7 +66,7 @@ def _file(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def _gaps(path: Path) -> dict[str, dict[str, int]]:
-    """Ranges, bytes and lines by reason."""
+    """Counts the ledger's ranges, bytes and lines by reason."""
     ranges, sizes, lines = Counter[str](), Counter[str](), Counter[str]()
     try:
         with path.open(encoding="utf-8") as file:
@@ -87,7 +87,7 @@ def _gaps(path: Path) -> dict[str, dict[str, int]]:
 
 
 def _is_held(path: Path) -> bool:
-    """Whether an agent holds the lock."""
+    """Tells whether an agent holds the lock."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:

@@ -1,8 +1,8 @@
-"""`klamm agent start`: an agent, its metrics, and a new agent with the new configuration when it is told to reload.
+"""`klamm agent start`: an agent and its metrics, and a new agent at each reload.
 
-A reload reads and checks the whole configuration first; one that has an error is said and the old one stays. Then the agent
-comes to its end as when it is stopped, and the next one goes on where it was, under the same lock: positions are kept, and
-what was not acknowledged in time is read again.
+A reload reads and checks the whole configuration first. An error in it is logged, and the old configuration stays. Otherwise the
+agent ends as if it was stopped, and the next agent goes on where it was, under the same lock: positions stay, and what was not
+acknowledged in time is read again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class Service:
-    """Runs until stopped. Raises KlammError when it cannot begin; `stop` and `hang_up` may be called from signal handlers."""
+    """The agent's process. Raises KlammError when it cannot begin; signal handlers may call `stop` and `hang_up`."""
 
     def __init__(self, path: Path, stats_interval: float = 30.0) -> None:
         self._path, self._stats_interval = path, stats_interval
@@ -44,19 +44,19 @@ class Service:
             raise
 
     def stop(self) -> None:
-        """End."""
+        """Ends `run`."""
         self._stopping = True
         self._agent.stop()
 
     def hang_up(self, *, may_end: bool = True) -> None:
-        """Reload; or end, when the terminal that the agent was started in is gone."""
+        """Reloads; or ends, when the terminal that started the agent is gone."""
         if may_end and self._terminal and _gone():
             self.stop()
         else:
             self._asked = True
 
     def run(self, ready: Callable[[int], None]) -> bool:
-        """Whether all was delivered at the end. `ready` is told the number of files, again after each reload."""
+        """Runs until stopped; returns whether everything was delivered. `ready` gets the number of files, again after each reload."""
         try:
             self._serve_metrics(self._config)
             while True:
@@ -75,7 +75,7 @@ class Service:
         return Agent(config, self._stats_interval, state=self._state, about=self._about, kept=kept)
 
     def _about(self) -> dict[str, Any]:
-        """Of the process, for the status document."""
+        """Returns what the status document says of the process."""
         return {
             "config": str(self._path.absolute()),
             "started": self._started,
@@ -85,7 +85,7 @@ class Service:
         }
 
     def _next(self) -> AgentConfig | None:
-        """A configuration to take over; asked for in each turn of the agent."""
+        """Returns a new configuration to take over, if a reload was asked for; the agent calls this in each turn."""
         if not self._asked:
             return None
         self._asked = False

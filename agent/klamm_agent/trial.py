@@ -1,4 +1,4 @@
-"""`klamm agent test`: what a configuration would do with the lines of a file, stage by stage. Sends nothing, keeps no state."""
+"""`klamm agent test`: shows what a configuration does with the lines of a file, stage by stage. It sends nothing and keeps no state."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ _READ_MAX: Final = 16 * 1024 * 1024  # bytes of a file that are looked at
 
 
 class TrialError(KlammError):
-    """There is nothing to try."""
+    """No input takes the file, or the file cannot be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
-    """What happens to one event. `outcome` is `record`, `dead_letter` or `dropped` (with the rule as `reason`)."""
+    """The result of trying one event. `outcome` is `record`, `dead_letter` or `dropped` (with the rule as `reason`)."""
 
     number: int
     offset: int | None
     lines: int
     text: str
     stages: list[tuple[str, Any]] = field(default_factory=list)
-    """Each stage with what it left: the text, or the document; None when the event went away there."""
+    """Each stage with its result: the text, or the document; None when the stage left the event out."""
     outcome: str
     topic: str = ""
     value: str = ""
     reason: str = ""
 
     def row(self) -> dict[str, Any]:
-        """As JSON output has it."""
+        """Returns the result as the JSON output shows it."""
         value: Any = self.value
         if self.value.startswith("{"):
             try:
@@ -68,10 +68,10 @@ class Tried:
 
 
 class Trial:
-    """For one file and one input of a configuration. Raises TrialError when no input takes the file."""
+    """A trial of one file with one input of a configuration. Raises TrialError when no input takes the file."""
 
     def __init__(self, config: AgentConfig, path: Path | None, wanted: str | None = None) -> None:
-        """`path` None: the text comes from elsewhere, and `wanted` (an input's id or number) says whose it would be."""
+        """`wanted` is an input's id or number. Without a `path` the text comes from elsewhere, and `wanted` says which input to try."""
         names = labels(config.inputs)
         at = _chosen(names, wanted) if wanted is not None else _taking(config, names, path)
         self.name, self.input = names[at], config.inputs[at]
@@ -83,7 +83,7 @@ class Trial:
         self._path = str(path.absolute()) if path is not None else (*self.input.paths, self.input.type)[0]
 
     def run(self, data: bytes, limit: int) -> Iterator[Tried]:
-        """The first `limit` events of a file that begins with `data`."""
+        """Tries the first `limit` events of a file that begins with `data`."""
         now = time.time()
         events = self._events(data, now)
         for i, value in enumerate(events.values[:limit]):
@@ -98,7 +98,7 @@ class Trial:
             yield self._try(one, i + 1)
 
     def _events(self, data: bytes, now: float) -> Events:
-        """Of an input that is no file each line is what would be received."""
+        """Cuts `data` into events. For an input that is no file each line is a received message."""
         if self.input.type == "file":
             return self._cutter.cut(data, 0, self._path, now)
         lines = [line.removesuffix(b"\r") for line in data.removesuffix(b"\n").split(b"\n")]
@@ -132,7 +132,7 @@ class Trial:
 
 
 def read_head(path: Path) -> bytes:
-    """What a trial looks at: whole lines of the first megabytes; a file that ends in `.gz` is unpacked. Raises TrialError."""
+    """Returns whole lines of a file's first megabytes, unpacked when its name ends in `.gz`. Raises TrialError."""
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
             return head_of(file)  # type: ignore[arg-type]
@@ -142,7 +142,7 @@ def read_head(path: Path) -> bytes:
 
 
 def head_of(file: BinaryIO) -> bytes:
-    """Whole lines of the first megabytes of an open file."""
+    """Returns whole lines of the first megabytes of an open file."""
     data = file.read(_READ_MAX)
     if len(data) == _READ_MAX:
         data = data[: data.rfind(b"\n") + 1]
@@ -171,7 +171,7 @@ def _chosen(names: Sequence[str], wanted: str) -> int:
 
 
 def _taking(config: AgentConfig, names: Sequence[str], path: Path | None) -> int:
-    """The first input that takes a file, as the scanner decides it."""
+    """Returns the first input that takes a file, by the scanner's rules."""
     if path is None:
         if len(config.inputs) == 1:
             return 0
@@ -190,7 +190,7 @@ def _taking(config: AgentConfig, names: Sequence[str], path: Path | None) -> int
 
 
 def found_now(config: AgentConfig) -> tuple[list[dict[str, Any]], list[str]]:
-    """For `klamm agent check`: each input with the files that it finds now, and what a reader should know."""
+    """Returns, for `klamm agent check`, each input with the files that it finds now, and remarks for the reader."""
     remarks: list[str] = []
     names = labels(config.inputs)
     scanner = Scanner(config.inputs, lambda path, e: remarks.append(f"{path} cannot be read: {e.strerror}"))

@@ -1,6 +1,6 @@
 """agent.toml: the inputs, the producer and the agent's own settings, checked.
 
-Every error is one sentence with the file, the line and the key; a key that nobody knows is one too.
+Every error is one sentence with the file, the line and the key; an unknown key is an error.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _OF_AGENT: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentConfig:
-    """A checked agent.toml. `ignored`: (name, why) of what has no effect in [producer]."""
+    """A checked agent.toml. `ignored` has (name, reason) for each setting of [producer] without an effect."""
 
     bootstrap_servers: str
     state_dir: Path
@@ -45,7 +45,7 @@ class AgentConfig:
 
     @classmethod
     def load(cls, path: Path) -> AgentConfig:
-        """Raises ConfigError."""
+        """Reads and checks a file. Raises ConfigError."""
         try:
             text = path.read_text(encoding="utf-8")
             document = tomllib.loads(text)
@@ -57,7 +57,7 @@ class AgentConfig:
 
 
 def state_dir_of(path: Path) -> Path | None:
-    """The state directory of a file that may have errors elsewhere; None when it cannot be told."""
+    """Returns the state directory of a file that may have errors elsewhere; None when the file does not say."""
     try:
         found = tomllib.loads(path.read_text(encoding="utf-8")).get("state_dir")
     except (OSError, ValueError):  # what is no TOML and what is no UTF-8 are ValueErrors

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 
 def braces(pattern: str) -> list[str]:
-    """`a.{log,txt}` as `a.log` and `a.txt`, also one in the other; a brace without a comma or an end is a character."""
+    """Expands `a.{log,txt}` to `a.log` and `a.txt`, nested braces too. A brace without a comma or an end is a character."""
     depth, start = 0, -1
     commas: list[int] = []
     for i, character in enumerate(pattern):

@@ -23,17 +23,17 @@ _OF_FILES: Final = frozenset((
     "paths", "exclude", "start_position", "encoding", "max_line_bytes", "ignore_older", "close_inactive", "rotate_wait",
     "close_rotated", "long_lines", "multiline", "container", "compression", "order",
 ))  # fmt: skip
-"""Keys that other types of inputs do not have."""
+"""Keys that inputs of other types do not have."""
 _TAKEN_FIELDS: Final = ("@timestamp", "message", "log")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Input:
-    """One [[inputs]] table; times in seconds."""
+    """One [[inputs]] table; times are in seconds."""
 
     type: str = "file"
     id: str = ""
-    """What status and metrics call it; empty: its first pattern or address."""
+    """The input's name in status and metrics; empty: its first pattern or address."""
     paths: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     topic: str
@@ -54,17 +54,17 @@ class Input:
     key: str = "none"
     stages: StageConfig = field(default_factory=StageConfig)
     options: Settings | None = None
-    """Of an input that is no file."""
+    """The settings of an input that is no file."""
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """All that records may go to."""
+        """All topics that the input's records may go to."""
         dead = self.stages.dead_letter_topic
         return (self.topic, dead) if dead else (self.topic,)
 
 
 def read_input(v: Values, table: dict[str, Any], at: str) -> Input:
-    """One [[inputs]] table. Raises ConfigError."""
+    """Reads one [[inputs]] table. Raises ConfigError."""
     kind = v.choice(table, at, "type", "file", ("file", *KEYS))
     names = [*(n for n in Input.__dataclass_fields__ if n not in {"options", "stages"}), *STAGE_KEYS]
     if kind != "file":
@@ -144,7 +144,7 @@ def _encoding(v: Values, table: dict[str, Any], at: str) -> str:
 
 
 def _patterns(v: Values, at: str, key: str, paths: tuple[str, ...]) -> tuple[str, ...]:
-    """Absolute ones; the folder of the configuration is no pattern, whatever its name holds."""
+    """Makes patterns absolute. Wildcards in the name of the configuration's folder count as plain characters."""
     base = Path(glob.escape(str(v.base.absolute())))
     found = []
     for path in paths:
