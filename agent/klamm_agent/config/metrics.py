@@ -10,14 +10,14 @@ from klamm_agent.config.values import Values
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsSettings:
-    """[metrics]; port 0 takes any free one, which `status.json` names."""
+    """The settings of [metrics]. Port 0 takes any free port, which `status.json` names."""
 
     host: str = "127.0.0.1"
     port: int
 
 
 def read_metrics(v: Values, document: dict[str, Any]) -> MetricsSettings | None:
-    """None when there is no [metrics]. Raises ConfigError."""
+    """Reads [metrics]; None when the file has no such table. Raises ConfigError."""
     if "metrics" not in document:
         return None
     table = v.table(document, "metrics")

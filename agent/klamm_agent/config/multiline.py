@@ -11,7 +11,7 @@ _KEYS: Final = ("preset", "pattern", "negate", "match", "flush_pattern", "max_li
 
 
 def read_multiline(v: Values, table: dict[str, Any], at: str) -> Multiline | None:
-    """None when the input has none. Raises ConfigError."""
+    """Reads `multiline` of an input; None when the input has none. Raises ConfigError."""
     found = table.get("multiline")
     if found is None:
         return None

@@ -1,6 +1,6 @@
-"""[producer]: Java's property names as the agent's own producer understands them.
+"""[producer]: Java's property names, as the agent's own producer understands them.
 
-Nothing vanishes: a name is used, refused with the reason, or named in `ignored` with the reason.
+No name vanishes: the agent uses it, refuses it with the reason, or lists it in `ignored` with the reason.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ OURS: Final = {
     "queue.buffering.max.kbytes": "it is queue_bytes at the top of the file",
     "queue.buffering.max.messages": "it is queue_bytes at the top of the file",
 }
-"""What cannot be set, and why."""
+"""Names that cannot be set, each with the reason."""
 
 _ALIASES: Final = {
     "compression.codec": "compression.type",
     "queue.buffering.max.ms": "linger.ms",
     "max.in.flight": "max.in.flight.requests.per.connection",
 }
-"""librdkafka's other names of what is used here."""
+"""librdkafka's other names of settings that the agent uses."""
 _LEVELS: Final = {
     Compression.GZIP: (1, 9, None),
     Compression.LZ4: (1, 12, 1),  # the fastest; from 3 on it costs several times as much
     Compression.ZSTD: (-131_072, 22, 3),
 }
-"""Least and greatest level, and the one that is used when none is given."""
+"""Least and greatest level, and the default."""
 _NUMBERS: Final = {
     "linger.ms": (20, 0, 900_000),
     "batch.size": (256 * 1024, 1_024, 64 * 1024 * 1024),
@@ -68,7 +68,7 @@ _NONE: Final = "the agent's producer has nothing like it"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerSettings:
-    """How the agent sends; times in seconds."""
+    """The settings of the agent's producer; times are in seconds."""
 
     codec: Compression = Compression.LZ4
     level: int | None = 1
@@ -83,7 +83,7 @@ class ProducerSettings:
 
 
 def producer_settings(props: Mapping[str, str]) -> tuple[ProducerSettings, list[tuple[str, str]]]:
-    """The settings, and (name, why) of what has no effect. Raises ConfigError with the name as key."""
+    """Returns the settings, and (name, reason) for each name without an effect. Raises ConfigError with the name as key."""
     used: dict[str, str] = {}
     security: dict[str, str] = {}
     ignored: list[tuple[str, str]] = []
@@ -119,7 +119,7 @@ def _is_level(name: str) -> bool:
 
 
 def _why_not(name: str) -> str:
-    """Raises ConfigError for a name that nobody knows."""
+    """Returns the reason why a name has no effect. Raises ConfigError for an unknown name."""
     for table in (_NO_EFFECT, JAVAS_NO_EFFECT, SECURITY_NO_EFFECT):
         if name in table:
             return table[name]

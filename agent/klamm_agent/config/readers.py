@@ -20,7 +20,7 @@ _MATCH: Final = re.compile(r"[A-Z0-9_]{1,64}=.*", re.DOTALL)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyslogSettings:
-    """Of `type = "syslog"`; times in seconds. `name` is what an input is known by from one start to the next."""
+    """The settings of `type = "syslog"`; times are in seconds. `name` identifies the input from one start to the next."""
 
     listen: tuple[Address, ...]
     framing: str = "auto"
@@ -41,7 +41,7 @@ class SyslogSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournaldSettings:
-    """Of `type = "journald"`. Relative folders start at the folder of agent.toml."""
+    """The settings of `type = "journald"`. Relative folders start at the folder of agent.toml."""
 
     directory: Path | None = None
     namespace: str = ""
@@ -59,7 +59,7 @@ class JournaldSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StdinSettings:
-    """Of `type = "stdin"`."""
+    """The settings of `type = "stdin"`."""
 
     max_message_bytes: int = 500_000
 
@@ -78,11 +78,11 @@ KEYS: Final = {
     "journald": ("directory", "namespace", "units", "matches", "start_position", "journalctl"),
     "stdin": ("max_message_bytes",),
 }  # fmt: skip
-"""Keys that an input of this type has besides those that all have."""
+"""Keys of an input of this type, besides those that all inputs have."""
 
 
 def read_settings(v: Values, table: dict[str, Any], at: str, kind: str) -> Settings:
-    """Of an [[inputs]] table of type `kind`. Raises ConfigError."""
+    """Reads the settings of an [[inputs]] table of type `kind`. Raises ConfigError."""
     match kind:
         case "syslog":
             return _syslog(v, table, at)
@@ -95,7 +95,7 @@ def read_settings(v: Values, table: dict[str, Any], at: str, kind: str) -> Setti
 
 
 def tls_context(settings: SyslogSettings) -> ssl.SSLContext | None:
-    """None when nothing listens for TLS. Raises OSError (ssl.SSLError is one) for files that cannot be used."""
+    """Returns the server's TLS context; None when no address is tls://. Raises OSError (ssl.SSLError is one) for unusable files."""
     if settings.tls_certificate is None:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -163,7 +163,7 @@ def _file(v: Values, table: dict[str, Any], at: str, key: str) -> Path | None:
 
 
 def _zone(v: Values, table: dict[str, Any], at: str) -> dt.tzinfo | None:
-    """Of times that name none; None: the machine's."""
+    """Returns the zone for times without one; None: the machine's zone."""
     name = v.text(table, at, "timezone", "local")
     if name == "local":
         return None

@@ -1,4 +1,4 @@
-"""[spool]: whether and how batches are kept on disk while they cannot be delivered."""
+"""[spool]: the settings for keeping batches on disk while they cannot be delivered."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from klamm_agent.config.values import Values
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpoolSettings:
-    """`when`: broker_away or always. `drop`: what gives way when `max_bytes` are full: block (nothing: reading
-    stops), oldest, newest.
+    """The settings of [spool]. `when`: broker_away or always. `drop` says what gives way when `max_bytes` are full: block (nothing;
+    reading stops), oldest or newest.
     """
 
     path: Path
@@ -23,7 +23,7 @@ class SpoolSettings:
 
 
 def read_spool(v: Values, document: dict[str, Any], state_dir: Path) -> SpoolSettings | None:
-    """None without the table. Raises ConfigError."""
+    """Reads [spool]; None without the table. Raises ConfigError."""
     if "spool" not in document:
         return None
     table = v.table(document, "spool")

@@ -1,4 +1,4 @@
-"""What an input asks stages for: filters, masks, parsing, names. Keys of [[inputs]], checked when the file is read."""
+"""The keys of [[inputs]] for stages: filters, masks, parsing, names; checked when the file is read."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Timestamp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageConfig:
-    """What stages of one input do; empty: nothing."""
+    """The stages that one input asks for; empty: none."""
 
     include_lines: tuple[str, ...] = ()
     exclude_lines: tuple[str, ...] = ()
@@ -64,7 +64,7 @@ class StageConfig:
 def read_stages(
     v: Values, table: dict[str, Any], at: str, form: str, topic: Callable[[str], str]
 ) -> StageConfig:
-    """The keys of one [[inputs]] table; `topic` checks a topic's name. Raises ConfigError."""
+    """Reads the stage keys of one [[inputs]] table; `topic` checks a topic's name. Raises ConfigError."""
     for key in _OF_DOCUMENTS:
         if key in table and form != "json":
             raise v.error(at, key, 'has an effect with format = "json" only: raw lines stay as they are')
@@ -233,7 +233,7 @@ def _field(v: Values, table: dict[str, Any], at: str, key: str, default: str) ->
 
 
 def _names(v: Values, table: dict[str, Any], at: str, key: str) -> tuple[tuple[str, str], ...]:
-    """A table of texts. TOML reads `a.b = "c"` as a table in a table: names are put together again."""
+    """Reads a table of texts. TOML reads `a.b = "c"` as a table in a table: this joins the names again."""
     from klamm_agent.config.values import dotted
 
     found = v.table(table, key, at)

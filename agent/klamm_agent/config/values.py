@@ -1,4 +1,4 @@
-"""Takes checked values out of a TOML document. Every error is one sentence with the file, the line and the key."""
+"""Checked values out of a TOML document. Every error is one sentence with the file, the line and the key."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 class Values:
-    """A document's reader. `at` is the table's place, as in `inputs[0].parse`; "" is the top of the file."""
+    """A reader of one document. `at` is the table's place, as in `inputs[0].parse`; "" is the top of the file."""
 
     def __init__(self, name: str, text: str, base: Path) -> None:
         self.name, self.base = name, base
         self._lines = TomlLines(text)
 
     def line(self, at: str, key: str) -> int | None:
-        """Where a key stands, or else the innermost table around it that has a line of its own."""
+        """Returns a key's line, or else the line of the innermost table around it that has one."""
         return self._lines.line(at, key)
 
     def table(self, document: dict[str, Any], name: str, at: str = "") -> dict[str, Any]:
-        """An inner table; empty when there is none."""
+        """Returns an inner table; empty when there is none."""
         found = document.get(name, {})
         if not isinstance(found, dict):
             raise self.error(at, name, f"must be a table: [{f'{at}.' if at else ''}{name}]")
         return found
 
     def tables(self, document: dict[str, Any], name: str, at: str = "") -> list[tuple[dict[str, Any], str]]:
-        """An array of tables, each with its place."""
+        """Returns an array of tables, each with its place."""
         found = document.get(name, [])
         if not isinstance(found, list) or not all(isinstance(t, dict) for t in found):
             raise self.error(at, name, f"must be an array of tables: [[{f'{at}.' if at else ''}{name}]]")
@@ -119,7 +119,7 @@ def is_json(value: Any) -> bool:
 
 
 def dotted(table: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    """`linger.ms = 5` without quotes is a table in a table to TOML: names are put together again."""
+    """Joins dotted names again: to TOML `linger.ms = 5` without quotes is a table in a table."""
     found: list[tuple[str, Any]] = []
     for key, value in table.items():
         if isinstance(value, dict):

@@ -26,7 +26,7 @@ class Origin(NamedTuple):
 
 
 class Share(NamedTuple):
-    """How many records of a batch came from one block."""
+    """A count of a batch's records that came from one block."""
 
     origin: Origin
     records: int
@@ -34,7 +34,7 @@ class Share(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Receipt:
-    """Counts down the records of one block that are not delivered yet."""
+    """A count of one block's records that are not delivered yet."""
 
     topic: str
     origin: Origin
@@ -42,13 +42,13 @@ class Receipt:
 
     @property
     def done(self) -> bool:
-        """A broker, or the spool, has all records."""
+        """True when a broker, or the spool, has all records."""
         return not self.left
 
 
 @dataclass(slots=True)
 class Claim:
-    """How many records of a batch one receipt waits for; they follow each other in the batch."""
+    """A count of a batch's records, one after the other, that one receipt waits for."""
 
     receipt: Receipt
     count: int
@@ -56,7 +56,7 @@ class Claim:
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """An encoded record batch on its way. `key` is that of its records, where the partition is chosen later."""
+    """An encoded record batch on its way. `key` is the key of its records while the partition is not chosen."""
 
     topic: str
     data: bytearray

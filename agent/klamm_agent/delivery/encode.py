@@ -1,7 +1,7 @@
-"""Record batches of format 2 from lists of values, without a call per record: table look-ups and one join. Pure.
+"""Record batches of format 2 from lists of values, made by table look-ups and one join, without a call per record. Pure.
 
-What stands around a value depends on its length and on the width of its number in the batch only: both are looked up.
-Sequence, producer and checksum are written by `wire.batch.stamp`.
+The bytes around a value depend only on its length and on the width of its number in the batch: tables have both.
+`wire.batch.stamp` writes sequence, producer and checksum.
 """
 
 from __future__ import annotations
@@ -15,18 +15,20 @@ from klamm_kafka.wire.compression import Compression, compress
 from klamm_kafka.wire.varint import encode_varint, size_of_varint
 
 KeyedValues = tuple[bytes | None, list[bytes]]
-"""Values that have one key (None: no key), in their order."""
+"""Values with the same key (None: no key), in their order."""
 
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 _KEPT: Final = 16_384  # lengths above are rare, and computed each time
 _NO_KEY: Final = b"\1"
 _END: Final = b"\0"  # of a record: no headers
 _WIDTHS: Final = ((1, 0, 64), (2, 64, 8_192), (3, 8_192, 1 << 20), (4, 1 << 20, 1 << 27))
-"""Bytes of a record's number in the batch, and from which number to which."""
+"""Bytes that a record's number in the batch takes, and the range of numbers that take so many."""
 
 
 class _Heads(dict[int, bytes]):
-    """By length of the value: the end of the record before, then this one's length, attributes, timestamp delta 0."""
+    """The bytes before a record's number, by length of its value: the end of the record before, then length, attributes and
+    timestamp delta 0.
+    """
 
     def __init__(self, width: int, key_bytes: int) -> None:
         self._more = (
@@ -42,7 +44,7 @@ class _Heads(dict[int, bytes]):
 
 
 class _Lengths(dict[int, bytes]):
-    """By length of the value: what stands before it, behind `before`."""
+    """The bytes between a record's number and its value, by length of the value; `before` comes first."""
 
     def __init__(self, before: bytes) -> None:
         self._before = before
@@ -61,7 +63,7 @@ _numbers: Final[list[bytes]] = []
 
 
 def encode_records(keyed: Sequence[KeyedValues]) -> bytes:
-    """The records of a batch, numbered from 0."""
+    """Encodes the records of a batch, numbered from 0."""
     count = sum(len(values) for _, values in keyed)
     while len(_numbers) < count:
         _numbers.append(encode_varint(len(_numbers)))
@@ -103,7 +105,7 @@ def _records(key: bytes | None, values: list[bytes], first: int, width: int) -> 
 def encode_batch(
     keyed: Sequence[KeyedValues], timestamp_ms: int, codec: Compression, level: int | None = None
 ) -> bytearray:
-    """A whole batch but for producer and checksum; all records have the one time."""
+    """Encodes a whole batch, without producer and checksum; all records have the same time."""
     count = sum(len(values) for _, values in keyed)
     body = compress(codec, encode_records(keyed), level)
     batch = bytearray(HEADER_BYTES)
@@ -116,7 +118,7 @@ def encode_batch(
 
 
 def halves(batch: bytearray, header: BatchHeader, level: int | None = None) -> list[bytearray]:
-    """The records of a batch in two batches; one record is all there is: none."""
+    """Encodes the records of a batch as two batches; returns none for a batch of one record."""
     records = decode_records(batch)
     if len(records) < 2:
         return []

@@ -1,7 +1,7 @@
-"""Parcels on their way to the brokers: topics, partitions, what is refused. One event loop, driven by the sender.
+"""Batches on their way to the brokers: topics, partitions, refusals. One event loop, driven by the sender.
 
-A parcel without key goes to the partition with the least on its way that has a leader (as KIP-794 has it, a batch at a
-time), one with keys where Java's producers put them. Parcels of one partition stay in their order.
+A batch without a key goes to the partition that has a leader and the fewest waiting batches (as in KIP-794, one batch at a time).
+A batch with a key goes where Java's producers put the key. Batches of one partition keep their order.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from klamm_kafka.wire.messages.metadata import MetadataResponse
 
 Box = Outbox[Batch]
 _WAITING: Final = 2 * IN_FLIGHT_MAX
-"""Parcels of a partition that are kept in memory: as many as are on their way, and as many again. The files keep the rest."""
+"""Batches of a partition that stay in memory: as many as may be in flight, and as many again. The files keep the rest."""
 
 
 @dataclass(slots=True, eq=False)
 class Topic:
-    """`boxes` are empty until the topic is known."""
+    """One topic's outboxes, by partition; `boxes` are empty until the cluster has told of the topic."""
 
     name: str
     boxes: list[Box] = field(default_factory=list)
@@ -41,7 +41,7 @@ class Topic:
 
     @property
     def why(self) -> str:
-        """Why nothing of it can be delivered; empty when all is well."""
+        """The reason why the topic takes nothing; empty when all is well."""
         if self.trouble or not self.boxes:
             return self.trouble
         whys = [b.writing.why for b in self.boxes]
@@ -49,21 +49,21 @@ class Topic:
 
 
 class Owner(Protocol):
-    """Whom `Outgoing` tells."""
+    """The sender, as `Outgoing` sees it."""
 
     def delivered(self, batch: Batch) -> None: ...
 
     def given_up(self, batch: Batch) -> None:
-        """One record, too large for the topic."""
+        """Takes note of a batch of one record that is too large for the topic."""
 
     def split(self, batch: Batch, halves: list[Batch]) -> None:
-        """It goes on as `parts`."""
+        """Takes note that `halves` go on in place of `batch`."""
 
     def say(self, what: str) -> None:
-        """For the log, not too often."""
+        """Logs `what`, sparingly."""
 
     def woken(self) -> None:
-        """Something has changed."""
+        """Wakes the sender: something has changed."""
 
 
 class Limit:
@@ -85,7 +85,7 @@ class Limit:
 
 
 class Outgoing(IdempotentSender[Box, Batch]):
-    """`put` from the sender's thread while the loop does not run, or from its callbacks."""
+    """The producer's sending half. Call `put` from the sender's thread while the loop does not run, or from the loop's callbacks."""
 
     CREATE = True
 
@@ -110,12 +110,12 @@ class Outgoing(IdempotentSender[Box, Batch]):
         self.wake.set()
 
     def place_of(self, topic: str, key: bytes) -> int | None:
-        """The partition of a key; None while the topic is not known."""
+        """Returns the partition of a key; None while the topic is unknown."""
         boxes = self.topic(topic).boxes
         return partition_of(key, len(boxes)) if boxes else None
 
     def batches(self, name: str) -> list[Batch]:
-        """What of a topic is in memory and not acknowledged, in the order of encoding."""
+        """Returns a topic's batches in memory that are not acknowledged, in the order of encoding."""
         topic = self.topic(name)
         found = [p for box in topic.boxes for p in box.pending] + list(topic.unplaced)
         return sorted(found, key=lambda p: p.number)
@@ -139,7 +139,7 @@ class Outgoing(IdempotentSender[Box, Batch]):
         least = min(b.waiting for b in usable)
         return random.choice([b for b in usable if b.waiting == least])
 
-    # ---- IdempotentSender's questions
+    # ---- called by IdempotentSender
 
     def topics(self) -> list[str]:
         return sorted(self.known)
@@ -167,7 +167,7 @@ class Outgoing(IdempotentSender[Box, Batch]):
         while len(topic.boxes) < count:
             topic.boxes.append(Outbox(remote=topic.name, partition=len(topic.boxes), producer=self.producer))
         if count and len(topic.boxes) > count and all(b.idle for b in topic.boxes[count:]):
-            # The topic was deleted and made anew, smaller
+            # Somebody deleted the topic and made it again with fewer partitions
             gone, topic.boxes = topic.boxes[count:], topic.boxes[:count]
             for box in gone:
                 topic.unplaced.extend(box.give_back())

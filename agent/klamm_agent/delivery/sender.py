@@ -1,7 +1,7 @@
-"""Delivers blocks of record values and says when a whole block is acknowledged. The memory bound is here.
+"""The sender: it delivers record values and says when a whole block is acknowledged. It holds the memory bound.
 
-Values of one topic (and partition, where there are keys) are gathered up to `batch.size` or `linger.ms`, encoded at once
-and sent by `outgoing` with sequence numbers: nothing is written twice while the agent runs. The agent drops nothing by
+The sender gathers values of one topic (and partition, where there are keys) up to `batch.size` or `linger.ms` and encodes them at
+once. `outgoing` sends the batches with sequence numbers: nothing is written twice while the agent runs. The agent drops nothing by
 itself, except a record that is too large for the topic, which would block all behind it: `refused` is told.
 One thread, which drives the event loop of the sockets in `poll`.
 """
@@ -35,7 +35,7 @@ _CLOSE_S: Final = 2.0
 
 @dataclass(slots=True)
 class _OpenBatch:
-    """What is gathered for one parcel."""
+    """Values gathered for one batch that is not encoded yet."""
 
     topic: str
     key: bytes | None
@@ -48,9 +48,10 @@ class _OpenBatch:
 
 
 class Sender:
-    """`queue_bytes` bounds what is in memory; each topic has an equal share, which it may exceed by one block.
+    """The agent's producer. `queue_bytes` bounds its memory; each topic has an equal share, which it may exceed by one block.
 
-    `dropped`: what the spool gives up, as `spooling.Dropped`. `name`: client id, unless the settings have one. `refused(batch, size)`: a record of `batch` is too large for its topic. `bandwidth` in bytes per second.
+    `dropped` notes what the spool gives up (`spooling.NoteDropped`). `name` is the client id, unless the settings have one.
+    `refused(receipt, size)` is told of a record that is too large for its topic. `bandwidth` is in bytes per second.
     """
 
     def __init__(
@@ -102,7 +103,7 @@ class Sender:
 
     @property
     def waits(self) -> bool:
-        """Something is not acknowledged yet, nor in the spool."""
+        """True while some record is neither acknowledged nor in the spool."""
         return self._owed > 0
 
     @property
@@ -111,11 +112,11 @@ class Sender:
 
     @property
     def troubles(self) -> dict[str, str]:
-        """Topics that take nothing now, with the reason."""
+        """Topics that take nothing now, each with the reason."""
         return {name: why for name, topic in self._outgoing.known.items() if (why := topic.why)}
 
     def send(self, topic: str, values: list[bytes], size: int, key: bytes | None, origin: Origin) -> Receipt:
-        """Take `values` of `size` bytes together on their way."""
+        """Sends `values` of `size` bytes together; returns the receipt for them."""
         receipt = Receipt(topic, origin, len(values))
         self._owed += len(values)
         batches = max(1, round(size / self._settings.batch_bytes))
@@ -153,7 +154,7 @@ class Sender:
             self._seal((receipt.topic, place))
 
     def figures(self) -> dict[str, int]:
-        """For status and metrics: what is in memory and in the spool, and what was done."""
+        """Returns figures for status and metrics: what is in memory and in the spool, and what was done."""
         spooling = self._spooling
         return {
             "queued_bytes": self._total,
@@ -182,7 +183,7 @@ class Sender:
             self._spooling.put(batch)
 
     def poll(self, timeout_s: float) -> None:
-        """Send and receive, waiting up to `timeout_s` for an answer."""
+        """Sends and receives; waits up to `timeout_s` for an answer."""
         now = time.monotonic()
         due = self._seal_due(now)
         if self._spooling is not None:
@@ -192,7 +193,7 @@ class Sender:
         self._turn(timeout_s)
 
     def _seal_due(self, now: float) -> float | None:
-        """Seconds until the next parcel has waited long enough."""
+        """Encodes the batches that have waited long enough; returns the seconds until the next one has."""
         linger = self._settings.linger
         for at, opened in list(self._open.items()):
             if now - opened.since >= linger:
@@ -219,7 +220,7 @@ class Sender:
             loop.run_forever()
 
     def drain(self, timeout_s: float) -> bool:
-        """Wait until everything is acknowledged, at most `timeout_s`; whether it is."""
+        """Waits until everything is acknowledged, at most `timeout_s`; returns whether it is."""
         for at in list(self._open):
             self._seal(at)
         deadline = time.monotonic() + timeout_s
@@ -228,7 +229,7 @@ class Sender:
         return not self.waits
 
     def close(self) -> None:
-        """Connections are closed; what is not acknowledged stays so."""
+        """Closes the connections; unacknowledged records stay so."""
         if self._spooling is not None:
             self._spooling.close()
         if self._loop is None or self._running is None:
@@ -242,7 +243,7 @@ class Sender:
         await self._cluster.close()
         await self._outgoing.drain(_CLOSE_S)
 
-    # ---- told by Outgoing
+    # ---- called by Outgoing and Spooling
 
     def settled(self, batch: Batch) -> None:
         if not batch.safe:
@@ -290,7 +291,7 @@ class Sender:
 
 
 def _round(loop: asyncio.AbstractEventLoop, left: int) -> None:
-    """The loop runs so often through what is ready, and stops."""
+    """Stops the loop after `left` rounds through what is ready."""
     if left > 1:
         loop.call_soon(_round, loop, left - 1)
     else:

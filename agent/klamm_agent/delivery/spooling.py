@@ -1,8 +1,8 @@
-"""Between the sender and the spool: what goes to disk, what comes back, when it counts as safe.
+"""Spooling, between the sender and the spool: it decides what goes to disk, what comes back, and when a batch counts as safe.
 
-A topic is spooled while its broker is away (or always): every parcel is written before it is sent. Those that memory has
-no room for are on disk only, and are read when there is room; new ones queue behind them. So each topic keeps its order.
-Parcels in memory keep their sequence numbers: only a restart of the agent may send something twice.
+A topic is spooled while its broker is away (or always): every batch is written before it is sent. Batches that memory has no room
+for are on disk only. They are read when there is room, and new batches queue behind them, so each topic keeps its order.
+Batches in memory keep their sequence numbers: only a restart of the agent may send a batch twice.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from klamm_agent.delivery.spool.spool import Spool, SpoolError
 from klamm_kafka.wire.batch import stamp
 
 PATIENCE_S: Final = 1.0
-"""How long a topic must be in trouble before it is spooled: an election takes less."""
+"""Seconds that a topic must be in trouble before it is spooled: an election takes less."""
 _LOOK_S: Final = 0.1
 _SYNC_S: Final = 0.1
 _SAVE_S: Final = 1.0
 
 NoteDropped = Callable[[list[Share], str, bool], bool]
-"""Ranges that are given up with the number of their records, why, whether it is by the configuration's policy. Answers
-whether that is in the ledger.
+"""Called with the shares that are given up, the reason, and whether the configuration's policy asks for it. Returns whether the
+ledger has them.
 """
 
 
@@ -54,13 +54,13 @@ class Owner(Protocol):
     """The sender."""
 
     def settled(self, batch: Batch) -> None:
-        """Its records are safe."""
+        """Takes note that the batch is safe."""
 
     def let_go(self, batch: Batch) -> None:
-        """It is on disk only."""
+        """Takes note that the batch is on disk only."""
 
     def taken_back(self, batch: Batch) -> None:
-        """It is in memory again."""
+        """Takes note that the batch is in memory again."""
 
     def say(self, what: str) -> None: ...
 
@@ -70,11 +70,11 @@ class _Topic:
     trouble_since: float | None = None
     active: bool = False
     under_way: OrderedDict[int, int] = field(default_factory=OrderedDict)
-    """By offset in the spool: parcels that are not acknowledged."""
+    """By offset in the spool: how many batches are not acknowledged."""
 
 
 class Spooling:
-    """Raises SpoolError from construction only; later trouble of the disk is said, and memory is used instead."""
+    """The sender's spool. Raises SpoolError from construction only; later it logs trouble of the disk, and memory is used instead."""
 
     def __init__(
         self, settings: SpoolSettings, outgoing: Outgoing, owner: Owner, dropped: NoteDropped
@@ -97,14 +97,14 @@ class Spooling:
         return self._spool.records
 
     def has_room(self, topic: str) -> bool | None:
-        """Whether the topic may go on with the disk (a block may exceed the bound); None: memory decides."""
+        """Tells whether the disk has room for the topic (a block may exceed the bound); None: memory decides."""
         state = self._topics.get(topic)
         if self._broken or state is None or not state.active:
             return None
         return self._settings.drop != "block" or self._spool.has_room()
 
     def put(self, batch: Batch) -> None:
-        """A new parcel: to disk, to the brokers, or both."""
+        """Sends a new batch to the disk, to the brokers, or to both."""
         state = self._topics.get(batch.topic)
         if state is None:
             state = self._topics[batch.topic] = _Topic(active=self._settings.when == "always")
@@ -114,7 +114,7 @@ class Spooling:
             self._outgoing.put(batch)
 
     def _write(self, batch: Batch, state: _Topic, *, in_memory: bool) -> bool | None:
-        """Whether it is in the spool; False: it was dropped; None: it has to go by memory."""
+        """Writes a batch; returns whether it is in the spool. False: it was dropped; None: only memory can take it."""
         if not (in_memory or self._spool.has_room(len(batch.data)) or self._make_room(batch)):
             shares = [Share(c.receipt.origin, c.count) for c in batch.claims]
             if not self._note(shares, "spool full: newest dropped"):
@@ -163,10 +163,10 @@ class Spooling:
         self._broken = True
         self._owner.say(f"{error}; going on in memory")
 
-    # ---- what becomes of parcels
+    # ---- what becomes of batches
 
     def delivered(self, batch: Batch) -> None:
-        """A broker has it, or it was given up."""
+        """Takes note that a broker has the batch, or that it was given up."""
         if batch.spooled < 0:
             return
         state = self._topics[batch.topic]
@@ -188,7 +188,7 @@ class Spooling:
     # ---- now and then
 
     def tick(self, now: float) -> None:
-        """Begin and end spooling, make safe what was written, read what there is room for."""
+        """Begins and ends spooling, makes written batches safe, and reads batches that there is room for."""
         if now >= self._look_at:
             self._look_at = now + _LOOK_S
             self._look(now)
@@ -214,7 +214,7 @@ class Spooling:
                 self._begin(name, state)
 
     def _begin(self, name: str, state: _Topic) -> None:
-        """What is in memory goes to disk first."""
+        """Begins to spool a topic: its batches in memory go to disk first."""
         state.active = True
         for batch in self._outgoing.batches(name):
             if batch.spooled < 0 and not self._write(batch, state, in_memory=True):
@@ -246,12 +246,12 @@ class Spooling:
         self._outgoing.put(batch)
 
     def sync(self) -> None:
-        """What was written is on disk: it counts."""
+        """Makes written batches safe on disk: they count as delivered."""
         unsafe, self._unsafe = self._unsafe, []
         try:
             self._spool.sync()
         except SpoolError as e:
-            # A second fsync may succeed without the data: checkpoints wait until brokers have it
+            # A second fsync may succeed without the data: checkpoints wait until brokers have these batches
             self._doubtful += unsafe
             self._fails(e)
             return
@@ -259,7 +259,9 @@ class Spooling:
             self._owner.settled(batch)
 
     def _settle_doubtful(self) -> None:
-        """What was read again from the disk has handles of its own: these follow."""
+        """Settles doubtful batches that brokers have. A batch that was read from the disk again has receipts of its own, so its offset
+        tells.
+        """
         waiting = self._doubtful
         self._doubtful = [p for p in waiting if not p.safe and p.spooled > self._spool.acked(p.topic)]
         for batch in waiting:

@@ -1,8 +1,7 @@
-"""One segment of the spool: batches in Kafka's log format, and beside it which blocks of which files they came from.
+"""A segment of the spool: batches in Kafka's log format, and a file beside them that names the blocks of their records.
 
 `00000000000000000000.log` holds batches back to back, numbered by offsets of the spool's own; `klamm log dump` reads it.
-`….origins` has a line of JSON per batch, written before the batch: a batch that is there has its origins. Not
-thread-safe.
+`….origins` has a line of JSON per batch, written before the batch: every batch in the log has its origins. Not thread-safe.
 """
 
 from __future__ import annotations
@@ -23,18 +22,18 @@ _OFFSET: Final = struct.Struct(">q")
 
 
 class StoredBatch(NamedTuple):
-    """A batch as it was read; `end` is the offset behind it."""
+    """A batch read from the spool; `end` is the offset behind it."""
 
     data: bytearray
     records: int
     end: int
     shares: list[Share]
     key: bytes | None
-    """Of its records: they are for one partition."""
+    """The key of its records: they are for one partition."""
 
 
 class Damaged(NamedTuple):
-    """What was found in the place of a batch: nothing up to `end` can be read."""
+    """A damaged place in the log: nothing before offset `end` can be read."""
 
     why: str
     end: int
@@ -42,7 +41,7 @@ class Damaged(NamedTuple):
 
 
 class Segment:
-    """`base` is its first offset, `next` the one behind its last, `size` the bytes of its log."""
+    """One segment. `base` is its first offset, `next` the offset behind its last, `size` the bytes of its log."""
 
     def __init__(self, folder: Path, base: int) -> None:
         self.base = self.next = base
@@ -60,7 +59,7 @@ class Segment:
         self.dirty = False
 
     def recover(self) -> int:
-        """Find the end of what is whole, and cut off what is behind it. How many bytes that were."""
+        """Cuts off everything behind the last whole batch; returns how many bytes that were."""
         there = os.fstat(self._log).st_size
         for position, header in self._headers(there):
             self.size = position + header.size
@@ -71,7 +70,7 @@ class Segment:
         return there - self.size
 
     def _recover_origins(self) -> None:
-        """Cut off those of batches that are not there, and what a kill left of a line: the next one begins a line."""
+        """Cuts off the origins of batches that are not there, and a line that a kill left unfinished."""
         whole = 0
         for line in self._origins_path.read_bytes().splitlines(keepends=True):
             found = _parsed(line)
@@ -81,7 +80,7 @@ class Segment:
         os.ftruncate(self._origins, whole)
 
     def trust(self, following: int) -> None:
-        """It was closed in order, and the next begins at `following`; what is damaged shows when it is read."""
+        """Takes the segment as whole, since it was closed in order; the next begins at `following`. Reading finds damage."""
         self.size, self.next = os.fstat(self._log).st_size, following
 
     def _headers(self, there: int) -> Iterator[tuple[int, BatchHeader]]:
@@ -100,14 +99,14 @@ class Segment:
             expected = header.next_offset
 
     def append(self, data: bytearray, count: int, shares: Sequence[Share], key: bytes | None) -> int:
-        """The offset behind the batch. `data` has its checksum. Raises OSError, having taken nothing."""
+        """Appends a batch, whose `data` has its checksum; returns the offset behind it. Raises OSError, having written nothing."""
         rows = [[s.origin.path, *s.origin.inode, s.origin.start, s.origin.end, s.records] for s in shares]
         line = [self.next, None if key is None else key.decode("latin-1"), rows]
         text = json.dumps(line, separators=(",", ":")).encode() + b"\n"
         origins = os.fstat(self._origins).st_size
         try:
             _write_all(self._origins, origins, (text,))
-            # The base offset is not under the checksum
+            # The checksum does not cover the base offset
             _write_all(self._log, self.size, (_OFFSET.pack(self.next), memoryview(data)[_OFFSET.size :]))
         except OSError:
             os.ftruncate(self._origins, origins)
@@ -121,7 +120,7 @@ class Segment:
         return self.next
 
     def read(self, position: int, offset: int) -> tuple[StoredBatch | Damaged, int]:
-        """The batch at a position, which begins with `offset`, and the position of the next one."""
+        """Reads the batch at a position, which begins with `offset`; returns it and the position of the next batch."""
         try:
             header = read_header(os.pread(self._log, HEADER_BYTES, position))
             data = bytearray(os.pread(self._log, header.size, position))
@@ -136,7 +135,7 @@ class Segment:
         return StoredBatch(data, header.record_count, header.next_offset, shares, key), position + header.size
 
     def shares_from(self, offset: int) -> list[Share]:
-        """Of all batches from `offset` on."""
+        """Returns the shares of all batches from `offset` on."""
         by_offset = self._origins_by_offset()
         return [s for at in sorted(by_offset) if offset <= at < self.next for s in by_offset[at][1]]
 
@@ -149,18 +148,18 @@ class Segment:
         return self._shares
 
     def position_of(self, offset: int) -> int:
-        """Where the batch that begins with `offset` (or the first behind it) is."""
+        """Returns the position of the batch that begins with `offset`, or of the first batch behind it."""
         for position, header in self._headers(self.size):
             if header.base_offset >= offset:
                 return position
         return self.size
 
     def forget(self) -> None:
-        """The origins are read again when they are needed."""
+        """Drops the origins from memory; they are read again when needed."""
         self._shares = None
 
     def sync(self) -> None:
-        """Raises OSError."""
+        """Makes everything written safe on disk. Raises OSError."""
         if self.dirty:
             os.fsync(self._origins)
             os.fsync(self._log)
@@ -177,7 +176,7 @@ class Segment:
 
 
 def _parsed(line: bytes) -> tuple[int, bytes | None, list[Share]] | None:
-    """Offset, key and shares of a batch; None for what is no such line."""
+    """Returns offset, key and shares of a batch; None for a line that holds none."""
     try:
         at, key, rows = json.loads(line)
         shares = [
@@ -190,7 +189,7 @@ def _parsed(line: bytes) -> tuple[int, bytes | None, list[Share]] | None:
 
 
 def _write_all(fd: int, position: int, parts: Sequence[bytes | memoryview]) -> None:
-    """Raises OSError, of which a full disk is one."""
+    """Writes all parts at a position. Raises OSError; a full disk is one."""
     views = [memoryview(p) for p in parts]
     while views:
         written = os.pwritev(fd, views, position)

@@ -1,4 +1,4 @@
-"""The spool's folder: a queue per topic, a bound for all together, a lock."""
+"""The spool's folder: a queue per topic, one bound for all topics, a lock."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class SpoolError(KlammError):
 
 
 class Spool:
-    """Owns its folder from construction on. Raises SpoolError."""
+    """The spool on disk. It owns its folder from construction on. Raises SpoolError."""
 
     def __init__(self, path: Path, max_bytes: int, *, fsync: bool) -> None:
         self.path, self._max, self._fsync = path, max_bytes, fsync
@@ -50,7 +50,7 @@ class Spool:
 
     @property
     def size(self) -> int:
-        """Bytes of all logs."""
+        """The bytes of all logs."""
         return sum(t.size for t in self._topics.values())
 
     @property
@@ -64,13 +64,13 @@ class Spool:
         return sum(t.records for t in self._topics.values())
 
     def has_room(self, more: int = 0) -> bool:
-        """Copies of what is in memory are not counted."""
+        """Tells whether `more` bytes fit. Copies of batches in memory do not count."""
         return sum(t.unread_size for t in self._topics.values()) + more < self._max
 
     def append(
         self, topic: str, data: bytearray, count: int, shares: Sequence[Share], key: bytes | None
     ) -> int:
-        """The offset behind it. It is on disk after the next `sync`. Raises SpoolError, having taken nothing."""
+        """Appends a batch; returns the offset behind it. It is on disk after the next `sync`. Raises SpoolError, having written nothing."""
         try:
             queue = self._topics.get(topic)
             if queue is None:
@@ -82,7 +82,7 @@ class Spool:
         return end
 
     def in_memory(self, topic: str) -> None:
-        """What was appended last need not be read."""
+        """Marks the batch that was appended last as read: memory has it."""
         self._topics[topic].skip()
 
     def is_unread(self, topic: str) -> bool:
@@ -96,11 +96,11 @@ class Spool:
         self._topics[topic].acknowledged(offset)
 
     def acked(self, topic: str) -> int:
-        """The offset behind what is delivered or given up."""
+        """Returns the offset behind the batches that are delivered or given up."""
         return self._topics[topic].acked
 
     def sync(self) -> bool:
-        """Make what was appended safe; whether there was anything. Raises SpoolError."""
+        """Makes appended batches safe on disk; returns whether there were any. Raises SpoolError."""
         if not self._dirty:
             return False
         if self._fsync:
@@ -113,7 +113,7 @@ class Spool:
         return True
 
     def save(self) -> None:
-        """Remember what is acknowledged. Raises SpoolError."""
+        """Saves the acknowledged positions. Raises SpoolError."""
         try:
             for queue in self._topics.values():
                 queue.save()
@@ -121,7 +121,7 @@ class Spool:
             raise SpoolError(f"spool {self.path} cannot be written: {e.strerror}") from e
 
     def drop_oldest(self, note: Callable[[str, list[Share]], bool]) -> bool:
-        """Give up the oldest unread segment of the topic that has most, once `note` has it in its ledger."""
+        """Gives up the oldest unread segment of the largest topic, once `note` has it in its ledger; returns whether it did."""
         unread = [(t.size, name) for name, t in self._topics.items() if t.unread]
         if not unread:
             return False
@@ -138,7 +138,7 @@ class Spool:
         os.close(self._lock)
 
     def abandon(self) -> None:
-        """In a forked child: close what was inherited; nothing is written, and the folder stays the parent's."""
+        """Closes, in a forked child, what it inherited. It writes nothing: the folder stays the parent's."""
         for queue in self._topics.values():
             queue.abandon()
         os.close(self._lock)

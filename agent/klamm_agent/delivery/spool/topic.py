@@ -1,7 +1,7 @@
-"""What the spool holds of one topic: a queue of batches over segments. Written at the end, read from a cursor, given up
-behind what is acknowledged.
+"""One topic's part of the spool: a queue of batches over segments. Batches are written at the end, read at a cursor, and deleted
+once acknowledged.
 
-The folder is named as a partition of Kafka's (`logs-0`); `position` holds the offset behind what is acknowledged.
+The folder is named like one of Kafka's partitions (`logs-0`); `position` holds the offset behind the acknowledged batches.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ POSITION: Final = "position"
 
 
 class TopicQueue:
-    """`acked` <= `cursor` <= `end`: acknowledged, read, written. Raises OSError from construction on."""
+    """The queue of one topic. `acked` <= `cursor` <= `end`: acknowledged, read, written. Raises OSError from construction on."""
 
     def __init__(self, folder: Path, segment_bytes: int) -> None:
         make_private_folder(folder)
@@ -65,12 +65,12 @@ class TopicQueue:
 
     @property
     def unread_size(self) -> int:
-        """Bytes of the segments that are not read to their end."""
+        """The bytes of the segments that are not read to their end."""
         return sum(s.size for s in self._segments if s.next > self.cursor)
 
     @property
     def records(self) -> int:
-        """That are neither acknowledged nor given up."""
+        """The records that are neither acknowledged nor given up."""
         return self.end - self.acked - sum(end - start for start, end in self._given_up)
 
     @property
@@ -78,7 +78,7 @@ class TopicQueue:
         return self.cursor < self.end
 
     def append(self, data: bytearray, count: int, shares: Sequence[Share], key: bytes | None) -> int:
-        """The offset behind the batch. Raises OSError."""
+        """Appends a batch; returns the offset behind it. Raises OSError."""
         if not self._segments or self._segments[-1].size >= self._segment_bytes:
             self._roll()
         was_read = self.cursor == self.end
@@ -88,7 +88,7 @@ class TopicQueue:
         return self.end
 
     def skip(self) -> None:
-        """What was appended last is in memory as well: it need not be read."""
+        """Marks the batch that was appended last as read: memory has it."""
         self.cursor, self._at = self.end, self._segments[-1].size
 
     def _roll(self) -> None:
@@ -100,7 +100,7 @@ class TopicQueue:
             self._at = 0
 
     def sync(self) -> None:
-        """Raises OSError."""
+        """Makes appended batches safe on disk. Raises OSError."""
         for segment in self._segments:
             segment.sync()
         if self._made:
@@ -113,7 +113,7 @@ class TopicQueue:
             self._made = False
 
     def read(self) -> StoredBatch | Damaged | None:
-        """The next batch; None at the end."""
+        """Reads the next batch; None at the end."""
         if not self.unread:
             return None
         segment = next(s for s in self._segments if s.next > self.cursor)
@@ -129,7 +129,7 @@ class TopicQueue:
         return found
 
     def acknowledged(self, offset: int) -> None:
-        """Everything before it is delivered."""
+        """Takes note that everything before `offset` is delivered."""
         self.acked = max(self.acked, offset)
         self._pass_given_up()
 
@@ -145,13 +145,13 @@ class TopicQueue:
             self._segments.pop(0).delete()
 
     def save(self) -> None:
-        """The position; what is not saved comes again after a kill. Raises OSError."""
+        """Saves the position; after a kill, batches behind the saved position come again. Raises OSError."""
         if self.acked != self._saved:
             write_atomically(self.folder / POSITION, str(self.acked).encode(), sync=False)
             self._saved = self.acked
 
     def oldest_unread(self) -> list[Share]:
-        """What `drop_oldest` would give up: the unread batches of the oldest segment that has any."""
+        """Returns what `drop_oldest` would give up: the unread batches of the oldest segment that has any."""
         segment = next(s for s in self._segments if s.next > self.cursor)
         return segment.shares_from(self.cursor)
 
@@ -162,7 +162,7 @@ class TopicQueue:
         if segment.base >= self.cursor:
             self._segments.remove(segment)
             segment.delete()
-        # else what was read of it may be in memory only: it stays until that is acknowledged
+        # Otherwise memory alone may have batches that were read of it: it stays until they are acknowledged
         start, self.cursor, self._at = self.cursor, segment.next, -1
         self._given_up.append((start, segment.next))
         self._pass_given_up()
@@ -174,6 +174,6 @@ class TopicQueue:
             segment.close()
 
     def abandon(self) -> None:
-        """Close without remembering anything."""
+        """Closes without saving anything."""
         for segment in self._segments:
             segment.close()
