@@ -1,13 +1,13 @@
-"""Rotated files that were packed or copied: is one what was read already, or partly, or something new? Pure.
+"""Rotated files that were packed or copied: decides whether their content was read already, in part, or is new. Pure.
 
-An archive is looked through once, and then is one of:
+An archive is looked through once. There are three results:
 
-- the content of a file that is gone: it takes that file's place, and reading goes on inside it where the file's ended;
-- the content of a file that is still there: it waits, as that file is read itself; when it goes, as above;
+- it has the content of a file that is gone: it takes that file's place, and reading goes on inside it where the file's ended;
+- it has the content of a file that is still there: it waits, as that file is read itself; when the file goes, as above;
 - neither: it is read from its beginning.
 
-Positions of archives count unpacked bytes. An archive is known again by its packed size and its first and last packed
-bytes (gzip's checksum is there), so that what is done is not unpacked again.
+Positions of archives count unpacked bytes. The tracker recognises an archive by its packed size and its first and last packed
+bytes (gzip's checksum is there), so that a finished archive is not unpacked again.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from typing import Final
 from klamm_agent.files.gzip import Candidate, Inspection
 from klamm_agent.files.tracked import HEAD, Archive, Inode, Print, Tracked
 
-BROKEN_AFTER_S: Final = 60.0  # without growth; until then an archive without end is one that is being written
+BROKEN_AFTER_S: Final = 60.0  # without growth; until then an archive without an end is still being written
 
-COPY_WAIT_S: Final = 10.0  # how long a copy of a file that goes on waits for that to be truncated
+COPY_WAIT_S: Final = 10.0  # how long a copy of a file that is still there waits for that file's truncation
 
 
 class Archives:
-    """Of one tracker. `gap` takes a file, a range and a reason; `restart` begins a file anew; `topic` is empty when it is not
-    known where a file's lines went.
+    """The archives and copies among a tracker's files. `gap` takes a file, a range and a reason; `restart` begins a file anew; `topic`
+    gives the topic of a file's lines, empty when it is unknown.
     """
 
     def __init__(
@@ -40,8 +40,8 @@ class Archives:
         self._replaced: dict[int, Tracked] = {}  # by generation, as long as something of it is in flight
 
     def remember(self, file: Tracked, known: int, reason: str, now: float) -> None:
-        """The content of `file`, of which `known` bytes were seen, is replaced by another; a copy or an archive may still
-        bring it.
+        """Remembers the content of `file`, of which `known` bytes were seen: other content has replaced it, but a copy or an archive may
+        still bring it.
         """
         number = -1
         while (-1, number) in self._files:  # no file has such a device
@@ -59,20 +59,20 @@ class Archives:
             self._replaced[file.generation] = content
 
     def missed(self, content: Tracked, now: float) -> None:
-        """No copy has come of what was replaced for so long: what was not read is lost."""
+        """Notes unread content as lost when no copy of it has come for COPY_WAIT_S."""
         if content.owes and content.gone_at is not None and now - content.gone_at >= COPY_WAIT_S:
             self._lost(content, content.position)
             content.size = content.position
 
     def _lost(self, content: Tracked, since: int) -> None:
-        """What was seen of replaced content behind `since` is nowhere."""
+        """Notes as lost what was seen of replaced content behind `since`."""
         reason = content.reason or ("" if content.seen else "gone")
         if reason and content.size > since:
             self._gap(content, since, content.size, reason)
         content.reason = ""
 
     def acknowledged(self, generation: int, offset: int, tail: bytes, *, inside: bool) -> None:
-        """Everything before `offset` of content that was replaced is delivered."""
+        """Takes note that everything before `offset` of replaced content is delivered."""
         file = self._replaced.get(generation)
         if file is not None:
             file.acked, file.acked_tail, file.acked_inside = offset, Print.of(tail), inside
@@ -80,18 +80,18 @@ class Archives:
                 del self._replaced[generation]
 
     def index(self) -> None:
-        """Before files are opened: find files by their beginnings, for `copied`."""
+        """Indexes files by their beginnings, for `copied`; call it before files are opened."""
         self._heads.clear()
         for file in self._files.values():
             if file.archive is None and file.head_print.length == HEAD:
                 self._heads.setdefault(file.head_print.digest, []).append(file)
 
     def copied(self, file: Tracked, head: bytes, size: int) -> list[Candidate]:
-        """What a new file with this beginning and `size` may be a copy of, if its bytes before their positions are the same:
-        content that was replaced, and files that are there and may be truncated soon. Without `tail`: as far as it goes, which
-        may not be its end.
+        """Returns the contents that a new file with this beginning and `size` may be a copy of.
 
-        Short beginnings are no reason to think so.
+        These are replaced contents, and files that are there and may be truncated soon. The file is a copy of a candidate if the bytes
+        before the candidate's offset are the same; a candidate without `tail` must be compared as far as the file goes, which may not be
+        its end. A short beginning gives no candidates.
         """
         if len(head) < HEAD or file.position or not self._heads:
             return []
@@ -105,10 +105,10 @@ class Archives:
         return [c for other in found if (c := _candidate(other, size)) is not None]
 
     def is_copy(self, file: Tracked, candidate: Candidate, size: int, now: float) -> bool:
-        """`file`, of `size` bytes, is what `candidate` says, up to its offset; whether it can be read now.
+        """Takes `file`, of `size` bytes, for a copy of `candidate` up to its offset; returns whether it can be read now.
 
-        As a copy it goes on where the original ended, once that is truncated. If it is not, it is no copytruncate. One that is
-        still being written is waited for.
+        A copy goes on where the original ended, once the original is truncated. A copy that is still being written has to wait. If the
+        original is not truncated in COPY_WAIT_S, this is no copytruncate, and the file is read as any other.
         """
         source = self._files[candidate.inode]
         if source.was is not None:
@@ -126,11 +126,11 @@ class Archives:
         return now - file.copy_since[1] >= COPY_WAIT_S
 
     def _goes_with(self, other: Tracked, file: Tracked) -> bool:
-        """Whether the lines of both go to one topic, as far as that is known."""
+        """Tells whether the lines of both files go to one topic, as far as that is known."""
         return self._topic(other) in {self._topic(file), ""}
 
     def opened(self, file: Tracked, head: bytes, tail: bytes, size: int, modified: float) -> bool:
-        """`file` begins and ends with these packed bytes; whether it can be read now."""
+        """Takes in the first and last packed bytes of `file`; returns whether it can be read now."""
         known = file.archive
         if known is not None and known.is_same(head, tail, size):
             known.modified = modified
@@ -150,7 +150,7 @@ class Archives:
         return False
 
     def seen(self, file: Tracked, size: int, modified: float) -> None:
-        """A scan or a look saw an archive with this packed size."""
+        """Takes note that a scan or a look saw an archive with this packed size."""
         archive = file.archive
         assert archive is not None, "the caller asked"
         if (size, modified) == (archive.packed, archive.modified):
@@ -159,7 +159,7 @@ class Archives:
             archive.state, archive.still = "recheck", False
 
     def to_look(self) -> list[Tracked]:
-        """Archives to look through, oldest first: those that did not change between two scans."""
+        """Returns the archives to look through, oldest first: those that did not change between two scans."""
         found = [
             f
             for f in self._files.values()
@@ -168,7 +168,7 @@ class Archives:
         return sorted(found, key=lambda f: f.modified)
 
     def older(self, file: Tracked) -> bool:
-        """Whether an older archive of the same input has, or may have, something to read and is not open."""
+        """Tells whether an older archive of the same input, which is not open, has or may have something to read."""
         for other in self._files.values():
             archive = other.archive
             if archive is None or other.source != file.source or other.is_open or not other.seen:
@@ -179,7 +179,7 @@ class Archives:
         return False
 
     def candidates(self, like: Tracked, head: bytes) -> Iterator[Candidate]:
-        """Files whose beginning is `head`, as far as they are known, and that go where `like` goes."""
+        """Yields the files that begin as `head` does, as far as they are known, and whose lines go to the topic of `like`."""
         prints: dict[int, Print] = {}
         for file in self._files.values():
             length = file.head_print.length
@@ -191,7 +191,7 @@ class Archives:
                 yield Candidate(file.inode, file.position, _tail(file))
 
     def found(self, file: Tracked, looked: Inspection, now: float) -> None:
-        """What a look through `file` told."""
+        """Takes in the result of looking through `file`."""
         archive = file.archive
         assert archive is not None, "it was looked through"
         archive.matches, archive.total, archive.problem = looked.matches, looked.total, looked.problem
@@ -200,13 +200,13 @@ class Archives:
         self._settle(file)
 
     def settle(self) -> None:
-        """Decide what can be decided."""
+        """Decides all archives that can be decided."""
         for file in list(self._files.values()):
             if file.archive is not None:
                 self._settle(file)
 
     def age(self, now: float) -> None:
-        """After a scan: archives that did not get their end for long will not get it."""
+        """Gives up waiting, after a scan, for the end of archives that have not grown for BROKEN_AFTER_S."""
         for file in self._files.values():
             archive = file.archive
             if archive is not None and archive.state == "partial" and now - archive.since >= BROKEN_AFTER_S:
@@ -215,7 +215,7 @@ class Archives:
     def _settle(self, file: Tracked) -> None:
         archive = file.archive
         assert archive is not None, "the callers asked"
-        if archive.state != "decide" or not file.seen:  # one that is gone takes no place
+        if archive.state != "decide" or not file.seen:  # an archive that is gone takes no file's place
             return
         for inode, offset in archive.matches.items():
             source = self._files.get(inode)
@@ -232,7 +232,7 @@ class Archives:
         self._begin(file, None)
 
     def _begin(self, file: Tracked, source: Tracked | None) -> None:
-        """Read `file`, from where `source` ended when it is its content."""
+        """Begins to read `file`, where `source` ended if the archive has its content."""
         archive = file.archive
         assert archive is not None, "it was decided"
         archive.state, archive.begun, archive.matches = "ready", True, {}
@@ -246,11 +246,11 @@ class Archives:
             self._gap(file, archive.total, archive.total, f"the archive is {archive.problem}")
 
     def wants(self, file: Tracked) -> bool:
-        """Whether `file` must be remembered because an archive may be its content."""
+        """Tells whether `file` must be remembered because an archive may have its content."""
         return any(self._undecided(a, file) or file.inode in a.matches for a in self._others(file))
 
     def holds(self, file: Tracked) -> bool:
-        """Whether a file without a name must stay open: as long as it is, no other file is given its inode."""
+        """Tells whether a file without a name must stay open: while it is open, no other file gets its inode."""
         return any(
             self._undecided(a, file) or (file.inode in a.matches and file.position != file.acked)
             for a in self._others(file)
@@ -267,18 +267,18 @@ class Archives:
 
 
 def _candidate(other: Tracked, size: int) -> Candidate | None:
-    """Where a copy of `size` bytes must agree with `other` to be one."""
+    """Returns the place where a copy of `size` bytes must agree with `other`; None when no such place is known."""
     if other.was is None and not HEAD <= other.position <= size:
         return Candidate(other.inode, size, Print())
     if other.position <= size:
         return Candidate(other.inode, other.position, _tail(other))
-    # It was read further between the copy's end and the truncation
+    # It was read further than the copy goes, before it was truncated
     mark = next((m for m in reversed(other.marks) if m[0] <= size), None)
     return None if mark is None else Candidate(other.inode, mark[0], Print.of(mark[1]))
 
 
 def _tail(file: Tracked) -> Print:
-    """Of the bytes before its position."""
+    """Returns the fingerprint of the bytes before a file's position."""
     if not file.position:
         return Print()
     return Print.of(file.tail) if file.tail else file.acked_tail

@@ -1,6 +1,6 @@
-"""Reads files that are packed by gzip: forward, by position, and a look at a whole one before its lines are believed.
+"""Files packed by gzip: reading forward and by position, and a pass over a whole file before its lines are believed.
 
-Members behind each other are one file, as gzip has it. Nothing here is for more than one thread.
+Several members in a row are one file, as in gzip. All of this is for one thread.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Read = Callable[[int, int], bytes]  # (count, offset): packed bytes
 
 
 class Inflater:
-    """Unpacks from the beginning. `problem` says why it ended early: `incomplete`, or what is damaged."""
+    """An unpacker that starts at the first byte. `problem` says why it ended early: `incomplete`, or what is damaged."""
 
     def __init__(self, read: Read) -> None:
         self._read = read
@@ -33,7 +33,7 @@ class Inflater:
         self.problem = ""
 
     def take(self, most: int) -> bytes:
-        """Some of what follows, empty at the end. Raises OSError."""
+        """Returns some of the following bytes, none at the end. Raises OSError."""
         while not self.ended:
             if not self._input:
                 self._input = self._read(_CHUNK, self._at)
@@ -66,7 +66,7 @@ class Inflater:
 
 
 def _up_to_damage(unpacker: Any, data: bytes) -> bytes:
-    """What comes out of `data` before the byte that is wrong: an error takes along what its call unpacked."""
+    """Returns what `data` unpacks to before its first wrong byte. An error of zlib loses everything that its call unpacked."""
     found = bytearray()
     with contextlib.suppress(zlib.error):  # it comes; the caller has said so
         for i in range(len(data)):
@@ -75,7 +75,7 @@ def _up_to_damage(unpacker: Any, data: bytes) -> bytes:
 
 
 class GzipReader:
-    """As `pread`, of the unpacked content. Going back to before the last read begins again from the first byte."""
+    """A `pread` on the unpacked content. Going back before the last read starts again at the first byte."""
 
     def __init__(self, read: Read) -> None:
         self._read = read
@@ -84,7 +84,7 @@ class GzipReader:
         self._window = b""
 
     def advance(self, start: int, budget: int) -> bool:
-        """Go on towards `start` by about `budget` bytes; whether it is reached. Raises OSError."""
+        """Unpacks about `budget` bytes towards `start`; returns whether it is reached. Raises OSError."""
         if start < self._start:
             self._inflater, self._start, self._window = Inflater(self._read), 0, b""
         while self._start + len(self._window) < start and not self._inflater.ended and budget > 0:
@@ -94,7 +94,7 @@ class GzipReader:
         return self._start + len(self._window) >= start or self._inflater.ended
 
     def pread(self, count: int, start: int) -> bytes:
-        """Up to `count` bytes from `start`; fewer only at the end. Raises OSError."""
+        """Returns up to `count` bytes from `start`, fewer only at the end. Raises OSError."""
         self.advance(start, 1 << 62)
         parts = [self._window[start - self._start :]]
         size = len(parts[0])
@@ -107,7 +107,7 @@ class GzipReader:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A file that may be what was packed: what is known of its content up to `offset`."""
+    """A file whose content may be the archive's up to `offset`; `tail` is the fingerprint of the bytes before that."""
 
     inode: Inode
     offset: int
@@ -115,10 +115,12 @@ class Candidate:
 
 
 class Inspection:
-    """One pass over an archive, in steps: its size, whether it is whole, and up to where it is the content of which files."""
+    """One pass over an archive, in steps. It finds the size, whether the archive is whole, and up to where it has the content of
+    which files.
+    """
 
     def __init__(self, read: Read, candidates: Callable[[bytes], Iterable[Candidate]]) -> None:
-        """`candidates` is asked once, with the first HEAD bytes."""
+        """`candidates` is called once, with the first HEAD bytes."""
         self._inflater = Inflater(read)
         self._candidates = candidates
         self._waiting: list[Candidate] | None = None
@@ -131,7 +133,7 @@ class Inspection:
         return self._inflater.problem
 
     def step(self, budget: int) -> bool:
-        """Look at about `budget` bytes more; whether the end is reached. Raises OSError."""
+        """Looks at about `budget` bytes more; returns whether it has reached the end. Raises OSError."""
         while budget > 0 and not self._inflater.ended:
             chunk = self._inflater.take(_CHUNK)
             if self._waiting is None:

@@ -1,4 +1,4 @@
-"""The files that are open: descriptors and system calls around the tracker's decisions."""
+"""The open files: descriptors and system calls around the tracker's decisions."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _UNPACK: Final = 2 * 1024 * 1024  # bytes a turn, of archives that are looked th
 
 
 class OpenFiles:
-    """For one thread; reads up to `block` bytes. Files that cannot be opened or read are told to `on_error` and tried
-    again. At most `most` are open at a time.
+    """The open files, for one thread. It reads up to `block` bytes at a time and keeps at most `most` files open. It tells `on_error` of
+    files that cannot be opened or read, and tries them again.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class OpenFiles:
         self._open[file.inode] = (fd, file)
 
     def _begin(self, fd: int, file: Tracked, there: os.stat_result, now: float) -> bool:
-        """Tell the tracker what the file holds; whether it is to be read."""
+        """Tells the tracker what a file holds; returns whether the file is to be read."""
         head = os.pread(fd, HEAD, 0)
         start, count = self._tracker.tail_range(file)
         if file.astray and not self._tracker.recognised(file, head, os.pread(fd, count, start)):
@@ -106,7 +106,7 @@ class OpenFiles:
         return True
 
     def _agree(self, fd: int, candidate: Candidate) -> bool:
-        """Whether the file is the candidate's content, by the bytes before its offset."""
+        """Tells, by the bytes before its offset, whether the file has the candidate's content."""
         length, offset = candidate.tail.length, candidate.offset
         if length or not offset:
             return Print.of(os.pread(fd, length, offset - length)) == candidate.tail
@@ -117,7 +117,7 @@ class OpenFiles:
         return same or self._is_replaced(candidate)
 
     def _is_replaced(self, candidate: Candidate) -> bool:
-        """Whether an open file was truncated since it was read: the next read of it finds that out, when there is room."""
+        """Tells whether an open file was truncated since its last read. The file's next read finds that out, when there is room."""
         original = self._open.get(candidate.inode)
         if original is None:
             return False
@@ -128,7 +128,7 @@ class OpenFiles:
         return os.pread(fd, known, source.position - known) != source.tail
 
     def look_through(self, now: float) -> None:
-        """Go on with the archive whose turn it is."""
+        """Looks through a bit more of the archive whose turn it is."""
         if self._looking is None:
             waiting = self._tracker.archives.to_look()
             if not waiting or not self._start_looking(waiting[0]):
@@ -162,13 +162,13 @@ class OpenFiles:
         return True
 
     def _make_room(self, wanted: int, now: float) -> None:
-        """Close files that are read to their end and still have their name: they are opened again when they grow."""
+        """Closes files that are read to their end and still have their name: they are opened again when they grow."""
         idle = [f for _, f in self._open.values() if f.seen and not f.rotated and not f.unread]
         for file in sorted(idle, key=lambda f: f.grew_at)[:wanted]:
             self._close(file, now)
 
     def changed(self, now: float) -> list[Tracked]:
-        """Open files with something to read, after a look at each; closes those that need no more watching."""
+        """Looks at each open file; returns those with something to read, and closes those that need no more watching."""
         found = []
         self.busy = False
         self.look_through(now)
@@ -188,7 +188,7 @@ class OpenFiles:
         return self._in_order(found)
 
     def _in_order(self, found: list[Tracked]) -> list[Tracked]:
-        """Of inputs that are read one file after another, only the file whose turn it is."""
+        """Keeps, of an input that reads one file after another, only the file whose turn it is."""
         chosen: list[Tracked] = []
         first: dict[int, Tracked] = {}
         for file in found:
@@ -209,7 +209,7 @@ class OpenFiles:
         return file.inode in self._fruitless, self._tracker.turn(file), file.path
 
     def verify(self, file: Tracked) -> None:
-        """Notice a truncation of a file that cannot be read now, as there is no room for what it holds."""
+        """Looks for a truncation of a file that cannot be read now, for want of room."""
         fd, known = self._open[file.inode][0], len(file.tail)
         if file.archive is not None:
             return
@@ -225,7 +225,7 @@ class OpenFiles:
             self._tracker.feed(file, data, known)
 
     def read(self, file: Tracked, now: float) -> Block | None:
-        """The next block of `file`; None when there is no whole line, or it was truncated."""
+        """Returns the next block of `file`; None when it has no whole line, or was truncated."""
         block = self._read(file, now)
         if block is None:
             self._fruitless.add(file.inode)
@@ -271,7 +271,7 @@ class OpenFiles:
 
 
 def _renamed(file: Tracked) -> None:
-    """Since the scan: the next one finds it again."""
+    """Takes note that a file was renamed since the scan: the next scan finds it again."""
     if file.astray == "found":
         file.astray = "look"
 

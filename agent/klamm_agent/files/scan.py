@@ -1,4 +1,4 @@
-"""Finds the files that inputs name: patterns with `*`, `?`, `[...]` and `**`, without what is excluded."""
+"""The search for the files that inputs name: patterns with `*`, `?`, `[...]` and `**`, without excluded files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FOLDERS_EVERY: Final = 60  # scans; globbing passes over folders that it may no
 
 
 class Scanner:
-    """Looks at the paths of all inputs. A file that two inputs name belongs to the first."""
+    """The scanner of all inputs' paths. A file that two inputs name belongs to the first."""
 
     def __init__(self, inputs: tuple[Input, ...], on_error: Callable[[str, OSError], None]) -> None:
         self._inputs = inputs
@@ -28,7 +28,7 @@ class Scanner:
         self._count = 0
 
     def scan(self) -> Iterator[Observed]:
-        """Regular files. One that vanishes meanwhile is left out."""
+        """Yields regular files; a file that vanishes meanwhile is left out."""
         if self._count % _FOLDERS_EVERY == 0:
             for path in {p for config in self._inputs for p in config.paths}:
                 self._look_at_folders(path)
@@ -43,12 +43,12 @@ class Scanner:
                             yield found
 
     def owner(self, path: str) -> int:
-        """Index of the input that names `path`; -1: none."""
+        """Returns the index of the input that names `path`; -1: none."""
         owners = (i for i, named in enumerate(self._named) if named(path) and not self._excluded[i](path))
         return next(owners, -1)
 
     def _look_at_folders(self, pattern: str) -> None:
-        """Tell of folders in which `pattern` cannot be followed."""
+        """Tells `on_error` of folders in which `pattern` cannot be followed."""
         above = os.path.dirname(pattern)  # noqa: PTH120 - of a pattern
         named = not glob.has_magic(os.path.basename(pattern))  # noqa: PTH119
         needed = os.X_OK if named else os.R_OK | os.X_OK
@@ -95,7 +95,7 @@ def matcher(patterns: tuple[str, ...]) -> Callable[[str], bool]:
 
 
 def expression(pattern: str) -> str:
-    """A path pattern as a regular expression: `*` and `?` stay within a folder, `**/` is any number of folders."""
+    """Turns a path pattern into a regular expression: `*` and `?` stay within a folder, `**/` is any number of folders."""
     parts = []
     for part in re.split(r"(\*\*/|\*\*|\*|\?|\[[^\]]+\])", pattern):
         match part:

@@ -1,6 +1,6 @@
-"""Files that lost their name while nobody had them open: their folders are looked through, once for each such file.
+"""Files that lost their name while they were closed: their folders are looked through, once for each such file.
 
-As when logs are rotated at night, while the service is quiet: what it writes in the morning may go to `app.log.1`, which
+This happens when logs are rotated at night, while the service is quiet: its lines of the morning may go to `app.log.1`, which
 no pattern names.
 """
 
@@ -19,7 +19,7 @@ NOBODY: Final = -1  # no input
 def look_for(
     tracker: Tracker, owner: Callable[[str], int], on_error: Callable[[str, OSError], None], now: float
 ) -> None:
-    """Tell the tracker where closed files are that the last scan did not see. `owner` gives the input that names a path."""
+    """Tells the tracker where closed files are that the last scan did not see. `owner` gives the input that names a path."""
     folders: dict[str, list[Tracked]] = {}
     for file in tracker.astray():
         source = file.source if file.source >= 0 else owner(file.path)
@@ -59,7 +59,7 @@ def _look_in(
 
 
 def regular_files(folder: str, on_error: Callable[[str, OSError], None]) -> list[Observed]:
-    """Those of one folder, links left out; `source` is none."""
+    """Returns the regular files of one folder, without links; they have no `source`."""
     try:
         return list(_observed(folder, None))
     except OSError as e:
@@ -68,7 +68,7 @@ def regular_files(folder: str, on_error: Callable[[str, OSError], None]) -> list
 
 
 def _observed(folder: str, wanted: Container[int] | None) -> Iterator[Observed]:
-    """Regular files of a folder, those with certain inode numbers if these are given."""
+    """Yields a folder's regular files; with `wanted` only those with these inode numbers."""
     with os.scandir(folder) as entries:
         for entry in entries:
             if (wanted is not None and entry.inode() not in wanted) or not entry.is_file(
@@ -86,7 +86,7 @@ def _observed(folder: str, wanted: Container[int] | None) -> Iterator[Observed]:
 
 
 def _device(folder: str) -> int:
-    """Of the folder, or the nearest above it that is there."""
+    """Returns the device of the folder, or of the nearest existing folder above; -1: none is there."""
     while True:
         try:
             return os.stat(folder).st_dev  # noqa: PTH116 - may be no text

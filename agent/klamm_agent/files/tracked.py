@@ -1,4 +1,4 @@
-"""What is known of a file that is followed, and what passes between the tracker and its shell. Pure data."""
+"""The data of a followed file, and what passes between the tracker and its shell. Pure data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Inode = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Print:
-    """Fingerprint of `length` bytes; no content is kept, as the registry must not repeat what logs say."""
+    """A fingerprint of `length` bytes. It keeps no content: the registry must not repeat what logs say."""
 
     length: int = 0
     digest: str = ""
@@ -28,7 +28,7 @@ class Print:
         return cls(len(data), hashlib.blake2b(data, digest_size=12).hexdigest()) if data else cls()
 
     def fits(self, data: bytes) -> bool:
-        """Whether `data` begins with the bytes this was taken of."""
+        """Tells whether `data` begins with the fingerprint's bytes."""
         return len(data) >= self.length and Print.of(data[: self.length]) == self
 
 
@@ -45,7 +45,7 @@ class Observed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
-    """Bytes that are not delivered, and why. `end` is what was known of the file when that was decided."""
+    """Bytes that are not delivered, and the reason. `end` is the file's size as it was known at the decision."""
 
     path: str
     inode: Inode
@@ -53,14 +53,14 @@ class Gap:
     end: int
     reason: str
     lines: int = 0
-    """How many; 0: not known."""
+    """Lines in the gap; 0: not known."""
     policy: bool = False
-    """Left out because the configuration says so: of the range, only that many lines."""
+    """True for lines that the configuration leaves out: only `lines` lines of the range are missing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """How far a file is acknowledged; what the registry keeps of it."""
+    """The acknowledged position of a file, as the registry keeps it."""
 
     path: str
     inode: Inode
@@ -73,12 +73,14 @@ class Checkpoint:
     """Size of an archive; `head` and `tail` are then of packed bytes, `offset` and `total` count unpacked ones."""
     total: int = -1
     size: int = -1
-    """Of a file that is not packed: how much was seen to be there; -1: not known."""
+    """How many bytes of an unpacked file were seen to be there; -1: not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """Whole lines read from `start` up to `end`, where `tail` precedes; `framed`: their events, of inputs that have a framer."""
+    """Whole lines of one read, from `start` to `end`; `tail` is the bytes before `end`. `framed` has their events, for inputs with a
+    framer.
+    """
 
     data: bytes
     start: int
@@ -94,7 +96,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Times in seconds; None switches the rule off."""
+    """An input's rules for its files. Times are in seconds; None switches a rule off."""
 
     topic: str = ""
     from_end: bool = False  # files that are there at the very first scan are read from their end
@@ -108,7 +110,7 @@ class Limits:
 
     @classmethod
     def of(cls, config: Input) -> Limits:
-        """What an input's configuration asks for."""
+        """Takes the rules from an input's configuration."""
         return cls(
             topic=config.topic,
             from_end=config.start_position == "end",
@@ -124,28 +126,28 @@ class Limits:
 
 @dataclass(slots=True)
 class Archive:
-    """What is known of a file that is packed."""
+    """The state of a packed file."""
 
     packed: int
-    """Its size."""
+    """The packed size."""
     modified: float
     head: Print
     tail: Print
-    """Of packed bytes."""
+    """Fingerprints of packed bytes."""
     state: str
-    """`look`: to be looked through; `partial`: its end is not there yet; `decide`: it waits for what it may be the content
-    of; `ready`: to be read from its position; `recheck`: it changed since.
+    """`look`: it has to be looked through. `partial`: its end is not there yet. `decide`: it waits for the file whose content it may
+    have. `ready`: it is to be read from its position. `recheck`: it changed since.
     """
     total: int = -1
-    """Unpacked size, -1 as long as nobody looked."""
+    """Unpacked size; -1 while nobody has looked."""
     begun: bool = False
-    """It was decided that it is read itself."""
+    """It is read itself: this was decided."""
     still: bool = False
     """It did not change between two scans."""
     since: float = 0.0
     problem: str = ""
     matches: dict[Inode, int] = field(default_factory=dict)
-    """Files whose content it is up to an offset."""
+    """Files whose content the archive has, each up to an offset."""
 
     def is_same(self, head: bytes, tail: bytes, size: int) -> bool:
         return size == self.packed and self.head.fits(head) and self.tail == Print.of(tail)
@@ -153,7 +155,7 @@ class Archive:
 
 @dataclass(slots=True, kw_only=True)
 class Tracked:
-    """One file: where reading is (`position`) and how far it is acknowledged (`acked`)."""
+    """A followed file: reading has come to `position`, acknowledgements to `acked`."""
 
     inode: Inode
     path: str
@@ -167,12 +169,11 @@ class Tracked:
     generation: int = 0
     is_open: bool = False
     size: int = 0  # as last seen
-    before: int = (
-        0  # size when the content was last known to be what is read: at a look before the last, or at a read
-    )
-    lost: int = 0  # size that it had when it was seen to shrink
+    before: int = 0
+    """Size when the content was last known to be the one that is read: at the last look but one, or at a read."""
+    lost: int = 0  # its size before it was seen to shrink
     modified: float = 0.0
-    ended: tuple[int, float] | None = None  # size and time of change when a read last came to the end
+    ended: tuple[int, float] | None = None  # size and time of change at the last read that came to the end
     grew_at: float = 0.0  # clock time of the last change
     seen: bool = True  # by the last scan
     gone_at: float | None = None
@@ -183,22 +184,22 @@ class Tracked:
     inside: bool = False  # the position is inside a line whose rest is left out
     acked_inside: bool = False
     archive: Archive | None = None
-    was: Inode | None = None  # the file that had this content, which was replaced there
-    copy_since: tuple[int, float] | None = None  # taken for a copy: its size, and since when it has that
-    marks: tuple[
-        tuple[int, bytes], ...
-    ] = ()  # ends of the blocks before the position, with the bytes before them
-    reason: str = (
-        ""  # of content that was replaced: why what was known beyond the position cannot be read there
+    was: Inode | None = None  # for replaced content: the file that had it
+    copy_since: tuple[int, float] | None = (
+        None  # it is taken for a copy: its size, and the time since it has it
     )
+    marks: tuple[tuple[int, bytes], ...] = ()
+    """Ends of the blocks before the position, each with the bytes before it."""
+    reason: str = ""
+    """For replaced content: why the bytes that were known beyond the position cannot be read."""
     left_out: bool = False  # `start_position = "end"` put the position there, and nobody looked inside since
     astray: str = ""
-    """Of a closed file that the last scan did not see: `look`: its folder is to be looked through; `found`: it was renamed, and is
-    to be opened; `missing`: it is not there; `unwanted`: no input names it any more.
+    """The search for a closed file that the last scan did not see. `look`: its folder has to be looked through. `found`: it was
+    renamed, and is to be opened. `missing`: it is not there. `unwanted`: no input names it any more.
     """
 
     where: str = ""
-    """Its name now, if no pattern names that; `path` stays the one by which an input named it."""
+    """Its present name, if no pattern names it; `path` stays the name by which an input named it."""
 
     @property
     def unread(self) -> int:
@@ -206,12 +207,12 @@ class Tracked:
 
     @property
     def is_there(self) -> bool:
-        """Whether it can be read as far as is known."""
+        """True while the file can be read, as far as is known."""
         return self.seen or self.is_open or self.astray == "found"
 
     @property
     def owes(self) -> bool:
-        """Content that was replaced before all that was known of it was read: a copy may have the rest, or it is lost."""
+        """True for replaced content that was not read to the end: a copy may have the rest, or it is lost."""
         return bool(self.reason) and self.unread > 0
 
     @property

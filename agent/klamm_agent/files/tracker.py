@@ -1,12 +1,12 @@
-"""Which bytes of which file come next: identity, rotation and truncation as a state machine without I/O.
+"""The tracker: a state machine without I/O that decides, through rotation and truncation, which bytes of which file come next.
 
-A file is known by device and inode, and known again by its content: a fingerprint of its first bytes (up to HEAD; it
-grows with the file) and of the last bytes before the position. Every read begins with the bytes before the position, in the same
-system call, so that bytes which do not continue what was read are never taken for its continuation: then the file
-was truncated, and is read from its beginning as a new generation. In doubt lines come twice; none is left out.
+Device and inode identify a file; its content confirms it: a fingerprint of its first bytes (up to HEAD; it grows with the file) and
+of the last bytes before the position. Every read begins with the bytes before the position, in the same system call, so bytes that
+do not continue what was read are never taken for its continuation. When they differ, the file was truncated, and is read from its
+beginning as a new generation. In doubt lines come twice; no line is left out.
 
-The shell tells it what it sees (`observe`, `opened`, `looked`, `feed`, `acknowledged`, `closed`) and the time; it
-answers what to open, read and close. What can no longer be read is handed to `gaps`, by file and byte range.
+The shell tells the tracker what it sees (`observe`, `opened`, `looked`, `feed`, `acknowledged`, `closed`) and the time. The
+tracker answers what to open, read and close. Bytes that can no longer be read go to `gaps`, by file and range.
 """
 
 from __future__ import annotations
@@ -32,13 +32,11 @@ from klamm_agent.files.tracked import (
 from klamm_agent.framing.framer import Framed, Framer, Place
 from klamm_agent.framing.text import character_end
 
-_MARKS: Final = (
-    4  # what is read between the end of a copy and the truncation of its original takes no more blocks
-)
+_MARKS: Final = 4  # blocks; no more are read between the end of a copy and the truncation of its original
 
 
 class Tracker:
-    """All files of an agent. `limits` and `framers` are by input. Not thread-safe."""
+    """The files of an agent. `limits` and `framers` are by input. Not thread-safe."""
 
     def __init__(
         self,
@@ -53,7 +51,7 @@ class Tracker:
         self._ignored: set[Inode] = set()
         self._observed = False
         self._now = now  # of the last scan
-        self._generations = 0  # of all files: what is still in flight of one never counts for another
+        self._generations = 0  # over all files: blocks in flight of one file never count for another
         self._first = checkpoints is None  # nobody ran before: `from_end` counts at the first scan
         self.cuts = 0  # of lines longer than allowed
         self.gaps: list[Gap] = []  # taken and emptied by the shell
@@ -67,7 +65,7 @@ class Tracker:
             self._files[c.inode] = _restored(c, now)
 
     def __len__(self) -> int:
-        """Files that are followed: those that the last scan saw, and those that are still open."""
+        """Counts the followed files: those that the last scan saw, and those that are still open."""
         return sum(f.is_there for f in self._files.values())
 
     def limits(self, file: Tracked) -> Limits:
@@ -80,13 +78,13 @@ class Tracker:
         return iter(self._files.values())
 
     def observe(self, scan: Iterable[Observed], now: float, wall: float) -> None:
-        """Take in one look at all paths. A path that names another file than before rotated that file."""
+        """Takes in one scan of all paths. When a path names another file than before, that file was rotated."""
         self._now = now
         self.archives.settle()  # before another file is seen under the inode of one that is gone
         by_inode: dict[Inode, Observed] = {}
         for found in scan:
             known = self._files.get(found.inode)
-            # Hard links: one file; the name that it had stays.
+            # Hard links are one file, which keeps its name.
             if found.inode not in by_inode or (known is not None and known.path == found.path):
                 by_inode[found.inode] = found
         if not self._observed:
@@ -110,8 +108,9 @@ class Tracker:
         self.archives.settle()
 
     def _renumber(self, by_inode: dict[Inode, Observed]) -> None:
-        """Devices may have other numbers since the machine was started: path and inode tell the files of the registry
-        as well, and `opened` compares their content.
+        """Finds files of the registry whose device number changed, as it may at a start of the machine.
+
+        Path and inode tell them; `opened` compares their content.
         """
         missing = {(f.path, f.inode[1]): f for f in self._files.values() if f.inode not in by_inode}
         for inode, found in by_inode.items():
@@ -150,17 +149,17 @@ class Tracker:
         self._files[found.inode] = file
 
     def to_open(self) -> list[Tracked]:
-        """Closed files with something new, oldest first (newest, if the input asks for that)."""
+        """Returns closed files with something new, oldest first (newest first, if the input asks for that)."""
         found = [f for f in self._files.values() if not f.is_open and f.is_there and self._wants_opening(f)]
-        # Files of the registry first: whether they are still what they were tells what copies are
+        # Files of the registry come first: only when these are confirmed is it known which files are copies
         return sorted(found, key=lambda f: (bool(f.head) or not f.head_print.length, self.turn(f)))
 
     def astray(self) -> list[Tracked]:
-        """Closed files that lost their name: whether they have another one is to be told by `found`, or in `Tracked.astray`."""
+        """Returns closed files that lost their name. The shell reports by `found`, or in `Tracked.astray`, whether they have another."""
         return [f for f in self._files.values() if f.astray == "look"]
 
     def found(self, file: Tracked, path: str, size: int, modified: float, now: float) -> None:
-        """A file that is astray may be the one at `path`, which has its inode: `recognised` tells."""
+        """Takes in that the file at `path` has the inode of a stray file; `recognised` tells whether it is that file."""
         if not file.head_print.length and not path.startswith(file.path):
             file.astray = "missing"  # nothing tells that it is not another with its inode
             return
@@ -169,14 +168,14 @@ class Tracker:
         file.astray = "found" if self._wants_opening(file) else ""
 
     def recognised(self, file: Tracked, head: bytes, tail: bytes) -> bool:
-        """Whether a file that is astray is the one that was found: another may have got its inode."""
+        """Tells whether the file that was found is the stray file: another file may have got its inode."""
         if self._is_known(file, head, tail):
             return True
         file.astray, file.size = "missing", max(file.size, file.lost)
         return False
 
     def turn(self, file: Tracked) -> float:
-        """Files with a smaller number come first."""
+        """Returns the file's place in the order of reading: smaller numbers come first."""
         return -file.modified if self._limits[file.source].order == "newest_first" else file.modified
 
     def _wants_opening(self, file: Tracked) -> bool:
@@ -185,16 +184,16 @@ class Tracker:
         return bool(file.size or file.position or file.lost) and self._changed(file)
 
     def opened_archive(self, file: Tracked, head: bytes, now: float) -> None:
-        """An archive that `archives.opened` called readable is open; `head` are its first unpacked bytes."""
+        """Takes note that an archive is open, which `archives.opened` called readable; `head` is its first unpacked bytes."""
         file.is_open, file.grew_at, file.head = True, now, head
 
     def not_packed(self, file: Tracked) -> None:
-        """What was an archive holds text now."""
+        """Takes note that a former archive holds text now."""
         file.archive = None
         self._restart(file, "replaced")
 
     def opened(self, file: Tracked, head: bytes, tail: bytes, now: float) -> None:
-        """`file` is open: `head` are its first HEAD bytes, `tail` those before its position (as `tail_range` says)."""
+        """Takes note that `file` is open: `head` is its first HEAD bytes, `tail` the bytes before its position (see `tail_range`)."""
         file.is_open, file.grew_at, file.left_out, file.astray = True, now, False, ""
         unknown = not file.position and file.lost and not file.head_print.length
         if unknown or not self._is_known(file, head, tail):
@@ -206,7 +205,7 @@ class Tracker:
 
     @staticmethod
     def tail_range(file: Tracked) -> tuple[int, int]:
-        """Where the bytes are, start and count, that `opened` wants to see as `tail`."""
+        """Returns start and count of the bytes that `opened` wants as `tail`."""
         count = len(file.tail) or file.acked_tail.length or min(TAIL, file.position)
         return file.position - count, count
 
@@ -214,11 +213,11 @@ class Tracker:
     def _is_known(file: Tracked, head: bytes, tail: bytes) -> bool:
         if not file.head_print.fits(head) or len(tail) < Tracker.tail_range(file)[1]:
             return False
-        # A file that this process closed and opens again, or one of the registry
+        # Either this process closed the file and opens it again, or the registry knows it
         return tail == file.tail if file.tail else file.acked_tail.fits(tail)
 
     def looked(self, file: Tracked, size: int, modified: float, links: int, now: float) -> bool:
-        """An open file was looked at (fstat); whether it should be read."""
+        """Takes in a look (fstat) at an open file; returns whether it should be read."""
         file.removed = links == 0
         file.rotated = file.rotated or file.removed
         if file.archive is not None:
@@ -239,16 +238,15 @@ class Tracker:
         if size < file.size:
             file.lost = max(file.lost, file.size)
         elif size > file.size:
-            file.before = (
-                file.size
-            )  # the growth may be of other content, until a read has shown that it is not
+            # The growth may be of other content, until a read has shown that it is not
+            file.before = file.size
         if size < file.position:
             file.ended = None  # truncated: the next read finds it out
         else:
             file.size = size
 
     def range(self, file: Tracked, block: int) -> tuple[int, int]:
-        """Start and count of the next read: the known bytes before the position and up to `block` more."""
+        """Returns start and count of the next read: the known bytes before the position and up to `block` more."""
         wanted = block
         if file.long_line:
             framer = self._framers[file.source]
@@ -258,10 +256,10 @@ class Tracker:
     def feed(
         self, file: Tracked, data: bytes, count: int, *, final: bool = False, quiet: bool = False
     ) -> Block | None:
-        """What was read by `range` (`count` bytes were asked for): whole lines, or None when there is none.
+        """Takes in what was read by `range` (`count` bytes were asked for); returns its whole lines, or None when it has none.
 
-        `final`: the last line needs no end; `quiet`: the last event is whole. A read that does not continue the file
-        begins its next generation.
+        `final`: the last line needs no end; `quiet`: the last event is whole. A read that does not continue the file begins its next
+        generation.
         """
         known = len(file.tail)
         if data[:known] != file.tail:
@@ -296,7 +294,7 @@ class Tracker:
         return self._advance(file, data, known, cut)
 
     def glimpsed(self, file: Tracked, head: bytes) -> None:
-        """Nothing of a file was read yet, and these are its first bytes now."""
+        """Takes in the present first bytes of a file of which nothing was read yet."""
         if not file.head_print.fits(head):
             self._restart(file, "truncated")
         self._extend_head(file, head, 0)
@@ -312,7 +310,7 @@ class Tracker:
         return self._advance(file, data, known, cut, framed)
 
     def _cut_without_end(self, file: Tracked, data: bytes, known: int, *, final: bool) -> int:
-        """Bytes to give out of a line whose end is not there (yet): all when `final`, a piece when it is too long."""
+        """Returns how many bytes to give out of a line without an end: all when `final`, a piece when it is too long."""
         limit, new = self._limits[file.source].max_line, len(data) - known
         if new > limit:
             self.cuts += 1
@@ -339,8 +337,8 @@ class Tracker:
     def acknowledged(
         self, file: Tracked | None, generation: int, offset: int, tail: bytes, *, inside: bool = False
     ) -> None:
-        """Everything before `offset` is delivered. Blocks of an older generation say nothing about this one; `file` may be
-        forgotten meanwhile.
+        """Takes note that everything before `offset` is delivered. Blocks of an older generation say nothing about the present one. `file`
+        is None when it is forgotten meanwhile.
         """
         if file is not None and generation == file.generation:
             file.acked, file.acked_tail, file.acked_inside = offset, Print.of(tail), inside
@@ -348,14 +346,14 @@ class Tracker:
             self.archives.acknowledged(generation, offset, tail, inside=inside)
 
     def is_final(self, file: Tracked, now: float) -> bool:
-        """Whether a file that is read to its last line end has its end: no more of the last line will come."""
+        """Tells whether the last line of a file, which has no line end, will get no more bytes."""
         if file.archive is not None:
             return True
         limits, quiet = self._limits[file.source], now - file.grew_at
         return quiet >= limits.close_inactive or (file.rotated and quiet >= limits.rotate_wait)
 
     def is_quiet(self, file: Tracked, now: float) -> bool:
-        """Whether lines that were left, because their event might grow, have waited for long enough."""
+        """Tells whether lines that were held, because their event might grow, have waited long enough."""
         framer = self._framers[file.source]
         return (
             file.held
@@ -365,7 +363,7 @@ class Tracker:
         )
 
     def may_close(self, file: Tracked, now: float) -> bool:
-        """Whether an open file that is read to its end need not be watched any more."""
+        """Tells whether an open file that is read to its end need not be watched any more."""
         if file.archive is not None:
             return file.archive.state != "ready" or not file.unread
         limits, quiet = self._limits[file.source], now - file.grew_at
@@ -380,7 +378,7 @@ class Tracker:
             file.seen, file.gone_at = False, now
 
     def expire(self, now: float) -> None:
-        """Forget files that are gone. What they had and nobody could read is a gap."""
+        """Forgets files that are gone. Their unread bytes become a gap."""
         for inode, file in list(self._files.items()):
             if file.is_open or file.seen or file.gone_at is None or file.position != file.acked:
                 continue
@@ -388,25 +386,25 @@ class Tracker:
                 continue
             self.archives.missed(file, now)
             self._missing(file, now)
-            # A file without any name cannot come back, and its inode may be given to another soon.
+            # A file without any name cannot come back, and another file may soon get its inode.
             if file.removed or now - file.gone_at >= EXPIRE_S:
                 if file.unread:
                     self._gap(file.path, inode, file.position, file.size, "gone")
                 del self._files[inode]
 
     def _missing(self, file: Tracked, now: float) -> None:
-        """Nobody brings what a file had that is nowhere."""
+        """Notes as lost the unread bytes of a file that is nowhere."""
         reason = {"missing": "gone", "unwanted": "no input names it any more"}.get(file.astray)
         if reason and file.gone_at is not None and now - file.gone_at >= COPY_WAIT_S and file.unread:
             self._gap(file.path, file.inode, file.position, file.size, reason)
             file.size = file.position
 
     def checkpoints(self) -> list[Checkpoint]:
-        """Of all files of which something was seen: what is not acknowledged may not be there at the next start."""
+        """Returns checkpoints of all files that have content: unacknowledged bytes may not be there at the next start."""
         return [f.checkpoint() for f in self._files.values() if f.acked or _is_begun(f)]
 
     def _restart(self, file: Tracked, reason: str) -> None:
-        # Of what was never read only the size is known, as it was when the file was last looked at
+        # Of unread bytes only the size is known, as it was at the last look
         known = max(file.before, file.lost) or (file.size if file.head_print.length else 0)
         if file.archive is None and file.head_print.length and max(file.position, known):
             self.archives.remember(file, known, reason, self._now)
@@ -426,7 +424,7 @@ class Tracker:
 
     @staticmethod
     def _extend_head(file: Tracked, data: bytes, start: int) -> None:
-        """The fingerprint grows with the file. Before the first line is given out it is what is there now."""
+        """Extends the fingerprint of the first bytes. Before the first line is given out it follows what is there."""
         if file.archive is not None:
             return
         known = 0 if file.position == 0 else len(file.head)
@@ -439,7 +437,7 @@ class Tracker:
 
 
 def _is_begun(file: Tracked) -> bool:
-    """Whether there is more than is acknowledged. What archives hold may be nothing new, until that is decided."""
+    """Tells whether there are unacknowledged bytes. An archive's bytes count once it is decided that they are new."""
     return file.lag > 0 and (file.archive is None or file.archive.state == "ready")
 
 
