@@ -185,9 +185,8 @@ class Tracked:
     acked_inside: bool = False
     archive: Archive | None = None
     was: Inode | None = None  # for replaced content: the file that had it
-    copy_since: tuple[int, float] | None = (
-        None  # it is taken for a copy: its size, and the time since it has it
-    )
+    copy_since: tuple[int, float] | None = None
+    """For a file that is taken for a copy: its size, and since when it has that."""
     marks: tuple[tuple[int, bytes], ...] = ()
     """Ends of the blocks before the position, each with the bytes before it."""
     reason: str = ""

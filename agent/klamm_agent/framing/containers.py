@@ -1,7 +1,7 @@
-r"""Lines of container logs: the CRI's format and docker's json-file, put together from their parts. Pure.
+r"""Lines of container logs: the CRI's format and docker's json-file, joined from their parts. Pure.
 
-CRI: `2024-05-01T12:00:00.123456789Z stdout F text`, with P instead of F for a part whose end is in a following line of the
-same stream. docker: `{"log":"text\n","stream":"stdout","time":"…"}`; a text without line end is a part.
+CRI: `2024-05-01T12:00:00.123456789Z stdout F text`; P instead of F marks a part, whose end is in a following line of the
+same stream. docker: `{"log":"text\n","stream":"stdout","time":"…"}`; a text without a line end is a part.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class Lines:
     times: list[float] = field(default_factory=list)
     streams: list[str] = field(default_factory=list)
     parts: dict[str, int] = field(default_factory=dict)
-    """By stream: where its last line began, which has no end yet; the text so far is in `texts` as well."""
+    """By stream: the index of its last line, which has no end yet. `texts` has its text so far."""
 
 
 def kind_of(lines: Sequence[bytes]) -> str:
-    """`cri` or `docker`, as the first line looks; empty when it is neither."""
+    """Returns `cri` or `docker`, by the look of the first line; empty when it is neither."""
     first = next((line for line in lines if line), b"")
     if _CRI.match(first):
         return "cri"
@@ -53,9 +53,9 @@ def kind_of(lines: Sequence[bytes]) -> str:
 
 
 def assemble(lines: Sequence[bytes], kind: str, max_bytes: int) -> tuple[Lines, int]:
-    """Lines of `kind` put together; one that would be longer than `max_bytes` ends there. Also how many did.
+    """Joins lines of `kind` from their parts; returns them, and how many were cut at `max_bytes`.
 
-    A line that is not of this format is taken as it is, as one of its own stream "".
+    A line of another format stays as it is, in the stream "".
     """
     whole = _docker_whole(lines) if kind == "docker" else _cri_whole(lines)
     if whole is not None:
@@ -83,7 +83,7 @@ def assemble(lines: Sequence[bytes], kind: str, max_bytes: int) -> tuple[Lines, 
 
 
 def _cri_whole(lines: Sequence[bytes]) -> Lines | None:
-    """The usual block, all of whose lines are whole, without a step per line in Python."""
+    """Reads the usual block, without a step per line in Python; None when some line is a part or of another format."""
     rows = _ROW.findall(b"\n".join(lines))
     if len(rows) != len(lines) or not rows:
         return None
@@ -106,7 +106,7 @@ def _docker_whole(lines: Sequence[bytes]) -> Lines | None:
     if not len(texts) == len(moments) == len(documents) == len(lines):
         return None
     times = _times(*zip(*moments, strict=True)) if moments else []
-    # As many line ends as lines, and none but at their ends
+    # Every document has one line end, at its end
     if times is None or not all(d["log"][-1:] == "\n" for d in documents):
         return None
     return _whole([text.removesuffix(b"\r") for text in texts], times, streams)
@@ -141,7 +141,7 @@ def _cri(lines: Sequence[bytes]) -> list[_Row]:
         time, _, rest = line.partition(b" ")
         stream, _, rest = rest.partition(b" ")
         tags, _, text = rest.partition(b" ")
-        # Tags may be several by colons; the first one is P or F
+        # There may be several tags, joined by colons; the first is P or F
         if stream in _STREAMS and (tags in _WHOLE or tags[:2] in _MORE) and (at := _time(time, known)):
             rows.append((text, _STREAMS[stream], at, tags[:1] == b"F"))
         else:
@@ -183,7 +183,7 @@ def _document(line: bytes) -> Any:
 
 
 def _times(seconds: Sequence[bytes], fractions: Sequence[bytes]) -> list[float] | None:
-    """Seconds since the epoch; None when there is no such time. Whole seconds are worked out once."""
+    """Returns seconds since the epoch, None when some text is no time. It works out each whole second once."""
     known = {second: _time(second + b"Z", {}) for second in set(seconds)}
     if 0.0 in known.values():
         return None
@@ -191,7 +191,7 @@ def _times(seconds: Sequence[bytes], fractions: Sequence[bytes]) -> list[float] 
 
 
 def _time(text: bytes, known: dict[bytes, float]) -> float:
-    """RFC 3339 as seconds since the epoch, 0 when it is none; whole seconds are worked out once."""
+    """Returns an RFC 3339 time as seconds since the epoch, 0 when it is none. `known` keeps whole seconds."""
     second, zone = text[:19], b"Z"
     fraction = 0.0
     rest = text[19:]
@@ -218,7 +218,7 @@ def _time(text: bytes, known: dict[bytes, float]) -> float:
 
 
 def fields_of(path: str) -> dict[str, Any]:
-    """What the path of a container's log tells: kubernetes' namespace, pod and container, or docker's container id."""
+    """Returns what a container log's path tells: Kubernetes' namespace, pod and container, or docker's container id."""
     if match := _POD.search(path):
         pod: dict[str, Any] = {"name": match["pod"], "uid": match["uid"]}
         container = match["container"]

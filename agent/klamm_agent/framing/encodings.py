@@ -1,4 +1,4 @@
-"""Text that is not UTF-8: where its lines end, and what they are in UTF-8. Pure."""
+"""Text that is not UTF-8: finds its line ends, and decodes it to UTF-8. Pure."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ _NARROW: Final = "a line ends with the byte 0A, or the encoding is UTF-16 or UTF
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """`codec` is Python's name; empty for UTF-8, which needs no work. `width`: bytes of a line end."""
+    """A text encoding. `codec` is Python's name, empty for UTF-8, which needs no work; `width` is the bytes of a line end."""
 
     codec: str = ""
     width: int = 1
     by_mark: bool = False
-    """The byte order is what the file's first bytes say, else little endian."""
+    """The file's first bytes tell the byte order; without a mark it is little endian."""
 
     def of_file(self, head: bytes) -> Encoding:
-        """The same for a file that begins with `head`."""
+        """Returns this encoding, with the byte order of a file that begins with `head`."""
         if not self.by_mark:
             return self
         found = next((name for mark, name in _BOMS if head.startswith(mark) and len(mark) == self.width), "")
         return Encoding(found or f"{self.codec}-le", self.width)
 
     def cut(self, data: bytes) -> tuple[list[bytes], list[int], int]:
-        """Whole lines as UTF-8 without their ends, where each ends in `data`, and where the rest begins."""
+        """Returns the whole lines as UTF-8 without their ends, where each ends in `data`, and where the rest begins."""
         if self.width == 1:
             raw = data.split(b"\n")
             raw.pop()
@@ -65,7 +65,7 @@ class Encoding:
         return lines
 
     def whole(self, data: bytes, limit: int) -> int:
-        """At most `limit` bytes of `data` (one character at least), without cutting one."""
+        """Returns how many bytes, at most `limit` but one character at least, can be cut off without cutting a character."""
         cut = max(self.width, min(limit, len(data)) // self.width * self.width)
         high = data[cut - 1 if self.codec == "utf-16-le" else cut - 2]
         if self.width == 2 and cut > 2 and 0xD8 <= high < 0xDC:  # half of a pair
@@ -73,12 +73,12 @@ class Encoding:
         return cut
 
     def text(self, data: bytes) -> bytes:
-        """A piece of a line as UTF-8; bytes that are no text become U+FFFD."""
+        """Returns a piece of a line as UTF-8; bytes that are no text become U+FFFD."""
         return data.decode(self.codec, errors="replace").encode(errors="replace") if self.codec else data
 
 
 def encoding(name: str) -> Encoding:
-    """By Python's names, or `utf-16-bom` and its kin. Raises ValueError."""
+    """Finds an encoding by Python's name, or by `utf-16-bom` and the like. Raises ValueError."""
     short = name.lower().replace("_", "-").removesuffix("-bom")
     try:
         codec = codecs.lookup(short).name

@@ -1,7 +1,7 @@
-"""Bytes of a file as events, for inputs whose events are more than lines of UTF-8: multiline, containers, UTF-16. Pure.
+"""Framing: bytes of a file as events, where events are more than lines of UTF-8 (multiline, containers, UTF-16). Pure.
 
-Nothing is kept between blocks: a block is cut at the beginning of the first event that may still grow, and what is behind
-that counts as unread. So a checkpoint always lies between events, and what was held back is found again after a kill.
+The framer keeps nothing between blocks: it cuts a block at the beginning of the first event that may still grow, and the bytes
+behind count as unread. So a checkpoint always lies between events, and held lines are found again after a kill.
 """
 
 from __future__ import annotations
@@ -23,42 +23,42 @@ _TOO_LONG: Final = "longer than max_line_bytes"
 
 @dataclass(slots=True)
 class Framed:
-    """What was made of a block. Without events it may still have consumed bytes (of a line that is cut off)."""
+    """The events of a block. Without events it may still have consumed bytes (of a line that is cut off)."""
 
     values: list[bytes] = field(default_factory=list)
     offsets: list[int] = field(default_factory=list)
-    """In the file, where each event begins."""
+    """The offset in the file where each event begins."""
     times: list[float] | None = None
-    """0 for an event that tells none."""
+    """0 for an event that tells no time."""
     fields: list[dict[str, Any]] | None = None
     dropped: list[Dropped] = field(default_factory=list)
     consumed: int = 0
-    """Bytes of the block that were used; the next block begins behind them."""
+    """Bytes of the block that are used; the next block begins behind them."""
     held: bool = False
-    """Whole lines were left because their event may grow."""
+    """True when whole lines are left unread, because their event may grow."""
     inside: bool = False
-    """The next block begins inside a line whose rest is to be dropped."""
+    """True when the next block begins inside a line whose rest is to be dropped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a block was read, and how far reading has come."""
+    """The place of a block in its file, and how far reading has come."""
 
     path: str = ""
     start: int = 0
     head: bytes = b""
-    """First bytes of the file: byte order mark."""
+    """First bytes of the file, with the byte order mark."""
     inside: bool = False
     quiet: bool = False
     """No line was added for the multiline timeout: the last event is whole."""
     final: bool = False
     """The last line needs no end."""
     full: bool = False
-    """No more can be read at once: something has to be given out."""
+    """No more can be read at once: some event has to be given out."""
 
 
 class Framer:
-    """For the blocks of one input."""
+    """The framer of one input's blocks."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Framer:
         """Cuts that events above the limits took."""
 
     def frame(self, data: bytes, at: Place) -> Framed:
-        """Events of `data`, which was read at `at`."""
+        """Cuts `data`, which was read at `at`, into events."""
         text = self._encoding.of_file(at.head)
         lines, ends, rest = text.cut(data)
         framed = Framed()
@@ -115,14 +115,14 @@ class Framer:
         return framed
 
     def _leave_out(self, framed: Framed, data: bytes, ends: list[int], at: Place) -> int:
-        """The rest of a line that was cut off; how long it is."""
+        """Drops the rest of a line that was cut off; returns how long it is."""
         length = ends[0] if ends else self._aligned(data, at)
         framed.dropped.append(Dropped(_TOO_LONG, 0, at.start, at.start + length))
         framed.consumed, framed.inside = length, not ends and not at.final
         return length
 
     def _piece(self, framed: Framed, data: bytes, text: Encoding, at: Place) -> Framed:
-        """The beginning of a line whose end is out of reach."""
+        """Gives out the beginning of a line whose end is out of reach."""
         if text.width == 1:
             cut = character_end(data, 0, min(len(data), self._max_line))
         else:
@@ -139,11 +139,13 @@ class Framer:
         return framed
 
     def _aligned(self, data: bytes, at: Place) -> int:
-        """All of `data`, without a part of a character's bytes."""
+        """Returns the length of `data` without an incomplete character at its end."""
         return len(data) if at.final else len(data) - len(data) % self._encoding.width
 
     def _plain(self, framed: Framed, lines: list[bytes], starts: list[int], at: Place) -> list[int]:
-        """`starts`: where each line begins in the block, and where the last one ends. Gives the lines that begin events."""
+        """Groups lines into events; returns the indexes of the lines that begin events. `starts` has each line's beginning in the block,
+        and the last line's end.
+        """
         count, base = len(lines), at.start
         framed.consumed = starts[-1]
         if self._grouping is None:
@@ -193,7 +195,9 @@ class Framer:
         framed.consumed, framed.held = starts[end], end < len(lines)
 
     def _groups(self, whole: Lines, at: Place) -> list[tuple[int, int, list[int], bool]]:
-        """Events of all streams: first and last line of the block, indexes in `whole`, whether it may still grow."""
+        """Groups lines into events by stream. Each event has its first and last line in the block, indexes in `whole`, and whether it may
+        still grow.
+        """
         first, last = whole.first, whole.last
         if self._grouping is None and not whole.parts:
             return [(s, e, [i], False) for i, (s, e) in enumerate(zip(first, last, strict=True))]
@@ -230,7 +234,7 @@ class Framer:
         return found
 
     def _shorten(self, framed: Framed, at: Place) -> None:
-        """Cut events that are one long line."""
+        """Cuts events that are one long line."""
         rows = list(range(len(framed.values)))
         exact = not self._container and not self._encoding.codec  # bytes of an event are the file's
         values: list[bytes] = []

@@ -1,6 +1,6 @@
-"""Blocks of whole lines as record values, a batch at a time: what costs per line happens inside C functions. Pure.
+"""Blocks of whole lines as lists of lines; C functions do all the work per line. Pure.
 
-Values are the lines without their line end (LF or CRLF).
+Lines are given without their end (LF or CRLF).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from klamm_agent.framing.text import character_end
 
 
 def split(data: bytes, start: int, max_line: int, *, places: bool) -> tuple[list[bytes], list[int], int]:
-    """Lines of a block, their byte offsets in the file (if asked for), and how many cuts lines above `max_line` took."""
+    """Splits a block into lines; returns them, their offsets in the file (if `places`), and how many cuts long lines took."""
     lines = data.split(b"\n")
     if not lines[-1]:
         lines.pop()

@@ -1,7 +1,7 @@
-"""Which lines make one event: by a pattern, or by what stack traces look like. Pure; nothing is kept between blocks.
+"""Multiline: groups lines into events, by a pattern or by the look of stack traces. Pure; nothing is kept between blocks.
 
-A grouping is asked where events begin in a list of lines whose first line begins one, and whether the last of them may
-still grow. What may grow is left unread by the caller until more lines come or the timeout has passed.
+A grouping gets a list of lines, the first of which begins an event. It says which lines begin events, and whether the last event
+may still grow. The caller leaves such an event unread until more lines come or the timeout has passed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _POSIX: Final = {  # in Go's and POSIX's patterns, which Python's `re` does not 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Multiline:
-    """What `multiline` of an input asks for: presets, or a pattern. Times in seconds."""
+    """The settings of an input's `multiline`: presets, or a pattern. Times are in seconds."""
 
     presets: tuple[str, ...] = ()
     pattern: str = ""
@@ -35,18 +35,18 @@ class Multiline:
 
 class Grouping(Protocol):
     def starts(self, lines: Sequence[bytes]) -> tuple[list[int], bool]:
-        """Indexes of the lines that begin an event, from 0; and whether the last event may grow."""
+        """Returns the indexes of the lines that begin an event, 0 first, and whether the last event may grow."""
 
 
 def grouping(config: Multiline) -> Grouping:
-    """Raises ValueError when a pattern is none."""
+    """Returns the grouping that `config` asks for. Raises ValueError for an invalid pattern."""
     if config.presets:
         return Traces(config.presets)
     return Patterns(config)
 
 
 def expression(pattern: str) -> Callable[[bytes], object]:
-    """`pattern` as a search in one line: Python's `re`, and `[[:space:]]` and its kin. Raises ValueError."""
+    """Compiles `pattern` to a search in one line: Python's `re`, and `[[:space:]]` and the like. Raises ValueError."""
 
     def posix(match: re.Match[str]) -> str:
         name = match[1]
@@ -65,7 +65,7 @@ def expression(pattern: str) -> Callable[[bytes], object]:
 
 
 class Patterns:
-    """`pattern`, `negate`, `match` as Filebeat and Logstash have them."""
+    """A grouping by `pattern`, `negate` and `match`, as Filebeat and Logstash have them."""
 
     def __init__(self, config: Multiline) -> None:
         self._search, self._negate = expression(config.pattern), config.negate
@@ -95,7 +95,7 @@ class Patterns:
 
 
 def limit(starts: list[int], lines: Sequence[bytes], max_lines: int, max_bytes: int) -> tuple[list[int], int]:
-    """Cut events of more than `max_lines` lines or `max_bytes` bytes between lines; the starts, and how many cuts."""
+    """Cuts events of more than `max_lines` lines or `max_bytes` bytes between lines; returns the starts, and how many cuts."""
     if len(starts) == len(lines):
         return starts, 0
     ends = [*starts[1:], len(lines)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def character_end(data: bytes, start: int, limit: int) -> int:
-    """At most `limit` bytes from `start`, without cutting a UTF-8 character."""
+    """Returns how many bytes from `start`, at most `limit`, can be taken without cutting a UTF-8 character."""
     cut = limit
     while cut > max(1, limit - 4) and start + cut < len(data) and data[start + cut] & 0xC0 == 0x80:
         cut -= 1

@@ -1,7 +1,7 @@
-"""What stack traces look like, as tables: a line moves a machine from state to state, or ends the event. Pure.
+"""Stack traces as tables: a line moves a machine from state to state, or ends the event. Pure.
 
-A trace belongs to the line before it when that line tells of an error (a logger wrote both); else it is an event of its
-own, as when a program dies. A line that tells of an error, and a trace, may still grow.
+A trace belongs to the line before it when that line tells of an error (a logger wrote both). Otherwise it is an event of its own,
+as when a program dies. A line that tells of an error may still grow, and so may a trace.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ _Rules = tuple[tuple[re.Pattern[bytes], str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """`begins`: a line that begins a trace, and the state after it. `rules`: by state, the first that matches counts; when
-    none does, the trace has ended. `between`: states of lines that only belong to a trace when it goes on after them.
+    """A machine for one language's traces. `begins` has the lines that begin a trace, with the state after them. `rules`, by state: the
+    first that matches counts; when none matches, the trace has ended. `between`: states of lines that belong to a trace only when it
+    goes on after them.
     """
 
     begins: _Rules
@@ -108,7 +109,7 @@ MACHINES: Final = {"python": _PYTHON, "java": _JAVA, "go": _GO, "ruby": _RUBY}
 
 
 class Traces:
-    """Groups lines by one or more of `MACHINES`."""
+    """A grouping by one or more of `MACHINES`."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._machines = [MACHINES[name] for name in names]
@@ -116,7 +117,7 @@ class Traces:
         self._any = re.compile(b"|".join(b"(?:%b)" % b for b in begins)).match
 
     def starts(self, lines: Sequence[bytes]) -> tuple[list[int], bool]:
-        """As `Grouping.starts`."""
+        """Does what `Grouping.starts` says."""
         begins = self._any
         found: list[int] = []
         open_end, following = False, 0
@@ -133,7 +134,7 @@ class Traces:
         return found, open_end
 
     def _end(self, lines: Sequence[bytes], start: int) -> tuple[int, bool]:
-        """Where the trace that begins at `start` ends, and whether it may go on behind the last line."""
+        """Returns where the trace that begins at `start` ends, and whether it may go on behind the last line."""
         best, growing = start + 1, False
         for machine in self._machines:
             state = next((s for rule, s in machine.begins if rule.match(lines[start])), "")

@@ -1,1 +1,1 @@
-"""What stands behind `klamm.logging`: a queue, a thread that delivers, and a spool while the broker is away."""
+"""The engine of `klamm.logging`: a queue, a thread that delivers, and a spool while the broker is away."""

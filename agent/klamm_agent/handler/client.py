@@ -1,4 +1,6 @@
-"""The producer of a shipper, in its thread: records in, those that could not be delivered out, and whether there is headway."""
+"""A shipper's producer, used in its thread: it sends records, gives back those that were not delivered, and tells whether it makes
+headway.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +27,9 @@ _DEFAULTS: Final = {
 
 
 starting = threading.RLock()
-"""Held while a client is made and connects for the first time, and by whoever forks: what librdkafka and libc lock meanwhile would
-be locked for ever in the child."""
+"""Held while a client is made and connects for the first time, and by a fork: locks that librdkafka and libc held at that moment
+would stay locked for ever in the child.
+"""
 
 
 class Returned(NamedTuple):
@@ -34,14 +37,14 @@ class Returned(NamedTuple):
 
     value: bytes
     timestamp: int
-    """Epoch milliseconds, -1: none."""
+    """Epoch milliseconds; -1: none."""
     why: str
     is_lasting: bool
-    """To send it again is of no use."""
+    """True when sending again is of no use."""
 
 
 class Client:
-    """Raises ConfigError for settings that the client refuses. For one thread, but for `why`."""
+    """One producer, for one thread; any thread may read `why`. Raises ConfigError for settings that the client refuses."""
 
     def __init__(
         self, bootstrap_servers: str, topic: str, key: bytes | None, config: dict[str, Any], queue_bytes: int
@@ -64,7 +67,7 @@ class Client:
         self._producer: Any = None
 
     def open(self) -> None:
-        """Raises ConfigError."""
+        """Starts the producer. Raises ConfigError."""
         from confluent_kafka import KafkaException, Producer
 
         try:
@@ -79,11 +82,11 @@ class Client:
 
     @property
     def is_idle(self) -> bool:
-        """Nothing is under way, in either direction."""
+        """True when nothing is under way, in either direction."""
         return not self.in_flight and not self.returned
 
     def send(self, values: Sequence[bytes]) -> int:
-        """How many were taken; the others found no room."""
+        """Sends values; returns how many were taken: the others found no room."""
         messages: list[dict[str, Any]] = [{"value": v} for v in values]
         if self._key is not None:
             for message in messages:
@@ -108,7 +111,7 @@ class Client:
         return count
 
     def send_again(self, value: bytes, timestamp: int) -> bool:
-        """One of the spool, with its time; False when there is no room."""
+        """Sends one record of the spool with its time; returns False when there is no room."""
         try:
             more = {"timestamp": timestamp} if timestamp >= 0 else {}
             self._producer.produce(self._topic, value, self._key, on_delivery=self._reported, **more)
@@ -118,7 +121,7 @@ class Client:
         return True
 
     def poll(self, timeout_s: float = 0.0) -> None:
-        """Serve reports. `returned` may have more then."""
+        """Serves delivery reports, which may add to `returned`."""
         self._producer.poll(timeout_s)
         settled = self._sent - len(self._producer)
         now = time.monotonic()
@@ -127,25 +130,25 @@ class Client:
         self._settled = max(self._settled, settled - len(self.returned))
 
     def flush(self, timeout_s: float) -> None:
-        """Have all that waits sent at once, not after `linger.ms`, and serve reports."""
+        """Sends everything that waits at once, without waiting for `linger.ms`, and serves reports."""
         self._producer.flush(timeout_s)
         self.poll()
 
     @property
     def is_stuck(self) -> bool:
-        """Records wait, and nothing was delivered for a while."""
+        """True when records wait and none was delivered for a while."""
         still = time.monotonic() - self._moved_at
         return self.in_flight > 0 and still > (_DOWN_S if self._is_down else _STALLED_S)
 
     def take_back(self) -> None:
-        """Have everything returned; what a broker has but did not acknowledge may come twice."""
+        """Takes all records back into `returned`. Records that a broker has but did not acknowledge may come twice."""
         self._producer.purge(in_queue=True, in_flight=True, blocking=False)
         deadline = time.monotonic() + _TAKE_BACK_S
         while len(self._producer) and time.monotonic() < deadline:
             self._producer.poll(0.05)
 
     def answers(self) -> bool:
-        """Ask the broker for the topic; whether it answers."""
+        """Asks the broker for the topic; returns whether it answers."""
         from confluent_kafka import KafkaException
 
         try:
@@ -168,7 +171,7 @@ class Client:
         )
 
     def _shown(self, error: Any) -> str:
-        """A purge says nothing; what led to it does."""
+        """Returns the reason for an undelivered record. A purge itself gives none: then it is the last complaint of the client."""
         from confluent_kafka import KafkaError
 
         purged = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT, KafkaError._MSG_TIMED_OUT}  # noqa: SLF001
@@ -182,13 +185,11 @@ class Client:
             self._is_down = True
 
     def close(self) -> None:
-        """Give the producer up now: it calls back to this object, and a cycle that is collected in a forked child would take
-        the child down with it.
-        """
+        """Gives up the producer now. It calls back to this object: collecting that cycle in a forked child would kill the child."""
         self._producer = None
 
     def leave_behind(self) -> None:
-        """In a forked child: librdkafka's threads stayed behind, so the parent's client cannot even be destroyed."""
+        """Leaves the parent's producer alone, in a forked child: librdkafka's threads are missing there, so it cannot even be destroyed."""
         if self._producer is not None:
             import ctypes
 

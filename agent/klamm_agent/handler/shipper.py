@@ -1,9 +1,9 @@
-"""Queue and thread of a handler: `put` takes a record in microseconds, the thread delivers, spools, or drops by policy.
+"""A handler's queue and thread: `put` takes a record in microseconds; the thread delivers, spools, or drops by policy.
 
-While the broker takes records they go straight to the client. When nothing moves any more (and there is a spool) what the
-client has is taken back, and that and all that follows goes to disk; once the broker answers, the spool is sent first, in order.
-Delivery is at least once: what was in flight when the broker went away may come twice. The lock guards the queue's figures
-only; it is never held while anything waits.
+While the broker takes records they go straight to the client. When nothing moves any more (and there is a spool), the thread takes
+back what the client has, and writes that and all that follows to disk. Once the broker answers, the spool is sent first, in order.
+Delivery is at least once: records in flight when the broker went away may come twice. The lock guards the queue's figures only;
+no thread holds it while it waits.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _DROPS: Final = ("newest", "oldest")
 
 
 class Shipper:
-    """See `KafkaHandler` for the options. `put` may be called by any thread. Raises ConfigError."""
+    """The queue and thread of one handler; see `KafkaHandler` for the options. Any thread may call `put`. Raises ConfigError."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Shipper:
         _shippers.add(self)
 
     def _reset(self) -> None:
-        """As at the beginning, or in a child after a fork."""
+        """Sets the state of the beginning; also in a child after a fork."""
         self._lock = threading.RLock()  # a signal handler may log while its thread is in `put`
         self._queue: deque[bytes] = deque()
         self._queued = 0  # bytes
@@ -95,7 +95,7 @@ class Shipper:
         self._deadline = float("inf")
 
     def put(self, value: bytes) -> None:
-        """Queue one record. Never blocks."""
+        """Queues one record. Never blocks."""
         size = len(value) + _COST
         with self._lock:
             if self._closed:
@@ -112,7 +112,7 @@ class Shipper:
             self._start()
 
     def _make_room(self, size: int) -> bool:
-        """The queue is full: whether the new record is the one that stays."""
+        """Drops records by policy, since the queue is full; returns whether the new record stays."""
         why = (self._client.why if self._client is not None else "") or "the queue is full"
         if self._drop_policy == "newest":
             self._drop_locked(why, 1)
@@ -146,7 +146,7 @@ class Shipper:
             }
 
     def flush(self) -> None:
-        """Wait until what is queued is delivered or on disk, at most `flush_timeout`."""
+        """Waits until queued records are delivered or on disk, at most `flush_timeout`."""
         deadline = time.monotonic() + self._flush_timeout
         while time.monotonic() < deadline and (self._queue or self._in_flight()):
             if self._queue:  # a thread that is woken all the time is never seen asleep
@@ -158,7 +158,7 @@ class Shipper:
         return self._thread is not None and (client is None or client.in_flight > 0 or not self._sleeping)
 
     def close(self) -> None:
-        """Deliver within `flush_timeout`; the rest goes to the spool, or is dropped and counted. For good."""
+        """Delivers within `flush_timeout`; the rest goes to the spool, or is dropped and counted. For good."""
         with self._lock:
             if self._closed:
                 return
@@ -183,7 +183,7 @@ class Shipper:
                 self._drop_locked(why, count)
 
     def _drop_locked(self, why: str, count: int) -> None:
-        """Count; say so now and then, as logging does with its own failures (`logging.raiseExceptions`)."""
+        """Counts dropped records, and says so now and then, as logging does of its own failures (`logging.raiseExceptions`)."""
         self.dropped += count
         self.drops[why] += count
         if not logging.raiseExceptions or sys.stderr is None:
@@ -191,7 +191,7 @@ class Shipper:
         if self._said.left_out("drops", time.monotonic()) is not None:
             sys.stderr.write(f"KafkaHandler: {self.dropped} log records for {self.topic} dropped: {why}\n")
 
-    # From here on: the thread.
+    # From here on everything runs in the thread.
 
     def _run(self) -> None:
         client = self._new_client()
@@ -215,7 +215,7 @@ class Shipper:
             self._complain(e)
 
     def _opened(self, client: Client) -> bool:
-        """What could be opened at construction may be refused later, for want of memory or files."""
+        """Opens the client; returns whether it could. A lack of memory or files may prevent now what worked at construction."""
         try:
             with starting:  # its threads look for the broker from the first moment on
                 client.open()
@@ -242,7 +242,7 @@ class Shipper:
             time.sleep(_LINGER_S)
 
     def _step(self, client: Client) -> bool:
-        """Whether there is more to do at once: the spool is emptied without a pause."""
+        """Does one round; returns whether to go on at once: the spool is emptied without a pause."""
         client.poll()
         more = False
         if self._away:
@@ -267,7 +267,7 @@ class Shipper:
         return found
 
     def _send(self, client: Client) -> None:
-        """From the queue to the client, as long as it takes them."""
+        """Sends from the queue to the client, as long as it takes records."""
         while values := self._take(_TAKE):
             taken = client.send(values)
             client.poll()
@@ -287,7 +287,7 @@ class Shipper:
         self._probe_at = time.monotonic() + _PROBE_S
 
     def _keep(self, client: Client, values: list[bytes]) -> None:
-        """To the spool: what came back, then `values`. Without one, or when it cannot be written, they are dropped."""
+        """Writes returned records to the spool, then `values`. Without a spool, or when it cannot be written, they are dropped."""
         returned, client.returned = client.returned, []
         lasting = [r for r in returned if r.is_lasting]
         for record in lasting:
@@ -311,7 +311,7 @@ class Shipper:
             self.count_dropped("the spool is full", dropped)
 
     def _send_spooled(self, client: Client, store: Store) -> bool:
-        """The oldest of the spool, until all of it is delivered; before all that is in the queue. Whether to go on at once."""
+        """Sends the oldest records of the spool, before all that is queued, and waits for them; returns whether to go on at once."""
         if not client.is_idle:  # it has some of the queue: what is taken back below must be of the spool
             client.flush(_BUSY_S)
             return True
@@ -341,7 +341,7 @@ class Shipper:
         return True
 
     def _end(self, client: Client) -> None:
-        """What is left, within the deadline; then to the spool, or away."""
+        """Delivers the rest within the deadline; then it goes to the spool, or is dropped."""
         while time.monotonic() < self._deadline and not self._away and (self._queue or client.in_flight):
             self._send(client)
             client.poll(_BUSY_S)
@@ -350,7 +350,7 @@ class Shipper:
         if client.in_flight:
             client.why = client.why or f"no broker took them within {self._flush_timeout:g} s"
             if self._is_forked and self._store is None:
-                # Its threads may wait for a lock that a thread of the parent held: to ask for the records could hang, too
+                # The client's threads may wait for a lock that a thread of the parent held: asking for the records could hang
                 self.count_dropped(client.why, client.in_flight)
                 client.leave_behind()
             else:
@@ -363,7 +363,7 @@ class Shipper:
         client.close()
 
     def forked(self) -> None:
-        """In the child: the thread, the client and the folder stayed with the parent."""
+        """Starts anew in a forked child: the thread, the client and the folder stayed with the parent."""
         if self._client is not None:
             self._client.leave_behind()
         if self._store is not None:

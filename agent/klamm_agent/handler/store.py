@@ -1,7 +1,7 @@
-"""The spool of a shipper: numbered folders below `spool/TOPIC`, each locked by the process that uses it.
+"""A shipper's spool: numbered folders below `spool/TOPIC`, each locked by the process that uses it.
 
-A process writes to the first folder that is free, and sends what it finds in folders whose process is gone. Batches are in
-Kafka's segment format, with checksums: `klamm log dump` reads them.
+A process writes to the first free folder, and sends what it finds in folders whose process is gone. Batches are in Kafka's segment
+format, with checksums: `klamm log dump` reads them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _READ_BYTES: Final = 2 * 1024 * 1024
 
 
 class Found(NamedTuple):
-    """Batches of the spool, up to offset `end`; of damaged ones no more than why and how many records they had."""
+    """Records read from the spool, up to offset `end`. Of damaged batches it has only the reason and the number of their records."""
 
     records: list[Record]
     end: int
@@ -39,7 +39,7 @@ class Found(NamedTuple):
 
 
 class Store:
-    """For one thread, but for `size`. Raises ConfigError when the folder cannot be used."""
+    """The spool of one process, for one thread; any thread may read `records`. Raises ConfigError when it cannot use the folder."""
 
     def __init__(self, path: Path, topic: str, max_bytes: int, *, fsync: bool) -> None:
         self._path, self._topic, self._max, self._fsync = path / topic, topic, max_bytes, fsync
@@ -56,11 +56,11 @@ class Store:
 
     @property
     def records(self) -> int:
-        """Records in the open folder that are not delivered."""
+        """The records in the open folder that are not delivered."""
         return 0 if self._spool is None else self._spool.records
 
     def add(self, records: Sequence[Returned], *, drop: str) -> int:
-        """Write; how many were dropped for want of room. Raises SpoolError, of which a full disk is one."""
+        """Writes records; returns how many were dropped for want of room. Raises SpoolError; a full disk is one."""
         spool = self._spool or self._open_free()
         dropped, done = 0, 0
         for batch in _cut(records, self._batch):
@@ -89,7 +89,7 @@ class Store:
         return sum(given_up)
 
     def read(self) -> Found | None:
-        """The oldest batches, as many as are sent at a time (an outage writes small ones); None when there are none."""
+        """Reads the oldest batches, as many as are sent at a time (an outage writes small ones); None when there are none."""
         if self._spool is None:
             return None
         records: list[Record] = []
@@ -109,13 +109,13 @@ class Store:
         return None if end < 0 else Found(records, end, damaged, lost)
 
     def delivered(self, end: int) -> None:
-        """Everything before `end`. Raises SpoolError."""
+        """Takes note that everything before `end` is delivered. Raises SpoolError."""
         assert self._spool is not None, "read by the caller"
         self._spool.acknowledged(self._topic, end)
         self._spool.save()
 
     def rewind(self) -> None:
-        """What was read and not delivered is read again. Raises SpoolError."""
+        """Begins again at the first undelivered record. Raises SpoolError."""
         if self._spool is not None:
             path = self._spool.path
             self._spool.close()
@@ -123,7 +123,7 @@ class Store:
             self._spool = Spool(path, self._max, fsync=self._fsync)
 
     def look(self) -> bool:
-        """Whether there is something to send: in the open folder, or left by a process that is gone."""
+        """Tells whether there is something to send: in the open folder, or left by a process that is gone."""
         if self.records:
             return True
         now = time.monotonic()
@@ -165,14 +165,14 @@ class Store:
             self._spool = None
 
     def leave_behind(self) -> None:
-        """In a forked child: the folder stays the parent's, and nothing is written to it."""
+        """Closes the spool in a forked child, and writes nothing: the folder stays the parent's."""
         if self._spool is not None:
             self._spool.abandon()
             self._spool = None
 
 
 def _cut(records: Sequence[Returned], size: int) -> Iterator[list[Record]]:
-    """In batches of about so many bytes."""
+    """Cuts records into batches of about `size` bytes."""
     batch, held = [], 0
     for record in records:
         batch.append(Record(timestamp=record.timestamp, value=record.value))

@@ -1,1 +1,1 @@
-"""Inputs that are no files: each is a `Reader` (`events`), opened by `opening.open_reader`."""
+"""Inputs that are no files. Each is a `Reader` (see `events`), opened by `opening.open_reader`."""

@@ -1,4 +1,4 @@
-"""Entries of systemd's journal: the export format of journalctl, and an entry as an event's time and ECS fields. Pure."""
+"""Entries of systemd's journal: reads journalctl's export format, and turns an entry into an event's time and ECS fields. Pure."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ class ExportError(ValueError):
 
 
 class Export:
-    """Cuts the stream of `journalctl -o export` into entries, however it is cut on its way."""
+    """A parser of the stream of `journalctl -o export`; the stream may arrive cut at any byte."""
 
     def __init__(self) -> None:
         self._held = b""
         self._entry: Entry = {}
 
     def feed(self, data: bytes) -> list[Entry]:
-        """Entries that are complete now. Of a field that comes more than once the last value stays. Raises ExportError."""
+        """Returns the entries that are complete now. A field that repeats has its last value. Raises ExportError."""
         data = self._held + data
         found: list[Entry] = []
         at, entry = 0, self._entry
@@ -90,13 +90,13 @@ class Export:
 
 
 class Fields:
-    """ECS fields of entries; entries of one process share theirs."""
+    """The ECS fields of entries; entries of one process share a dict."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[bytes, ...], dict[str, Any]] = {}
 
     def of(self, entry: Entry) -> dict[str, Any]:
-        """A dict that others may have, too."""
+        """Returns an entry's fields, in a dict that other entries may share."""
         plain = not any(name[:1] != b"_" and name not in _PLACES and name not in _HERE for name in entry)
         if not plain:
             return _fields(entry)
@@ -114,7 +114,7 @@ class Fields:
 
 
 def time_of(entry: Entry) -> float | None:
-    """When it was logged, in seconds since the epoch: as the sender says, or else as the journal does."""
+    """Returns the time of logging in seconds since the epoch: the sender's, or else the journal's."""
     for name in (b"_SOURCE_REALTIME_TIMESTAMP", b"__REALTIME_TIMESTAMP"):
         value = entry.get(name, b"")
         if value.isdigit() and len(value) <= _TIME_DIGITS:

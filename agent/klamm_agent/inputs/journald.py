@@ -1,7 +1,7 @@
-"""`type = "journald"`: systemd's journal through `journalctl -o export --follow`, from the entry that was acknowledged last.
+"""`type = "journald"`: systemd's journal through `journalctl -o export --follow`, after the last acknowledged entry.
 
-journalctl writes into a pipe that is read without waiting: while nothing is read it waits, and the journal is the queue. When
-it ends it is started again after the last entry that was given out.
+journalctl writes into a pipe, which the agent reads without waiting. While nobody reads, journalctl waits, and the journal is the
+queue. When journalctl ends, the reader starts it again after the last entry that it gave out.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ _ASK_S: Final = 20.0
 
 
 class JournaldReader:
-    """Follows from construction on. `checkpoint`: `{"cursor": …}`. Raises ConfigError when there is no journalctl."""
+    """A reader of the journal, which follows from construction on. `checkpoint` is `{"cursor": …}`. Raises ConfigError when there is no
+    journalctl.
+    """
 
     path = "journald"
 
@@ -88,11 +90,11 @@ class JournaldReader:
         self._acked = str(position)
 
     def checkpoint(self) -> Any:
-        """What to go on from after a start."""
+        """Returns the place to go on from after a start."""
         return None if self._acked is None else {"cursor": self._acked}
 
     def finish(self) -> None:
-        """Nothing more is read: it is read at the next start."""
+        """Reads no more: the next start reads the rest."""
         self._stop()
         self._again_at = float("inf")
 
@@ -145,7 +147,7 @@ class JournaldReader:
         return found
 
     def _said(self) -> str:
-        """Journalctl's last words."""
+        """Returns the last line that journalctl wrote about its end."""
         if self._errors is None:
             return ""
         self._errors.seek(0)
@@ -172,7 +174,7 @@ class JournaldReader:
             self._errors = None
 
     def _check_cursor(self, cursor: str) -> None:
-        """Say when the entry that was acknowledged last is there no more: those behind it may be gone, too."""
+        """Notes a loss when the last acknowledged entry is gone from the journal: entries behind it may be gone, too."""
         found = self._ask("--no-tail", "--lines=1", f"--cursor={cursor}")
         if found is not None and found != cursor:
             reason = (
@@ -181,7 +183,7 @@ class JournaldReader:
             self._lost.append((self.path, Dropped(reason, 0, 0, 0)))
 
     def _ask(self, *options: str) -> str | None:
-        """The cursor of one entry, None when there is none."""
+        """Asks journalctl for one entry; returns its cursor, None when there is none."""
         command = [*self._command, "--output=export", "--no-pager", *options]
         try:
             done = subprocess.run(

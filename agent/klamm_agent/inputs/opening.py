@@ -1,4 +1,4 @@
-"""From the checked keys of an input that is no file to its `Reader`."""
+"""The opening of inputs that are no files, from their checked keys."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from klamm_agent.events import Reader
 
 
 def open_reader(settings: Settings, *, parse: bool, checkpoint: Any = None) -> Reader:
-    """`parse`: documents are made of the events, so times and fields are wanted. `checkpoint` is what the reader of this input last
-    gave as its own, None when there is none. Raises KlammError when the input cannot be opened.
+    """Opens the reader of an input.
+
+    `parse`: documents are made of the events, so times and fields are wanted. `checkpoint` is what this input's reader last gave as its
+    own, None when there is none. Raises KlammError when the input cannot be opened.
     """
     match settings:
         case SyslogSettings():

@@ -1,4 +1,4 @@
-"""`type = "stdin"`: lines of what the agent's standard input brings. At its end the agent ends, when it has no other input."""
+"""`type = "stdin"`: lines of the agent's standard input. The agent ends with it, when it has no other input."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ _STDIN: Final = 0
 
 
 class StdinReader:
-    """Reads only what can be read without waiting; the descriptor's flags stay as they are, others may share it."""
+    """A reader of standard input. It reads only what it can read without waiting, and leaves the descriptor's flags alone: other
+    processes may share it.
+    """
 
     path = "stdin"
 
@@ -58,13 +60,13 @@ class StdinReader:
         return [(Events(lines, self.path, time.time(), offsets), self._position)]
 
     def acknowledged(self, position: Hashable) -> None:
-        """Nobody waits for it: a pipe cannot be read again."""
+        """Does nothing: a pipe cannot be read again."""
 
     def checkpoint(self) -> Any:
         return None
 
     def finish(self) -> None:
-        """What was read of a line without end is given out as it is; the pipe's rest is nobody's."""
+        """Ends reading; an unfinished line that was read is given out as it is. The pipe's rest stays unread."""
         self._finished = True
 
     def lost(self) -> list[tuple[str, Dropped]]:
@@ -74,4 +76,4 @@ class StdinReader:
         return {"bytes": self._position, "ended": self.ended, "split_messages": self._splits}
 
     def close(self) -> None:
-        """The descriptor is the process's."""
+        """Does nothing: the descriptor belongs to the process."""

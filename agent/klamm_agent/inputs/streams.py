@@ -1,6 +1,6 @@
-"""The inputs that are no files, between their readers and the sender: order, acknowledgements, what is lost.
+"""The inputs that are no files, between their readers and the sender: order, acknowledgements, losses.
 
-Events of a stream are numbered from 1 at each start of the agent; the gap ledger names them by these numbers.
+Events of a stream are numbered from 0 at each start of the agent; the gap ledger names them by these numbers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from klamm_agent.lanes.lane import Lane
 
 
 class Range(NamedTuple):
-    """Events of a stream, by number: from `start`, before `end`."""
+    """A range of a stream's events, by number: from `start`, before `end`."""
 
     path: str
     start: int
@@ -39,7 +39,7 @@ class _Stream:
 
     @property
     def is_read_again(self) -> bool:
-        """What was not acknowledged comes again at the next start."""
+        """True when unacknowledged events come again at the next start."""
         return isinstance(self.lane.config.options, JournaldSettings)
 
     def take(self, now: float, deliver: Deliver) -> bool:
@@ -52,7 +52,7 @@ class _Stream:
         return bool(found)
 
     def acknowledge(self) -> None:
-        """Tell the reader of the delivered prefix."""
+        """Tells the reader which of its events, without a break from the first, are delivered."""
         last: tuple[Hashable] | None = None
         while self.sent and all(receipt.done for receipt in self.sent[0][0]):
             last = (self.sent.popleft()[1],)
@@ -61,12 +61,13 @@ class _Stream:
 
 
 Kept = list[tuple[Settings, bool, Reader]]
-"""Open readers with what they were opened for: settings, and whether documents are made of their events."""
+"""Open readers, each with its settings and whether documents are made of its events."""
 
 
 class Streams:
-    """`saved` is what `checkpoints` gave when the agent ran last. Opens the readers, or takes those of `kept` that fit away from
-    there; raises KlammError, and `kept` is as it was then.
+    """The streams of an agent. `saved` is what `checkpoints` gave when the agent ran last.
+
+    It opens the readers, or takes those that fit out of `kept`. Raises KlammError, and leaves `kept` as it was.
     """
 
     def __init__(self, lanes: list[Lane], saved: Mapping[str, Any], kept: Kept | None = None) -> None:
@@ -96,12 +97,12 @@ class Streams:
 
     @property
     def ended(self) -> bool:
-        """All inputs are streams, all have come to their end, and all that they gave is delivered."""
+        """True when all inputs are streams that have come to their end, and all their events are delivered."""
         ends = [getattr(s.reader, "ended", False) and not s.sent for _, s in self._streams]
         return self._every_input and bool(ends) and all(ends)
 
     def take(self, now: float, *, has_room: Callable[[str], bool], deliver: Deliver) -> tuple[bool, bool]:
-        """What has come: whether there was any, and whether some input waits for room in its topic."""
+        """Takes new events; returns whether there were any, and whether some input waits for room in its topic."""
         busy = full = False
         for _, stream in self._streams:
             if all(map(has_room, stream.lane.config.topics)):
@@ -115,9 +116,9 @@ class Streams:
             stream.acknowledge()
 
     def keep(self, inputs: Sequence[Input]) -> Kept:
-        """Give away the readers that `inputs` have too, and whose senders do not send again what is lost: they stay open meanwhile.
+        """Gives away readers that `inputs` have too, if their senders do not send lost messages again: they stay open meanwhile.
 
-        Those with certificates are opened again, as the files may be others now.
+        Readers with certificates are opened anew, as the files may have changed.
         """
         wanted = {(i.options, i.format != "raw") for i in inputs}
         kept: Kept = []
@@ -131,7 +132,7 @@ class Streams:
         return kept
 
     def finish(self, now: float, deliver: Deliver) -> None:
-        """Take no more from outside, and hand over what had arrived; not of readers that were given away."""
+        """Takes no more from outside and hands over what had arrived, except of readers that were given away."""
         for _, stream in self._streams:
             if stream.kept:
                 continue
@@ -140,14 +141,14 @@ class Streams:
                 pass
 
     def checkpoints(self) -> dict[str, Any]:
-        """Where each stream that can be read again goes on; those of inputs that are not configured now are kept."""
+        """Returns where each stream that can be read again goes on, also of inputs that are not configured now."""
         for name, stream in self._streams:
             if (found := stream.reader.checkpoint()) is not None:
                 self._saved[name] = found
         return dict(self._saved)
 
     def lost(self) -> list[Gap]:
-        """What readers know to be lost since the last call."""
+        """Returns what readers know to be lost since the last call."""
         return [
             Gap(
                 path=path,
@@ -162,7 +163,7 @@ class Streams:
         ]
 
     def abandoned(self) -> list[Gap]:
-        """At the end: events that were read and not delivered, and cannot be read again."""
+        """Returns, at the end, the events that were read and not delivered, and cannot be read again."""
         reason = "not acknowledged when the agent ended"
         return [
             Gap(

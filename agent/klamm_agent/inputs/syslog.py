@@ -1,7 +1,7 @@
 """`type = "syslog"`: messages from the network or a local socket as events.
 
-There is nowhere to read a message again: what was received and is neither acknowledged nor in the spool when the agent is
-killed is gone, as with every receiver of syslog. What is known to be lost is told by `lost`.
+A message cannot be read again. When the agent is killed, received messages that are neither acknowledged nor in the spool are gone,
+as with every receiver of syslog. `lost` tells of known losses.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _BLOCK: Final = 5000  # messages of one block
 
 
 class SyslogReader:
-    """Listens from construction on. `parse` False: messages stay as they came. Raises ConfigError."""
+    """A reader of syslog, which listens from construction on. Without `parse` messages stay as they came. Raises ConfigError."""
 
     path = "syslog"
 
@@ -45,7 +45,7 @@ class SyslogReader:
         self._drops: dict[str, int] = {}
 
     def poll(self, now: float) -> list[tuple[Events, Hashable]]:
-        """About a block: what has come by one address after the other."""
+        """Returns about a block of messages, grouped by the address that they came to."""
         found: dict[str, tuple[list[bytes], list[str], float]] = {}
         count = 0
         while count < _BLOCK and (received := self._listener.take()) is not None:
@@ -63,17 +63,17 @@ class SyslogReader:
         return result
 
     def acknowledged(self, position: Hashable) -> None:
-        """Nobody waits for it: syslog has no acknowledgements."""
+        """Does nothing: syslog has no acknowledgements."""
 
     def checkpoint(self) -> Any:
         return None
 
     def finish(self) -> None:
-        """Take no more; `poll` gives what had arrived."""
+        """Takes no more; `poll` gives what had arrived."""
         self._listener.stop()
 
     def lost(self) -> list[tuple[str, Dropped]]:
-        """Datagrams that the kernel dropped since the last call, by address."""
+        """Returns the datagrams that the kernel dropped since the last call, by address."""
         found = []
         for address, count in self._listener.drops().items():
             before = self._drops.get(address, 0)
