@@ -73,7 +73,7 @@ class Checkpoint:
     """Size of an archive; `head` and `tail` are then of packed bytes, `offset` and `total` count unpacked ones."""
     total: int = -1
     size: int = -1
-    """How many bytes of an unpacked file were seen to be there; -1: not known."""
+    """Bytes of an unpacked file that were seen to be there; -1: not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

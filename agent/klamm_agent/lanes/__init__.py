@@ -1,1 +1,1 @@
-"""One input's way from bytes to record values: cutter, then stages. Pure."""
+"""An input's way from bytes to record values: the cutter, then the stages. Pure."""

@@ -1,4 +1,4 @@
-"""Bytes of a file as events: lines cut at their ends, long ones split, text decoded. Pure."""
+"""The cutter: bytes of a file as events. It cuts lines at their ends, splits long ones, and decodes text. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MARK = "\ufeff".encode()
 
 
 class Cutter:
-    """For the blocks of one input. `places` says that stages need the events' offsets."""
+    """The cutter of one input's blocks. `places` says that stages need the events' offsets."""
 
     def __init__(self, config: Input, *, places: bool) -> None:
         self._max_line, self._places = config.max_line_bytes, places
@@ -22,11 +22,11 @@ class Cutter:
 
     @property
     def splits(self) -> int:
-        """Cuts that lines longer than `max_line_bytes`, and events above the limits, took."""
+        """The number of cuts in lines longer than `max_line_bytes` and in events above the limits."""
         return self._splits + (self.framer.splits if self.framer is not None else 0)
 
     def cut(self, data: bytes, start: int, path: str, at: float) -> Events:
-        """Events of a block of whole lines that begins at byte `start` of `path`, read at `at`; the last line needs no end."""
+        """Cuts a block of whole lines into events. It begins at byte `start` of `path` and was read at `at`; its last line needs no end."""
         if self.framer is not None:
             place = Place(path=path, start=start, head=b"" if start else data[:4], final=True, quiet=True)
             return self.events(self.framer.frame(data, place), path, at)
@@ -38,7 +38,7 @@ class Cutter:
 
     @staticmethod
     def events(framed: Framed, path: str, at: float) -> Events:
-        """Events that the framer made of a block of `path`, read at `at`."""
+        """Returns the events that the framer made of a block of `path`, read at `at`."""
         times = framed.times
         if times is not None and 0.0 in times:
             times = [time or at for time in times]

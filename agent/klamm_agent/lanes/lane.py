@@ -1,4 +1,4 @@
-"""One input's way from bytes to record values: cutter and stages with their counts. Pure.
+"""A lane: an input's way from bytes to record values, with its counts. Pure.
 
 The agent, `klamm agent test` and the LogTail connector run blocks through the same lanes.
 """
@@ -16,10 +16,10 @@ from klamm_agent.lanes.stages import Stages
 
 
 class Lane:
-    """For the blocks of one input, whatever file they come from."""
+    """The cutter and the stages of one input, for the blocks of all its files."""
 
     def __init__(self, config: Input, *, host: Mapping[str, Any] | str, agent_id: str) -> None:
-        """`host` is what documents say of the host, as `host.host_fields` gives it; a text is its name."""
+        """`host` is the object `host` of documents, as `host.host_fields` gives it, or the host's name."""
         self.config = config
         about = {"name": host} if isinstance(host, str) else host
         self.stages = Stages.for_input(config, host=about, agent_id=agent_id)
@@ -28,18 +28,18 @@ class Lane:
         """Read so far."""
 
     def block(self, data: bytes, start: int, path: str, at: float) -> Records:
-        """Records of whole lines that begin at byte `start` of file `path`, read at `at` (seconds since the epoch)."""
+        """Makes records of a block of whole lines, which begins at byte `start` of file `path` and was read at `at` (seconds since the epoch)."""
         self.bytes += len(data)
         return self.run(self.cutter.cut(data, start, path, at))
 
     def framed(self, framed: Framed, size: int, path: str, at: float) -> Records:
-        """Records of what the cutter's framer made of `size` bytes of file `path`."""
+        """Makes records of the framer's events of `size` bytes of file `path`."""
         self.bytes += size
         records = self.run(self.cutter.events(framed, path, at))
         records.dropped += framed.dropped
         return records
 
     def run(self, events: Events) -> Records:
-        """Records of events that an input gave."""
+        """Makes records of events that an input gave."""
         self.events += len(events.values)
         return self.stages.run(events)

@@ -1,10 +1,10 @@
-"""Events to record values: what an input's configuration asks for, in order, a block at a time. Pure.
+"""The stages of an input: they turn events into record values as the configuration asks, in order, a block at a time. Pure.
 
     lines (include, exclude) → mask → parse … → ecs names → timestamp → level → rename, remove → mask fields → documents
 
-An input that asks for nothing (`format = "raw"`) costs nothing here; one that asks for documents alone has its lines wrapped by
-a template. What does not parse stays as text with `error.message` and a tag, is dropped and counted, or goes to the dead
-letter topic: never away in silence.
+An input that asks for nothing (`format = "raw"`) costs nothing here; for an input that asks for documents alone a template wraps the
+lines. An event that does not parse stays as text with `error.message` and a tag, is dropped and counted, or goes to the dead letter
+topic: it never vanishes in silence.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ _BARE: Final = frozenset({"json", "logfmt"})  # all of their text is in the fiel
 
 
 class Stage(Protocol):
-    """A step on a block."""
+    """A step on a block's events."""
 
     @property
     def name(self) -> str: ...
 
     def run(self, staged: StagedEvents) -> None:
-        """Change the columns of `work`."""
+        """Changes the columns of `staged`."""
 
 
 @dataclass(slots=True)
 class Counts:
-    """Since the agent began."""
+    """Counts of one input's stages since the agent began."""
 
     parse_failures: int = 0
     dead_letters: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
-    """Events by the rule that left them out."""
+    """Events that were left out, by rule."""
 
 
 class Parse:
-    """The stage `parse`: one format on one field."""
+    """The stage `parse`: parses one field by one format."""
 
     def __init__(self, step: ParseStep, counts: Counts) -> None:
         self._step, self._counts = step, counts
@@ -61,7 +61,7 @@ class Parse:
         self._types = [(name, convert) for name, kind in step.types if (convert := converter(kind))]
 
     def run(self, staged: StagedEvents) -> None:
-        """Fields of each event into its document, or what went wrong."""
+        """Puts each event's fields into its document, or the reason why there are none."""
         texts = self._texts(staged)
         known = [i for i, text in enumerate(texts) if text is not None]
         parsed = self._step.parser.parse([text for text in texts if text is not None])
@@ -120,7 +120,7 @@ class Parse:
 
 
 class EventTime:
-    """The stage `timestamp`: the configured field as `@timestamp`. A time that cannot be read stays where it is, with a tag."""
+    """The stage `timestamp`: moves the configured field to `@timestamp`. A time that cannot be read stays where it is, with a tag."""
 
     name = "timestamp"
 
@@ -128,7 +128,7 @@ class EventTime:
         self._field, self._times = config.field, config.times
 
     def run(self, staged: StagedEvents) -> None:
-        """Take the time of each document."""
+        """Takes the time out of each document."""
         for i, doc in enumerate(staged.docs):
             value = get(doc, self._field)
             if value is None:
@@ -151,7 +151,7 @@ class Names:
         self._remove = remove
 
     def run(self, staged: StagedEvents) -> None:
-        """Move and remove fields of all documents."""
+        """Moves and removes fields of all documents."""
         for doc in staged.docs:
             for name, to in self._rename:
                 value = pop(doc, name)
@@ -162,7 +162,7 @@ class Names:
 
 
 class Stages:
-    """The stages of one input."""
+    """The stages of one input, in their order."""
 
     def __init__(
         self,
@@ -188,7 +188,7 @@ class Stages:
 
     @classmethod
     def for_input(cls, config: Input, *, host: Mapping[str, Any], agent_id: str) -> Stages:
-        """`host` and `agent_id` are what documents say of where they come from."""
+        """Makes the stages of an input; documents name `host` and `agent_id` as their origin."""
         asked = config.stages
         if config.format != "json":
             return cls(asked, documents=None, envelope=None)
@@ -200,16 +200,16 @@ class Stages:
 
     @property
     def names(self) -> list[str]:
-        """Of the stages, in their order."""
+        """The names of the stages, in their order."""
         return [stage.name for stage in (*self._lines, *self._fields)]
 
     @property
     def needs_offsets(self) -> bool:
-        """Whether events must know where they begin."""
+        """True when stages need to know where events begin."""
         return self._documents is not None or bool(self._lines)
 
     def run(self, events: Events) -> Records:
-        """Record values of a block."""
+        """Makes the records of a block's events."""
         if self._plain:
             values = events.values
             if (
@@ -233,16 +233,16 @@ class Stages:
         return self._finish(staged)
 
     def trace(self, events: Events) -> Iterator[tuple[str, StagedEvents]]:
-        """As `run`, but the state of the block after each stage; the last one is what `records` takes."""
+        """Runs the stages and yields the block's state after each; `records` takes the last state."""
         staged = self.begin(events)
         yield from ((stage.name, staged) for stage in self._each(staged))
 
     def records(self, staged: StagedEvents) -> Records:
-        """Record values of a block whose stages have run."""
+        """Returns the records of a block whose stages have run."""
         return self._finish(staged)
 
     def begin(self, events: Events) -> StagedEvents:
-        """A block before its first stage."""
+        """Returns a block's state before its first stage."""
         return StagedEvents(events, errors=self._errors)
 
     def _each(self, staged: StagedEvents) -> Iterator[Stage]:
@@ -301,6 +301,6 @@ def _on_documents(config: StageConfig, counts: Counts) -> list[Stage]:
 
 
 def add_tag(doc: Document, tag: str) -> None:
-    """Put a tag to those of an event."""
+    """Adds a tag to an event."""
     tags = doc.get("tags")
     doc["tags"] = [*tags, tag] if isinstance(tags, list) else [tag] if tags is None else [tags, tag]

@@ -1,1 +1,1 @@
-"""The single stages that events pass, and the documents that end them. Pure."""
+"""The stages that events pass, each by itself, and the documents at their end. Pure."""

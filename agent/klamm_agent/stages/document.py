@@ -1,4 +1,4 @@
-"""Documents of ECS from what stages found: the common part of each, and one call that makes JSON of it. Pure."""
+"""ECS documents from the fields that stages found, with a part that all documents share. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NESTED_TOO_DEEPLY: Final = "cannot be written as JSON: {}"
 
 
 class Documents:
-    """Makes record values. `base` is in every document: host, agent, the input's fields; what an event says wins."""
+    """A maker of record values. `base` is in every document (host, agent, the input's fields); an event's own fields win."""
 
     def __init__(self, base: Mapping[str, Any], *, original: bool = False) -> None:
         self._base = dict(base)
@@ -26,7 +26,7 @@ class Documents:
         self._original = original
 
     def build(self, staged: StagedEvents) -> list[bytes]:
-        """Values for the events of a block."""
+        """Returns the values for a block's events."""
         documents = list(self._documents(staged))
         try:
             return list(map(orjson.dumps, documents))
@@ -62,7 +62,7 @@ class Documents:
             yield found
 
     def _merged(self, found: Document) -> Document:
-        """With the base where an event has names of it; lists of tags are put together."""
+        """Merges the base into a document that has names of it; lists of tags are joined."""
         common = [n for n in self._names if n in found]
         if all(self._joins(n, found) for n in common):
             return {**self._written, **found, **{n: {**self._base[n], **found[n]} for n in common}}
@@ -79,7 +79,7 @@ class Documents:
         return found | full | rest
 
     def _joins(self, name: str, found: Document) -> bool:
-        """Whether an event's object has nothing that the one of the base has too: then the two need not be gone through."""
+        """Tells whether an event's object shares no name with the base's: then the two need no merging."""
         ours, theirs = self._base[name], found[name]
         return type(ours) is dict and type(theirs) is dict and ours.keys().isdisjoint(theirs)
 

@@ -24,7 +24,7 @@ class EcsNames:
         self._known = frozenset((*NAMES, *(TIMES if times else ())))
 
     def run(self, staged: StagedEvents) -> None:
-        """Rename in all documents; take the time out of the first field that is one."""
+        """Renames fields in all documents, and takes the time out of the first field that holds one."""
         known = self._known
         for i, doc in enumerate(staged.docs):
             if known.isdisjoint(doc):

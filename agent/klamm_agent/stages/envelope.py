@@ -1,6 +1,6 @@
-"""Lines as documents by a template: the text of a whole block is escaped in one call. Pure.
+"""Documents made by a template: one call escapes the text of a whole block. Pure.
 
-For inputs that ask for documents and for nothing else; what parses goes through `document`.
+For inputs that ask for documents and nothing else; parsed events go through `document`.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _WRITTEN: Final = b"\\u001e"  # how JSON has the joint; text that holds either i
 
 
 class Envelope:
-    """Wraps lines as ECS documents: `@timestamp`, `message`, `log`, and `base` (host, agent, the input's own fields)."""
+    """A template for lines as ECS documents: `@timestamp`, `message`, `log`, and `base` (host, agent, the input's own fields)."""
 
     def __init__(self, base: Mapping[str, Any]) -> None:
         self._rest = b"}," + orjson.dumps(dict(base))[1:]
 
     def wrap(self, lines: Sequence[bytes], offsets: Sequence[int], path: str, at: float) -> list[bytes]:
-        """Values for `lines`, read at `at` (seconds since the epoch). Bytes that are no text become U+FFFD."""
+        """Returns the values for `lines`, read at `at` (seconds since the epoch). Bytes that are no text become U+FFFD."""
         head = b'{"@timestamp":"' + stamp(round(at, 3)).encode() + b'","message":"'
         shown = orjson.dumps(path.encode(errors="replace").decode())
         middle = b'","log":{"file":{"path":' + shown + b'},"offset":'
@@ -36,7 +36,7 @@ class Envelope:
 
 
 def escaped(lines: Sequence[bytes]) -> list[bytes]:
-    """Texts as JSON has them, without quotes; bytes that are no text become U+FFFD."""
+    """Returns texts as JSON has them, without quotes; bytes that are no text become U+FFFD."""
     text = _JOINT.encode().join(lines).decode(errors="replace")
     bodies = orjson.dumps(text)[1:-1].split(_WRITTEN)
     if len(bodies) == len(lines):

@@ -1,4 +1,4 @@
-"""Which events are wanted at all: `include_lines` and `exclude_lines`, as regular expressions searched in the text. Pure."""
+"""The filters `include_lines` and `exclude_lines`: regular expressions that are searched for in the text. Pure."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from klamm_agent.stages.patience import each
 from klamm_agent.stages.staged import StagedEvents
 
 _BY_PLACE: Final = re.compile(r"(?<!\\)(?:\\\\)*(?:\^|\$|\\[AZzGX]|\(\?|[*+?}]\+)")
-"""What can match in an event by itself and not in the same event inside a block: anchors, groups that look around or are
-atomic, possessive repetitions. `(?` is more than needed; groups that only group or have a name are put aside before.
+"""Finds in a pattern what can match in an event alone but not in the same event inside a block: anchors, groups that look around or
+are atomic, possessive repetitions. `(?` matches more than needed; groups that only group or have a name are removed before.
 """
 _HARMLESS: Final = re.compile(r"\(\?(?::|P<\w+>)")
 _IN_BLOCK: Final = "\n"
 
 
 def anywhere(patterns: Sequence[str]) -> Callable[[list[str]], list[bool]]:
-    """Whether any of the patterns is found in each text.
+    """Returns a function that tells for each text whether any of the patterns is found in it.
 
-    Most blocks hold nothing that an excluding pattern is about: patterns that do not ask where in a text they are are looked
+    Most blocks hold nothing that an excluding pattern is about. So patterns that do not depend on their place in a text are searched
     for in the whole block first.
     """
     search = _any(patterns)
@@ -35,7 +35,7 @@ def anywhere(patterns: Sequence[str]) -> Callable[[list[str]], list[bool]]:
 
 
 def _any(patterns: Sequence[str]) -> Callable[[str], object]:
-    """One search for all patterns; flags and groups of one must not reach into another."""
+    """Joins the patterns to one search, if flags and groups of one pattern cannot reach into another."""
     compiled = [re.compile(p) for p in patterns]
     if len(compiled) == 1:
         return compiled[0].search
@@ -49,7 +49,7 @@ def _any(patterns: Sequence[str]) -> Callable[[str], object]:
 
 
 class LineFilter:
-    """The stage `lines`: first what is included, of that what is not excluded. What takes too long to tell stays."""
+    """The stage `lines`: keeps what is included and not excluded. An event whose test takes too long stays."""
 
     name = "lines"
 
@@ -58,7 +58,7 @@ class LineFilter:
         self._exclude = anywhere(exclude) if exclude else None
 
     def run(self, staged: StagedEvents) -> None:
-        """Drop what is not wanted."""
+        """Drops the events that are not wanted."""
         if self._include is not None:
             staged.keep(each(staged.texts, self._include, lambda _text: True), "include_lines")
         if self._exclude is not None and staged.values:

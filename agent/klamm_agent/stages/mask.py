@@ -1,7 +1,7 @@
-"""Hides what must not leave the host: parts of a text by pattern, before anything else sees it; whole fields after parsing. Pure.
+"""Masks hide what must not leave the host: parts of a text by pattern, before any other stage sees it, or fields after parsing. Pure.
 
-With `hash` the same text becomes the same short digest (HMAC-SHA256 with the configured key), so that it can still be
-counted and searched for without being known.
+With `hash_key` the same text always becomes the same short digest (HMAC-SHA256 with the key): it can still be counted and searched
+for.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PRESETS: Final = {
     "secret": r"(?P<before>(?:[Pp](?:assword|asswd|wd)|PASSWORD|[Ss]ecret|SECRET|[Aa]pi[_-]?[Kk]ey|API_KEY|[Tt]oken|TOKEN)[\"']?\s{0,4}[=:]\s{0,4}[\"']?)(?!\*\*)[^\s\"'&,;}]{1,512}",
     "aws_key": r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b",
 }
-"""Parts that a group `before` holds stay."""
+"""Expressions by preset. The part that the group `before` matches stays."""
 _HIDDEN: Final = "***"
 _NEEDS: Final = {
     "email": "@",
@@ -41,7 +41,7 @@ _NEEDS: Final = {
     "url_password": "://",
     "aws_key": "IA",
 }
-"""What is in every text that a preset finds something in: looking for it costs next to nothing."""
+"""A text that every match of the preset contains: looking for it first costs next to nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ class Mask:
     fields: tuple[str, ...] = ()
     replacement: str = "***"
     hash_key: str = ""
-    """Not empty: a digest takes the place of what was found."""
+    """Not empty: a digest replaces the hidden text."""
 
 
 class TextMask:
@@ -65,7 +65,7 @@ class TextMask:
         self._masks = [_masker(m) for m in masks]
 
     def run(self, staged: StagedEvents) -> None:
-        """Replace in all texts. One that takes too long to look through is hidden as a whole."""
+        """Masks all texts. A text that takes too long to search is hidden as a whole."""
         changed = False
         for mask in self._masks:
             masked = each(staged.texts, mask, lambda _text: _HIDDEN)
@@ -76,7 +76,7 @@ class TextMask:
 
 
 class FieldMask:
-    """The stage `mask fields`: the whole value of each field that is there."""
+    """The stage `mask fields`: hides the whole value of each of the fields."""
 
     name = "mask fields"
 
@@ -84,7 +84,7 @@ class FieldMask:
         self._masks = [(m, name) for m in masks for name in m.fields]
 
     def run(self, staged: StagedEvents) -> None:
-        """Replace in all documents."""
+        """Masks the fields in all documents."""
         for mask, name in self._masks:
             for doc in staged.docs:
                 value = get(doc, name)
@@ -100,7 +100,7 @@ def _pattern(mask: Mask) -> str:
 
 
 def _masker(mask: Mask) -> Callable[[list[str]], list[str]]:
-    """The texts with what they hide replaced; the same list when there is nothing."""
+    """Returns a function that masks texts; it returns the same list when there is nothing to hide."""
     find, sub, replace = _finder(mask), re.compile(_pattern(mask)).sub, _replacer(mask)
 
     def masked(texts: list[str]) -> list[str]:
@@ -113,7 +113,7 @@ def _masker(mask: Mask) -> Callable[[list[str]], list[str]]:
 
 
 def _finder(mask: Mask) -> Callable[[list[str]], list[bool]]:
-    """Whether each text has something to hide."""
+    """Returns a function that tells for each text whether it has something to hide."""
     found, needed = anywhere([_pattern(mask)]), _NEEDS.get(mask.preset)
     if needed is None:
         return found
@@ -129,7 +129,7 @@ def _finder(mask: Mask) -> Callable[[list[str]], list[bool]]:
 
 
 def _replacer(mask: Mask) -> Callable[[re.Match[str]], str]:
-    """What stands for a match. A card's number is one only with the right check digit."""
+    """Returns a function that gives the replacement of a match. A card number is hidden only if its check digit is right."""
     card = mask.preset == "credit_card"
 
     def replace(match: re.Match[str]) -> str:
@@ -149,7 +149,7 @@ def _digest(key: str, text: str) -> str:
 
 
 def _is_card(text: str) -> bool:
-    """Luhn's check."""
+    """Makes Luhn's check on a card number."""
     digits = [int(c) for c in text if c.isdigit()]
     doubled = (sum(divmod(2 * d, 10)) for d in digits[-2::-2])
     return 13 <= len(digits) <= 19 and (sum(digits[-1::-2]) + sum(doubled)) % 10 == 0

@@ -1,8 +1,8 @@
-"""An end for regular expressions that would take for ever on some text: CPU time is bounded, by block and then by event.
+"""A bound for regular expressions that would run for ever on some text: CPU time is bounded, by block and then by event.
 
-A pattern such as `(a+)+$` may need more time than there is for thirty characters that do not fit, and one such line would stop
-the agent. Python's engine looks for signals now and then: a timer of CPU time interrupts it. That works in the main thread
-alone, so it is off until `enable` is called there; without it, and in other threads, nothing is bounded.
+A pattern such as `(a+)+$` may take longer than anybody can wait on thirty characters that do not fit, and one such line would stop
+the agent. Python's engine looks for signals now and then: a timer of CPU time interrupts it. That works in the main thread alone,
+so `enable`, called there, switches it on. Without it, and in other threads, nothing is bounded.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ _timer: Final = _Timer()
 
 
 def enable() -> None:
-    """Bound the main thread's patterns; called there, once."""
+    """Bounds the patterns of the main thread; call it there, once."""
     signal.signal(signal.SIGVTALRM, _timer.rung)
     _timer.enabled = True
 
 
 def each(texts: list[str], work: Callable[[list[str]], list[T]], otherwise: Callable[[str], T]) -> list[T]:
-    """`work(texts)`, one result for each; `otherwise(text)` for a text that takes too long. `work` has no effects."""
+    """Returns `work(texts)`, one result per text, and `otherwise(text)` for a text that takes too long. `work` has no side effects."""
     if not _timer.enabled or threading.current_thread() is not threading.main_thread():
         return work(texts)
     try:

@@ -1,6 +1,6 @@
-"""Documents of events that share what is known of them: a sender's fields are written as JSON once. Pure.
+"""Documents of events that share fields: a sender's fields are written as JSON once. Pure.
 
-For syslog and the journal, when nothing else is asked for. A document is the one that `Documents` would make of the event.
+For syslog and the journal, when the input asks for nothing else. The documents are those that `Documents` would make.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _KEPT: Final = 4096
 
 
 class SharedFields:
-    """Wraps events whose `fields` and `times` are known and which have no place in a file."""
+    """A maker of documents for events with known `fields` and `times` and without a place in a file."""
 
     def __init__(self, documents: Documents) -> None:
         self._documents = documents
         self._tails: dict[int, tuple[dict[str, Any], bytes]] = {}
 
     def wrap(self, events: Events) -> list[bytes]:
-        """Values of a block."""
+        """Returns the values of a block's events."""
         assert events.fields is not None, "asked by the caller"
         assert events.times is not None, "asked by the caller"
         stamps = {t: stamp(t).encode() for t in set(events.times)}

@@ -1,4 +1,4 @@
-"""A block of events on its way through the stages: columns of equal length. Pure."""
+"""Events on their way through the stages: columns of equal length. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _JOINT: Final = "\x1e"  # a record separator, which logs do not hold; a block th
 
 
 class StagedEvents:
-    """`texts` and `docs` are lists of the events that are left; `docs` are empty until something is known of them."""
+    """A block's events between two stages. `texts` and `docs` have the events that are left; `docs` is empty until fields are known."""
 
     __slots__ = (
         "_texts", "at", "bare", "dead", "docs", "dropped", "errors", "fields", "offsets", "path", "seconds", "times",
@@ -37,7 +37,7 @@ class StagedEvents:
 
     @property
     def texts(self) -> list[str]:
-        """Text of each event; decoded when first asked for."""
+        """The text of each event, decoded at the first use."""
         if self._texts is None:
             self._texts = decoded(self.values, self.errors)
         return self._texts
@@ -47,11 +47,11 @@ class StagedEvents:
         self._texts = texts
 
     def encode(self) -> None:
-        """Take `values` from the texts."""
+        """Encodes the texts to `values`."""
         self.values = encoded(self.texts, self.errors)
 
     def begin_documents(self) -> None:
-        """A document for each event, with what the input knows of it."""
+        """Makes a document for each event, with the fields that the input knows."""
         count = len(self.values)
         if self.fields is None:
             self.docs = [{} for _ in range(count)]
@@ -61,14 +61,14 @@ class StagedEvents:
         self.bare = [False] * count
 
     def keep(self, wanted: Sequence[bool], reason: str) -> None:
-        """Leave out the events that are not wanted: counted by `reason`."""
+        """Leaves out the events that are not wanted, and counts them by `reason`."""
         if all(wanted):
             return
         self._count_dropped(wanted, reason)
         self._select(wanted)
 
     def bury(self, wanted: Sequence[bool]) -> None:
-        """Move the events that are not wanted to the dead letters."""
+        """Moves the events that are not wanted to the dead letters."""
         if all(wanted):
             return
         dead = StagedEvents(
@@ -106,7 +106,7 @@ class StagedEvents:
 
 
 def decoded(values: list[bytes], errors: str) -> list[str]:
-    """Each value as text."""
+    """Decodes each value."""
     texts = _JOINT.encode().join(values).decode(errors=errors).split(_JOINT)
     if len(texts) == len(values):
         return texts
@@ -114,7 +114,7 @@ def decoded(values: list[bytes], errors: str) -> list[str]:
 
 
 def encoded(texts: list[str], errors: str) -> list[bytes]:
-    """Each text as bytes."""
+    """Encodes each text."""
     values = _JOINT.join(texts).encode(errors=errors).split(_JOINT.encode())
     if len(values) == len(texts):
         return values
@@ -122,5 +122,5 @@ def encoded(texts: list[str], errors: str) -> list[bytes]:
 
 
 def _copy(fields: dict[str, Any]) -> dict[str, Any]:
-    """Objects are copied, as they are put into; what else there is is not changed by anybody."""
+    """Copies the objects, which stages change; nobody changes other values."""
     return {name: _copy(value) if isinstance(value, dict) else value for name, value in fields.items()}

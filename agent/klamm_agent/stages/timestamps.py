@@ -1,4 +1,4 @@
-"""Times as logs write them: to seconds since the epoch, and to `@timestamp`. Pure, but for the host's own time zone.
+"""Times as logs write them, turned into seconds since the epoch, and these into `@timestamp`. Pure, but for the host's time zone.
 
 Formats: `auto`, `ISO8601`, `UNIX`, `UNIX_MS`, `UNIX_US`, `UNIX_NS`, letters as Java has them (`dd/MMM/yyyy:HH:mm:ss Z`), or
 strptime's (`%d/%b/%Y:%H:%M:%S %z`).
@@ -29,18 +29,18 @@ _KNOWN_MAX: Final = 4096  # texts whose time is remembered: most logs repeat the
 _FUTURE_S: Final = 32 * 86400  # a time without year that would lie further ahead is of the last year
 EARLIEST: Final = dt.datetime(1, 1, 2, tzinfo=dt.UTC).timestamp()
 LATEST: Final = dt.datetime(9999, 12, 31, tzinfo=dt.UTC).timestamp()
-"""What a document can say, whatever zone the text named."""
+"""The last time that a document can hold in any zone; `EARLIEST` is the first."""
 
 _Parse = Callable[[Any, float], float]
 _Compiled = tuple[_Parse, bool]  # and whether the time depends on nothing but the text
 
 
 class TimeError(KlammError):
-    """A format or time zone that nobody knows."""
+    """An unknown format or time zone."""
 
 
 class Times:
-    """Tries formats in their order. `timezone` is of times that say none: a name such as Europe/Vienna, or `local`."""
+    """A parser of times, which tries formats in their order. `timezone` is for times without one: a name as Europe/Vienna, or `local`."""
 
     def __init__(self, formats: Sequence[str] = ("auto",), timezone: str = "local") -> None:
         try:
@@ -53,7 +53,7 @@ class Times:
         self._known: dict[Any, float] = {}
 
     def parse(self, value: Any, reference: float) -> float | None:
-        """Seconds since the epoch, None when no format fits. `reference` (same unit) tells the year when there is none."""
+        """Returns seconds since the epoch, None when no format fits. `reference` (same unit) decides the year of a time without one."""
         if isinstance(value, (dict, list, bool)) or value is None:
             return None
         known = self._known.get(value)
@@ -118,7 +118,7 @@ class Times:
 
 
 def _number_by_size(value: Any, _reference: float) -> float:
-    """Seconds, milli-, micro- or nanoseconds, told by their size: those of 1973 to 5138 do not overlap."""
+    """Reads a number as seconds, milli-, micro- or nanoseconds, by its size: the numbers for 1973 to 5138 do not overlap."""
     number = float(value)
     for limit, divisor in ((1e11, 1.0), (1e14, 1e3), (1e17, 1e6), (1e20, 1e9)):
         if 1e8 <= number < limit:
@@ -127,7 +127,7 @@ def _number_by_size(value: Any, _reference: float) -> float:
 
 
 def _directives(form: str) -> str:
-    """Java's letters as strptime's."""
+    """Translates Java's letters to strptime's."""
     found = []
     for match in _TOKEN.finditer(form):
         part = match[0]
@@ -147,7 +147,9 @@ def _directives(form: str) -> str:
 
 
 def stamp(seconds: float) -> str:
-    """As documents have it: UTC with milliseconds, or microseconds where there are some. What no calendar has is its end."""
+    """Writes a time as documents have it: UTC with milliseconds, or microseconds where it has some. Times outside the calendar become
+    its first or last.
+    """
     second, micros = divmod(round(seconds * 1_000_000), 1_000_000)
     if micros % 1000:
         return f"{_second(second)}.{micros:06d}Z"

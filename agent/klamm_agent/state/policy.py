@@ -1,7 +1,7 @@
-"""Events that rules of the configuration left out, counted by file, range and rule. Pure.
+"""Counts of events that rules of the configuration left out, by file, range and rule. Pure.
 
-Counts follow acknowledgements and are saved with the checkpoints in one write: after a kill they agree with the position. When
-a file is forgotten, or begins again, its counts are final and go to the gap ledger.
+Counts follow acknowledgements, and one write saves them with the checkpoints: after a kill they agree with the position. When a
+file is forgotten, or begins again, its counts are final and go to the gap ledger.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from klamm_agent.files.tracked import Gap, Inode
 
 
 class _Tally:
-    """Of one generation of a file, or of one stream: start, end and events by reason."""
+    """Counts of one generation of a file, or of one stream: start, end and events, by reason."""
 
     def __init__(self, path: str, generation: int) -> None:
         self.path, self.generation = path, generation
@@ -27,7 +27,7 @@ class _Tally:
 
 
 class PolicyLedger:
-    """`saved` is what `entries` gave when the agent ran last; streams of that run are final at once."""
+    """The counts of an agent. `saved` is what `entries` gave when the agent ran last; counts of streams of that run are final at once."""
 
     def __init__(self, saved: Iterable[dict[str, Any]] = ()) -> None:
         self._tallies: dict[tuple[Inode, str], _Tally] = {}
@@ -43,7 +43,7 @@ class PolicyLedger:
     def add(
         self, path: str, inode: Inode, generation: int, dropped: Iterable[Dropped], block_end: int
     ) -> None:
-        """Count what was dropped of an acknowledged block."""
+        """Counts what was dropped of an acknowledged block."""
         for one in dropped:
             key = _key(inode, path)
             tally = self._tallies.get(key)
@@ -56,14 +56,14 @@ class PolicyLedger:
             tally.add(one.reason, one.lines, one.start, block_end if one.end is None else one.end)
 
     def final(self, alive: Callable[[Inode], bool]) -> list[Gap]:
-        """Counts that do not grow any more, each given out once; `alive` says which files are still known."""
+        """Returns counts that do not grow any more, each once; `alive` tells which files are still known."""
         for key in [k for k in self._tallies if k[0] != (0, 0) and not alive(k[0])]:
             self._finish(key)
         found, self._final = self._final, []
         return found
 
     def entries(self) -> list[dict[str, Any]]:
-        """For the registry."""
+        """Returns the counts for the registry."""
         return [
             {"path": t.path, "dev": inode[0], "inode": inode[1], "from": start, "to": end, "reason": reason, "lines": lines}
             for (inode, _), t in self._tallies.items()
@@ -79,5 +79,5 @@ class PolicyLedger:
 
 
 def _key(inode: Inode, path: str) -> tuple[Inode, str]:
-    """Files are known by inode, whatever their name is; streams by name."""
+    """Returns the key of a count: files are known by inode, whatever their name is, and streams by name."""
     return inode, path if inode == (0, 0) else ""

@@ -29,7 +29,7 @@ class StateError(KlammError):
 
 
 class StateDir:
-    """Held by one agent at a time."""
+    """The state directory, held by one agent at a time."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -58,8 +58,8 @@ class StateDir:
         os.close(self._lock)
 
     def load(self) -> list[Checkpoint] | None:
-        """Checkpoints of the last run; None when there was none. `streams` are those of inputs that are no files, `policy`
-        what the configuration left out.
+        """Returns the checkpoints of the last run; None when there was none. Sets `streams` (checkpoints of inputs that are no files) and
+        `policy` (counts of what the configuration left out).
         """
         path = self._path / REGISTRY
         try:
@@ -95,7 +95,7 @@ class StateDir:
         self._replace(STATUS, json.dumps(status), durable=False)
 
     def add_gaps(self, gaps: Iterable[Gap], at: str) -> None:
-        """Append to the ledger; `at` is the time in ISO form."""
+        """Appends to the ledger; `at` is the time in ISO form."""
         lines = [
             json.dumps({
                 "at": at, "path": g.path, "dev": g.inode[0], "inode": g.inode[1],
@@ -122,7 +122,7 @@ class StateDir:
 
 
 def _append(fd: int, data: bytes) -> None:
-    """All of `data`, or nothing: a disk that becomes full takes a part without an error."""
+    """Appends all of `data`, or nothing: a disk that becomes full takes a part without an error."""
     before = os.fstat(fd).st_size
     try:
         written = 0
@@ -135,7 +135,7 @@ def _append(fd: int, data: bytes) -> None:
 
 
 def _entry(c: Checkpoint) -> dict[str, Any]:
-    # A path need not be UTF-8: surrogates are written as escapes
+    # A path need not be UTF-8: JSON writes surrogates as escapes
     entry = {
         "path": c.path, "dev": c.inode[0], "inode": c.inode[1], "offset": c.offset,
         "head": [c.head.length, c.head.digest], "tail": [c.tail.length, c.tail.digest],

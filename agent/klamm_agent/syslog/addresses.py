@@ -25,12 +25,12 @@ _SO_RCVBUFFORCE: Final = 33  # Linux; Python has no name for it
 class Address:
     kind: str
     host: str
-    """Name or number; the path of a unix socket. Empty: all addresses, of both families."""
+    """A name or number, or a unix socket's path. Empty: all addresses, of both families."""
     port: int = 0
 
     @classmethod
     def parse(cls, text: str) -> Address:
-        """Raises ValueError with what is right."""
+        """Reads an address. Raises ValueError with what is right."""
         if (net := _NET.fullmatch(text)) is not None and int(net[3]) < 65_536:
             return cls(net[1], net[2].strip("[]"), int(net[3]))
         if (unix := _UNIX.fullmatch(text)) is not None:
@@ -40,7 +40,7 @@ class Address:
         raise ValueError("udp://HOST:PORT, tcp://HOST:PORT, tls://HOST:PORT or unix:///PATH is expected")
 
     def shown_port(self, sock: socket.socket) -> str:
-        """Port or path, for people and for `path` of events."""
+        """Returns port or path, for people and for the `path` of events."""
         return self.host if self.kind == "unix" else str(sock.getsockname()[1])
 
     def shown(self, sock: socket.socket) -> str:
@@ -50,14 +50,14 @@ class Address:
         return f"{self.kind}://{host}:{self.shown_port(sock)}"
 
     def remove(self, sock: socket.socket) -> None:
-        """A unix socket's name goes with it."""
+        """Removes a unix socket's name."""
         if self.kind == "unix":
             with contextlib.suppress(OSError):
                 Path(self.host).unlink()
 
 
 def bind(address: Address, buffer: int) -> socket.socket:
-    """A socket that listens, non-blocking; `buffer`: bytes of the kernel's receive buffer (0: its default). Raises ConfigError."""
+    """Opens a non-blocking socket that listens; `buffer`: bytes of the kernel's receive buffer (0: its default). Raises ConfigError."""
     try:
         sock = _bind_unix(address) if address.kind == "unix" else _bind_net(address)
     except OSError as e:
@@ -102,7 +102,7 @@ def _bind_net(address: Address) -> socket.socket:
 
 
 def _bind_unix(address: Address) -> socket.socket:
-    """The socket of a process that is gone is replaced; one that somebody listens on is not."""
+    """Binds a unix socket. It replaces the socket of a process that is gone, but not one that somebody listens on."""
     path = Path(address.host)
     if path.exists() and stat.S_ISSOCK(path.stat().st_mode):
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
@@ -121,7 +121,7 @@ def _bind_unix(address: Address) -> socket.socket:
 
 
 def udp_drops(sock: socket.socket) -> int | None:
-    """Datagrams that the kernel had no room for in this socket's buffer; None where it does not tell (not Linux)."""
+    """Returns how many datagrams found no room in this socket's buffer; None where the kernel does not tell (not Linux)."""
     inode = str(os.fstat(sock.fileno()).st_ino).encode()
     name = "udp6" if sock.family == socket.AF_INET6 else "udp"
     try:

@@ -1,8 +1,8 @@
-"""Messages of a syslog stream (RFC 6587): octet counting, or ended by LF or NUL. Pure.
+"""Messages of a syslog stream (RFC 6587): octet counting, or messages ended by LF or NUL. Pure.
 
-Which of them a connection uses is told by its first bytes: a count before a `<` is octet counting; NUL anywhere ends messages
-(Python's SysLogHandler), and line feeds are text then; otherwise a line is a message. Every byte that comes is in some message: one
-that is longer than the limit is given out in pieces, so that what is held for a connection is bounded.
+A connection's first bytes tell which it uses: a count before a `<` is octet counting. NUL anywhere ends messages (Python's
+SysLogHandler), and line feeds are text then. Otherwise a line is a message. Every byte that comes is in some message. A message
+longer than the limit is given out in pieces, which bounds the memory of a connection.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MAYBE_COUNTED: Final = re.compile(rb"[\n\r ]*(?:[1-9]\d{0,8} ?)?")
 
 
 class Frames:
-    """Cuts what one connection sends. `limit`: bytes of the longest message."""
+    """A cutter of one connection's messages. `limit`: bytes of the longest message."""
 
     __slots__ = ("_held", "_left", "_limit", "_mode", "errors", "splits")
 
@@ -34,11 +34,11 @@ class Frames:
 
     @property
     def held(self) -> int:
-        """Bytes of a message that is not complete."""
+        """The bytes held of an incomplete message."""
         return len(self._held)
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Messages that are complete now; empty ones are left out."""
+        """Returns the messages that are complete now, without empty ones."""
         data = self._held + data if self._held else data
         if self._mode == "auto":
             data = data.lstrip(b"\r\n")  # empty lines are none, and nobody sends them without end to be kept
@@ -53,7 +53,7 @@ class Frames:
         return self._ended(data)
 
     def finish(self) -> list[bytes]:
-        """The connection ended: what is left is a message, complete or not."""
+        """Returns the rest as a message, complete or not, since the connection ended."""
         rest, self._held = self._held, b""
         if self._mode == "octet" and not self._left and (count := _COUNT.match(rest)):
             rest = rest[count.end() :]

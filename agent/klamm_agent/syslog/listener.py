@@ -1,7 +1,7 @@
-"""Sockets that take syslog: UDP, TCP, TLS and unix datagrams, read by one thread into a bounded queue.
+"""Sockets that take syslog (UDP, TCP, TLS and unix datagrams), read by one thread into a bounded queue.
 
-The thread only receives and frames; what messages mean is for whoever takes them. When the queue is full no socket is read: TCP
-senders and unix senders wait, and what comes by UDP beyond the kernel's buffer is dropped by the kernel and counted (`drops`).
+The thread only receives and frames; it does not parse messages. While the queue is full it reads no socket. TCP and unix senders
+wait; the kernel drops UDP datagrams that its buffer has no room for, and counts them (`drops`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SAID_AGAIN_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Bounds of a listener; times in seconds."""
+    """The bounds of a listener; times are in seconds."""
 
     message_bytes: int = 65_536
     connections: int = 1000
@@ -45,7 +45,7 @@ class Limits:
 
 @dataclass(slots=True)
 class Received:
-    """Messages as they were framed; `peers` has the sender of each."""
+    """Messages that were received and framed; `peers` has the sender of each."""
 
     path: str
     messages: list[bytes]
@@ -63,11 +63,11 @@ class _Connection:
     heard_at: float
     handshaking: bool = False
     writing: bool = False
-    """TLS wants to write before it reads on."""
+    """True while TLS has to write before it reads on."""
 
 
 class Listener:
-    """Listens from construction on. Raises ConfigError for an address that cannot be bound. `take` is for one thread."""
+    """A listener, which listens from construction on. `take` is for one thread. Raises ConfigError for an address that cannot be bound."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class Listener:
 
     @property
     def bound(self) -> list[str]:
-        """Where it listens, with the ports that were chosen."""
+        """The addresses that it listens on, with the ports that were chosen."""
         return self._bound
 
     @property
@@ -117,7 +117,7 @@ class Listener:
         return len(self._connections)
 
     def drops(self) -> dict[str, int]:
-        """Datagrams that the kernel dropped since start, by address; without those of which it does not tell."""
+        """Returns the datagrams that the kernel dropped since the start, by address, as far as the kernel tells."""
         if not self._stopped:
             for address, sock in self._sockets:
                 if address.kind == "udp" and (count := udp_drops(sock)) is not None:
@@ -125,7 +125,7 @@ class Listener:
         return self._dropped
 
     def take(self) -> Received | None:
-        """The oldest chunk, None when there is none."""
+        """Takes the oldest messages; None when there are none."""
         try:
             received = self._queue.popleft()
         except IndexError:
@@ -136,7 +136,7 @@ class Listener:
         return received
 
     def stop(self) -> None:
-        """Take no new connection, read what has arrived, end the thread. `take` gives the rest."""
+        """Takes no new connection, reads what has arrived, and ends the thread. `take` gives the rest."""
         if self._stopping:
             return
         with self._room:
@@ -178,7 +178,7 @@ class Listener:
         self._read_the_rest()
 
     def _serve(self, timeout: float) -> bool:
-        """One round of all sockets that have something; whether one had."""
+        """Serves each socket that has something; returns whether any had."""
         found = self._selector.select(timeout)
         for key, _ in found:
             if self._size >= self._most:
@@ -191,7 +191,7 @@ class Listener:
         return bool(found)
 
     def _read_the_rest(self) -> None:
-        """What has arrived and nobody has read; more may come at any time, so for a while at most."""
+        """Reads what has arrived, for a while at most, as more may come at any time."""
         for address, sock in self._sockets:
             if address.kind in {"tcp", "tls"}:
                 self._selector.unregister(sock)

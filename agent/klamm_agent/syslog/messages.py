@@ -1,9 +1,9 @@
-"""Syslog messages: RFC 5424, RFC 3164 and what senders really write. Pure.
+"""Syslog messages: RFC 5424, RFC 3164, and what senders really write. Pure.
 
-No message is refused: what follows no format is an event with its whole text. What is known of an event comes as nested ECS
-fields (`log.syslog.*`, `log.level`, `host.name`); events of one sender share their dicts, which nobody may change.
+No message is refused: a message of no known format is an event with its whole text. Fields of an event are nested as in ECS
+(`log.syslog.*`, `log.level`, `host.name`). Events of one sender share their dicts, which nobody may change.
 
-Deviations of RFC 3164 that are understood: no priority; RFC 3339 times (rsyslog's forward format), a year, fractions, a zone's
+These deviations from RFC 3164 are understood: no priority; RFC 3339 times (rsyslog's forward format), a year, fractions, a zone's
 name behind the time, Cisco's sequence numbers and marks; no host (local sockets); IPv6 hosts; no time at all.
 """
 
@@ -55,7 +55,7 @@ _Head = tuple[bytes | None, ...]
 
 
 class Parser:
-    """Parses messages as they were framed. `zone` is that of times which name none (None: the machine's)."""
+    """A parser of framed messages. `zone` is for times without one (None: the machine's)."""
 
     def __init__(self, zone: dt.tzinfo | None = None) -> None:
         self._times, self._universal = Times(zone), Times(dt.UTC)
@@ -64,7 +64,7 @@ class Parser:
         """Messages without a priority: they are events with nothing but a text."""
 
     def parse(self, messages: Sequence[bytes], peers: Sequence[str], at: float) -> Parsed:
-        """Texts, times and fields of `messages`, which came at `at` from `peers` (one each; "" for none)."""
+        """Returns texts, times and fields of `messages`, which came at `at` from `peers` (one each; "" for none)."""
         texts, times, fields = [], [], []
         for message, peer in zip(messages, peers, strict=True):
             text, time, head, elements = self._one(message, at)
@@ -77,7 +77,7 @@ class Parser:
         return texts, times, fields
 
     def _one(self, message: bytes, at: float) -> tuple[bytes, float, _Head, bytes]:
-        """Text, time, what else the header says (priority, host, application, process, message id, version), data."""
+        """Returns text, time, the rest of the header (priority, host, application, process, message id, version), and structured data."""
         common = _COMMON.match(message)
         if common is not None and common[1] in _PRIORITIES:
             priority, stamp, host, app, process = common.groups()
@@ -97,7 +97,7 @@ class Parser:
             return text, at if time is None else time, (start[1], host, app, process, name, version), elements
         timed = _TIMED.match(message, end)
         if timed is None:
-            # A time is what tells a header from a text that holds a colon; a process number does so, too
+            # A time tells a header from a text that holds a colon; a process number does so, too
             found = _PROCESS.match(message, end)
             if found is None:
                 return message[end:], at, (start[1], None, None, None, None, None), b""
@@ -117,7 +117,7 @@ _NOTHING: Final[_Head] = (None,) * 6
 
 
 def _split_head(message: bytes, at: int) -> tuple[bytes | None, bytes | None, bytes | None, int]:
-    """Host, tag and process behind a time, and where the text begins."""
+    """Returns host, tag and process behind a time, and where the text begins."""
     head = _HEAD.match(message, at)
     if head is not None:
         return head[1], head[2], head[3], head.end()
@@ -128,14 +128,14 @@ def _split_head(message: bytes, at: int) -> tuple[bytes | None, bytes | None, by
 
 
 def _split_data(message: bytes, at: int) -> tuple[bytes, bytes]:
-    """Structured data and text of RFC 5424. What is no such data is text: many senders leave it out."""
+    """Returns structured data and text of RFC 5424. Anything that is no such data is text: many senders leave the data out."""
     end, data = at, b""
     if (elements := _ELEMENTS.match(message, at)) is not None:
         end, data = elements.end(), elements[0]
     elif message.startswith(b"-", at):
         end = at + 1
     if message.startswith(b" ", end):
-        # rsyslog writes the space that was behind the tag of RFC 3164 once more
+        # rsyslog repeats the space that was behind the tag of RFC 3164
         extra = message.startswith(b" ", end + 1) and not message.startswith(b" ", end + 2)
         return data, message[end + 1 + extra :].removeprefix(_BOM)
     if end == len(message):
@@ -178,13 +178,13 @@ def _process(app: str | None, process: str | None) -> dict[str, Any]:
 
 
 def _with_elements(fields: dict[str, Any], elements: bytes) -> dict[str, Any]:
-    """A copy of `fields` with the structured data of one message."""
+    """Returns a copy of `fields` with the structured data of one message."""
     log = fields["log"]
     return fields | {"log": log | {"syslog": log["syslog"] | {"structured_data": structured_data(elements)}}}
 
 
 def structured_data(elements: bytes) -> dict[str, dict[str, Any]]:
-    """`[id a="1" a="2"]` as `{"id": {"a": ["1", "2"]}}`; a name that comes once has its value alone."""
+    """Reads `[id a="1" a="2"]` as `{"id": {"a": ["1", "2"]}}`; a name that comes once has its value alone."""
     found: dict[str, dict[str, Any]] = {}
     for element in _ELEMENT.finditer(elements):
         parameters = found.setdefault(element[1].decode(errors="replace"), {})

@@ -1,7 +1,7 @@
-"""Times of syslog messages as seconds since the epoch: RFC 3339, and RFC 3164's, which names neither year nor zone. Pure.
+"""Times of syslog messages as seconds since the epoch: RFC 3339, and RFC 3164, which has neither year nor zone. Pure.
 
-The year is the latest in which the time is not after the message's coming, but for a week that clocks and zones may be wrong by:
-a message of 31 December that comes on 1 January is last year's. The zone is the input's.
+The parser chooses the latest year in which the time is at most a week after the message came; a week is how far clocks and zones may
+be wrong. So a message of 31 December that comes on 1 January is last year's. The zone is the input's.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NEAR_S: Final = 86_400.0  # how long after it was worked out the guess of a yea
 
 
 class Times:
-    """Turns texts into times, for one zone (None: the machine's). For one thread."""
+    """A parser of times for one zone (None: the machine's). For one thread."""
 
     def __init__(self, zone: dt.tzinfo | None = None) -> None:
         self._zone = zone
@@ -40,7 +40,7 @@ class Times:
         self._since = float("-inf")
 
     def of(self, text: bytes, came: float) -> float | None:
-        """`text` matches BSD or ISO; None when it names no time, such as 31 February. `came` is when the message came."""
+        """Reads `text`, which matches BSD or ISO; None when it names no time, such as 31 February. `came` is when the message came."""
         if not 0 <= came - self._since < _NEAR_S or len(self._known) >= _KEPT:
             self._known.clear()
             self._since = came

@@ -1,4 +1,4 @@
-"""What one read brought, as columns whose last record alone has the position behind it."""
+"""The records of one read, as columns; only the last record has the position behind the read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from klamm_plugins.schema import STRING, Schema
 
 
 class PlacedBatch(SourceBatch):
-    """The source offset is `after` for the last record and `before` for the others, whatever keys these have."""
+    """A batch whose source offset is `after` for the last record and `before` for the others, whatever keys these offsets have."""
 
     __slots__ = ("_after", "_before", "_is_end")
 

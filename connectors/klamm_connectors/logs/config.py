@@ -81,7 +81,7 @@ def config_def() -> ConfigDef:
 
 
 def read_config(props: Mapping[str, str]) -> Input:
-    """The input that `props` describe. Raises ConfigError, whose key is that of the connector."""
+    """Reads the input that `props` describe. Raises ConfigError, whose key is the connector's."""
     from klamm_agent.config.inputs import read_input
     from klamm_agent.config.values import Values
 
@@ -114,9 +114,9 @@ def read_config(props: Mapping[str, str]) -> Input:
 
 
 def errors_of(props: Mapping[str, str]) -> Iterator[ConfigError]:
-    """What is wrong, a key at a time: each is looked for with the wrong ones before it set right.
+    """Yields the errors of a configuration, a key at a time: it corrects each wrong key to find the next.
 
-    Errors of `settings` come last: what the others mean depends on it.
+    Errors of `settings` come last: the meaning of the others depends on it.
     """
     rest = dict(props)
     for _ in _KEYS:
@@ -133,7 +133,7 @@ def errors_of(props: Mapping[str, str]) -> Iterator[ConfigError]:
 
 
 def _named(error: BaseConfigError, props: Mapping[str, str]) -> ConfigError:
-    """With the name that the key has here; the line only where it is one of `settings`."""
+    """Returns the error with the connector's name of the key, and with the line only for a key of `settings`."""
     key = (error.key or "").removeprefix(".")  # "" is the input's table
     dotted = key.replace("_", ".")
     text = str(error).replace("[.", "[", 1)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class LogTailConnector(SourceConnector):
-    """Follows log files (or the journal, or syslog) on the worker's machine. Files are spread over tasks by their inode."""
+    """The connector LogTail: follows log files (or the journal, or syslog) on the worker's machine. Inodes spread the files over tasks."""
 
     def __init__(self) -> None:
         self._props: dict[str, str] = {}
@@ -69,14 +69,16 @@ class LogTailConnector(SourceConnector):
 
     @classmethod
     def exactly_once_support(cls, props: Mapping[str, str]) -> bool:
-        """What is read at once is one transaction or less, and ends where the next read begins. Syslog cannot be read again."""
+        """Tells that all but syslog support exactly-once: one read is at most one transaction, and ends where the next read begins. Syslog
+        cannot be read again.
+        """
         return props.get("type", "file") != "syslog"
 
     @classmethod
     def alter_offsets(
         cls, props: Mapping[str, str], offsets: Sequence[tuple[SourcePartition, SourceOffset | None]]
     ) -> bool:
-        """A file's is `{"position": byte}`, where a line begins; anything may be removed."""
+        """Accepts `{"position": byte}` for a file, where a line begins; any offset may be removed."""
         for partition, offset in offsets:
             if offset is None or INPUT in partition:
                 continue

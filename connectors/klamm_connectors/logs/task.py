@@ -1,9 +1,9 @@
-"""The task of LogTail: files (or a reader) through a lane into batches, positions as source offsets.
+"""The task of LogTail: it runs files (or a reader) through a lane into batches; positions are source offsets.
 
-A file is the source partition `{"root", "inode"}` (the pattern's folder without wildcards, and the number by which the file is
-known when it is renamed); the offset has its path, position, and the fingerprints by which the tracker knows its content
-again. A batch is what one read brought: its records have the position behind it, all but the last the one before it, so that
-what is committed is a place between two reads.
+A file is the source partition `{"root", "inode"}`: the pattern's folder without wildcards, and the number that stays when the file
+is renamed. The offset has its path, its position, and the fingerprints by which the tracker recognises its content. A batch is the
+records of one read. Its last record has the position behind the read, the others have the position before it, so a committed
+position always lies between two reads.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Batch = PlacedBatch | list[SourceRecord]
 
 
 class LogTailTask(SourceTask):
-    """Delegates to `_FileSource` or `_StreamSource`."""
+    """The task, which delegates to `_FileSource` or `_StreamSource`."""
 
     def __init__(self) -> None:
         self._source: _FileSource | _StreamSource | None = None
@@ -89,7 +89,7 @@ class LogTailTask(SourceTask):
 
 
 class _Writer:
-    """Record values as a batch, keys and dead letters as the input says; counts what its rules leave out."""
+    """A writer of batches: it gives records their key, adds dead letters, and counts what the input's rules leave out."""
 
     def __init__(self, config: Input, *, as_bytes: bool) -> None:
         host = socket.gethostname()
@@ -106,7 +106,7 @@ class _Writer:
         after: dict[str, Any],
         path: str,
     ) -> Batch | None:
-        """None when there is no record."""
+        """Makes a batch; None when there is no record."""
         for dropped in records.dropped:
             self._dropped[dropped.reason] += dropped.lines
         self.say_dropped(every=_SAY_S)
@@ -135,7 +135,7 @@ class _Writer:
         return texts if len(texts) == len(values) else [v.decode(errors="replace") for v in values]
 
     def say_dropped(self, every: float = 0.0) -> None:
-        """What rules of the configuration have left out, now and then."""
+        """Logs, now and then, how many events rules of the configuration left out."""
         now = time.monotonic()
         if self._dropped and now >= self._say_at:
             self._say_at = now + every
@@ -154,7 +154,7 @@ class _StreamSource:
         self._reader: Reader = open_reader(config.options, parse=config.format != "raw", checkpoint=saved)
         self._comes_again = isinstance(config.options, JournaldSettings)
         begin = {"cursor": None} if self._comes_again else {"events": 0}
-        # Before the first batch, so that one which a crash cuts comes again as a whole
+        # The offset before the first batch, so that a batch cut by a crash comes again as a whole
         self._before = dict(saved or self._reader.checkpoint() or begin)
         self._waiting: deque[Batch] = deque()
 
@@ -200,7 +200,7 @@ class _FileSource:
         self._offsets: dict[tuple[int, int], dict[str, Any]] = {}
 
     def scan(self) -> Iterator[Observed]:
-        """The files of this task."""
+        """Yields the files of this task."""
         task, tasks = self._share
         return (found for found in self._scanner.scan() if found.inode[1] % tasks == task)
 
@@ -209,7 +209,7 @@ class _FileSource:
         return {ROOT: root, INODE: inode[1]}
 
     def others(self, observed: list[Observed]) -> list[Observed]:
-        """Files of this task that no pattern names, in the same folders: they may have been renamed."""
+        """Returns files of this task, in the same folders, that no pattern names: they may have been renamed."""
         task, tasks = self._share
         known = {found.inode for found in observed}
         folders = {os.path.dirname(found.path) for found in observed}  # noqa: PTH120 - may be no text
@@ -223,7 +223,7 @@ class _FileSource:
         offsets: list[dict[str, Any] | None],
         others: Iterable[tuple[Observed, dict[str, Any] | None]] = (),
     ) -> None:
-        """Go on from `offsets`, one for each file that is there; `others` may be files that were renamed since."""
+        """Goes on from `offsets`, one for each file that is there; `others` may be files that were renamed since."""
         known = [o[_FIRST] for o in offsets if o is not None and isinstance(o.get(_FIRST), int)]
         self._since = min(known, default=self._since)
         checkpoints = []
@@ -231,7 +231,7 @@ class _FileSource:
             if offset is not None:
                 checkpoints.append(_checkpoint(found, offset))
             elif known and self._config.start_position == "end" and found.modified * 1000 < self._since:
-                # Left out at the first start, and as it was then
+                # The first start left the file out, and it is as it was then
                 checkpoints.append(_checkpoint(found, {POSITION: found.size}))
         for found, offset in others:
             if offset is not None and POSITION in offset:
@@ -243,7 +243,7 @@ class _FileSource:
         self._files = OpenFiles(self._tracker, self._trouble, _BLOCK, owner=self._scanner.owner)
 
     def next(self, now: float) -> Batch | None:
-        """What one read of some file brings; files take turns."""
+        """Returns the batch of one read of some file; files take turns."""
         if now >= self._scan_at:
             self._tracker.observe(self.scan(), now, time.time())
             self._files.open_new(now)
@@ -269,7 +269,7 @@ class _FileSource:
             records = lane.framed(block.framed, len(block.data), file.path, time.time())
         else:
             records = lane.block(block.data, block.start, file.path, time.time())
-        # What is committed is the runtime's business: here it is as good as acknowledged
+        # The runtime commits offsets: here a block counts as acknowledged at once
         self._tracker.acknowledged(file, block.generation, block.end, block.tail, inside=block.inside)
         return self._writer.batch(
             records, self.partition(file.path, file.inode), before, self._offset(file), file.path
@@ -302,11 +302,11 @@ class _FileSource:
 
     @property
     def is_busy(self) -> bool:
-        """An archive is being looked through: there is something to do at once."""
+        """True while an archive is looked through: then there is something to do at once."""
         return self._files.busy
 
     def lag(self) -> int | None:
-        """Bytes that are there and not handed over."""
+        """Returns the bytes that are there and not handed over."""
         return sum(file.unread for file in self._tracker if file.is_there)
 
     def close(self) -> None:
@@ -315,7 +315,7 @@ class _FileSource:
 
 
 def _root(pattern: str) -> str:
-    """The folder of a pattern before its first wildcard."""
+    """Returns a pattern's folder before its first wildcard."""
     folder = PurePosixPath(pattern).parent
     while glob.has_magic(str(folder)):
         folder = folder.parent
@@ -338,6 +338,6 @@ def _checkpoint(found: Observed, offset: Mapping[str, Any]) -> Checkpoint:
 
 
 def _print(text: Any) -> Print:
-    """A fingerprint as it is in offsets; one that a user left out fits any content."""
+    """Reads a fingerprint of an offset; a fingerprint that a user left out fits any content."""
     length, colon, digest = str(text or "").partition(":")
     return Print(int(length), digest) if colon and length.isdigit() and int(length) else Print()

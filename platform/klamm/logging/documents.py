@@ -17,9 +17,9 @@ _OPTIONS: Final = orjson.OPT_NON_STR_KEYS
 
 
 class Documents:
-    """Makes documents of one application's records; `fields` are added to each. For any thread.
+    """A maker of documents for one application's records; each gets `fields`. For any thread.
 
-    What is the same for all records of a line of source code is encoded once.
+    It encodes once what all records of one line of source code share.
     """
 
     def __init__(self, host: str, fields: Mapping[str, Any]) -> None:
@@ -31,7 +31,7 @@ class Documents:
         self._second: tuple[int, str] = (0, "")
 
     def of(self, record: logging.LogRecord) -> bytes:
-        """A record of the standard library's logging; `extra` goes to `labels`."""
+        """Makes a document of a record of the standard library's logging; `extra` goes to `labels`."""
         if not self._is_plain:
             return self._whole(record)
         try:
@@ -62,7 +62,7 @@ class Documents:
         )
 
     def _remember(self, where: tuple[Any, ...]) -> bytes:
-        """What a document says of its origin, up to the host."""
+        """Encodes and keeps a document's origin, up to the host."""
         if len(self._places) >= _PLACES:
             self._places.clear()
         found = self._places[where] = encode(_origin(*where))[1:-1] + b","
@@ -93,7 +93,7 @@ def _origin(*where: Any) -> dict[str, Any]:
 
 
 def _more(record: logging.LogRecord) -> dict[str, Any]:
-    """What only some records have."""
+    """Returns the fields that only some records have."""
     found: dict[str, Any] = {}
     if record.exc_info and record.exc_info[0] is not None:
         found["error"] = error(record.exc_info)
@@ -106,12 +106,12 @@ def _more(record: logging.LogRecord) -> dict[str, Any]:
 
 
 def stamp(at: float) -> str:
-    """Seconds since the epoch as ECS writes a time."""
+    """Writes seconds since the epoch as an ECS time."""
     return f"{dt.datetime.fromtimestamp(at, tz=dt.UTC).isoformat(timespec='milliseconds')[:-6]}Z"
 
 
 def error(exc_info: Any) -> dict[str, Any]:
-    """`exc_info` as `sys.exc_info()` gives it, with an exception."""
+    """Returns the object `error` for an exception; `exc_info` is as `sys.exc_info()` gives it."""
     return {
         "type": exc_info[0].__name__,
         "message": str(exc_info[1]),
@@ -120,7 +120,7 @@ def error(exc_info: Any) -> dict[str, Any]:
 
 
 def encode(found: dict[str, Any]) -> bytes:
-    """As JSON, whatever it holds: what JSON has no form for is text."""
+    """Encodes a document as JSON, whatever it holds: values without a JSON form become text."""
     try:
         return orjson.dumps(found, default=_text, option=_OPTIONS)
     except TypeError:
@@ -128,12 +128,12 @@ def encode(found: dict[str, Any]) -> bytes:
 
 
 def _text(value: object) -> str:
-    """Also of what is no UTF-8, such as the name of a file in another encoding."""
+    """Returns a value's text, also if it is no UTF-8, such as the name of a file in another encoding."""
     return str(value).encode(errors="backslashreplace").decode()
 
 
 def _plain(value: Any) -> Any:
-    """What JSON holds, as it is; the rest (lone surrogates, keys of any kind, huge integers) as text."""
+    """Returns JSON's values as they are, and the rest (lone surrogates, keys of any kind, huge integers) as text."""
     match value:
         case dict():
             return {_text(k): _plain(v) for k, v in value.items()}

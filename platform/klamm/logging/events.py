@@ -25,7 +25,7 @@ _TAKEN: Final = frozenset({"event", "level", "logger", "timestamp", "exc_info", 
 
 
 class EcsRenderer:
-    """The last processor: an event's dict as an ECS document in bytes.
+    """The last processor: it makes an ECS document, in bytes, of an event's dict.
 
     `event` is the message, `level` and `logger` are `log.level` and `log.logger`, `timestamp` (ISO text or seconds) is
     `@timestamp`, `exc_info` (or a formatted `exception`) goes to `error`; the rest goes to `labels`.
@@ -72,13 +72,13 @@ def _error(event: MutableMapping[str, Any]) -> dict[str, Any] | None:
 
 
 class KafkaLogger:
-    """What structlog's bound loggers wrap: each method queues one record, text or bytes. Never blocks, never raises."""
+    """The logger that structlog's bound loggers wrap: each method queues one record, text or bytes. Never blocks, never raises."""
 
     def __init__(self, shipper: Shipper) -> None:
         self._shipper = shipper
 
     def msg(self, message: str | bytes) -> None:
-        """Queue one record."""
+        """Queues one record."""
         value = message if isinstance(message, bytes) else str(message).encode(errors="backslashreplace")
         self._shipper.put(value)
 
@@ -86,8 +86,8 @@ class KafkaLogger:
 
 
 class KafkaLoggerFactory:
-    """Takes what `KafkaHandler` takes, but `fields`. All its loggers share one queue. `close` at the end, or the
-    interpreter's exit does.
+    """A factory of loggers that share one queue. It takes the arguments of `KafkaHandler`, but `fields`. Call `close` at the end, or
+    leave that to the interpreter's exit.
     """
 
     def __init__(self, bootstrap_servers: str, topic: str, **options: Any) -> None:
@@ -99,18 +99,18 @@ class KafkaLoggerFactory:
 
     @property
     def dropped(self) -> int:
-        """Records that were dropped."""
+        """The number of dropped records."""
         return self._shipper.dropped
 
     def statistics(self) -> dict[str, Any]:
-        """As KafkaHandler's."""
+        """Returns the figures that `KafkaHandler.statistics` describes."""
         return self._shipper.statistics()
 
     def flush(self) -> None:
-        """Wait until what is queued is delivered or in the spool, at most `flush_timeout`."""
+        """Waits until queued records are delivered or in the spool, at most `flush_timeout`."""
         self._shipper.flush()
 
     def close(self) -> None:
-        """Deliver or spool what is queued. For good."""
+        """Delivers or spools the queued records. For good."""
         atexit.unregister(self.close)
         self._shipper.close()

@@ -13,14 +13,14 @@ from klamm_agent.handler.shipper import Shipper
 
 
 class KafkaHandler(logging.Handler):
-    """Sends records as ECS JSON documents, or what a formatter makes of them when one is set.
+    """A handler that sends records as ECS JSON documents, or as the text of a formatter when one is set.
 
-    `config` holds further producer settings by Kafka's names, `fields` what is added to every JSON document; `key` is every
-    record's key. `queue_bytes` bounds the memory for records that wait, `drop` says which is dropped when it is full:
-    `newest` or `oldest`. `spool` is a folder for records while no broker takes them (each process has one inside it; a later
-    process sends what it finds), `spool_bytes` its bound, `spool_fsync` whether it must survive a power loss. `flush_timeout`
-    (s) is how long `flush` and `close` wait for the broker. Raises ConfigError for settings that cannot be used. After a
-    fork the child has a queue and a producer of its own; what was queued stays the parent's.
+    `config` holds further producer settings by Kafka's names, `fields` is added to every JSON document, and `key` is every record's
+    key. `queue_bytes` bounds the memory for waiting records; when it is full, `drop` says which record gives way: `newest` or `oldest`.
+    `spool` is a folder for records while no broker takes them (each process has a folder inside it, and a later process sends what it
+    finds); `spool_bytes` is its bound, and `spool_fsync` says whether it must survive a power loss. `flush_timeout` (s) is how long
+    `flush` and `close` wait for the broker. After a fork the child has a queue and a producer of its own; queued records stay the
+    parent's. Raises ConfigError for settings that cannot be used.
     """
 
     def __init__(
@@ -57,15 +57,15 @@ class KafkaHandler(logging.Handler):
 
     @property
     def dropped(self) -> int:
-        """Records that were dropped."""
+        """The number of dropped records."""
         return self._shipper.dropped
 
     def statistics(self) -> dict[str, Any]:
-        """`queued`, `spooled` (records), `dropped`, `drops` (by reason), `away` (no broker takes anything)."""
+        """Returns `queued`, `spooled` (records), `dropped`, `drops` (by reason), `away` (no broker takes anything)."""
         return self._shipper.statistics()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Queue one record. Never blocks, never raises."""
+        """Queues one record. Never blocks, never raises."""
         try:
             if self.formatter is None:
                 value = self._documents.of(record)
@@ -77,10 +77,10 @@ class KafkaHandler(logging.Handler):
             self.handleError(record)
 
     def flush(self) -> None:
-        """Wait until what is queued is delivered or in the spool, at most `flush_timeout`."""
+        """Waits until queued records are delivered or in the spool, at most `flush_timeout`."""
         self._shipper.flush()
 
     def close(self) -> None:
-        """Deliver what is queued within `flush_timeout`; the rest is spooled, or dropped and counted. For good."""
+        """Delivers queued records within `flush_timeout`; the rest is spooled, or dropped and counted. For good."""
         self._shipper.close()
         super().close()

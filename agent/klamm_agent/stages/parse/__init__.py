@@ -1,6 +1,6 @@
-"""Parsers: texts of a block to fields, each format a module. Pure.
+"""Parsers from texts to fields, a module per format. Pure.
 
-A parser gives a nested dict, fresh for each event, or a sentence that says why there is none.
+A parser gives a nested dict, new for each event, or a sentence that says why there is none.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ Parsed = dict[str, Any] | str
 
 
 class Parser(Protocol):
-    """One format."""
+    """A parser of one format."""
 
     def parse(self, texts: list[str]) -> list[Parsed]:
-        """What each text holds; a str is the reason why it could not be parsed."""
+        """Returns each text's fields; a str is the reason why it could not be parsed."""

@@ -1,6 +1,6 @@
-"""Events cut at fixed delimiters, without regular expressions: `%{client} - [%{ts}] "%{verb} %{path}" %{+path}`.
+"""Dissect: events cut at fixed delimiters, without regular expressions: `%{client} - [%{ts}] "%{verb} %{path}" %{+path}`.
 
-As Elasticsearch's and Logstash's dissect: `%{name}` up to the next delimiter, `%{name->}` with delimiters that repeat,
+It follows Elasticsearch's and Logstash's dissect: `%{name}` goes up to the next delimiter, `%{name->}` skips repeated delimiters,
 `%{+name}` appends (with `/n` in that order), `%{}` and `%{?name}` skip, `%{*name}` with `%{&name}` are a name and its value.
 """
 
@@ -20,7 +20,7 @@ _FORM: Final = re.compile(r"(?P<kind>[+?*&]?)(?P<name>[^/|>+?*&{]*?)(?:/(?P<orde
 
 
 class DissectError(KlammError):
-    """A pattern that cannot be used."""
+    """An invalid pattern."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class _Key:
 
 
 class DissectParser:
-    """Raises DissectError when made of what is no pattern."""
+    """A parser by a dissect pattern. Raises DissectError for an invalid pattern."""
 
     def __init__(self, pattern: str, separator: str = " ") -> None:
         self._begin, self._keys = _compile(pattern)
@@ -44,7 +44,7 @@ class DissectParser:
         self._plain = all(k.kind in {"", "?"} for k in self._keys)
 
     def parse(self, texts: list[str]) -> list[Parsed]:
-        """Fields of each event."""
+        """Returns each event's fields."""
         return [self._parse(text) for text in texts]
 
     def _parse(self, text: str) -> Parsed:

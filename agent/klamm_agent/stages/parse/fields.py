@@ -13,7 +13,7 @@ _LARGEST: Final = 2**63
 
 
 def get(document: Mapping[str, Any], name: str) -> Any:
-    """The value at a dotted name; None when there is none."""
+    """Returns the value at a dotted name; None when there is none."""
     found: Any = document
     for part in name.split("."):
         if not isinstance(found, dict):
@@ -23,7 +23,7 @@ def get(document: Mapping[str, Any], name: str) -> Any:
 
 
 def pop(document: Document, name: str) -> Any:
-    """Take the value at a dotted name away; None when there is none. Objects that become empty go too."""
+    """Takes the value at a dotted name away; None when there is none. Objects that become empty go too."""
     first, dot, rest = name.partition(".")
     if not dot:
         return document.pop(first, None)
@@ -37,7 +37,7 @@ def pop(document: Document, name: str) -> Any:
 
 
 def put(document: Document, name: str, value: Any) -> None:
-    """Set the value at a dotted name. Where a plain value is in the way, it goes to `labels`, with `_` for dots."""
+    """Sets the value at a dotted name. If a plain value is in the way, the new value goes to `labels`, with `_` for dots."""
     inner, *rest = document, *name.split(".")
     for i, part in enumerate(rest[:-1]):
         found = inner.setdefault(part, {})
@@ -54,7 +54,7 @@ def put(document: Document, name: str, value: Any) -> None:
 
 
 def merge(document: Document, more: Mapping[str, Any]) -> None:
-    """Put `more` into `document`, objects into objects; `more` wins, and is not changed."""
+    """Merges `more` into `document`, objects into objects; values of `more` win. `more` stays as it is."""
     waiting = [(document, more)]  # no recursion: what a log line nests is no reason to fail
     while waiting:
         into, what = waiting.pop()
@@ -83,7 +83,7 @@ def _labels(document: Document) -> Document:
 
 
 def placer(name: str) -> Callable[[Document, Any], None]:
-    """`put` for one name and a value that is no object, with the name cut once."""
+    """Returns a faster `put` for one name and plain values: it cuts the name once."""
     *above, last = name.split(".")
     if len(above) > 1:
         return lambda document, value: put(document, name, value)
@@ -105,7 +105,7 @@ def placer(name: str) -> Callable[[Document, Any], None]:
 
 
 def expand(document: Document) -> Document:
-    """Dotted names of the top level as objects: `{"log.level": "info"}` becomes `{"log": {"level": "info"}}`, in place."""
+    """Turns dotted names of the top level into objects, in place: `{"log.level": "info"}` becomes `{"log": {"level": "info"}}`."""
     dotted = [name for name in document if "." in name]
     for name in dotted:
         if name.startswith(".") or name.endswith(".") or ".." in name:
@@ -119,7 +119,7 @@ def expand(document: Document) -> Document:
 
 
 def nested(name: str, value: Any) -> Document:
-    """`{"a": {"b": value}}` for `a.b`."""
+    """Returns `{"a": {"b": value}}` for `a.b`."""
     for part in reversed(name.split(".")):
         value = {part: value}
     assert isinstance(value, dict)
@@ -127,7 +127,7 @@ def nested(name: str, value: Any) -> Document:
 
 
 def converter(kind: str) -> Callable[[Any], Any] | None:
-    """What turns text into `kind`; text that is none stays text. None for text."""
+    """Returns the function that turns text into `kind`; other text stays text. None for text."""
     match kind:
         case "int" | "long":
             return _int

@@ -9,10 +9,10 @@ from klamm_agent.stages.parse.fields import expand
 
 
 class JsonParser:
-    """Names with dots (as ECS loggers write them) become objects."""
+    """A parser of JSON objects. Names with dots (as ECS loggers write them) become objects."""
 
     def parse(self, texts: list[str]) -> list[Parsed]:
-        """Fields of each object."""
+        """Returns each object's fields."""
         try:
             found = list(map(orjson.loads, texts))
         except orjson.JSONDecodeError:

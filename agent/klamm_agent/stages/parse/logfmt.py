@@ -14,10 +14,10 @@ _PAIR: Final = re.compile(r'([^\s="]+)(=)?(?(2)(?:"((?:[^"\\]|\\.)*)"(?=\s|$)|(\
 
 
 class LogfmtParser:
-    """Values are text; a name without `=` is true. Text without any `name=` is not logfmt."""
+    """A parser of logfmt. Values are text; a name without `=` is true. Text without any `name=` is not logfmt."""
 
     def parse(self, texts: list[str]) -> list[Parsed]:
-        """Fields of each event."""
+        """Returns each event's fields."""
         return [_parse(text) for text in texts]
 
 

@@ -1,4 +1,4 @@
-"""Events that regular expressions describe: grok's patterns, or plain expressions with named groups."""
+"""Events described by regular expressions: grok's patterns, or plain expressions with named groups."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _NO_MATCHES: Final = "matches none of the {} patterns"
 
 
 class PatternParser:
-    """Tries patterns in their order; the first that is found anywhere in the text gives the fields.
+    """A parser that tries patterns in their order; the first that is found anywhere in the text gives the fields.
 
-    A field is left out when its group took no part in the match. Raises GrokError when made of what is no pattern.
+    A group that took no part in the match gives no field. Raises GrokError for an invalid pattern.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class PatternParser:
         self._why = _NO_MATCH if len(patterns) == 1 else _NO_MATCHES.format(len(patterns))
 
     def parse(self, texts: list[str]) -> list[Parsed]:
-        """Fields of each event."""
+        """Returns each event's fields."""
         return each(texts, self._parse, lambda _text: _OVERLONG)
 
     def _parse(self, texts: list[str]) -> list[Parsed]:
@@ -46,7 +46,7 @@ class PatternParser:
 
 
 class _Plan:
-    """Where each group of one expression goes."""
+    """One expression, and the field of each of its groups."""
 
     def __init__(self, expanded: Expanded) -> None:
         compiled = re.compile(expanded.regex)
@@ -74,7 +74,7 @@ class _Plan:
 
 
 def _place(document: Document, name: str, value: Any) -> None:
-    """As `put`, but what an earlier group of the same name found stays: the outer one of two that are nested."""
+    """Puts a value, but keeps the value that an earlier group of the same name found: of two nested groups the outer one counts."""
     inner: Any = document
     *above, last = name.split(".")
     for part in above:
