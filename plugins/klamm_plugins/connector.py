@@ -234,9 +234,7 @@ class DriverTaskContext(Protocol):
 
 
 class Plugin:
-    """The common part of every kind of plugin: a version, a configuration, and Kafka's name if it stands for a class of
-    Kafka's.
-    """
+    """The common part of every kind of plugin: a version, a configuration, and the Java class that it stands for, if any."""
 
     kafka_name: ClassVar[str | None] = None
     """The Java class name that JSON written for Kafka Connect uses for this plugin."""
@@ -498,6 +496,4 @@ class DriverTask(ABC):
         """
 
     def stop(self) -> None:  # noqa: B027
-        """Releases what `start` took (processes, too). Called once, in the task's thread, after `run`, also after
-        a method that raised.
-        """
+        """Releases what `start` took, processes too. Called once, in the task's thread, after `run` or a method that raised."""
