@@ -39,7 +39,7 @@ _STATUS_S: Final = 1.0
 _DRAIN_S: Final = 15.0
 _SAID_AGAIN_S: Final = 300.0
 _TRIED_S: Final = 10.0
-_BLOCK: Final = 256 * 1024  # a read; large enough that what it costs besides its lines does not count
+_BLOCK: Final = 256 * 1024  # bytes of a read, so large that its fixed cost does not count
 _BLOCK_MIN: Final = 4 * 1024
 
 
@@ -111,7 +111,7 @@ class Agent:
         try:
             self._streams = Streams(self._lanes, self._state.streams, kept)
         except BaseException:
-            self._sender.close()  # the spool is another agent's to open
+            self._sender.close()  # another agent may open the spool then
             raise
         self._sent: dict[Inode, deque[SentBlock]] = {}
         self._policy = PolicyLedger(self._state.policy)
@@ -124,7 +124,7 @@ class Agent:
         self.replaced = False
         self.kept: Kept = []
         self.status: dict[str, Any] = {}
-        """As `status.json` has it; replaced as a whole, so that another thread may read it."""
+        """The document of `status.json`, replaced as a whole, so that another thread may read it."""
         self._names = labels(config.inputs)
         self._last_ack, self._acked = 0.0, 0
         self._full = False  # something waits because there is no room

@@ -29,7 +29,7 @@ def report(state: Path) -> dict[str, Any]:
     running = _is_held(state / LOCK)
     found = status | {"state": _state(status, running=running), "state_dir": str(state)}
     found["tracked"] = [_file(entry) for entry in registry.get("files", [])]
-    if found["tracked"] and not running:  # what the agent said last is what was there then
+    if found["tracked"] and not running:  # the agent's last figure is of that time
         found["lag_bytes"] = sum(f["lag_bytes"] for f in found["tracked"])
     found["policy"] = registry.get("policy", [])
     found["gap_reasons"] = _gaps(state / GAPS)

@@ -116,9 +116,9 @@ class Service:
         else:
             self._config, self._error = config, ""
             self._reloads += 1
-        for _, _, reader in kept:  # the old configuration's, after an error
+        for _, _, reader in kept:  # left over from the old configuration, after an error
             reader.close()
-        if self._stopping:  # meanwhile
+        if self._stopping:  # a signal came meanwhile
             self._agent.stop()
 
     def _serve_metrics(self, config: AgentConfig) -> None:

@@ -60,7 +60,7 @@ def state_dir_of(path: Path) -> Path | None:
     """Returns the state directory of a file that may have errors elsewhere; None when the file does not say."""
     try:
         found = tomllib.loads(path.read_text(encoding="utf-8")).get("state_dir")
-    except (OSError, ValueError):  # what is no TOML and what is no UTF-8 are ValueErrors
+    except (OSError, ValueError):  # bad TOML and bad UTF-8 raise ValueErrors
         return None
     return path.parent / found if isinstance(found, str) and found else None
 

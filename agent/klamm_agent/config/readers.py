@@ -177,7 +177,7 @@ def _zone(v: Values, table: dict[str, Any], at: str) -> dt.tzinfo | None:
         try:
             return zoneinfo.ZoneInfo(name)
         except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
-            pass  # said below
+            pass  # the error is raised below
     raise v.error(
         at, "timezone", f'= {name!r}: "local", "UTC", "+01:00" or a name such as "Europe/Vienna" is expected'
     )

@@ -120,7 +120,7 @@ def _mask(v: Values, table: dict[str, Any], at: str, form: str) -> Mask:
     if pattern:
         _compiled(v, at, "pattern", pattern)
         try:
-            re.sub(f"{pattern}|", replacement, "")  # finds the empty text: the replacement is read
+            re.sub(f"{pattern}|", replacement, "")  # the empty match makes `re` read the replacement
         except (re.error, IndexError) as e:
             raise v.error(at, "replacement", f"= {replacement!r}: {e}") from None
     if "fields" in table and form != "json":
@@ -136,7 +136,7 @@ def _mask(v: Values, table: dict[str, Any], at: str, form: str) -> Mask:
 
 def _steps(v: Values, table: dict[str, Any], at: str) -> tuple[ParseStep, ...]:
     found = table.get("parse", [])
-    if isinstance(found, str):  # parse = "json" is what most want to say
+    if isinstance(found, str):  # the short form: parse = "json"
         found = {"type": found}
     if isinstance(found, dict):
         return (_step(v, found, f"{at}.parse"),)

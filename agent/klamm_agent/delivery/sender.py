@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 _SAID_AGAIN_S: Final = 60.0  # the same trouble is logged at most this often
 _RECORD_COST: Final = 64  # bytes that a record takes before it is encoded, besides its value
-_ROUNDS: Final = 4  # of the event loop: what an answer takes from the socket to its parcel
+_ROUNDS: Final = 4  # of the event loop: an answer needs them from the socket to its batch
 _CLOSE_S: Final = 2.0
 
 

@@ -83,7 +83,7 @@ class Spooling:
         self._spool = Spool(settings.path, settings.max_bytes, fsync=settings.fsync)
         self._topics: dict[str, _Topic] = {name: _Topic(active=True) for name in self._spool.unread}
         self._unsafe: list[Batch] = []
-        self._doubtful: list[Batch] = []  # written, but an fsync failed: a broker has to have them
+        self._doubtful: list[Batch] = []  # written, but an fsync failed: only a broker makes them safe
         self._look_at = self._sync_at = self._save_at = 0.0
         self._broken = False
         self.dropped_records = 0
@@ -145,7 +145,7 @@ class Spooling:
 
     def _make_room(self, batch: Batch) -> bool:
         if self._settings.drop != "oldest":
-            return self._settings.drop == "block"  # nothing is read any more until there is room
+            return self._settings.drop == "block"  # the agent reads nothing more until there is room
         while not self._spool.has_room(len(batch.data)):
             if not self._spool.drop_oldest(
                 lambda _, shares: self._note(shares, "spool full: oldest dropped")

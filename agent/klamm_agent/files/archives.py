@@ -222,7 +222,7 @@ class Archives:
             if source is None or (source.seen and source.size != archive.total):
                 continue
             if source.seen or source.is_open or source.position != source.acked:
-                file.size = 0  # nothing to do but to wait: the source is read itself
+                file.size = 0  # this has to wait: the source is read itself
                 return
             if source.position != offset:
                 archive.state = "look"  # it was read further since

@@ -68,7 +68,7 @@ class Inflater:
 def _up_to_damage(unpacker: Any, data: bytes) -> bytes:
     """Returns what `data` unpacks to before its first wrong byte. An error of zlib loses everything that its call unpacked."""
     found = bytearray()
-    with contextlib.suppress(zlib.error):  # it comes; the caller has said so
+    with contextlib.suppress(zlib.error):  # the error comes again; the caller has noted it
         for i in range(len(data)):
             found += unpacker.decompress(data[i : i + 1])
     return bytes(found)

@@ -14,8 +14,8 @@ from klamm_agent.files.tracked import HEAD, TAIL, Block, Inode, Print, Tracked
 from klamm_agent.files.tracker import Tracker
 
 OPEN_MAX: Final = 512  # descriptors; further files wait until others are read to their end
-_COMPARED: Final = 4096  # bytes by which a copy that is being written is known
-_UNPACK: Final = 2 * 1024 * 1024  # bytes a turn, of archives that are looked through or skipped
+_COMPARED: Final = 4096  # bytes that are compared to recognise a copy that is still being written
+_UNPACK: Final = 2 * 1024 * 1024  # bytes that a turn unpacks of an archive, to look through or to skip them
 
 
 class OpenFiles:
@@ -38,7 +38,7 @@ class OpenFiles:
         self._looking: tuple[int, Tracked, Inspection] | None = None
         self._fruitless: set[Inode] = set()  # files whose last read gave nothing
         self.busy = False
-        """There is more to unpack: the next turn should come at once."""
+        """True when there is more to unpack: the next turn should come at once."""
 
     def open_new(self, now: float) -> None:
         look_for(self._tracker, self._owner, self._on_error, now)
@@ -52,7 +52,7 @@ class OpenFiles:
                 break
             if self._waits_for_older(file):
                 continue
-            self._open_one(file, now)  # those that cannot be opened take no room from the others
+            self._open_one(file, now)  # a file that cannot be opened takes no room from the others
 
     def _open_one(self, file: Tracked, now: float) -> None:
         fd = -1
@@ -85,7 +85,7 @@ class OpenFiles:
         compression = self._tracker.limits(file).compression
         if compression != "none" and (head.startswith(MAGIC) or (head and MAGIC.startswith(head))):
             if len(head) < len(MAGIC):
-                return False  # it has just begun to be written
+                return False  # somebody has just begun to write it
             tail = os.pread(fd, TAIL, max(0, there.st_size - TAIL))
             if not self._tracker.archives.opened(file, head, tail, there.st_size, there.st_mtime):
                 return False
@@ -175,7 +175,7 @@ class OpenFiles:
         for fd, file in list(self._open.values()):
             try:
                 there = os.fstat(fd)
-            except OSError as e:  # of a file system that went away: opened again when it is there
+            except OSError as e:  # its file system went away: it is opened again when that is back
                 self._on_error(file.path, e)
                 self._close(file, now)
                 continue

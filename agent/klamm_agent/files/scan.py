@@ -14,7 +14,7 @@ from typing import Final
 from klamm_agent.config.inputs import Input
 from klamm_agent.files.tracked import Observed
 
-_FOLDERS_EVERY: Final = 60  # scans; globbing passes over folders that it may not read without a word
+_FOLDERS_EVERY: Final = 60  # scans; globbing skips unreadable folders in silence
 
 
 class Scanner:

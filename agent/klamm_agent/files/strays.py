@@ -50,7 +50,7 @@ def _look_in(
     except OSError as e:
         on_error(folder, e)
         for file in files.values():
-            file.astray = ""  # it may be there: if it does not come back, that is told when it is forgotten
+            file.astray = ""  # it may be there: if it does not come back, expiry notes the loss
         return
     device = _device(folder)
     for file in files.values():

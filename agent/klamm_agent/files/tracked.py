@@ -9,9 +9,9 @@ from typing import Final
 from klamm_agent.config.inputs import Input
 from klamm_agent.framing.framer import Framed
 
-HEAD: Final = 1024  # first bytes by which a file is known again
+HEAD: Final = 1024  # first bytes that identify a file
 TAIL: Final = 256  # bytes before the position that every read repeats
-EXPIRE_S: Final = 600.0  # how long a file that is gone is remembered, in case it comes back
+EXPIRE_S: Final = 600.0  # a file that is gone is remembered so long, in case it comes back
 
 Inode = tuple[int, int]
 
@@ -99,14 +99,14 @@ class Limits:
     """An input's rules for its files. Times are in seconds; None switches a rule off."""
 
     topic: str = ""
-    from_end: bool = False  # files that are there at the very first scan are read from their end
+    from_end: bool = False  # files of the very first scan are read from their end
     max_line: int = 500_000  # bytes; longer lines are split
     ignore_older: float | None = None
     close_inactive: float = 300.0
-    rotate_wait: float = 5.0  # how long a rotated file must be quiet before its last line needs no end
+    rotate_wait: float = 5.0  # after so long without growth a rotated file's last line needs no end
     order: str = "parallel"  # of files with something to read: parallel, oldest_first, newest_first
     compression: str = "auto"  # whether files may be packed: auto, gzip, none
-    close_rotated: float = 60.0  # how long a file without a name that matches must be quiet to be closed
+    close_rotated: float = 60.0  # after so long without growth a file without a matching name is closed
 
     @classmethod
     def of(cls, config: Input) -> Limits:
@@ -180,7 +180,7 @@ class Tracked:
     rotated: bool = False  # renamed, replaced or removed: no new lines are expected for long
     removed: bool = False  # no name is left
     long_line: bool = False  # the last read held no line end
-    held: bool = False  # the last read left whole lines, whose event may grow
+    held: bool = False  # the last read left whole lines unread, as their event may grow
     inside: bool = False  # the position is inside a line whose rest is left out
     acked_inside: bool = False
     archive: Archive | None = None
@@ -191,7 +191,7 @@ class Tracked:
     """Ends of the blocks before the position, each with the bytes before it."""
     reason: str = ""
     """For replaced content: why the bytes that were known beyond the position cannot be read."""
-    left_out: bool = False  # `start_position = "end"` put the position there, and nobody looked inside since
+    left_out: bool = False  # `start_position = "end"` chose the position, and nobody has looked inside since
     astray: str = ""
     """The search for a closed file that the last scan did not see. `look`: its folder has to be looked through. `found`: it was
     renamed, and is to be opened. `missing`: it is not there. `unwanted`: no input names it any more.

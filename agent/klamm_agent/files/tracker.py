@@ -52,7 +52,7 @@ class Tracker:
         self._observed = False
         self._now = now  # of the last scan
         self._generations = 0  # over all files: blocks in flight of one file never count for another
-        self._first = checkpoints is None  # nobody ran before: `from_end` counts at the first scan
+        self._first = checkpoints is None  # no agent ran before: `from_end` holds at the first scan
         self.cuts = 0  # of lines longer than allowed
         self.gaps: list[Gap] = []  # taken and emptied by the shell
         self.archives = Archives(
@@ -80,7 +80,7 @@ class Tracker:
     def observe(self, scan: Iterable[Observed], now: float, wall: float) -> None:
         """Takes in one scan of all paths. When a path names another file than before, that file was rotated."""
         self._now = now
-        self.archives.settle()  # before another file is seen under the inode of one that is gone
+        self.archives.settle()  # before another file takes the inode of a file that is gone
         by_inode: dict[Inode, Observed] = {}
         for found in scan:
             known = self._files.get(found.inode)
@@ -161,7 +161,7 @@ class Tracker:
     def found(self, file: Tracked, path: str, size: int, modified: float, now: float) -> None:
         """Takes in that the file at `path` has the inode of a stray file; `recognised` tells whether it is that file."""
         if not file.head_print.length and not path.startswith(file.path):
-            file.astray = "missing"  # nothing tells that it is not another with its inode
+            file.astray = "missing"  # it may be another file with its inode
             return
         file.where, file.ended = path, None
         self._sized(file, size, modified, now)
@@ -241,7 +241,7 @@ class Tracker:
             # The growth may be of other content, until a read has shown that it is not
             file.before = file.size
         if size < file.position:
-            file.ended = None  # truncated: the next read finds it out
+            file.ended = None  # truncated: the next read notices
         else:
             file.size = size
 
@@ -448,7 +448,7 @@ def _restored(c: Checkpoint, now: float) -> Tracked:
     )  # fmt: skip
     file.size = file.before = max(c.size, c.total, c.offset)
     if c.inode[0] < 0:
-        file.was = c.inode  # of which file it was is not kept
+        file.was = c.inode  # the registry does not keep which file had it
         file.reason = "truncated"
     elif c.packed is None:
         file.astray = "look"

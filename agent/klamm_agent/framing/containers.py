@@ -28,7 +28,7 @@ _LINK: Final = re.compile(
     r"/(?P<pod>[^/_]+)_(?P<namespace>[^/_]+)_(?P<container>[^/]+)-(?P<id>[0-9a-f]{64})\.log[^/]*$"
 )
 _DOCKER: Final = re.compile(r"/(?P<id>[0-9a-f]{64})/(?P=id)-json\.log[^/]*$")
-_EPOCH: Final = 0.0  # of a line that tells no time; the reader puts in when it was read
+_EPOCH: Final = 0.0  # for a line without a time; the cutter puts in the time of reading
 
 
 @dataclass(slots=True)
@@ -101,7 +101,7 @@ def _docker_whole(lines: Sequence[bytes]) -> Lines | None:
         moments = _TIMES.findall("\n".join([d["time"] for d in documents]).encode())
         streams = [d["stream"] for d in documents]
     except (ValueError, LookupError, TypeError, AttributeError):
-        return None  # some line is not of the format, or no text: line by line
+        return None  # some line is not of the format, or no text: then it is done line by line
     texts.pop()
     if not len(texts) == len(moments) == len(documents) == len(lines):
         return None

@@ -44,7 +44,7 @@ class Encoding:
         text = data[:rest].decode(self.codec, errors="replace").encode(errors="replace")
         lines = text.split(b"\n")
         lines.pop()
-        if len(lines) != len(ends):  # what is no text took a line end with it
+        if len(lines) != len(ends):  # invalid bytes swallowed a line end
             starts = [0, *ends[:-1]]
             lines = [
                 data[s:e]
@@ -68,7 +68,7 @@ class Encoding:
         """Returns how many bytes, at most `limit` but one character at least, can be cut off without cutting a character."""
         cut = max(self.width, min(limit, len(data)) // self.width * self.width)
         high = data[cut - 1 if self.codec == "utf-16-le" else cut - 2]
-        if self.width == 2 and cut > 2 and 0xD8 <= high < 0xDC:  # half of a pair
+        if self.width == 2 and cut > 2 and 0xD8 <= high < 0xDC:  # the first half of a surrogate pair
             cut -= 2
         return cut
 

@@ -75,11 +75,11 @@ class Framer:
         self._grouping: Grouping | None = grouping(multiline) if multiline is not None else None
         self._fields: dict[tuple[str, str], dict[str, Any]] = {}
         self.timeout: float | None = multiline.timeout if multiline is not None else None
-        """Seconds without growth after which the last event is whole; None: it always is."""
+        """Seconds without growth after which the last event counts as whole; None: it always does."""
         self.reach = 4 * max_line * self._encoding.width + 64 * 1024
-        """Bytes that are read at once at most before something is given out."""
+        """Bytes that may be read at once before some event has to be given out."""
         self.splits = 0
-        """Cuts that events above the limits took."""
+        """The number of cuts in events above the limits."""
 
     def frame(self, data: bytes, at: Place) -> Framed:
         """Cuts `data`, which was read at `at`, into events."""
@@ -171,7 +171,7 @@ class Framer:
             and not whole.parts
             and (self._grouping is None or len(streams) == 1)
         ):
-            begins = self._plain(framed, whole.texts, starts, at)  # lines as they stand in the file
+            begins = self._plain(framed, whole.texts, starts, at)  # the lines are in the file's order
             framed.times = [whole.times[i] for i in begins]
             fields = {stream: self._field(at.path, stream) for stream in streams}
             framed.fields = [fields[whole.streams[i]] for i in begins]
@@ -179,7 +179,7 @@ class Framer:
         groups = sorted(self._groups(whole, at), key=lambda g: g[0])
         end = min((g[0] for g in groups if g[3]), default=len(lines))
         if end == 0 and at.full:
-            end = len(lines)  # what goes on for longer than can be read at once
+            end = len(lines)  # one event is longer than can be read at once
         for first, last, _, _ in reversed(groups):
             if first < end <= last:
                 end = first
@@ -208,7 +208,7 @@ class Framer:
         found = []
         for stream, members in streams.items():
             part = whole.parts.get(stream) if not at.final else None
-            if part is not None:  # what it will be, nobody can tell yet
+            if part is not None:  # its end has not come: it may still become anything
                 members.remove(part)
                 found.append((first[part], last[part], [part], True))
             begins, grows = list(range(len(members))), False
@@ -236,7 +236,7 @@ class Framer:
     def _shorten(self, framed: Framed, at: Place) -> None:
         """Cuts events that are one long line."""
         rows = list(range(len(framed.values)))
-        exact = not self._container and not self._encoding.codec  # bytes of an event are the file's
+        exact = not self._container and not self._encoding.codec  # an event has the bytes of the file
         values: list[bytes] = []
         offsets: list[int] = []
         picked: list[int] = []

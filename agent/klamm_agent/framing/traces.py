@@ -149,7 +149,7 @@ class Traces:
                 i += 1
                 if state not in machine.between:
                     end = i
-            if state:  # at the end of the lines: whether what is between belongs to it is not known yet
+            if state:  # the lines end here: the trace may go on
                 return len(lines), True
             best, growing = max(best, end), False
         return best, growing

@@ -12,8 +12,8 @@ from typing import Any, Final, NamedTuple
 from klamm_base.clientconfig import translate
 from klamm_base.errors import ConfigError
 
-_STALLED_S: Final = 10.0  # without an answer, nothing is expected of the broker any more
-_DOWN_S: Final = 1.0  # the same when no broker can be reached
+_STALLED_S: Final = 10.0  # without an answer for so long, the broker counts as away
+_DOWN_S: Final = 1.0  # the same, when no broker can be reached
 _PROBE_S: Final = 0.5
 _TAKE_BACK_S: Final = 5.0
 _DEFAULTS: Final = {
@@ -22,7 +22,7 @@ _DEFAULTS: Final = {
     "linger.ms": 20,
     "message.timeout.ms": 60_000,
     "queue.buffering.max.messages": 0,
-    "log_level": 2,  # librdkafka prints by itself; connection errors are said here, sparingly
+    "log_level": 2,  # librdkafka would print connection errors; the shipper says them sparingly
 }
 
 
@@ -60,7 +60,7 @@ class Client:
         }
         self.returned: list[Returned] = []
         self.why = ""
-        """What the client last complained of."""
+        """The client's last complaint."""
         self._is_down = False
         self._sent = self._settled = 0
         self._moved_at = time.monotonic()

@@ -27,13 +27,13 @@ from klamm_base.sparing import Sparing
 if TYPE_CHECKING:
     from klamm_agent.handler.store import Store
 
-_COST: Final = 100  # bytes a record takes in the queue besides its value, about
-_LINGER_S: Final = 0.01  # records are taken from the queue by the hundred, not one by one
+_COST: Final = 100  # about the bytes that a record takes in the queue besides its value
+_LINGER_S: Final = 0.01  # so that the thread takes records by the hundred, not one by one
 _IDLE_S: Final = 0.5
 _BUSY_S: Final = 0.05
 _TAKE: Final = 5000
 _PROBE_S: Final = 1.0
-_FLUSH_S: Final = 10.0  # of what is read of the spool at a time
+_FLUSH_S: Final = 10.0  # for the records that are read of the spool at a time
 _SAID_AGAIN_S: Final = 30.0
 _DROPS: Final = ("newest", "oldest")
 
@@ -69,7 +69,7 @@ class Shipper:
             Client, bootstrap_servers, topic, encoded, dict(config or {}), queue_bytes // 2
         )
         probe = self._new_client()
-        probe.open()  # settings that cannot be used are an error now, not in the thread
+        probe.open()  # unusable settings raise here, not in the thread
         probe.close()
         self._store: Store | None = None
         if spool is not None:
@@ -169,7 +169,7 @@ class Shipper:
         if thread is not None and thread.is_alive():
             self._wake.set()
             thread.join(self._flush_timeout + 10)
-            if thread.is_alive():  # it waits for what never comes: a handler must not keep its process
+            if thread.is_alive():  # it hangs: a handler must not keep its process alive
                 client = self._client
                 left = len(self._take()) + (client.in_flight if client is not None else 0)
                 self.count_dropped("the client does not answer", left)
@@ -205,7 +205,7 @@ class Shipper:
             more = False
             try:
                 more = self._step(client)
-            except Exception as e:  # of one round: logging must not end with it
+            except Exception as e:  # an error of one round must not end logging
                 self._complain(e)
             if not more:
                 self._sleep(client)
@@ -217,9 +217,9 @@ class Shipper:
     def _opened(self, client: Client) -> bool:
         """Opens the client; returns whether it could. A lack of memory or files may prevent now what worked at construction."""
         try:
-            with starting:  # its threads look for the broker from the first moment on
+            with starting:  # its threads look up the broker from the start
                 client.open()
-                client.answers()  # the first connection, or a moment
+                client.answers()  # waits for the first connection, but not long
         except Exception as e:
             client.why = str(e)
             self._complain(e)
@@ -312,7 +312,7 @@ class Shipper:
 
     def _send_spooled(self, client: Client, store: Store) -> bool:
         """Sends the oldest records of the spool, before all that is queued, and waits for them; returns whether to go on at once."""
-        if not client.is_idle:  # it has some of the queue: what is taken back below must be of the spool
+        if not client.is_idle:  # it still has queued records, but only the spool's may be taken back below
             client.flush(_BUSY_S)
             return True
         found = store.read()
@@ -331,7 +331,7 @@ class Shipper:
             client.flush(_BUSY_S)
         if not is_sent or client.in_flight or any(not r.is_lasting for r in client.returned):
             client.take_back()
-            client.returned = []  # all of it is still in the spool
+            client.returned = []  # the spool still has all of them
             store.rewind()
             self._away, self._probe_at = True, time.monotonic() + _PROBE_S
             return False

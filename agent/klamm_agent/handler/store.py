@@ -22,10 +22,10 @@ from klamm_kafka.wire.batch import Record, decode_records, encode_batch
 from klamm_kafka.wire.compression import Compression
 
 _FOLDERS: Final = 1000  # processes that spool the same topic at the same time
-_BATCH: Final = 512 * 1024  # bytes of one batch, about; less where the spool is small
+_BATCH: Final = 512 * 1024  # about the bytes of one batch; less for a small spool
 _BATCHES: Final = 16
-_LOOK_S: Final = 60.0  # between two looks for what others left
-_READ_RECORDS: Final = 10_000  # sent at a time, and what a kill may repeat
+_LOOK_S: Final = 60.0  # between two looks for records that other processes left
+_READ_RECORDS: Final = 10_000  # sent at a time; a kill may repeat so many
 _READ_BYTES: Final = 2 * 1024 * 1024
 
 
@@ -67,7 +67,7 @@ class Store:
             lost = self._append(spool, batch, drop)
             dropped += lost
             done += len(batch)
-            if lost and drop == "newest":  # what comes behind it is newer
+            if lost and drop == "newest":  # the records behind are newer
                 dropped += len(records) - done
                 break
         spool.sync()

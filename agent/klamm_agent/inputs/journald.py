@@ -66,7 +66,7 @@ class JournaldReader:
             self._restarts += 1
             try:
                 self._start()
-            except (ConfigError, OSError) as e:  # while systemd is updated, or descriptors are short
+            except (ConfigError, OSError) as e:  # systemd is being updated, or no descriptors are left
                 self._ended(now, str(e))
                 return []
         entries = self._read(now)

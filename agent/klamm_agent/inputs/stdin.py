@@ -36,14 +36,14 @@ class StdinReader:
         self._splits = 0
         self._finished = False
         self.ended = False
-        """Everything was given out, and nothing will follow."""
+        """True when everything was given out and nothing will follow."""
 
     def poll(self, now: float) -> list[tuple[Events, Hashable]]:
         if self.ended or not (self._finished or select.select([self._fd], [], [], 0)[0]):
             return []
         try:
             chunk = b"" if self._finished else os.read(self._fd, _READ)
-        except BlockingIOError:  # another process that shares it was faster
+        except BlockingIOError:  # another process that shares the pipe was faster
             return []
         self.ended = not chunk
         data = self._held + chunk if self._held else chunk

@@ -35,7 +35,7 @@ class _Stream:
         self.sent: deque[tuple[Sequence[Receipt], Hashable, Range]] = deque()
         self.count = 0
         self.kept = False
-        """Somebody else has the reader now."""
+        """True when another agent has the reader now."""
 
     @property
     def is_read_again(self) -> bool:
@@ -92,7 +92,7 @@ class Streams:
                 stream.kept = any(stream.reader is reader for _, _, reader in taken)
             self.close()
             if kept is not None:
-                kept += taken  # what they hold is not lost with a configuration that cannot be used
+                kept += taken  # an unusable configuration must not lose what they hold
             raise
 
     @property

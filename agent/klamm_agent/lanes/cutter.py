@@ -17,7 +17,7 @@ class Cutter:
     def __init__(self, config: Input, *, places: bool) -> None:
         self._max_line, self._places = config.max_line_bytes, places
         self.framer = _framer(config)
-        """Of an input whose events are more than lines of UTF-8; None when blocks are cut at line ends."""
+        """The framer of an input whose events are more than lines of UTF-8; None when blocks are cut at line ends."""
         self._splits = 0
 
     @property

@@ -25,7 +25,7 @@ class Lane:
         self.stages = Stages.for_input(config, host=about, agent_id=agent_id)
         self.cutter = Cutter(config, places=self.stages.needs_offsets)
         self.events = self.bytes = 0
-        """Read so far."""
+        """Events and bytes read so far."""
 
     def block(self, data: bytes, start: int, path: str, at: float) -> Records:
         """Makes records of a block of whole lines, which begins at byte `start` of file `path` and was read at `at` (seconds since the epoch)."""

@@ -94,7 +94,9 @@ class Parse:
             if value is not None:
                 put(found, name, convert(value))
         if "log" in found and type(found["log"]) is not dict and not self._step.target:
-            merge(found, {"labels": {"log": found.pop("log")}})  # an object of ECS's, with the file
+            merge(
+                found, {"labels": {"log": found.pop("log")}}
+            )  # in ECS `log` is an object, which names the file
         if self._step.target:
             merge(staged.docs[i], nested(self._step.target, found))
         elif staged.docs[i]:
@@ -175,7 +177,7 @@ class Stages:
         self._documents, self._envelope = documents, envelope
         self._shared = SharedFields(documents) if documents is not None and envelope is not None else None
         self._lines: list[Stage] = []
-        """On texts; those behind them need documents."""
+        """Stages on texts; the stages behind them need documents."""
         self._fields: list[Stage] = []
         if config.include_lines or config.exclude_lines:
             self._lines.append(LineFilter(config.include_lines, config.exclude_lines))

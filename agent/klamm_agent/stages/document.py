@@ -30,7 +30,7 @@ class Documents:
         documents = list(self._documents(staged))
         try:
             return list(map(orjson.dumps, documents))
-        except TypeError:  # an object nested more deeply than JSON's writer goes
+        except TypeError:  # orjson refuses an object that is nested too deeply
             return [self._one(d, text, staged) for d, text in zip(documents, staged.texts, strict=True)]
 
     def _documents(self, staged: StagedEvents) -> Iterable[Document]:
@@ -69,7 +69,7 @@ class Documents:
         full: Document = {n: copy.deepcopy(self._base[n]) for n in common}
         tags = full.pop("tags", None)
         merge(full, {n: found.pop(n) for n in common if n != "tags"})
-        if "agent" in full:  # who sends it is not for the event to say
+        if "agent" in full:  # an event does not say which agent sends it
             merge(full, {"agent": self._base["agent"]})
         if isinstance(tags, list) and isinstance(found.get("tags"), list):
             found["tags"] = [*tags, *(t for t in found["tags"] if t not in tags)]

@@ -14,7 +14,7 @@ from klamm_agent.stages.staged import decoded
 from klamm_agent.stages.timestamps import stamp
 
 _JOINT: Final = "\x1e"
-_WRITTEN: Final = b"\\u001e"  # how JSON has the joint; text that holds either is escaped one by one
+_WRITTEN: Final = b"\\u001e"  # the joint in JSON; a block with either is escaped line by line
 
 
 class Envelope:

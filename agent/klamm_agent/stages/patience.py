@@ -41,7 +41,7 @@ class _Timer:
         try:
             return work(texts)
         finally:
-            self._armed = False  # first: a signal that comes now is none of ours any more
+            self._armed = False  # first, so that a signal that comes now is ignored
             signal.setitimer(signal.ITIMER_VIRTUAL, 0)
 
 

@@ -52,5 +52,5 @@ class SharedFields:
         whole = orjson.loads(self._documents.build(staged)[0])
         del whole["@timestamp"], whole["message"]
         found = b"," + orjson.dumps(whole)[1:] if whole else b"}"
-        self._tails[id(fields)] = fields, found  # the dict is kept, so that no other gets its id
+        self._tails[id(fields)] = fields, found  # keeping the dict prevents that another dict gets its id
         return found

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from klamm_agent.events import Dropped, Events
 
-_JOINT: Final = "\x1e"  # a record separator, which logs do not hold; a block that does is taken one by one
+_JOINT: Final = "\x1e"  # a record separator: logs hardly hold it; a block with one is handled event by event
 
 
 class StagedEvents:
@@ -24,13 +24,13 @@ class StagedEvents:
         self.path, self.at = events.path, events.at
         self.offsets, self.times, self.fields = events.offsets, events.times, events.fields
         self.errors = errors
-        """How bytes that are no UTF-8 are decoded: `replace` in documents, `surrogateescape` in what stays raw."""
+        """The treatment of bytes that are no UTF-8: `replace` in documents, `surrogateescape` in raw records."""
         self._texts: list[str] | None = None
         self.docs: list[dict[str, Any]] = []
         self.seconds: list[float | None] = []
         """Event times that parsing found."""
         self.bare: list[bool] = []
-        """Whether the text is not repeated as `message`, since all of it is in fields."""
+        """True for events whose text is not repeated as `message`, since it is all in fields."""
         self.dropped: list[Dropped] = []
         self.dead: StagedEvents | None = None
         """Events for the dead letter topic."""

@@ -25,14 +25,14 @@ _TOKEN: Final = re.compile(r"'(?:[^']|'')*'|([A-Za-z])\1*|.", re.DOTALL)
 _ISO_LIKE: Final = re.compile(r"%Y-%m-%d(?:[T ]|'T')%H:%M(?::%S(?:[.,]%f)?)?%?z?")
 _USUAL: Final = ("%d/%b/%Y:%H:%M:%S %z", "%b %d %H:%M:%S", "%Y/%m/%d %H:%M:%S", "%a %b %d %H:%M:%S.%f %Y",
                  "%a %b %d %H:%M:%S %Y", "%d-%b-%Y %H:%M:%S.%f", "%d %b %Y %H:%M:%S.%f", "%a, %d %b %Y %H:%M:%S %z")  # fmt: skip
-_KNOWN_MAX: Final = 4096  # texts whose time is remembered: most logs repeat the second
-_FUTURE_S: Final = 32 * 86400  # a time without year that would lie further ahead is of the last year
+_KNOWN_MAX: Final = 4096  # remembered times, by text: most logs repeat the second
+_FUTURE_S: Final = 32 * 86400  # a time without a year that would lie further ahead is of the year before
 EARLIEST: Final = dt.datetime(1, 1, 2, tzinfo=dt.UTC).timestamp()
 LATEST: Final = dt.datetime(9999, 12, 31, tzinfo=dt.UTC).timestamp()
 """The last time that a document can hold in any zone; `EARLIEST` is the first."""
 
 _Parse = Callable[[Any, float], float]
-_Compiled = tuple[_Parse, bool]  # and whether the time depends on nothing but the text
+_Compiled = tuple[_Parse, bool]  # and whether the time depends on the text alone
 
 
 class TimeError(KlammError):
@@ -114,7 +114,7 @@ class Times:
     def _seconds(self, time: dt.datetime) -> float:
         if time.tzinfo is None and self._zone is not None:
             time = time.replace(tzinfo=self._zone)
-        return time.timestamp()  # without a zone: the host's
+        return time.timestamp()  # a time without a zone is in the host's zone
 
 
 def _number_by_size(value: Any, _reference: float) -> float:

@@ -49,7 +49,9 @@ class StateDir:
                 f"state_dir {path} is in use by another agent (pid {holder or 'unknown'}): each needs its own"
             ) from None
         try:
-            os.pwrite(self._lock, f"{os.getpid():<19}\n".encode(), 0)  # over the old one: also on a full disk
+            os.pwrite(
+                self._lock, f"{os.getpid():<19}\n".encode(), 0
+            )  # overwrites the old one, which works on a full disk too
         except OSError as e:
             os.close(self._lock)
             raise StateError(f"state_dir {path} cannot be used: {e.strerror}") from e

@@ -17,7 +17,7 @@ KINDS: Final = ("udp", "tcp", "tls", "unix")
 _NET: Final = re.compile(r"(udp|tcp|tls)://(\[[0-9A-Fa-f:.%\w]+\]|[^\[\]:/\s]*):(\d{1,5})")
 _UNIX: Final = re.compile(r"unix://(/.+)")
 _BACKLOG: Final = 512
-_UNIX_PATH_MAX: Final = 107  # bytes that the kernel takes
+_UNIX_PATH_MAX: Final = 107  # bytes; the kernel takes no more
 _SO_RCVBUFFORCE: Final = 33  # Linux; Python has no name for it
 
 
@@ -67,7 +67,7 @@ def bind(address: Address, buffer: int) -> socket.socket:
         for option in (
             _SO_RCVBUFFORCE,
             socket.SO_RCVBUF,
-        ):  # the first one needs a privilege and has no upper bound
+        ):  # the first needs a privilege and knows no upper bound
             with contextlib.suppress(OSError):
                 sock.setsockopt(socket.SOL_SOCKET, option, buffer)
                 break

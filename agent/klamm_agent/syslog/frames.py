@@ -11,7 +11,7 @@ import re
 from typing import Final
 
 FRAMINGS: Final = ("auto", "octet", "newline", "nul")
-_COUNT_MAX: Final = 32  # bytes that may be a count that has not come as a whole; more are a line's
+_COUNT_MAX: Final = 32  # bytes that may be an incomplete count; more bytes are a line
 _COUNT: Final = re.compile(rb"[\n\r ]*([1-9]\d{0,8}) ")
 _COUNT_BEGINS: Final = re.compile(rb"[\n\r ]*(?:[1-9]\d{0,8})?")
 _COUNTED: Final = re.compile(rb"[\n\r ]*[1-9]\d{0,8} <")
@@ -26,11 +26,11 @@ class Frames:
     def __init__(self, framing: str, limit: int) -> None:
         self._mode, self._limit = framing, limit
         self._held = b""
-        self._left = 0  # of a counted message of which a piece was given out
+        self._left = 0  # bytes left of a counted message of which a piece was given out
         self.splits = 0
-        """Cuts in messages longer than the limit."""
+        """The number of cuts in messages longer than the limit."""
         self.errors = 0
-        """Places where a count should have been: what follows is taken as lines."""
+        """The number of places without the count that should be there; what follows is read as lines."""
 
     @property
     def held(self) -> int:
@@ -41,9 +41,9 @@ class Frames:
         """Returns the messages that are complete now, without empty ones."""
         data = self._held + data if self._held else data
         if self._mode == "auto":
-            data = data.lstrip(b"\r\n")  # empty lines are none, and nobody sends them without end to be kept
+            data = data.lstrip(b"\r\n")  # empty lines are no messages; without this they would be held
             if len(data) <= _COUNT_MAX and _MAYBE_COUNTED.fullmatch(data):
-                self._held = data  # cannot be told yet
+                self._held = data  # the framing is not known yet
                 return []
             self._mode = "octet" if _COUNTED.match(data) else "newline"
         if self._mode == "octet":

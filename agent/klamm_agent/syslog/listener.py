@@ -29,7 +29,7 @@ _DATAGRAM: Final = 65_536
 _TURN: Final = 500  # datagrams of one socket before the others have their turn
 _TICK_S: Final = 1.0
 _HANDSHAKE_S: Final = 30.0
-_LAST_S: Final = 2.0  # how long the end may take to read what has arrived
+_LAST_S: Final = 2.0  # the end may take so long to read what has arrived
 _SAID_AGAIN_S: Final = 60.0
 
 
@@ -144,7 +144,7 @@ class Listener:
             self._room.notify()
         self._wake.send(b"x")
         self._thread.join(_LAST_S + 5)
-        self.drops()  # the last that can be known
+        self.drops()  # the last chance to ask
         self._stopped = True
         for address, sock in self._sockets:
             address.remove(sock)
@@ -182,10 +182,10 @@ class Listener:
         found = self._selector.select(timeout)
         for key, _ in found:
             if self._size >= self._most:
-                break  # a thousand connections would bring a thousand chunks: the others are read in the next round
+                break  # a thousand connections would overfill the queue: the next round reads the others
             try:
                 key.data()
-            except Exception:  # of one sender: the others are served on
+            except Exception:  # one sender's fault: the others are still served
                 self.failed += 1
                 log.exception("syslog: a socket could not be served")
         return bool(found)
@@ -219,7 +219,7 @@ class Listener:
             except (BlockingIOError, InterruptedError):
                 break
             except ConnectionError:
-                continue  # an answer of ICMP to something sent before this socket was ours
+                continue  # an ICMP answer to something sent from this port before
             self.bytes += len(data)
             data = data.rstrip(b"\r\n\0")
             if data:
@@ -260,7 +260,7 @@ class Listener:
             assert self._tls is not None, "the configuration was checked"
             try:
                 conn = self._tls.wrap_socket(conn, server_side=True, do_handshake_on_connect=False)
-            except OSError:  # it is gone already
+            except OSError:  # the sender is gone already
                 conn.close()
                 return
         connection = _Connection(
@@ -304,7 +304,7 @@ class Listener:
             sock.do_handshake()
             connection.handshaking = False
         data = sock.recv(_CHUNK)
-        while data and sock.pending():  # decrypted already: the selector does not tell of it
+        while data and sock.pending():  # bytes that are decrypted already do not wake the selector
             data += sock.recv(_CHUNK)
         return data
 
@@ -339,7 +339,7 @@ class Listener:
             limit = _HANDSHAKE_S if connection.handshaking else self._limits.idle
             if limit is None or now - connection.heard_at <= limit:
                 continue
-            self._read(connection)  # while the queue was full nobody listened: there may be something
+            self._read(connection)  # nobody listened while the queue was full: data may have come
             if connection in self._connections and now - connection.heard_at > limit:
                 self._end(connection)
 

@@ -44,7 +44,7 @@ _TIMED: Final = re.compile(
 _HOST: Final = rb"(?:([^\s:\[\]<>]+|[0-9A-Fa-f]*(?::[0-9A-Fa-f.]*){2,}(?:%\w+)?) (?:: )?)?"
 _TAG: Final = rb"([^\s:\[]{1,128})(?:\[([^\]\s]{0,64})\])?:(?: |$)"
 _HEAD: Final = re.compile(_HOST + _TAG)
-_COMMON: Final = re.compile(  # what nearly all senders write, in one go
+_COMMON: Final = re.compile(  # the form of nearly all senders, matched at once
     rb"<(\d{1,3})>(" + ISO + rb"|" + BSD + rb") ([^\s:\[\]<>]+) ([^\s:\[]{1,128})(?:\[([^\]\s]{0,64})\])?: "
 )
 _SENDER: Final = re.compile(rb"([^\s:\[\]<>]+|[0-9A-Fa-f]*(?::[0-9A-Fa-f.]*){2,}(?:%\w+)?) ")
@@ -61,7 +61,7 @@ class Parser:
         self._times, self._universal = Times(zone), Times(dt.UTC)
         self._fields: dict[tuple[str, _Head], dict[str, Any]] = {}
         self.unparsed = 0
-        """Messages without a priority: they are events with nothing but a text."""
+        """The number of messages without a priority; such an event has a text and no fields."""
 
     def parse(self, messages: Sequence[bytes], peers: Sequence[str], at: float) -> Parsed:
         """Returns texts, times and fields of `messages`, which came at `at` from `peers` (one each; "" for none)."""

@@ -26,9 +26,9 @@ _BSD_PARTS: Final = re.compile(
 _ISO_PARTS: Final = re.compile(
     rb"(\d{4})-(\d\d)-(\d\d).(\d\d):(\d\d):(\d\d)(?:[.,](\d+))?(?:([Zz])|([+-])(\d\d):?(\d\d))?"
 )
-_KEPT: Final = 1024  # texts of times that were worked out: messages of one second share theirs
+_KEPT: Final = 1024  # texts with a known time: messages of one second share theirs
 _AHEAD_S: Final = 7 * 86_400.0
-_NEAR_S: Final = 86_400.0  # how long after it was worked out the guess of a year is still the same
+_NEAR_S: Final = 86_400.0  # for so long the choice of a year holds
 
 
 class Times:
@@ -49,7 +49,7 @@ class Times:
         except KeyError:
             found = self._parse(text, came)
             if found is not None and not EARLIEST <= found <= LATEST:
-                found = None  # in its zone it is a time, in UTC no calendar has it
+                found = None  # it is a time in its zone, but no calendar has it in UTC
             self._known[text] = found
             return found
 
@@ -60,7 +60,7 @@ class Times:
             if (bsd := _BSD_PARTS.fullmatch(text)) is not None:
                 return self._bsd(bsd, came)
         except (ValueError, OverflowError, OSError):
-            pass  # the numbers are no date: said by the result
+            pass  # the numbers are no date: the result says so
         return None
 
     def _iso(self, m: re.Match[bytes]) -> float:
@@ -83,7 +83,7 @@ class Times:
             try:
                 at = _seconds((year, month, day), clock, self._zone)
             except ValueError:
-                continue  # 29 February in a year without one
+                continue  # a year without 29 February
             if at <= came + _AHEAD_S:
                 return at + _fraction(m[7])
         return None

@@ -130,7 +130,7 @@ class Segment:
         except (CorruptRecord, InvalidRecord, OSError) as e:
             why = f"{self._log_path.name} at byte {position}: {e}"
             return Damaged(why, self.next, self.shares_from(offset)), self.size
-        _OFFSET.pack_into(data, 0, 0)  # as brokers want it of a producer
+        _OFFSET.pack_into(data, 0, 0)  # as brokers expect it from a producer
         key, shares = self._origins_by_offset().get(offset, (None, []))
         return StoredBatch(data, header.record_count, header.next_offset, shares, key), position + header.size
 

@@ -14,7 +14,7 @@ from klamm_agent.delivery.spool.topic import TopicQueue
 from klamm_base.errors import KlammError
 from klamm_base.files import PRIVATE_FILE, make_private_folder
 
-_SEGMENTS: Final = 16  # what is given up at a time is about this part of the bound
+_SEGMENTS: Final = 16  # one segment, which is given up at a time, is this part of the bound
 _SEGMENT_MAX: Final = 64 * 1024 * 1024
 _SEGMENT_MIN: Final = 64 * 1024
 

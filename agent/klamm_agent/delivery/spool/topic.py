@@ -35,13 +35,15 @@ class TopicQueue:
         if self._segments:
             self._recover(self._segments[-1])
         self.acked = self._saved = max(self._position(), self._segments[0].base if self._segments else 0)
-        if self._segments and self._segments[-1].next < self.acked:  # the disk lost what was delivered
+        if (
+            self._segments and self._segments[-1].next < self.acked
+        ):  # the disk lost batches, but they are delivered
             self._delete_all()
         self.end = self._segments[-1].next if self._segments else self.acked
         self.cursor = self.acked
         self._at = -1  # position of the cursor in its segment; -1: to be looked for
-        self._given_up: deque[tuple[int, int]] = deque()  # behind `acked`: from which offset to which
-        self._made = False  # a segment that is not in the folder for sure
+        self._given_up: deque[tuple[int, int]] = deque()  # ranges of offsets behind `acked`
+        self._made = False  # whether the folder needs an fsync for a new segment
         self._drop_acked()
 
     def _recover(self, last: Segment) -> None:
@@ -57,7 +59,7 @@ class TopicQueue:
         try:
             return int((self.folder / POSITION).read_text())
         except (FileNotFoundError, ValueError):
-            return 0  # what is there comes again
+            return 0  # then all batches come again
 
     @property
     def size(self) -> int:

@@ -55,7 +55,7 @@ def put(document: Document, name: str, value: Any) -> None:
 
 def merge(document: Document, more: Mapping[str, Any]) -> None:
     """Merges `more` into `document`, objects into objects; values of `more` win. `more` stays as it is."""
-    waiting = [(document, more)]  # no recursion: what a log line nests is no reason to fail
+    waiting = [(document, more)]  # no recursion: a deeply nested log line must not fail
     while waiting:
         into, what = waiting.pop()
         for name, value in what.items():
@@ -109,7 +109,7 @@ def expand(document: Document) -> Document:
     dotted = [name for name in document if "." in name]
     for name in dotted:
         if name.startswith(".") or name.endswith(".") or ".." in name:
-            continue  # no names between the dots
+            continue  # a part between the dots is empty
         value = document.pop(name)
         if isinstance(value, dict) or not isinstance(document.get(name.partition(".")[0], {}), dict):
             merge(document, nested(name, value))  # an object wins over a plain value

@@ -38,5 +38,5 @@ def _parse(text: str) -> Parsed:
 def _unescaped(text: str) -> str:
     try:
         return str(orjson.loads(f'"{text}"'))
-    except orjson.JSONDecodeError:  # an escape that only its writer knows
+    except orjson.JSONDecodeError:  # an unknown escape
         return text

@@ -60,7 +60,7 @@ class _Plan:
         document: Document = {}
         values = match.group(
             *self._groups, 0
-        )  # with the whole match it is always a tuple, or the match alone
+        )  # the whole match as well: then it is always a tuple, or the match alone
         if not self._groups:
             return document
         for (path, name, convert), value in zip(self._places, values, strict=False):
