@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+from types import SimpleNamespace
 
 import pytest
 from support.klamm import klamm
 from support.wheels import make_index
+from typer.testing import CliRunner
+
+from klamm.cli.plugins import app
+from klamm.environments.store import Store
+from klamm.environments.users import NAMELESS, connectors_in
 
 pytestmark = pytest.mark.usefixtures("processes")
 
@@ -46,6 +53,45 @@ def test_what_is_wrong_is_a_sentence(args, code, said, tmp_path):
     done = plugins(tmp_path, "install", *args)
     assert (done.returncode, said in done.stderr) == (code, True), done.stderr
     assert "Traceback" not in done.stderr
+
+
+def process(proc, number, title, *opened):
+    """A process as /proc shows it."""
+    folder = proc / str(number)
+    (folder / "fd").mkdir(parents=True)
+    (folder / "cmdline").write_bytes(title)
+    for at, file in enumerate(opened):
+        (folder / "fd" / str(at)).symlink_to(file)
+
+
+def test_connectors_in_an_environment_are_named(tmp_path):
+    environment, proc = tmp_path / "environments" / "e", tmp_path / "proc"
+    marker = environment / "in-use"
+    process(proc, 1, b"klamm connect: orders\0\0", marker)
+    process(proc, 2, b"klamm connect: orders-0\0", "/dev/null", marker)
+    process(proc, 3, b"klamm connect: elsewhere\0", tmp_path / "other" / "in-use")
+    process(proc, 4, b"python\0-m\0klamm.connect.children.forkserver\0", marker)
+    assert connectors_in(environment, proc) == ["orders"]
+    environment.mkdir(parents=True)
+    assert connectors_in(environment, tmp_path / "no-proc") == []
+    with marker.open("a") as held:
+        fcntl.flock(held, fcntl.LOCK_SH)
+        assert connectors_in(environment, tmp_path / "no-proc") == [NAMELESS]
+
+
+def test_a_package_that_tasks_use_is_not_removed(tmp_path, monkeypatch):
+    record = SimpleNamespace(root="acme==1", name="acme", version="1")
+    removed = []
+    monkeypatch.setattr(Store, "record", lambda self, name, version: record)
+    monkeypatch.setattr(Store, "users", lambda self, record: ["orders", "users"])
+    monkeypatch.setattr(Store, "remove", lambda self, name, version: removed.append(name) or record)
+    refused = CliRunner().invoke(app, ["remove", "acme", "-d", str(tmp_path)])
+    assert (refused.exit_code, removed) == (1, [])
+    assert refused.stderr == (
+        "klamm: Plugin package acme==1 is used by orders, users (--force removes it all the same)\n"
+    )
+    forced = CliRunner().invoke(app, ["remove", "acme", "--force", "-d", str(tmp_path)])
+    assert (forced.exit_code, forced.stdout, removed) == (0, "removed acme==1\n", ["acme"])
 
 
 def test_install_list_lock_and_remove(index, tmp_path):

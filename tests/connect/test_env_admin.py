@@ -297,3 +297,15 @@ async def test_an_installation_waits_until_every_worker_has_it(tmp_path, monkeyp
     assert [each.state for each in slow] == ["ready", "building", "unknown"]
     failed = {"acme==1": after["acme==1"] | {"state": "failed", "error": "no index"}}
     assert (await spread(Workers({"b": (200, failed)}), done))[1] == ("b", "failed", "no index")
+
+
+async def test_a_package_in_use_is_removed_by_force(tmp_path):
+    group = Group()
+    admin = group.worker(tmp_path / "p")
+    await admin.install(upload(tmp_path, "acme"))
+    group.used = {"connector.class": "x", "predicates": "p", "predicates.p.type": "AcmePredicate"}
+    await admin.look()
+    with pytest.raises(Conflict, match="acme==1 is used by c"):
+        await admin.remove("acme")
+    assert (await admin.remove("acme", force=True)).name == "acme"
+    assert await admin.installed() == []

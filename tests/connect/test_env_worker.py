@@ -67,6 +67,13 @@ def test_two_plugins_with_different_versions_of_a_library_run_at_once(worker, tm
     assert states == [[R, R], [R, R]]
     used = worker.request("DELETE", "/connector-plugins/acme-old")
     assert (used.status, used.message) == (409, "Plugin package acme-old==1.0 is used by old")
+    for where in (
+        ["--url", f"http://127.0.0.1:{worker.port}"],
+        ["-d", worker._properties["plugins.directory"]],
+    ):
+        refused = klamm("plugins", "remove", "acme-old", *where)
+        said = f"klamm: {used.message} (--force removes it all the same)\n"
+        assert (refused.returncode, refused.stderr) == (1, said)
     for name in ("old", "new"):
         assert worker.request("DELETE", f"/connectors/{name}").status == 204
 

@@ -15,7 +15,9 @@ from typing import Self
 KLAMM = Path(sys.executable).with_name("klamm")
 
 
-def klamm(*args: str, stdin: str = "", timeout_s: float = 60, **env: str) -> subprocess.CompletedProcess[str]:
+def klamm(
+    *args: str, stdin: str = "", timeout_s: float = 60, cwd: Path | None = None, **env: str
+) -> subprocess.CompletedProcess[str]:
     """Run a command to its end."""
     return subprocess.run(
         [str(KLAMM), *args],
@@ -24,6 +26,7 @@ def klamm(*args: str, stdin: str = "", timeout_s: float = 60, **env: str) -> sub
         text=True,
         timeout=timeout_s,
         env=os.environ | env,
+        cwd=cwd,
         check=False,
     )
 

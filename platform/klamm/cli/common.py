@@ -115,12 +115,21 @@ def print_record(record: Mapping[str, Any], output: Output) -> None:
 def _rich_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
+
+    from klamm.cli.states import STATE, colour_of, colours
+
+    def text(value: Any) -> Text:
+        shown = Text(_cell(value))  # no markup: a cell may hold [hidden]
+        for found in STATE.finditer(shown.plain) if colours() else ():
+            shown.stylize(colour_of(found[0]), *found.span())
+        return shown
 
     table = Table(box=None, header_style="bold", pad_edge=False)
     for column in columns:
         table.add_column(column.upper().replace("_", " "), overflow="fold")
     for row in rows:
-        table.add_row(*(_cell(row.get(c)) for c in columns))
+        table.add_row(*(text(row.get(c)) for c in columns))
     Console().print(table)
 
 

@@ -1,4 +1,4 @@
-"""`klamm connector`: a Connect worker's REST API (ours or Kafka's) from the command line."""
+"""`klamm connector`: connectors of a Connect worker (ours or Kafka's): their states, and starting and stopping them."""
 
 from __future__ import annotations
 
@@ -11,21 +11,17 @@ from typing import Annotated, Any
 
 import typer
 
-from klamm.cli.common import Output, OutputOption, pairs, print_record, print_rows, reported
+from klamm.cli import connector_config, connector_offsets
+from klamm.cli.common import Output, OutputOption, print_record, print_rows, reported
+from klamm.cli.connector_files import read_connector, read_data
+from klamm.cli.connector_names import Name, path_of
 from klamm.cli.context import Commands
 from klamm.cli.rest_client import Worker
-from klamm_base.errors import ConfigError, KlammError
+from klamm.cli.states import styled
 
 app = Commands(help="Make, watch and delete connectors.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The connector's name.")]
 TIMES = "\N{MULTIPLICATION SIGN}"
-
-
-def _path(name: str, rest: str = "") -> str:
-    from urllib.parse import quote
-
-    return f"/connectors/{quote(name, safe='')}{rest}"
 
 
 @app.command("list")
@@ -54,71 +50,16 @@ def _counts(states: list[str]) -> list[str]:
 
 
 @app.command()
-def create(
-    worker: Worker,
-    name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="Name, when the file or --config does not hold it.")
-    ] = None,
-    file: Annotated[
-        Path | None,
-        typer.Option(
-            "--file", "-f", help='JSON: {"name": …, "config": {…}} or the config alone; - reads stdin.'
-        ),
-    ] = None,
-    config: Annotated[
-        list[str] | None, typer.Option("--config", "-c", metavar="KEY=VALUE", help="One setting.")
-    ] = None,
-) -> None:
-    """Make a connector from a file or from -c settings."""
-    with reported():
-        found, settings = _read(file) if file else (None, {})
-        settings |= pairs(config, "--config")
-        name = _named(name, found or settings.get("name"))
-        if not settings:
-            raise typer.BadParameter("give --file or --config", param_hint="--file")
-        worker.call("POST", "/connectors", {"name": name, "config": settings})
-        typer.echo(f"created {name}")
-
-
-def _named(given: str | None, held: str | None) -> str:
-    name = given or held
-    if not name:
-        raise typer.BadParameter("give a NAME, or a file that holds one", param_hint="NAME")
-    return name
-
-
-def _read_json(file: Path) -> Any:
-    import sys
-
-    try:
-        text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
-        return json.loads(text)
-    except OSError as e:
-        raise KlammError(f"{file}: cannot be read: {e.strerror}") from None
-    except ValueError as e:
-        raise KlammError(f"{file}: not JSON: {e}") from None
-
-
-def _read(file: Path) -> tuple[str | None, dict[str, Any]]:
-    data = _read_json(file)
-    if not isinstance(data, dict):
-        raise KlammError(f'{file}: a JSON object is needed: {{"name": …, "config": {{…}}}}')
-    if isinstance(data.get("config"), dict):
-        return data.get("name"), data["config"]
-    return data.get("name"), data
-
-
-@app.command()
 def status(worker: Worker, name: Name, output: OutputOption = Output.TABLE) -> None:
     """Show a connector's state, its tasks, and what went wrong."""
     with reported():
-        answer = worker.call("GET", _path(name, "/status"))
+        answer = worker.call("GET", path_of(name, "/status"))
         if output is Output.JSON:
             print_record(answer, output)
             return
         connector = answer["connector"]
         typer.echo(
-            f"{answer['name']}  {answer.get('type', '-')}  {connector['state']}  worker {connector['worker_id']}"
+            f"{answer['name']}  {answer.get('type', '-')}  {styled(connector['state'])}  worker {connector['worker_id']}"
         )
         if "note" in answer:
             typer.echo(answer["note"])
@@ -202,7 +143,7 @@ def progress(
     with reported():
         before: dict[str, Any] | None = None
         while True:
-            answer = worker.call("GET", _path(name, "/progress"))
+            answer = worker.call("GET", path_of(name, "/progress"))
             if output is Output.JSON:
                 print_record(answer, output)
             else:
@@ -251,7 +192,7 @@ def show_events(
             if output is Output.JSON:
                 typer.echo(json.dumps(event, ensure_ascii=False))
             else:
-                typer.echo(_event_line(event))
+                typer.echo(styled(_event_line(event)))
 
 
 def _event_line(event: dict[str, Any]) -> str:
@@ -279,10 +220,10 @@ def dry_run(
     Shows each step; exit code 1 when a record fails.
     """
     with reported():
-        body: dict[str, Any] = {"records": _read_json(records)}
+        body: dict[str, Any] = {"records": read_data(records)}
         if file is not None:
-            body["config"] = _read(file)[1]
-        answer = worker.call("POST", _path(name, "/dry-run"), body)
+            body["config"] = read_connector(file).config
+        answer = worker.call("POST", path_of(name, "/dry-run"), body)
         if output is Output.JSON:
             print_record(answer, output)
         else:
@@ -306,13 +247,6 @@ def _step_words(step: dict[str, Any]) -> str:
     record = step["record"]
     shown = {k: record[k] for k in ("topic", "key", "value", "headers") if record[k] not in (None, [])}
     return json.dumps(shown, ensure_ascii=False)
-
-
-@app.command()
-def config(worker: Worker, name: Name) -> None:
-    """Print a connector's configuration as JSON."""
-    with reported():
-        print_record(worker.call("GET", _path(name, "/config")), Output.JSON)
 
 
 @app.command()
@@ -353,7 +287,7 @@ def restart(
 
 def _do(worker: Worker, method: str, name: str, path: str, said: str) -> None:
     with reported():
-        worker.call(method, _path(name, path))
+        worker.call(method, path_of(name, path))
         typer.echo(f"{said} {name}")
 
 
@@ -364,38 +298,5 @@ def plugins(worker: Worker, output: OutputOption = Output.TABLE) -> None:
         print_rows(worker.call("GET", "/connector-plugins"), ["class", "type", "version", "package"], output)
 
 
-@app.command()
-def validate(
-    worker: Worker,
-    file: Annotated[Path, typer.Option("--file", "-f", help="JSON as for create; - reads stdin.")],
-    name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="Name, when the file does not hold it.")
-    ] = None,
-    output: OutputOption = Output.TABLE,
-) -> None:
-    """Check a configuration without making a connector.
-
-    Exit code 1 when it has errors.
-    """
-    from urllib.parse import quote
-
-    with reported():
-        found, settings = _read(file)
-        held = settings.setdefault("name", _named(name, found))
-        if name and held != name:  # what create is told by the worker
-            raise ConfigError(f"{file}: name is {held!r}, not {name!r}")
-        plugin = settings.get("connector.class")
-        if not plugin:
-            raise KlammError(f"{file}: no connector.class")
-        answer = worker.call("PUT", f"/connector-plugins/{quote(plugin, safe='')}/config/validate", settings)
-        rows = [
-            {"key": c["value"]["name"], "value": c["value"]["value"], "error": error}
-            for c in answer["configs"]
-            for error in c["value"]["errors"]
-        ]
-        if rows or output is Output.JSON:
-            print_rows(rows, ["key", "value", "error"], output)
-        if answer["error_count"]:
-            raise typer.Exit(1)
-        if output is Output.TABLE:
-            typer.echo("no errors")
+connector_config.register(app)
+app.add_typer(connector_offsets.app, name="offsets")

@@ -13,6 +13,7 @@ import typer
 
 from klamm.cli.cluster import Cluster
 from klamm.cli.common import Output, reported
+from klamm.cli.completion import group_names, topic_names
 from klamm_base.errors import KlammError
 
 DEFAULT_FORMAT: Final = "%v\\n"
@@ -36,7 +37,9 @@ _PLACES: Final[dict[str, Piece]] = {
 
 def consume(
     cluster: Cluster,
-    topics: Annotated[list[str], typer.Argument(metavar="TOPIC", help="Topics to read.")],
+    topics: Annotated[
+        list[str], typer.Argument(metavar="TOPIC", autocompletion=topic_names, help="Topics to read.")
+    ],
     from_beginning: Annotated[
         bool, typer.Option("--from-beginning", help="Start at the first record.")
     ] = False,
@@ -49,7 +52,10 @@ def consume(
         int | None, typer.Option("--max-messages", "-n", help="End after so many records.")
     ] = None,
     group: Annotated[
-        str | None, typer.Option("--group", "-g", help="Read as a member of this group and commit.")
+        str | None,
+        typer.Option(
+            "--group", "-g", autocompletion=group_names, help="Read as a member of this group and commit."
+        ),
     ] = None,
     timeout_ms: Annotated[
         int | None, typer.Option("--timeout-ms", help="End when nothing came for so long.")

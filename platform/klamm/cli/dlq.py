@@ -11,6 +11,7 @@ import typer
 
 from klamm.cli.cluster import Cluster, kafka_error
 from klamm.cli.common import Output, OutputOption, counted, print_rows, reported
+from klamm.cli.completion import topic_names
 from klamm.cli.context import Commands
 from klamm.cli.rest_client import Worker
 
@@ -29,7 +30,9 @@ _GROUPED: Final[dict[str, Callable[[Letter], str | None]]] = {
     "topic": lambda x: x.facts.get("topic"),
 }
 
-TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="The dead letter topic.")]
+TopicArgument = Annotated[
+    str, typer.Argument(metavar="TOPIC", autocompletion=topic_names, help="The dead letter topic.")
+]
 ConnectorOption = Annotated[str | None, typer.Option("--connector", help="Only those of this connector.")]
 FromOption = Annotated[str | None, typer.Option("--topic", help="Only records of this topic.")]
 StageOption = Annotated[

@@ -13,6 +13,7 @@ import typer
 from klamm.cli.admin import ExecuteOption, exactly_one
 from klamm.cli.cluster import AdminCluster
 from klamm.cli.common import EXIT_FAILED, counted, fail, reported
+from klamm.cli.completion import group_names as complete_groups
 from klamm.cli.group_scope import AllGroups, Groups, Topics, check_scope, group_names
 from klamm.cli.offset_places import (
     ByDurationOption,
@@ -246,7 +247,7 @@ def import_(
 
 def delete_offsets(
     cluster: AdminCluster,
-    group: Annotated[str, typer.Argument(metavar="GROUP", help="The group.")],
+    group: Annotated[str, typer.Argument(metavar="GROUP", autocompletion=complete_groups, help="The group.")],
     topics: Topics = None,
 ) -> None:
     """Forget a group's offsets of topics.

@@ -7,15 +7,24 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from klamm.cli.completion import group_names as complete_groups
+from klamm.cli.completion import topic_names
+
 if TYPE_CHECKING:
     from klamm.admin.client import Admin
 
-Groups = Annotated[list[str] | None, typer.Argument(metavar="[GROUP]...", help="Names of groups.")]
+Groups = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[GROUP]...", autocompletion=complete_groups, help="Names of groups."),
+]
 AllGroups = Annotated[bool, typer.Option("--all-groups", help="All consumer groups.")]
 Topics = Annotated[
     list[str] | None,
     typer.Option(
-        "--topic", metavar="TOPIC[:0,1]", help="A topic, or some of its partitions; may be repeated."
+        "--topic",
+        metavar="TOPIC[:0,1]",
+        autocompletion=topic_names,
+        help="A topic, or some of its partitions; may be repeated.",
     ),
 ]
 

@@ -8,17 +8,32 @@ import typer
 
 from klamm.cli.cluster import AdminCluster
 from klamm.cli.common import fail, reported
+from klamm.cli.completion import topic_names
 from klamm.cli.output import Format, FormatOption, print_rows
 
 if TYPE_CHECKING:
     from klamm.admin.client import Admin
     from klamm.admin.model import TopicPartition
 
+TimeOption = Annotated[
+    str,
+    typer.Option(
+        "--time",
+        help="A timestamp in ms, or -1 latest, -2 earliest, -3 max-timestamp, -4 earliest-local,"
+        " -5 latest-tiered, -6 earliest-pending-upload.",
+    ),
+]
+
 
 def offsets(
     cluster: AdminCluster,
     topic: Annotated[
-        str | None, typer.Argument(metavar="[TOPIC]", help="Only topics that match this regular expression.")
+        str | None,
+        typer.Argument(
+            metavar="[TOPIC]",
+            autocompletion=topic_names,
+            help="Only topics that match this regular expression.",
+        ),
     ] = None,
     topic_option: Annotated[str | None, typer.Option("--topic", help="The same as TOPIC.")] = None,
     partitions: Annotated[
@@ -28,14 +43,7 @@ def offsets(
         str | None,
         typer.Option("--topic-partitions", help="Instead: topic1:1,topic2:0-3,topic3,topic4:5-,topic5:-3."),
     ] = None,
-    time: Annotated[
-        str,
-        typer.Option(
-            "--time",
-            help="A timestamp in ms, or -1 latest, -2 earliest, -3 max-timestamp, -4 earliest-local,"
-            " -5 latest-tiered, -6 earliest-pending-upload.",
-        ),
-    ] = "latest",
+    time: TimeOption = "latest",
     exclude_internal: Annotated[
         bool, typer.Option("--exclude-internal-topics", help="Without __consumer_offsets and its kind.")
     ] = False,

@@ -17,8 +17,8 @@ import typer
 from klamm.cli.common import reported
 from klamm.cli.context import Commands
 from klamm.cli.output import Format, FormatOption, print_rows
-from klamm.cli.rest_client import Login, Worker
-from klamm_base.errors import ConfigError
+from klamm.cli.rest_client import Login, RestError, Worker
+from klamm_base.errors import ConfigError, KlammError
 
 if TYPE_CHECKING:
     from klamm.environments.store import Store
@@ -28,6 +28,7 @@ app = Commands(help="Install, list, lock and remove plugin packages.", no_args_i
 
 _COLUMNS: Final = ["name", "version", "state", "plugins"]
 _INSTALL_S: Final = 1000.0  # a large package over a slow line
+_FORCES: Final = " (--force removes it all the same)"
 _WIDE: Final = ["request", "packages", "environment"]
 
 DirectoryOption = Annotated[
@@ -129,18 +130,34 @@ def remove(
     version: VersionOption = None,
     directory: DirectoryOption = None,
     url: UrlOption = None,
+    force: Annotated[bool, typer.Option("--force", help="Remove it although connectors use it.")] = False,
 ) -> None:
-    """Remove a package. Its environment goes when no process uses it any more."""
+    """Remove a package that no connector uses.
+
+    With --force the tasks that run with it go on until they are restarted. Its environment goes when no process uses it
+    any more.
+    """
     with reported():
         if url is not None:
-            from urllib.parse import quote
-
-            query = f"?version={quote(version, safe='')}" if version else ""
-            gone = _ask(login.at(url), "DELETE", f"/connector-plugins/{quote(name, safe='')}{query}", None)
-            pin = f"{gone['name']}=={gone['version']}"
+            pin = _remove_there(login.at(url), name, version, force=force)
         else:
-            pin = _store(directory).remove(name, version).root
+            store = _store(directory)
+            record = store.record(name, version)
+            if not force and (users := store.users(record)):
+                raise KlammError(f"Plugin package {record.root} is used by {', '.join(users)}{_FORCES}")
+            pin = store.remove(record.name, record.version).root
         print(f"removed {pin}")
+
+
+def _remove_there(worker: Worker, name: str, version: str | None, *, force: bool) -> str:
+    from urllib.parse import quote, urlencode
+
+    query = urlencode(({"version": version} if version else {}) | ({"force": "true"} if force else {}))
+    try:
+        gone = _ask(worker, "DELETE", f"/connector-plugins/{quote(name, safe='')}?{query}", None)
+    except RestError as e:
+        raise KlammError(f"{e}{_FORCES if e.status == 409 and 'is used by' in str(e) else ''}") from None
+    return f"{gone['name']}=={gone['version']}"
 
 
 @app.command()

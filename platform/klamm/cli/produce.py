@@ -11,6 +11,7 @@ import typer
 
 from klamm.cli.cluster import Cluster, kafka_error
 from klamm.cli.common import counted, pairs, reported
+from klamm.cli.completion import topic_names
 from klamm.cli.context import raw
 from klamm_base.errors import KlammError
 
@@ -22,7 +23,7 @@ PROPERTIES: Final = ("parse.key", "key.separator", "null.marker")
 
 def produce(
     cluster: Cluster,
-    topic: Annotated[str, typer.Argument(help="Topic to write to.")],
+    topic: Annotated[str, typer.Argument(autocompletion=topic_names, help="Topic to write to.")],
     values: Annotated[
         list[str] | None,
         typer.Argument(metavar="[VALUE]", parser=raw, help="Values; default: the lines of standard input."),

@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -25,11 +26,19 @@ TIMEOUT_S: Final = 95.0  # a worker answers within 90 s or says that it cannot
 PASSWORD_ENV: Final = "KLAMM_REST_PASSWORD"  # noqa: S105 - the variable's name
 
 
-def _with_password(user: str | None) -> str | None:
-    if user is None or ":" in user:
-        return user
-    password = os.environ.get(PASSWORD_ENV)
-    return f"{user}:{typer.prompt('Password', hide_input=True) if password is None else password}"
+class RestError(KlammError):
+    """A worker refused a request, with this HTTP status; the sentence is the worker's."""
+
+    def __init__(self, said: str, status: int) -> None:
+        super().__init__(said)
+        self.status = status
+
+
+@cache
+def _password(user: str) -> str:
+    """Return the password of a user who gave none: the environment's, else the one that is typed, once a command."""
+    given = os.environ.get(PASSWORD_ENV)
+    return str(typer.prompt("Password", hide_input=True)) if given is None else given
 
 
 UserOption = Annotated[
@@ -39,7 +48,6 @@ UserOption = Annotated[
         "-u",
         metavar="NAME[:PASSWORD]",
         envvar="KLAMM_REST_USER",
-        callback=_with_password,
         help=f"Basic auth; without a password {PASSWORD_ENV}, else it is asked for.",
         show_envvar=True,
     ),
@@ -81,8 +89,14 @@ class Login:
         if self.user is not None:
             import base64
 
-            return {"Authorization": "Basic " + base64.b64encode(self.user.encode()).decode()}
+            login = self.user if ":" in self.user else f"{self.user}:{_password(self.user)}"
+            return {"Authorization": "Basic " + base64.b64encode(login.encode()).decode()}
         return {}
+
+    def require_password(self) -> None:
+        """Raise ConfigError where a password would have to be asked for."""
+        if self.user is not None and ":" not in self.user and PASSWORD_ENV not in os.environ:
+            raise ConfigError(f"--user {self.user}: the password is not given")
 
     def tls(self) -> ssl.SSLContext:
         """Return the TLS settings for an https worker. Raises ConfigError for a file without certificates."""
@@ -159,7 +173,7 @@ class Worker(Login):
                 said = _message(e.read()) or f"{method} {path}: HTTP {e.code} {e.reason}"
             if e.code == 401:
                 said += " Give --user or --token."
-            raise KlammError(said) from None
+            raise RestError(said, e.code) from None
         except (URLError, http.client.HTTPException, OSError) as e:
             raise KlammError(
                 f"no answer from a Connect worker at {self.url}: {getattr(e, 'reason', e)}"

@@ -10,12 +10,13 @@ import typer
 
 from klamm.cli.cluster import Cluster, kafka_error
 from klamm.cli.common import REQUEST_S, Output, OutputOption, pairs, print_rows, reported
+from klamm.cli.completion import topic_names
 from klamm.cli.context import Commands
 from klamm_base.errors import KlammError
 
 app = Commands(help="List, create, describe and delete topics.", no_args_is_help=True)
 
-Names = Annotated[list[str], typer.Argument(metavar="TOPIC", help="Topic names.")]
+Names = Annotated[list[str], typer.Argument(metavar="TOPIC", autocompletion=topic_names, help="Topic names.")]
 
 
 def _admin(cluster: Cluster) -> Any:
@@ -103,7 +104,10 @@ def create(
 @app.command()
 def describe(
     cluster: Cluster,
-    names: Annotated[list[str] | None, typer.Argument(metavar="[TOPIC]", help="Default: all topics.")] = None,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[TOPIC]", autocompletion=topic_names, help="Default: all topics."),
+    ] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show partitions, leaders, offsets and changed settings."""

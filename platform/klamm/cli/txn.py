@@ -9,6 +9,7 @@ import typer
 
 from klamm.cli.cluster import AdminCluster
 from klamm.cli.common import fail, reported
+from klamm.cli.completion import topic_names
 from klamm.cli.context import Commands
 from klamm.cli.output import Format, FormatOption, print_rows
 from klamm_base.errors import KlammError
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 app = Commands(help="Look at transactions, find and end hanging ones.", no_args_is_help=True)
 
 Id = Annotated[str, typer.Argument(metavar="TRANSACTIONAL_ID", help="The transactional id.")]
-Topic = Annotated[str, typer.Option("--topic", help="The topic.")]
+Topic = Annotated[str, typer.Option("--topic", autocompletion=topic_names, help="The topic.")]
 Partition = Annotated[int, typer.Option("--partition", "-p", min=0, help="The partition.")]
 
 

@@ -36,6 +36,7 @@ from klamm.environments.names import canonical
 from klamm.environments.overlay import IN_USE
 from klamm.environments.resolving import Resolver
 from klamm.environments.tools import Sources, Tool, find_tool, redacted
+from klamm.environments.users import connectors_in
 from klamm.environments.versions import sort_key
 from klamm.environments.wheelhouse import WheelHouse
 from klamm_base.files import make_private_folder
@@ -243,6 +244,15 @@ class Store:
             lock = self._resolver.resolve_together(locks, sources or self._sources, work)
             write_json(path, lock.to_json())
         return lock
+
+    def users(self, record: Record) -> list[str]:
+        """Return the connectors of this machine that run with a package just now."""
+        found: set[str] = set()
+        for folder in _folders(self.directory / "environments"):
+            lock = _lock_in(folder)
+            if lock is not None and record.root in lock.roots:
+                found |= set(connectors_in(folder))
+        return sorted(found)
 
     def remove(self, name: str, version: str | None = None) -> Record:
         """Remove an installed package. Raises NotInstalled. Its environment goes when nobody uses it."""

@@ -221,8 +221,8 @@ class PluginAdmin:
                 raise ToolFailure(f"it cannot be kept in {self._store.directory}: {e}") from e
         return self._store.install(request, path=path, group=self._group.owner)
 
-    async def remove(self, name: str, version: str | None = None) -> InstalledPlugin:
-        """Remove a package from the whole group. Raises NotFound, Conflict while a connector uses it."""
+    async def remove(self, name: str, version: str | None = None, *, force: bool = False) -> InstalledPlugin:
+        """Remove a package from the whole group. Raises NotFound, and Conflict while a connector uses it, unless `force`."""
         async with self._changing:
             await self.look()
             try:
@@ -232,7 +232,7 @@ class PluginAdmin:
             except EnvironmentFailure as e:
                 raise BadRequest(str(e)) from None
             users = [c for c, config in self._configs() if record.root in self._packages_of(config)]
-            if users:
+            if users and not force:
                 raise Conflict(f"Plugin package {record.root} is used by {', '.join(sorted(users))}")
             shown = self._shown(*self._installed.get(record.root, (record, None)))
             of_group = record.root in {p.root for p in self._group.records.packages.values()}

@@ -44,6 +44,7 @@ FORWARD: Final = Query(name="forward", about="Of workers, for requests that they
 KIND: Final = Query(name="kind", about="Only events of these kinds.", many=True)
 ONLY_OF: Final = Query(name="connector", about="Only events of connectors that match (orders-*).", many=True)
 AFTER: Final = Query(name="after", about="Begin after the event of this id; as the header Last-Event-ID.")
+FORCE: Final = Query(name="force", about="Remove it although connectors use it.", values=BOOLEAN)
 INSTALL_S: Final = 15 * 60.0
 VERSION: Final = Query(name="version", about="Of which version, where several are installed (KIP-891).")
 
@@ -131,7 +132,7 @@ ENDPOINTS_OF_WORKERS: Final[tuple[Endpoint, ...]] = (
     ),
     _row(
         "DELETE", PLUGIN, plugins.remove_package, ADMINISTER, {200: shapes.PluginPackage}, 409,
-        query=(VERSION, FORWARD),
+        query=(VERSION, FORCE, FORWARD),
     ),
     _row(
         "GET", "/connector-plugins", plugins.list_plugins, ANY, {200: list[shapes.ListedPlugin]},

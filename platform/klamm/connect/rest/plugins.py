@@ -64,7 +64,9 @@ async def install_package(request: web.Request) -> web.Response:
 
 
 async def remove_package(request: web.Request) -> web.Response:
-    """Remove a plugin package; 409 while a connector uses it."""
+    """Remove a plugin package; 409 while a connector uses it, unless `force` says true."""
     refuse_packages(request)
     version = request.query.get("version") or None
-    return json_response(await request.app[SERVICE].remove_plugin(request.match_info["plugin"], version))
+    force = request.query.get("force") == "true"
+    name = request.match_info["plugin"]
+    return json_response(await request.app[SERVICE].remove_plugin(name, version, force=force))

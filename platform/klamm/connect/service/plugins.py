@@ -107,10 +107,10 @@ class PluginService:
         workers = [each.to_json() for each in await spread(self._runtime, done)]
         return done.to_json() | {"warnings": list(done.warnings), "workers": workers}
 
-    async def remove_plugin(self, name: str, version: str | None) -> dict[str, Any]:
-        """Remove a package; what it was."""
+    async def remove_plugin(self, name: str, version: str | None, *, force: bool) -> dict[str, Any]:
+        """Remove a package and return what it was."""
         await self._runtime.cluster.require_leader()
-        gone = (await self._runtime.plugin_admin.remove(name, version)).to_json()
+        gone = (await self._runtime.plugin_admin.remove(name, version, force=force)).to_json()
         self.events.publish("plugin.removed", {"name": gone["name"], "version": gone["version"]})
         return gone
 

@@ -1,0 +1,302 @@
+"""`klamm connector create`, `apply`, `edit`, `config`, `validate`: configurations of connectors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from klamm.cli import connector_diff
+from klamm.cli.common import EXIT_FAILED, Output, OutputOption, counted, fail, pairs, print_rows, reported
+from klamm.cli.connector_files import ConnectorFile, read_connector, to_properties
+from klamm.cli.connector_names import Name, OptionalName, path_of
+from klamm.cli.context import Commands
+from klamm.cli.rest_client import RestError, Worker
+from klamm_base.errors import ConfigError, KlammError
+
+_FORMATS = "JSON, .yaml, .toml or .properties"
+FileOption = Annotated[
+    Path | None,
+    typer.Option("--file", "-f", help=f"{_FORMATS}: name and config, or the config alone; - reads JSON."),
+]
+ConfigOption = Annotated[
+    list[str] | None, typer.Option("--config", "-c", metavar="KEY=VALUE", help="One setting.")
+]
+DryRunOption = Annotated[
+    bool, typer.Option("--dry-run", help="Check it and show what would change; change nothing.")
+]
+
+
+class ConfigFormat(StrEnum):
+    """How a configuration is printed."""
+
+    JSON = "json"
+    YAML = "yaml"
+    PROPERTIES = "properties"
+
+
+def create(
+    worker: Worker, name: OptionalName = None, file: FileOption = None, config: ConfigOption = None
+) -> None:
+    """Make a connector from a file or from -c settings."""
+    with reported():
+        wanted = _wanted(name, file, config)
+        _create(worker, wanted)
+        typer.echo(f"created {wanted.name}")
+
+
+def apply(
+    worker: Worker,
+    files: Annotated[
+        list[Path] | None,
+        typer.Option("--file", "-f", help=f"As for create ({_FORMATS}); may be given several times."),
+    ] = None,
+    name: OptionalName = None,
+    config: ConfigOption = None,
+    dry_run: DryRunOption = False,
+) -> None:
+    """Create a connector, or change it to what a file says.
+
+    Says of each file whether its connector is created, changed or unchanged, and shows the difference. Settings that
+    the file lacks go. Exit code 1 when a file cannot be applied; the others are.
+    """
+    if len(files or ()) > 1 and (name or config):
+        raise typer.BadParameter("NAME and --config go with one file", param_hint="--file")
+    with reported():
+        problems: list[str] = []
+        given: list[Path | None] = [*files] if files else [None]
+        for file in given:
+            try:
+                _apply(worker, _wanted(name, file, config), dry_run=dry_run)
+            except KlammError as e:
+                if len(given) == 1:
+                    raise
+                problems.append(str(e))
+        if problems:
+            fail("\n".join(problems))
+
+
+def edit(worker: Worker, name: Name, dry_run: DryRunOption = False) -> None:
+    """Change a connector's configuration in an editor.
+
+    Opens the editor of VISUAL or EDITOR (else vi) on the configuration as .properties, checks the result, shows the
+    difference and applies it. A password stays `[hidden]` unless you write another. What cannot be applied is kept in a
+    file that the error names.
+    """
+    with reported():
+        current = worker.call("GET", path_of(name, "/config"))
+        wanted = _edited(name, current)
+        if not connector_diff.changes(current, wanted.config):
+            typer.echo(f"unchanged {name}")
+            return
+        try:
+            _apply(worker, wanted, dry_run=dry_run)
+        except KlammError as e:
+            kept = Path(f"{name.replace('/', '_')}.edited.properties")
+            kept.touch(mode=0o600)
+            kept.write_text(to_properties(wanted.config), encoding="utf-8")
+            raise KlammError(f"{e}\nyour edit is kept: klamm connector apply {name} -f {kept}") from None
+
+
+def config(
+    worker: Worker,
+    name: Name,
+    put: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set this; may be repeated.")
+    ] = None,
+    remove: Annotated[
+        list[str] | None, typer.Option("--unset", metavar="KEY", help="Remove this; may be repeated.")
+    ] = None,
+    dry_run: DryRunOption = False,
+    output: Annotated[
+        ConfigFormat, typer.Option("--output", "-o", help="How to print: json, yaml or properties.")
+    ] = ConfigFormat.JSON,
+) -> None:
+    """Print a connector's configuration, or set parts of it."""
+    with reported():
+        current = worker.call("GET", path_of(name, "/config"))
+        if not put and not remove:
+            typer.echo(_printed(current, output), nl=False)
+            return
+        wanted = {**current, **pairs(put, "--set")}
+        for key in remove or ():
+            if wanted.pop(key, None) is None:
+                raise KlammError(f"{name} has no setting {key}")
+        _apply(worker, ConnectorFile(name=name, config=wanted), dry_run=dry_run)
+
+
+def validate(
+    worker: Worker,
+    name: OptionalName = None,
+    file: FileOption = None,
+    config: ConfigOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Check a configuration without making a connector.
+
+    Exit code 1 when it has errors.
+    """
+    with reported():
+        wanted = _wanted(name, file, config)
+        where = f"{file}: " if file else ""
+        held = wanted.config.setdefault("name", wanted.name)
+        if held != wanted.name:  # what create is told by the worker
+            raise ConfigError(f"{where}name is {held!r}, not {wanted.name!r}")
+        rows = _errors(worker, wanted.config, where)
+        if rows or output is Output.JSON:
+            print_rows(rows, ["key", "value", "error"], output)
+        if rows:
+            raise typer.Exit(EXIT_FAILED)
+        if output is Output.TABLE:
+            typer.echo("no errors")
+
+
+def _wanted(name: str | None, file: Path | None, config: list[str] | None) -> ConnectorFile:
+    """Return the connector that the options describe; a -c setting wins over the file."""
+    if file is None and not config:
+        raise typer.BadParameter("give --file or --config", param_hint="--file")
+    found = read_connector(file) if file else ConnectorFile(name=None, config={})
+    settings = found.config | pairs(config, "--config")
+    chosen = name or found.name or settings.get("name")
+    if not chosen:
+        raise typer.BadParameter("give a NAME, or a file that holds one", param_hint="NAME")
+    return ConnectorFile(name=chosen, config=settings, initial_state=found.initial_state)
+
+
+def _create(worker: Worker, wanted: ConnectorFile) -> None:
+    body: dict[str, Any] = {"name": wanted.name, "config": wanted.config}
+    if wanted.initial_state is not None:
+        body["initial_state"] = wanted.initial_state
+    _sent(worker, "POST", "/connectors", body)
+
+
+def _apply(worker: Worker, wanted: ConnectorFile, *, dry_run: bool) -> None:
+    """Create or change a connector, or only say what that would do; print the difference and its kind."""
+    name = str(wanted.name)
+    settings = {k: v for k, v in wanted.config.items() if v is not None} | {"name": name}
+    if (held := wanted.config.get("name", name)) != name:
+        raise ConfigError(f"name is {held!r}, not {name!r}")
+    current = _current(worker, name)
+    found = connector_diff.changes(current or {}, settings)
+    if current is not None and not found:
+        typer.echo(f"unchanged {name}")
+        return
+    if dry_run:
+        _check(worker, name, settings)
+    elif current is None:
+        _create(worker, ConnectorFile(name=name, config=settings, initial_state=wanted.initial_state))
+    else:
+        _sent(worker, "PUT", path_of(name, "/config"), settings)
+    if current is not None:
+        for line in connector_diff.lines(found):
+            typer.echo(line)
+    typer.echo(f"{'created' if current is None else 'changed'} {name}{' (dry run)' if dry_run else ''}")
+
+
+def _current(worker: Worker, name: str) -> dict[str, str] | None:
+    try:
+        found: dict[str, str] = worker.call("GET", path_of(name, "/config"))
+    except RestError as e:
+        if e.status == 404:
+            return None
+        raise
+    return found
+
+
+def _check(worker: Worker, name: str, settings: dict[str, Any]) -> None:
+    """Raise KlammError with every error that the worker finds."""
+    rows = _errors(worker, settings, f"{name}: ")
+    if rows:
+        raise KlammError(_sentence(name, [row["error"] for row in rows]))
+
+
+def _errors(worker: Worker, settings: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
+    """Return the worker's complaints, each once."""
+    from urllib.parse import quote
+
+    plugin = settings.get("connector.class")
+    if not plugin:
+        raise KlammError(f"{where}no connector.class")
+    answer = worker.call("PUT", f"/connector-plugins/{quote(plugin, safe='')}/config/validate", settings)
+    return [
+        {"key": c["value"]["name"], "value": c["value"]["value"], "error": error}
+        for c in answer["configs"]
+        for error in _once(c["value"]["errors"])
+    ]
+
+
+def _once(errors: list[str]) -> list[str]:
+    """Return errors without those that follow from another.
+
+    Connect treats a value that it cannot read as null, and complains of the null, too.
+    """
+    own = [e for e in dict.fromkeys(errors) if not e.startswith("Invalid value null for configuration ")]
+    return own or list(dict.fromkeys(errors))
+
+
+def _sent(worker: Worker, method: str, path: str, body: dict[str, Any]) -> None:
+    """Send a configuration. Raises KlammError; a configuration's errors are lines of it, each once."""
+    try:
+        worker.call(method, path, body)
+    except RestError as e:
+        head, *listed = str(e).splitlines()
+        if "contains the following" not in head or not listed:
+            raise
+        by_key: dict[str, list[str]] = {}
+        for text in listed[:-1]:  # the last line names the endpoint of `validate`
+            by_key.setdefault(_key_of(text), []).append(text)
+        name = body.get("name") or "the connector"
+        errors = [text for texts in by_key.values() for text in _once(texts)]
+        raise KlammError(_sentence(str(name), errors)) from None
+
+
+def _key_of(error: str) -> str:
+    """Return the key that an error names, as Kafka words it; else the error itself."""
+    _, found, rest = error.partition(" for configuration ")
+    return rest.partition(":")[0] if found else error
+
+
+def _sentence(name: str, errors: list[str]) -> str:
+    return "\n".join([f"the configuration of {name} has {counted(len(errors), 'error')}:", *errors])
+
+
+def _printed(settings: dict[str, str], output: ConfigFormat) -> str:
+    from klamm.cli.output import yaml
+
+    match output:
+        case ConfigFormat.JSON:
+            return json.dumps(settings, indent=2) + "\n"
+        case ConfigFormat.YAML:
+            return yaml(settings)
+        case ConfigFormat.PROPERTIES:
+            return to_properties(settings)
+
+
+def _edited(name: str, current: Mapping[str, str]) -> ConnectorFile:
+    """Return what the user makes of a configuration in an editor. Raises KlammError where the editor fails."""
+    import os
+    import shlex
+    import subprocess
+    import tempfile
+
+    editor = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi")
+    with tempfile.TemporaryDirectory() as folder:  # 0700: passwords may be written into the file
+        file = Path(folder, "connector.properties")
+        file.write_text(f"# {name}: save and leave to apply\n{to_properties(current)}", encoding="utf-8")
+        try:
+            code = subprocess.run([*editor, str(file)], check=False).returncode
+        except OSError as e:
+            raise KlammError(f"the editor {editor[0]} cannot be started: {e.strerror}") from None
+        if code:
+            raise KlammError(f"the editor {editor[0]} ended with exit code {code}: nothing is changed")
+        return ConnectorFile(name=name, config=read_connector(file).config)
+
+
+def register(app: Commands) -> None:
+    """Add the commands to `klamm connector`."""
+    for command in (create, apply, edit, config, validate):
+        app.command()(command)

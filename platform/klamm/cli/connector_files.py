@@ -1,0 +1,107 @@
+"""Connector configurations in files: JSON as Kafka Connect takes it, YAML, TOML and .properties.
+
+A file holds a configuration alone, or `name`, `config` and `initial_state` as POST /connectors takes them. Values are
+texts as Connect has them: `true` and `5` become "true" and "5", and tables in YAML and TOML become keys with dots.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from klamm_base.errors import KlammError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectorFile:
+    """A connector as a file describes it; `name` is None where the file holds none."""
+
+    name: str | None
+    config: dict[str, Any]
+    initial_state: str | None = None
+
+
+def read_connector(file: Path) -> ConnectorFile:
+    """Read a file, or standard input for `-`. Raises KlammError that names the file."""
+    data = read_data(file, exact=True)
+    if not isinstance(data, dict):
+        raise KlammError(f'{file}: a JSON object is needed: {{"name": …, "config": {{…}}}}')
+    config = data.get("config")
+    if not isinstance(config, dict):
+        found = dict(_flat(data))
+        return ConnectorFile(name=found.get("name"), config=found)
+    return ConnectorFile(
+        name=data.get("name"), config=dict(_flat(config)), initial_state=data.get("initial_state")
+    )
+
+
+def read_data(file: Path, *, exact: bool = False) -> Any:
+    """Read JSON, YAML, TOML or .properties, by the name's ending; standard input (`-`) and other names are JSON.
+
+    With `exact`, a fraction in JSON or TOML stays the text that it is: 0.10.
+    """
+    fraction = str if exact else float
+    try:
+        match file.suffix.lower():
+            case ".yaml" | ".yml":
+                return _yaml(file)
+            case ".toml":
+                import tomllib
+
+                return tomllib.loads(file.read_text(encoding="utf-8"), parse_float=fraction)
+            case ".properties":
+                from klamm_base.properties import load_properties
+
+                return dict(load_properties(file))
+            case _:
+                text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
+                return json.loads(text, parse_float=fraction)
+    except OSError as e:
+        raise KlammError(f"{file}: cannot be read: {e.strerror}") from None
+    except ValueError as e:
+        kind = file.suffix.lower().removeprefix(".").upper()
+        raise KlammError(f"{file}: not {kind if kind == 'TOML' else 'JSON'}: {e}") from None
+
+
+def _yaml(file: Path) -> Any:
+    try:
+        import yaml  # type: ignore[import-untyped]
+    except ImportError:
+        raise KlammError(
+            f"{file}: YAML needs the package PyYAML (pip install pyyaml); JSON, TOML and .properties need none"
+        ) from None
+    try:
+        return yaml.safe_load(file.read_text(encoding="utf-8"))
+    except yaml.YAMLError as e:
+        raise KlammError(f"{file}: not YAML: {' '.join(str(e).split())}") from None
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield keys with dots and their values; a number or Boolean as its text. Lists stay: the worker refuses them."""
+    for key, value in table.items():
+        match value:
+            case dict():
+                yield from _flat(value, f"{prefix}{key}.")
+            case None | str() | list():
+                yield f"{prefix}{key}", value
+            case bool():
+                yield f"{prefix}{key}", str(value).lower()
+            case _:
+                yield f"{prefix}{key}", str(value)
+
+
+def to_properties(config: Mapping[str, str]) -> str:
+    """Return a configuration as .properties, one line a key, which `read_data` reads back the same."""
+    return "".join(f"{_escaped(k, key=True)}={_escaped(v)}\n" for k, v in sorted(config.items()))
+
+
+def _escaped(text: str, *, key: bool = False) -> str:
+    special = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"}
+    if key:
+        special |= {c: f"\\{c}" for c in "=: #!"}
+    result = "".join(special.get(c, c) for c in text)
+    return f"\\{result}" if result.startswith(" ") else result

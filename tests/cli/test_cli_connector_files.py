@@ -1,0 +1,106 @@
+"""Connector configurations in files of four formats, and the differences between them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from klamm.cli import connector_diff
+from klamm.cli.connector_config import _once
+from klamm.cli.connector_files import ConnectorFile, read_connector, to_properties
+from klamm_base.errors import KlammError
+from klamm_base.redaction import HIDDEN
+
+WANTED = {"connector.class": "FileStreamSource", "tasks.max": "1", "x": "true", "y": "0.10"}
+FILES = {
+    "a.json": '{"connector.class": "FileStreamSource", "tasks.max": 1, "x": true, "y": 0.10}',
+    "a.yaml": 'connector.class: FileStreamSource\ntasks:\n  max: 1\nx: true\ny: "0.10"\n',
+    "a.yml": 'connector:\n  class: FileStreamSource\ntasks.max: "1"\nx: true\ny: "0.10"\n',
+    "a.toml": 'connector.class = "FileStreamSource"\ntasks.max = 1\nx = true\ny = 0.10\n',
+    "a.properties": "connector.class=FileStreamSource\ntasks.max: 1\nx true\ny=0.10\n",
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_format_holds_the_same(name, tmp_path):
+    file = tmp_path / name
+    file.write_text(FILES[name])
+    assert read_connector(file) == ConnectorFile(name=None, config=WANTED)
+
+
+def test_a_name_and_an_initial_state_stand_beside_the_configuration(tmp_path):
+    file = tmp_path / "c.json"
+    document = {"name": "n", "config": WANTED, "initial_state": "STOPPED", "tasks": [], "type": "source"}
+    file.write_text(json.dumps(document))  # as GET /connectors/n answers it, too
+    assert read_connector(file) == ConnectorFile(name="n", config=WANTED, initial_state="STOPPED")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("a.json", "{", "a.json: not JSON: "),
+        ("a.json", "[1]", "a.json: a JSON object is needed"),
+        ("a.yaml", "a: [", "a.yaml: not YAML: "),
+        ("a.toml", "a =", "a.toml: not TOML: "),
+        ("a.json", None, "a.json: cannot be read: No such file or directory"),
+    ],
+)
+def test_what_cannot_be_read_is_a_sentence(name, text, said, tmp_path):
+    file = tmp_path / name
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(KlammError) as raised:
+        read_connector(file)
+    assert str(raised.value).startswith(f"{tmp_path}/{said}")
+
+
+def test_yaml_without_its_package_says_what_to_do(tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "yaml", None)
+    with pytest.raises(KlammError, match=r"YAML needs the package PyYAML \(pip install pyyaml\)"):
+        read_connector(tmp_path / "a.yaml")
+
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]))
+
+
+@given(st.dictionaries(TEXT.filter(bool), TEXT))
+def test_properties_read_back_the_same(config):
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "c.properties")
+        file.write_bytes(to_properties(config).encode())
+        assert read_connector(file).config == config
+
+
+def test_differences_hide_secrets(capsys):
+    current = {"a": "1", "b": "2", "password": HIDDEN, "url": f"http://u:{HIDDEN}@h", "gone": "x"}
+    wanted = {
+        "a": "1", "b": "3", "password": "secret1", "url": "http://u:secret2@h", "token": "secret3",
+        "key.secret": "${file:/f:k}",
+    }  # fmt: skip
+    found = connector_diff.changes(current, wanted)
+    assert list(connector_diff.lines(found)) == [
+        "- b=2",
+        "+ b=3",
+        "- gone=x",
+        "+ key.secret=${file:/f:k}",
+        f"~ password={HIDDEN} (cannot be compared)",
+        f"+ token={HIDDEN}",
+        f"~ url=http://u:{HIDDEN}@h (cannot be compared)",
+    ]
+    assert connector_diff.changes(wanted, wanted) == []
+
+
+def test_what_follows_from_an_error_is_not_said_beside_it():
+    bad, null = (
+        "Invalid value a for configuration n: Not a number",
+        "Invalid value null for configuration n: x",
+    )
+    assert _once([bad, null]) == [bad]
+    assert _once([null, null]) == [null]
+    assert _once([]) == []
