@@ -251,6 +251,7 @@ def test_shells_complete_names(words, offered, rest, completed):
     assert complete(words, KLAMM_REST_URL=rest, KLAMM_BOOTSTRAP_SERVER=broker_of(rest)) == (0, offered, "")
 
 
+@pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize(
     "words", ["klamm connector status x", "klamm topic describe x", "klamm group describe x"]
 )
@@ -260,6 +261,7 @@ def test_completion_is_silent_where_nobody_answers(words):
     assert complete(words, **nobody, KLAMM_REST_USER="asked") == (0, [], "")  # for no password
 
 
+@pytest.mark.usefixtures("processes")
 def test_the_script_for_completion_is_printed():
     shown = klamm("--show-completion", "bash")
     assert (shown.returncode, "_klamm_completion" in shown.stdout) == (0, True)

@@ -34,6 +34,17 @@ _PLACES: Final[dict[str, Piece]] = {
     "%": lambda m: b"%",
 }
 
+FormatOption = Annotated[
+    str,
+    typer.Option(
+        "--format",
+        "-f",
+        help="%t topic, %p partition, %o offset, %k key, %v value, %d timestamp in ms, %h headers, %H their"
+        " number, %T %K %V bytes of topic, key, value (-1: null), %e leader epoch, %% a percent sign;"
+        " \\n \\t \\r \\0.",
+    ),
+]
+
 
 def consume(
     cluster: Cluster,
@@ -66,16 +77,7 @@ def consume(
     isolation_level: Annotated[
         str, typer.Option("--isolation-level", help="read_committed or read_uncommitted.")
     ] = "read_uncommitted",
-    format_: Annotated[
-        str,
-        typer.Option(
-            "--format",
-            "-f",
-            help="%t topic, %p partition, %o offset, %k key, %v value, %d timestamp in ms, %h headers, %H their"
-            " number, %T %K %V bytes of topic, key, value (-1: null), %e leader epoch, %% a percent sign;"
-            " \\n \\t \\r \\0.",
-        ),
-    ] = DEFAULT_FORMAT,
+    format_: FormatOption = DEFAULT_FORMAT,
     output: Annotated[
         Output | None, typer.Option("--output", "-o", help="json: a JSON object a line.")
     ] = None,
