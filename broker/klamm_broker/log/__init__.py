@@ -1,5 +1,5 @@
-"""The log on disk: Kafka's segment, index, snapshot and checkpoint files, and what decides about them.
+"""The log on disk: Kafka's segment, index, snapshot and checkpoint files, and the rules for them.
 
-`partition_log` (one partition) and `log_manager` (one log directory) are what the server uses; the other
+The server uses `partition_log` (one partition) and `log_manager` (all log directories); the other
 modules are their parts. Nothing here starts a thread, opens a socket or reads a clock: time is passed in.
 """

@@ -1,8 +1,8 @@
 """Makes the topic registry and the partition directories agree when a log directory is opened.
 
-A directory that the registry does not know is one of three things. Its topic was deleted and a crash came
-before the directory was gone (the registry remembers deleted ids): removed. Its creation was cut off (no
-segment yet): removed. Another broker, Apache Kafka, made it, or the registry is an old copy: adopted, since
+There are three reasons for a directory that the registry does not know. Its topic was deleted, and a crash came
+before the directory was gone (the registry remembers deleted ids): it is removed. Its creation was cut off (it has no
+segment yet): it is removed. Another broker, Apache Kafka, made it, or the registry is an old copy: it is adopted, as
 nothing that was acknowledged may be lost.
 """
 
@@ -29,10 +29,10 @@ log = logging.getLogger(__name__)
 def reconcile(
     registry: TopicRegistry, directory: Path, found: dict[TopicPartition, Path], adopted: set[str]
 ) -> None:
-    """Adopt, remove or put aside what the registry does not know; `found` keeps what belongs to a topic.
+    """Adopt, remove or put aside the directories that the registry does not know; `found` keeps those of topics.
 
-    The registry is changed, not saved. `adopted` are the topics that this start has adopted, from any directory: each of
-    their partitions counts, in whatever order they are found.
+    Changes the registry, but does not save it. `adopted` are the topics that this start has adopted, from any directory:
+    each of their partitions counts, in whatever order they are found.
     """
     compacted = {topic for topic, _ in _cleaned(directory)}
     for (name, partition), path in list(found.items()):
@@ -85,7 +85,7 @@ def _latest_epoch(path: Path) -> int:
 
 
 def _cleaned(directory: Path) -> dict[TopicPartition, int]:
-    """The partitions that Kafka's cleaner has compacted. Kafka makes this file empty to begin with."""
+    """Returns the partitions that Kafka's cleaner has compacted. Kafka makes this file empty to begin with."""
     path = directory / CLEANER_OFFSET
     try:
         return read_offsets(path) if path.exists() and path.stat().st_size else {}

@@ -1,4 +1,4 @@
-"""What a log answers to `append` and `read`: plain tuples, made once per request."""
+"""A log's answers to `append` and `read`: plain tuples, made once per request."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from klamm_broker.log.files import OpenFile
 
 
 class AppendInfo(NamedTuple):
-    """What an append did. `log_append_time_ms` is -1 under CreateTime; `duplicate`: it was there already."""
+    """The outcome of an append. `log_append_time_ms` is -1 under CreateTime; `duplicate`: the batch was stored before."""
 
     first_offset: int
     last_offset: int

@@ -1,4 +1,4 @@
-"""What the checkpoints of one log directory say of its logs now."""
+"""Writes the checkpoints of one log directory from the present state of its logs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from klamm_broker.log.partition_log import PartitionLog
 def checkpoint_job(
     directory: DataDirectory, logs: Mapping[TopicPartition, PartitionLog]
 ) -> Callable[[], None]:
-    """The writing of them, to be called once, maybe in a thread. It raises OSError."""
+    """Returns a job that writes them, to be called once, maybe in a thread. It raises OSError."""
     recovery = directory.recovery_points | {key: opened.recovery_point for key, opened in logs.items()}
     starts = directory.log_starts | {
         key: partition_log.log_start_offset

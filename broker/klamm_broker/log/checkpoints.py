@@ -1,6 +1,6 @@
 """Kafka's checkpoint files of a log directory: one offset per partition, version 0, as text.
 
-Written whole through a temporary file, so a reader sees the old or the new content. A damaged file is
+A file is written whole through a temporary file, so a reader sees the old or the new content. A damaged file is
 reported, not half used: every line must parse and the count must match.
 """
 
@@ -26,12 +26,12 @@ TopicPartition = tuple[str, int]
 
 
 def format_lines(lines: list[str]) -> bytes:
-    """A checkpoint file's content: version, number of entries, one entry per line."""
+    """Returns a checkpoint file's content: version, number of entries, one entry per line."""
     return "".join(f"{line}\n" for line in [str(VERSION), str(len(lines)), *lines]).encode()
 
 
 def parse_lines(text: str, path: Path) -> list[str]:
-    """The entries of a checkpoint file. Raises CorruptFile naming the file and what is wrong with it."""
+    """Returns the entries of a checkpoint file. Raises CorruptFile naming the file and what is wrong with it."""
     lines = text.splitlines()
     if not lines or lines[0] != str(VERSION):
         raise CorruptFile(
@@ -54,8 +54,8 @@ def write_offsets(path: Path, offsets: Mapping[TopicPartition, int], *, sync: bo
 class CheckpointFiles:
     """Checkpoints of one directory, which may be written in a thread.
 
-    Invariant: what was taken later is never replaced by what was taken before, whoever comes to write first: a deleted
-    topic's offsets must not come back for its namesake.
+    Invariant: older content never replaces newer content, in whatever order they are written: a deleted topic's offsets must
+    not come back for its namesake.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -64,7 +64,7 @@ class CheckpointFiles:
         self._taken = self._written = 0
 
     def take(self, contents: Mapping[str, Mapping[TopicPartition, int]]) -> Callable[[], None]:
-        """A job that writes these files (offsets by file name), in any thread. It raises OSError."""
+        """Returns a job that writes these files (offsets by file name), in any thread. It raises OSError."""
         self._taken += 1
         return partial(self._write, self._taken, contents)
 
@@ -78,7 +78,7 @@ class CheckpointFiles:
 
 
 def read_offsets(path: Path) -> dict[TopicPartition, int]:
-    """The offsets of a checkpoint; empty when the file does not exist. Raises CorruptFile."""
+    """Returns the offsets of a checkpoint; empty when the file does not exist. Raises CorruptFile."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:

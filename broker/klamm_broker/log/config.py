@@ -1,6 +1,6 @@
-"""The configuration of one partition log, typed: what `PartitionLog` and retention work with.
+"""The typed configuration of one partition log, for `PartitionLog` and retention.
 
-Built from the broker's defaults and the topic's overrides; replaced as a whole when a topic's configuration
+It is built from the broker's defaults and the topic's overrides, and replaced as a whole when a topic's configuration
 changes.
 """
 
@@ -70,7 +70,7 @@ class LogConfig:
         return self.message_timestamp_type == "LogAppendTime"
 
     def compression_level(self, codec: Compression) -> int | None:
-        """The effort that a codec is used with; None where it has no levels."""
+        """Returns the level for a codec; None where it has no levels."""
         match codec:
             case Compression.GZIP:
                 return self.compression_gzip_level
@@ -88,7 +88,7 @@ class LogConfig:
         *,
         producer_id_expiration_ms: int = 86_400_000,
     ) -> LogConfig:
-        """From a topic's own properties over the broker's defaults, both under topic property names.
+        """Makes the configuration from a topic's own properties over the broker's defaults, both under topic property names.
 
         Raises ConfigError naming the key, the value and what would be right.
         """

@@ -1,8 +1,8 @@
-"""One of `log.dirs`: locked, known by its `meta.properties`, with checkpoints of the partitions that are in it.
+"""One of `log.dirs`: locked, identified by its `meta.properties`, with checkpoints of its partitions.
 
-A directory that cannot be used (missing, not writable, its disk gone) is not a reason to stop the others: `open_all`
-tells which they are and why. One that is somebody else's, locked or of another cluster, is: that is a mistake in the
-configuration, which serving half of the data would hide.
+A directory that cannot be used (missing, not writable, its disk gone) does not stop the others: `open_all` returns such
+directories with the reason. A directory of somebody else, locked or of another cluster, does stop them: that is a mistake
+in the configuration, which serving half of the data would hide.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ KRAFT_TOPIC = "__cluster_metadata"  # Kafka's own metadata log: left alone
 
 
 class DataDirectory:
-    """Opened with its constructor, which locks it; given back with `release`.
+    """A locked log directory. The constructor opens and locks it, `release` gives it back.
 
-    Raises DirectoryError, and UnusableDirectory when the operating system is why.
+    Raises DirectoryError, and UnusableDirectory when the operating system refuses.
     """
 
     def __init__(self, path: Path, *, node_id: int, cluster_id: str | None) -> None:
@@ -62,19 +62,19 @@ class DataDirectory:
         return self.meta.directory_id
 
     def read_state(self) -> None:
-        """What the last run left: whether it ended cleanly, and its checkpoints. The marker is taken away."""
+        """Read the state that the last run left: its checkpoints, and whether it ended cleanly. Removes that marker."""
         self.clean = log_dir.take_clean_shutdown(self.path)
         self.recovery_points = self._read_checkpoint(checkpoints.RECOVERY_POINT)
         self.log_starts = self._read_checkpoint(checkpoints.LOG_START_OFFSET)
 
     def forget_state(self) -> None:
-        """The partitions are open: what was read is kept for those only that could not be."""
+        """Forget the state that was read, except for partitions that could not be opened."""
         unopened = self.unopened
         self.recovery_points = {key: o for key, o in self.recovery_points.items() if key in unopened}
         self.log_starts = {key: o for key, o in self.log_starts.items() if key in unopened}
 
     def forget(self, key: TopicPartition) -> None:
-        """The topic of a partition that could not be opened is deleted."""
+        """Forget a deleted partition that could not be opened."""
         self.unopened.discard(key)
         self.recovery_points.pop(key, None)
         self.log_starts.pop(key, None)
@@ -87,9 +87,9 @@ class DataDirectory:
             return {}
 
     def find_partitions(self) -> tuple[dict[TopicPartition, Path], list[TopicPartition]]:
-        """The partition directories by what their names say, and the partitions that were being moved here.
+        """Returns the partition directories by their names, and the partitions that were being moved here.
 
-        Those that were being deleted are removed, and so is what a move had copied.
+        Removes partitions that were being deleted, and the copies of unfinished moves.
         """
         found: dict[TopicPartition, Path] = {}
         moving: list[TopicPartition] = []
@@ -108,7 +108,7 @@ class DataDirectory:
         return found, moving
 
     def doom(self, path: Path, name: str, when_ms: int) -> None:
-        """Rename a partition's directory to one that is to be deleted; it goes at `when_ms`."""
+        """Rename a partition's directory to a name of a deleted one; it is removed at `when_ms`."""
         self.doomed.append((when_ms, path.rename(self.path / name)))
 
     def release(self) -> None:
@@ -118,9 +118,9 @@ class DataDirectory:
 def open_all(
     paths: Sequence[Path], *, node_id: int, cluster_id: str | None
 ) -> tuple[list[DataDirectory], dict[Path, str]]:
-    """The directories that can be used, and why the others cannot. Raises DirectoryError.
+    """Returns the directories that can be used, and the reasons for the others. Raises DirectoryError.
 
-    The first holds what Klamm keeps beside the partitions, the topic registry above all: nothing works without it.
+    The first holds Klamm's own files, above all the topic registry: nothing works without it.
     """
     opened: list[DataDirectory] = []
     unusable: dict[Path, str] = {}
@@ -148,7 +148,7 @@ def open_all(
 
 
 def _cluster_of(paths: Sequence[Path]) -> str | None:
-    """The cluster that one of the directories belongs to: new ones beside it join it."""
+    """Returns the cluster of the directories, if any has one: new directories beside them join it."""
     for path in paths:
         try:
             meta = log_dir.read_meta(path)
@@ -188,5 +188,5 @@ def remove_tree(path: Path) -> None:
 
 
 def unique() -> str:
-    """The middle part of a name that a partition's directory has for a while."""
+    """Returns the middle part of a temporary name of a partition's directory."""
     return uuid.uuid4().hex

@@ -1,8 +1,8 @@
-"""Which errors of the operating system mean that a log directory has failed, and not one operation in it.
+"""Tells a failed log directory from a failed operation in it, by the error of the operating system.
 
-Kafka takes any error for that. Here it is those that a disk, or its connection, gives when it is broken, and a directory
-that is not there any more. A full disk recovers by itself, and so does a process that has too many files open; one file
-that is missing or may not be read concerns its partition alone.
+Kafka takes any error for a failed directory. Here only these count: the errors of a broken disk or of its connection, and
+a directory that is gone. A full disk recovers by itself, and so does a process with too many open files; a single file
+that is missing or unreadable concerns its partition alone.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _AWAY: Final = frozenset({errno.ENOENT, errno.ENOTDIR})
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 Report = Callable[[Path, OSError], None]
-"""Gets a log directory and what went wrong in it; may be called in any thread."""
+"""Gets a log directory and an error in it; any thread may call it."""
 
 
 def is_broken(directory: Path, error: OSError) -> bool:
-    """Whether this error of an operation somewhere in a log directory means that all of it cannot be used."""
+    """Decides whether an error of an operation in a log directory means that the whole directory cannot be used."""
     if error.errno in _BROKEN:
         return True
     if error.errno not in _AWAY:
@@ -48,10 +48,10 @@ def is_broken(directory: Path, error: OSError) -> bool:
 
 
 def is_full(error: BaseException) -> bool:
-    """Whether all that is wrong, or the cause of it, is that there is no room: it may be there again at any time."""
+    """Decides whether a full disk is the error or its cause: there may be room again at any time."""
     cause = error if isinstance(error, OSError) else error.__cause__
     return isinstance(cause, OSError) and cause.errno in _FULL
 
 
 def ignore(directory: Path, error: OSError) -> None:
-    """The report of a log that belongs to nobody."""
+    """Do nothing: the report of a log without an owner."""

@@ -1,4 +1,4 @@
-"""What a log refuses and why, each with the error code that goes on the wire."""
+"""The refusals of a log, each with the error code that goes on the wire."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from klamm_kafka.wire.errors import ErrorCode
 class LogError(KlammError):
     """A request that a log refuses, or a log that cannot serve.
 
-    `records` names the records that are to blame, by their index in the batch, each with a sentence (KIP-467).
+    `records` names the faulty records, by their index in the batch, each with a sentence (KIP-467).
     """
 
     code: ClassVar[ErrorCode] = ErrorCode.UNKNOWN_SERVER_ERROR
@@ -67,13 +67,13 @@ class InvalidProducerEpoch(LogError):
 
 
 class InvalidTxnState(LogError):
-    """A batch outside of the transaction that its producer has open here."""
+    """A batch outside of its producer's open transaction."""
 
     code = ErrorCode.INVALID_TXN_STATE
 
 
 class TransactionalIdMissing(LogError):
-    """A transactional batch in a request without a transactional id: nobody could check whose it is."""
+    """A transactional batch in a request without a transactional id: nobody could check its producer."""
 
     code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
@@ -97,13 +97,13 @@ class OffsetOutOfRange(LogError):
 
 
 class StorageError(LogError):
-    """The disk did not do what it was asked; the log refuses appends until it does."""
+    """The disk failed an operation; the log refuses appends until it succeeds."""
 
     code = ErrorCode.KAFKA_STORAGE_ERROR
 
 
 class DirectoryError(KlammError):
-    """A log directory that cannot be used: locked, of another cluster, or damaged. Names what to do."""
+    """A log directory that cannot be used: locked, of another cluster, or damaged. The message says what to do."""
 
 
 class UnusableDirectory(DirectoryError):
@@ -111,4 +111,4 @@ class UnusableDirectory(DirectoryError):
 
 
 class CorruptFile(KlammError):
-    """A checkpoint, index or snapshot whose content cannot be trusted. It is rebuilt, or named to the user."""
+    """A checkpoint, index or snapshot with untrustworthy content. It is rebuilt, or named to the user."""

@@ -35,46 +35,46 @@ _PARTITION_DIR: Final = re.compile(r"([a-zA-Z0-9._-]{1,249})-(\d+)")
 
 
 def offset_name(offset: int, suffix: str) -> str:
-    """The name of a file that starts at `offset`: `00000000000000000042.log`."""
+    """Returns the name of a file that starts at `offset`: `00000000000000000042.log`."""
     return f"{offset:020d}{suffix}"
 
 
 def parse_offset_name(name: str) -> tuple[int, str] | None:
-    """(offset, suffix) of a segment's or snapshot's file name; None for any other name."""
+    """Returns (offset, suffix) of a segment's or snapshot's file name; None for any other name."""
     match = _NUMBERED.fullmatch(name)
     return (int(match[1]), match[2]) if match else None
 
 
 def parse_partition_dir(name: str) -> tuple[str, int] | None:
-    """(topic, partition) of a live partition directory's name; None for any other name."""
+    """Returns (topic, partition) of a live partition directory's name; None for any other name."""
     match = _PARTITION_DIR.fullmatch(name)
     return (match[1], int(match[2])) if match and not _UNIQUE_DIR.fullmatch(name) else None
 
 
 def is_delete_dir(name: str) -> bool:
-    """Whether a directory's name says that its partition has been deleted."""
+    """Decides whether a directory's name marks a deleted partition."""
     match = _UNIQUE_DIR.fullmatch(name)
     return match is not None and match[3] == DELETE_DIR
 
 
 def parse_future_dir(name: str) -> tuple[str, int] | None:
-    """(topic, partition) of a directory that a partition was being moved to; None for any other name."""
+    """Returns (topic, partition) of a directory into which a partition was being moved; None for any other name."""
     match = _UNIQUE_DIR.fullmatch(name)
     return (match[1], int(match[2])) if match and match[3] == FUTURE_DIR else None
 
 
 def future_dir_name(topic: str, partition: int, unique: str) -> str:
-    """What a partition's directory is called in another log directory until it takes over."""
+    """Returns the name of a partition's directory in another log directory until it takes over."""
     return _unique_dir_name(topic, f"-{partition}.{unique}{FUTURE_DIR}")
 
 
 def delete_dir_name(topic: str, partition: int, unique: str) -> str:
-    """What a partition directory is renamed to when its partition is deleted: cut to what a name may hold."""
+    """Returns the name of a deleted partition's directory, cut to the length that a name may have."""
     return _unique_dir_name(topic, f"-{partition}.{unique}{DELETE_DIR}")
 
 
 def stray_dir_name(topic: str, partition: int, unique: str) -> str:
-    """What a partition directory is renamed to when it contradicts what is known: kept, but not opened."""
+    """Returns the name of a directory that contradicts known facts: it is kept, but not opened."""
     return _unique_dir_name(topic, f"-{partition}.{unique}{STRAY_DIR}")
 
 
@@ -83,7 +83,7 @@ def _unique_dir_name(topic: str, suffix: str) -> str:
 
 
 def read_small(path: Path | str) -> bytes:
-    """The content of a small file, at a third of what `Path.read_bytes` costs: a start reads tens of thousands."""
+    """Returns the content of a small file, at a third of the cost of `Path.read_bytes`: a start reads tens of thousands."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         data = os.read(fd, _SMALL)
@@ -115,15 +115,15 @@ class OpenFile:
 
 
 class Releasable(Protocol):
-    """Holds something that it can get back at any time."""
+    """An object that can release a resource, and get it back at any time."""
 
     def let_go(self) -> None: ...
 
 
 class OpenLimit:
-    """Bounds what is held open: what came first is let go first, and gets it back when it needs it.
+    """Bounds the number of held resources: the oldest is released first, and gets its resource back when it needs it.
 
-    First-in-first-out, so that using what is open costs nothing.
+    The order is first in, first out, so that using an open resource costs nothing.
     """
 
     __slots__ = ("_held", "_used", "capacity")
@@ -150,7 +150,7 @@ class OpenLimit:
 
 
 def segment_files_max() -> int:
-    """Half of what the process may open: the rest is for connections."""
+    """Returns half of the files that the process may open: the rest is for connections."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 1 << 20 if soft == resource.RLIM_INFINITY else max(soft // 2, 16)
 

@@ -1,10 +1,10 @@
-"""Forcing files to disk apart from the log that they belong to.
+"""Forces files to disk apart from the log that they belong to.
 
 `fsync` may take seconds. A job holds the open files and knows nothing else, so `run` may be called in a
-thread while the log is written to; what was in the files when the job was made is durable when it returns.
+thread while the log is written to. When it returns, the content that the files had when the job was made is durable.
 
-An `fsync` that fails is not to be tried again: Linux has marked the pages clean by then and may drop them, so the
-next one succeeds and says nothing. The log is told with `flush_failed` and takes nothing more until the next start.
+An `fsync` that failed must not be tried again: Linux has marked the pages clean by then and may drop them, so the
+next one succeeds without the data. The log is told with `flush_failed` and takes nothing more until the next start.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from klamm_broker.log.segment import Segment
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlushJob:
-    """Made by `PartitionLog.begin_flush`, given back to `PartitionLog.end_flush` after `run`."""
+    """Files to force to disk. `PartitionLog.begin_flush` makes it; after `run` it goes to `PartitionLog.end_flush`."""
 
     end_offset: int
     truncations: int  # of the log, when the job was made: a later one makes the job's word worthless
@@ -29,13 +29,13 @@ class FlushJob:
     named_base: int = -1  # of the active segment, whose name in the directory is on the disk after the job
 
     def run(self) -> None:
-        """Raises OSError: then nothing may be taken for durable, now or later. Tell `PartitionLog.flush_failed`."""
+        """Force the files to disk. If it raises OSError, nothing counts as durable, now or later: call `PartitionLog.flush_failed`."""
         for file in self.files:
             os.fsync(file.fd)
 
 
 def files_to_flush(directory: Path, segments: Iterable[Segment], epochs: Path) -> list[OpenFile]:
-    """What has to be on disk before the recovery point may pass these segments. Raises OSError."""
+    """Returns the files that must be on disk before the recovery point may pass these segments. Raises OSError."""
     found: list[OpenFile] = []
     for segment in segments:
         found += segment.files_to_sync()

@@ -1,7 +1,7 @@
-"""A sorted file of fixed-size entries: what the offset and the time index share.
+"""A sorted file of fixed-size entries: the common part of the offset and the time index.
 
-The entries of a segment that is written to live in a bytearray and reach the file with `flush()`; those of a
-finished segment are read when somebody looks, and kept within a limit. Losing the unwritten tail loses nothing: recovery rebuilds
+The entries of a segment that is written to live in a bytearray and reach the file with `flush()`. Entries of a finished
+segment are read when needed, and kept within a limit. Losing the unwritten tail loses nothing: recovery rebuilds
 the indexes of every segment after the recovery point. Entries are big-endian, as in Kafka's files.
 """
 
@@ -33,7 +33,7 @@ class IndexFile:
 
     @property
     def full(self) -> bool:
-        """Whether the segment must be finished because there is no room for another entry."""
+        """True when there is no room for another entry, so that the segment must be finished."""
         return len(self) >= self.max_entries
 
     def _entries(self) -> bytearray | bytes:
@@ -46,7 +46,7 @@ class IndexFile:
         return data
 
     def let_go(self) -> None:
-        """Memory is short: forget what the file has. Only ever called for a finished segment's index."""
+        """Forget the entries that the file has, as memory is short. Only called for a finished segment's index."""
         self._data = None
 
     def _writable(self) -> bytearray:
@@ -59,7 +59,7 @@ class IndexFile:
         return data
 
     def reset(self, size: int | None = None) -> None:
-        """Forget all entries, in memory and in the file: the index is about to be rebuilt. `size`: of the file, if known."""
+        """Forget all entries, in memory and in the file, before a rebuild. `size` is the file's, if known."""
         INDEX_BYTES.remove(self)
         self._data = bytearray()
         self._flushed = 0
@@ -90,7 +90,7 @@ class IndexFile:
             self._flushed += os.pwrite(file.fd, memoryview(data)[self._flushed :], self._flushed)
 
     def seal(self) -> None:
-        """The segment is finished: write the rest, and look into the file from now on."""
+        """Write the rest of a finished segment's entries, and read the file from now on."""
         self.flush()
         self.release()
 
@@ -100,7 +100,7 @@ class IndexFile:
         self._data = None
 
     def check(self) -> None:
-        """Raise CorruptFile when the file cannot be this index. Cheap: looks at size and last entry only."""
+        """Raise CorruptFile when the file cannot be this index. Cheap: it checks size and last entry only."""
         size = len(self._entries())
         if size % self.layout.size:
             raise CorruptFile(f"{self.path}: {size} bytes is not a multiple of {self.layout.size}")

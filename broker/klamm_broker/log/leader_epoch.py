@@ -1,7 +1,7 @@
-"""Where each leader epoch starts in a partition's log: Kafka's `leader-epoch-checkpoint`.
+"""The start offset of each leader epoch in a partition's log: Kafka's `leader-epoch-checkpoint`.
 
-Epochs and their start offsets both increase strictly. A follower or a consumer that comes back asks where
-an epoch ended, and so learns where its log or position diverged.
+Epochs and their start offsets both increase strictly. A follower or a consumer that comes back asks for the end of
+an epoch, and so learns where its log or position diverged.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ UNDEFINED: Final = -1
 class LeaderEpochCache:
     """The epochs of one partition, in memory and in its checkpoint file.
 
-    Changes reach the file at once and the disk with the log's next flush; recovery rebuilds what a power loss
-    takes, from the batches after the recovery point.
+    Changes reach the file at once, and the disk with the log's next flush. After a power loss, recovery rebuilds lost epochs
+    from the batches after the recovery point.
     """
 
     __slots__ = ("_epochs", "_path", "_starts")
@@ -36,7 +36,7 @@ class LeaderEpochCache:
 
     @classmethod
     def load(cls, path: Path) -> LeaderEpochCache:
-        """The cache of a file, empty when there is none. Raises CorruptFile."""
+        """Returns the cache of a file, empty when there is none. Raises CorruptFile."""
         try:
             text = read_small(path).decode()
         except FileNotFoundError:
@@ -60,7 +60,7 @@ class LeaderEpochCache:
 
     @property
     def latest(self) -> int:
-        """The last epoch that wrote something, or -1."""
+        """The last epoch with a record, or -1."""
         return self._epochs[-1] if self._epochs else UNDEFINED
 
     @property
@@ -68,7 +68,7 @@ class LeaderEpochCache:
         return self._path
 
     def relocate(self, directory: Path) -> None:
-        """The same file is in another directory now."""
+        """Use the same file in another directory."""
         self._path = directory / FILE_NAME
 
     def write(self) -> None:
@@ -76,7 +76,7 @@ class LeaderEpochCache:
         write_atomically(self._path, format_lines(lines), sync=False)
 
     def assign(self, epoch: int, start: int, *, write: bool = True) -> bool:
-        """Note that `epoch` starts at `start`; entries that contradict it are dropped. True if that is news."""
+        """Note that `epoch` starts at `start`, and drop entries that contradict it. Returns whether anything changed."""
         if epoch < 0 or start < 0:
             raise ValueError(f"leader epoch {epoch} at offset {start}: neither may be negative")
         if self._epochs and epoch == self._epochs[-1] and start >= self._starts[-1]:
@@ -95,11 +95,11 @@ class LeaderEpochCache:
         return True
 
     def end_offset(self, epoch: int, log_end_offset: int, present: int = UNDEFINED) -> tuple[int, int]:
-        """(epoch, end offset) of the largest epoch up to `epoch`; (-1, -1) when `epoch` is not known here.
+        """Returns (epoch, end offset) of the largest epoch up to `epoch`; (-1, -1) when `epoch` is not known here.
 
         The `present` epoch of the leader, and any before it, are known before their first record, as in Kafka: a
-        consumer that learned its place in one (by ListOffsets) may ask for it after a restart, and would begin
-        again at its `auto.offset.reset` if it were not.
+        consumer that learned its place in such an epoch (by ListOffsets) may ask for it after a restart, and would otherwise
+        begin again at its `auto.offset.reset`.
         """
         if epoch == UNDEFINED or epoch > max(self.latest, present):
             return UNDEFINED, UNDEFINED
@@ -111,7 +111,7 @@ class LeaderEpochCache:
         return floor, self._starts[higher]
 
     def epoch_at(self, offset: int) -> int:
-        """The epoch that wrote `offset`, or -1."""
+        """Returns the epoch that wrote `offset`, or -1."""
         index = bisect_right(self._starts, offset) - 1
         return self._epochs[index] if index >= 0 else UNDEFINED
 
@@ -121,17 +121,17 @@ class LeaderEpochCache:
             self.write()
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Forget what is below the log start; the epoch in force there now starts there."""
+        """Forget epochs below the log start; the epoch in force there now starts there."""
         if self._drop_start(start_offset):
             self.write()
 
     def drop(self, end_offset: int, start_offset: int) -> None:
-        """Both truncations, in memory only: the file cannot be written at the moment."""
+        """Do both truncations in memory only, as the file cannot be written at the moment."""
         self._drop_end(end_offset)
         self._drop_start(start_offset)
 
     def _drop_end(self, end_offset: int) -> bool:
-        """Whether something was dropped."""
+        """Drop epochs that start at or after the end. Returns whether any was dropped."""
         before = len(self._starts)
         while self._starts and self._starts[-1] >= end_offset:
             self._epochs.pop()

@@ -1,8 +1,8 @@
-"""Files that an interrupted deletion or cleaning left in a partition directory, dealt with as Kafka does.
+"""Handles files that an interrupted deletion or cleaning left in a partition directory, as Kafka does.
 
-`.deleted` and `.cleaned` are removed. `.swap` files are a finished cleaning whose result was being put in
-place: they replace the segments that they cover, unless a `.cleaned` file shows that not all of them were
-there yet. Indexes without a log, and snapshots of segments that are gone, are removed.
+`.deleted` and `.cleaned` are removed. `.swap` files are the result of a finished cleaning that was being put in
+place: they replace the segments that they cover, unless a `.cleaned` file shows that they were not complete
+yet. Indexes without a log, and snapshots of segments that are gone, are removed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _INDEXES = (files.OFFSET_INDEX, files.TIME_INDEX, files.TXN_INDEX)
 
 
 def remove_leftovers(directory: Path, sizes: dict[str, int]) -> dict[str, int]:
-    """Put the directory in order; the sizes by name of what remains."""
+    """Put the directory in order. Returns the sizes of the remaining files by name."""
     if not any(name.endswith(_LEFT) for name in sizes):
         _remove_orphans(directory, sizes)
         return sizes

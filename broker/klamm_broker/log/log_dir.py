@@ -1,7 +1,7 @@
 """A log directory's own files: `.lock`, `meta.properties`, `.kafka_cleanshutdown`.
 
-The lock is a POSIX record lock, as Apache Kafka's: whichever broker starts second on a directory is refused,
-and a crashed broker's lock is gone with its process. It is not inherited by forked children.
+The lock is a POSIX record lock, as Apache Kafka's: the second broker on a directory is refused, and a crashed broker's
+lock is gone with its process. Forked children do not inherit it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _locked_here: set[str] = set()  # a process cannot see its own POSIX locks
 
 
 def new_uuid() -> str:
-    """A random id in Kafka's form: 22 characters of URL-safe base64, not starting with a dash."""
+    """Returns a random id in Kafka's form: 22 characters of URL-safe base64, not starting with a dash."""
     while True:
         text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         if not text.startswith("-"):
@@ -40,7 +40,7 @@ def new_uuid() -> str:
 
 
 def uuid_to_bytes(text: str) -> bytes:
-    """The 16 bytes of an id in Kafka's form. Raises ValueError."""
+    """Returns the 16 bytes of an id in Kafka's form. Raises ValueError."""
     raw = base64.urlsafe_b64decode(text + "==")
     if len(raw) != 16:
         raise ValueError(f"{text!r} is not a base64 id of 16 bytes")
@@ -86,7 +86,7 @@ def _locked(directory: Path, pid: int | None) -> str:
 
 
 def _holder(fd: int) -> int | None:
-    """The process id that holds the lock, where the system says so."""
+    """Returns the id of the process that holds the lock, if the system tells it."""
     if not sys.platform.startswith("linux"):
         return None
     layout = Struct("@hhqqi4x")  # struct flock: type, whence, start, length, pid
@@ -98,7 +98,7 @@ def _holder(fd: int) -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetaProperties:
-    """Who a log directory belongs to."""
+    """The owner of a log directory."""
 
     cluster_id: str
     node_id: int
@@ -106,7 +106,7 @@ class MetaProperties:
 
 
 def read_meta(directory: Path) -> MetaProperties | None:
-    """The content of `meta.properties`; None when the directory is new. Raises DirectoryError."""
+    """Returns the content of `meta.properties`; None when the directory is new. Raises DirectoryError."""
     path = directory / META_FILE
     try:
         text = path.read_text(encoding="utf-8")
@@ -135,7 +135,7 @@ def write_meta(directory: Path, meta: MetaProperties) -> None:
 
 
 def claim(directory: Path, *, node_id: int, cluster_id: str | None) -> MetaProperties:
-    """The directory's identity, made up if it is new; checked against what the broker is told to be."""
+    """Returns the directory's identity, made up if it is new. Raises DirectoryError if it contradicts the broker's settings."""
     meta = read_meta(directory)
     if meta is None:
         meta = MetaProperties(cluster_id=cluster_id or new_uuid(), node_id=node_id, directory_id=new_uuid())
@@ -159,13 +159,13 @@ def claim(directory: Path, *, node_id: int, cluster_id: str | None) -> MetaPrope
 
 
 def write_clean_shutdown(directory: Path, broker_epoch: int) -> None:
-    """Say that everything was flushed and closed: the next start need not check the logs."""
+    """Note that everything was flushed and closed: the next start need not check the logs."""
     content = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
     write_atomically(directory / CLEAN_FILE, content.encode())
 
 
 def take_clean_shutdown(directory: Path) -> bool:
-    """Whether the last shutdown was clean. The marker is removed: it says nothing of the run that begins."""
+    """Returns whether the last shutdown was clean. Removes the marker, as it says nothing of the run that begins."""
     path = directory / CLEAN_FILE
     if not path.exists():
         return False

@@ -1,9 +1,8 @@
-"""Opens the files of a partition: which segments there are, what of them is valid, who wrote to them.
+"""Opens the files of a partition: finds its segments, their valid parts, and their producers.
 
-After a clean shutdown little is read: names, sizes, the last snapshot, the end of the last index. Otherwise
-every batch from the segment of the recovery point on is checked, the log is cut at the first that cannot be
-trusted, and indexes, epochs and producer state are rebuilt. Leftovers of interrupted deletions and cleanings
-are dealt with as Kafka does.
+After a clean shutdown it reads little: names, sizes, the last snapshot, the end of the last index. Otherwise it checks
+every batch from the segment of the recovery point on, cuts the log at the first batch that cannot be trusted, and
+rebuilds indexes, epochs and producer state. It handles leftovers of interrupted deletions and cleanings as Kafka does.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from klamm_kafka.wire.batch import BatchHeader, read_header
 log = logging.getLogger(__name__)
 
 _READ_MAX: Final = 16 << 10
-"""Segments up to so many bytes are read, not mapped: after a crash there are thousands of them."""
+"""Segments up to this size are read, not mapped: after a crash there are thousands of them."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -51,7 +50,7 @@ class Loaded:
 
 @contextmanager
 def mapped(segment: Segment) -> Iterator[memoryview]:
-    """The segment's valid bytes. Private pages, so that checksums need no copy; a few bytes are read, which is cheaper."""
+    """Yields the segment's valid bytes as private pages, so that checksums need no copy. Small segments are read: cheaper."""
     if segment.size <= _READ_MAX:
         data = os.pread(segment.file.fd, segment.size, 0) if segment.size else b""
         if len(data) != segment.size:
@@ -66,7 +65,7 @@ def mapped(segment: Segment) -> Iterator[memoryview]:
 
 
 class LogLoader:
-    """Opens one partition directory. Used once; `load` does it."""
+    """Opens one partition directory with `load`. Used once."""
 
     def __init__(
         self,
@@ -144,7 +143,7 @@ class LogLoader:
     # Files
 
     def _list(self) -> dict[str, int]:
-        """Sizes by name of the files that belong to the log, after leftovers have been dealt with."""
+        """Handle leftovers. Returns the sizes, by name, of the files that belong to the log."""
         try:
             entries = os.scandir(self._directory)
         except FileNotFoundError:
@@ -171,7 +170,7 @@ class LogLoader:
             self._segments.append(segment)
 
     def _check_indexes(self, segment: Segment, sizes: dict[str, int], *, active: bool) -> None:
-        """Rebuild indexes that are missing or damaged; those of finished segments are judged by their size."""
+        """Rebuild missing or damaged indexes. Those of finished segments are judged by their size."""
         try:
             for index in (segment.index, segment.time_index):
                 size = sizes.get(index.path.name)
@@ -188,10 +187,9 @@ class LogLoader:
             rebuild_indexes(segment)
 
     def _check_txn_index(self, segment: Segment, sizes: dict[str, int]) -> None:
-        """Rebuild a damaged index of aborted transactions: without it readers would get what was aborted.
+        """Rebuild a damaged index of aborted transactions: without it readers would get aborted records.
 
-        That no transaction was aborted is the usual case, and then there is no file: one that is missing cannot
-        be told from that.
+        Usually no transaction was aborted, and then there is no file: a missing file cannot be told from that.
         """
         path = segment.txn_index.path
         if path.name not in sizes:
@@ -206,7 +204,7 @@ class LogLoader:
             segment.txn_index.flush()
 
     def _aborted_in(self, segment: Segment) -> Iterator[AbortedTxn]:
-        """The transactions whose abort marker is in a segment: they may have begun in one before it."""
+        """Yields the transactions whose abort marker is in a segment: they may have begun in an earlier one."""
         producers, start = producers_before(self._directory, segment.base_offset)
         for earlier in self._segments:
             if earlier.base_offset > segment.base_offset:
@@ -236,9 +234,9 @@ class LogLoader:
                         self._note_epoch(header)
 
     def _settle_epochs(self, end: int) -> None:
-        """Bring the epochs, in memory and in the file, to what the log has.
+        """Make the epochs, in memory and in the file, agree with the log.
 
-        Without room the file goes: one that is missing is rebuilt, one that is old would be believed.
+        If the disk is full, the file is removed: a missing file is rebuilt, an old one would be believed.
         """
         try:
             self._epochs.truncate_from_end(end)
@@ -260,14 +258,14 @@ class LogLoader:
     # Recovery
 
     def _first_to_recover(self) -> int:
-        """The index of the first segment whose batches must be checked."""
+        """Returns the index of the first segment whose batches must be checked."""
         if self._clean or not self._segments:
             return len(self._segments)
         bases = [segment.base_offset for segment in self._segments]
         return max(bisect_right(bases, self._recovery_point) - 1, 0)
 
     def _load_producers(self, recover_from: int) -> None:
-        """The producer state before the segments that are to be recovered: a snapshot and what follows it."""
+        """Load the producer state before the segments to recover: a snapshot and the batches behind it."""
         unchecked = self._segments[:recover_from]
         if recover_from < len(self._segments):
             limit = self._segments[recover_from].base_offset
@@ -304,7 +302,7 @@ class LogLoader:
                     apply_batch(self._producers, data, position, header)
 
     def _end_of(self, segment: Segment) -> int:
-        """The offset after the last batch of a segment that is known to be intact."""
+        """Returns the offset after the last batch of an intact segment."""
         last = segment.index.last
         end = segment.base_offset
         for _, _, _, batch_last, _ in segment.heads(last[1] if last else 0):
@@ -312,7 +310,7 @@ class LogLoader:
         return end
 
     def _recover(self, recover_from: int) -> int:
-        """Check the segments from `recover_from` on; the log end offset."""
+        """Check the segments from `recover_from` on. Returns the log end offset."""
         end = self._end
         for number in range(recover_from, len(self._segments)):
             segment = self._segments[number]
@@ -332,7 +330,7 @@ class LogLoader:
         return end
 
     def _write_snapshot(self, offset: int) -> None:
-        """Note the producers' state before `offset`: the next recovery begins there, or, without room, further back."""
+        """Write the producers' state before `offset`: the next recovery begins there, or further back if the disk is full."""
         try:
             producer_snapshot.write(self._directory, offset, self._producers.entries.values())
         except OSError as e:
@@ -372,7 +370,7 @@ class LogLoader:
 
     @staticmethod
     def _close_segment(segment: Segment) -> None:
-        """Write the indexes of a finished segment. Without room they stay in memory until the log's next flush."""
+        """Write the indexes of a finished segment. If the disk is full they stay in memory until the log's next flush."""
         try:
             segment.close_for_append()
         except OSError as e:
@@ -381,7 +379,7 @@ class LogLoader:
             log.warning("%s: its indexes are not written yet: %s", segment.path(files.LOG), e)
 
     def _delete_segments(self, first: int) -> None:
-        """Remove segments that lie behind damage: they cannot be reached without a hole in the offsets."""
+        """Remove segments behind damage: they cannot be reached without a hole in the offsets."""
         for segment in self._segments[first:]:
             log.warning("%s: deleted, it lies behind the cut", segment.path(files.LOG))
             segment.release()
@@ -405,7 +403,7 @@ def rebuild_indexes(segment: Segment) -> None:
 
 
 def producers_before(directory: Path, offset: int) -> tuple[ProducerState, int]:
-    """The producer state of the last intact snapshot up to `offset`, and that snapshot's offset: replay from there."""
+    """Returns the producer state of the last intact snapshot up to `offset`, and that snapshot's offset: replay from there."""
     names = [path.name for path in directory.iterdir()]
     for found in reversed([o for o in producer_snapshot.offsets(names) if o <= offset]):
         try:
@@ -418,9 +416,9 @@ def producers_before(directory: Path, offset: int) -> tuple[ProducerState, int]:
 def reload_producers(
     directory: Path, since: Callable[[int], list[Segment]], end_offset: int
 ) -> tuple[ProducerState, int]:
-    """The producer state before `end_offset`, and the offset of the snapshot that it started from.
+    """Returns the producer state before `end_offset`, and the offset of the snapshot from which it was replayed.
 
-    Snapshots beyond `end_offset` are removed: the log has been truncated. `since` finds segments by offset.
+    Removes snapshots beyond `end_offset`, as the log has been truncated. `since` finds segments by offset.
     """
     producers, start = ProducerState(), 0
     for offset in reversed(producer_snapshot.offsets(path.name for path in directory.iterdir())):
@@ -437,7 +435,7 @@ def reload_producers(
 
 
 def _headers(data: memoryview, position: int) -> Iterator[tuple[int, BatchHeader]]:
-    """(position, header) of the batches in bytes that are known to be intact."""
+    """Yields (position, header) of the batches in bytes that are known to be intact."""
     while position < len(data):
         header = read_header(data, position)
         yield position, header

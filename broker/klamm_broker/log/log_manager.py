@@ -1,6 +1,6 @@
 """Topics and their partition logs: created, grown, deleted, configured, moved from one log directory to another.
 
-What is open, and how it comes and goes with the process, is `OpenLogs`' business. Not thread-safe.
+`OpenLogs` opens, flushes and closes the logs. Not thread-safe.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class LogManager(OpenLogs):
-    """See the module, and `OpenLogs` for how it is opened and closed."""
+    """Changes topics and places of logs; `OpenLogs` opens and closes them."""
 
     # Topics
 
@@ -43,16 +43,16 @@ class LogManager(OpenLogs):
     ) -> dict[str, Exception]:
         """Make several topics (partitions, configuration) with one change of the registry, which is written whole.
 
-        What went wrong, by name, as `create_topic` raises it; the other topics are there.
+        Returns the errors by name, as `create_topic` raises them; the other topics exist.
         """
         return finish(self.creating_topics(wanted, now_ms=now_ms))
 
     def creating_topics(
         self, wanted: Mapping[str, tuple[int, Mapping[str, str]]], *, now_ms: int
     ) -> Steps[dict[str, Exception]]:
-        """`create_topics` in steps of a partition each: thousands of them take seconds, which nobody should wait for.
+        """Do `create_topics` in steps of a partition each: thousands of them take seconds, which nobody should wait for.
 
-        The names are taken from the first step to the last; the registry has the topics from the middle on.
+        The names are reserved from the first step to the last; the registry has the topics from the middle on.
         """
         failed: dict[str, Exception] = {}
         made: list[Topic] = []
@@ -89,7 +89,7 @@ class LogManager(OpenLogs):
         return failed
 
     def _prepare(self, name: str, partitions: int, configs: Mapping[str, str]) -> Steps[Topic]:
-        """A topic that is to be put into the registry, with its directories. Its name is taken when this ends."""
+        """Returns a topic for the registry, with its directories. Its name is reserved when this ends."""
         if name in self._registry.topics or name in self.busy:
             raise KeyError(name)
         self._config(configs)  # checks them
@@ -116,7 +116,7 @@ class LogManager(OpenLogs):
         finish(self.adding_partitions(name, partitions, now_ms=now_ms))
 
     def adding_partitions(self, name: str, partitions: int, *, now_ms: int) -> Steps[None]:
-        """`add_partitions` in steps of a partition each; the name is taken until the last one."""
+        """Do `add_partitions` in steps of a partition each; the name is reserved until the last one."""
         topic = self._registry.topics[name]
         have = topic.partitions
         if partitions <= have:
@@ -150,8 +150,8 @@ class LogManager(OpenLogs):
     def deleting_topics(self, names: Sequence[str], *, now_ms: int) -> Steps[None]:
         """Delete topics: with one change of the registry, and in steps of a partition each after it.
 
-        Raises KeyError, and OSError: as long as the registry has the topics nothing is deleted then, later files are
-        left until the next start. The names are taken until the last step.
+        Raises KeyError and OSError. As long as the registry has the topics, nothing is deleted; after that, files may be left
+        until the next start. The names are reserved until the last step.
         """
         self.busy.update(names)
         try:
@@ -196,9 +196,9 @@ class LogManager(OpenLogs):
                 partition_log.config = config
 
     def set_defaults(self, defaults: Mapping[str, str], *, producer_id_expiration_ms: int) -> None:
-        """Give all topics other defaults, for what they do not set themselves. Raises ConfigError.
+        """Change the defaults of all topics, for keys that they do not set themselves. Raises ConfigError.
 
-        A topic whose own configuration does not go with the new defaults keeps the one that it has.
+        A topic whose own configuration contradicts the new defaults keeps its present one.
         """
         LogConfig.from_topic({}, defaults)
         self.defaults = dict(defaults)
@@ -217,10 +217,10 @@ class LogManager(OpenLogs):
     # Moves between directories
 
     def begin_move(self, topic: str, partition: int, target: Path) -> None:
-        """Begin to move a partition to the log directory `target`, or back to where it is: then nothing is moved.
+        """Begin to move a partition to the log directory `target`. If the partition is there already, only end its move.
 
-        A move to another directory that is under way ends. Raises KeyError for an unknown partition, StorageError for
-        one that is offline or a directory that is, UnknownDirectory, OSError.
+        A move to another directory that is under way ends. Raises KeyError for an unknown partition, StorageError for an offline
+        partition or directory, UnknownDirectory, OSError.
         """
         key = (topic, partition)
         directory = self.check_directory(target)
@@ -235,7 +235,7 @@ class LogManager(OpenLogs):
             self.moves[key] = ReplicaMove(partition_log, directory)
 
     def check_directory(self, path: Path) -> DataDirectory:
-        """The log directory of this path. Raises StorageError when it cannot be used, and UnknownDirectory."""
+        """Returns the log directory of this path. Raises StorageError when it cannot be used, and UnknownDirectory."""
         if path in self.unusable:
             raise StorageError(self.unusable[path])
         for directory in self.directories:
@@ -244,7 +244,7 @@ class LogManager(OpenLogs):
         raise UnknownDirectory(f"{path} is not one of this broker's log directories")
 
     def cancel_move(self, topic: str, partition: int) -> None:
-        """End a move, if there is one. What was copied goes once nobody writes to it."""
+        """End a move, if there is one. Its copy is removed once no job writes to it."""
         move = self.moves.pop((topic, partition), None)
         if move is not None:
             move.cancel()
@@ -252,7 +252,7 @@ class LogManager(OpenLogs):
                 self.clear_move(move)
 
     def clear_move(self, move: ReplicaMove) -> None:
-        """Have what a cancelled move copied removed. Its job has ended."""
+        """Remove the copy of a cancelled move, whose job has ended."""
         name = delete_dir_name(move.log.topic, move.log.partition, unique())
         try:
             move.target.doom(move.path, name, 0)
@@ -260,15 +260,15 @@ class LogManager(OpenLogs):
             log.warning("%s: what a move has copied goes at the next start: %s", move.path, e)
 
     def finish_move(self, move: ReplicaMove, now_ms: int) -> None:
-        """Let the copy take over. Raises OSError, and then the partition stays where it is."""
+        """Let the copy take over. If it raises OSError, the partition stays where it is."""
         finish(self.preparing_move(move))
         self.end_move(move, now_ms)
         finish(self.leaving(move))
 
     def preparing_move(self, move: ReplicaMove) -> Steps[None]:
-        """What the copy needs to take over, and can have while the log goes on. Raises OSError, StorageError.
+        """Prepare everything for the copy that is possible while the log goes on. Raises OSError, StorageError.
 
-        The registry may name the new directory long before: as long as the copy has no name of its own it is not there.
+        The registry may name the new directory long before the end: the copy does not count until it has the partition's name.
         """
         topic = self._registry.topics[move.log.topic]
         move.coming = True
@@ -284,9 +284,9 @@ class LogManager(OpenLogs):
             raise StorageError(f"the topic registry cannot be written: {e}") from None
 
     def end_move(self, move: ReplicaMove, now_ms: int) -> None:
-        """Copy what is missing, and go on in the copy, which `preparing_move` has made ready; `leaving` must follow.
+        """Copy the rest, and go on in the copy, which `preparing_move` has made ready; `leaving` must follow.
 
-        Raises OSError, and then the partition stays where it is.
+        If it raises OSError, the partition stays where it is.
         """
         partition_log, target = move.log, move.target
         source = self.directory_of(partition_log)
@@ -311,7 +311,7 @@ class LogManager(OpenLogs):
         log.info("%s: moved from %s to %s", partition_log.name, source.path, target.path)
 
     def _put_back(self, move: ReplicaMove, new: Path, source: DataDirectory) -> None:
-        """The copy has its name, and does not take over: the next start must not prefer it to the log that goes on."""
+        """Take the name from a copy that does not take over: the next start must not prefer it to the log that goes on."""
         try:
             finish(
                 self._registry.moving(self._registry.topics[move.log.topic], move.log.partition, source.id)
@@ -324,7 +324,7 @@ class LogManager(OpenLogs):
             log.error("%s: remove this copy by hand before the next start: %s", new, e)  # noqa: TRY400
 
     def leaving(self, move: ReplicaMove) -> Steps[None]:
-        """The checkpoints of the directory that a partition has left forget it. Trouble is told: others do it later."""
+        """Remove the partition from the checkpoints of its old directory. An error is logged: later checkpoints do it."""
         try:
             yield from self.writing_checkpoints()
         except OSError as e:

@@ -1,7 +1,7 @@
 """The log of a partition whose directory cannot be used: it refuses everything and knows nothing.
 
-It stands where a `PartitionLog` would, so that the partition is known, named and answered for. Its offsets are 0 and
-mean nothing: who is asked for offsets looks at `offline` first.
+It replaces a `PartitionLog`, so that the partition is known, named and answered for. Its offsets are 0 and
+mean nothing: check `offline` before using them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NOWHERE = Path("/nonexistent")
 
 
 class OfflineLog(PartitionLog):
-    """See the module. Every operation raises StorageError, which is KAFKA_STORAGE_ERROR for clients."""
+    """The stand-in. Every operation raises StorageError, which is KAFKA_STORAGE_ERROR for clients."""
 
     offline = True
 

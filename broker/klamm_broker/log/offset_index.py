@@ -1,7 +1,7 @@
 """Kafka's `.index`: a sparse map from offsets to positions in the segment's `.log`.
 
 An entry is the last offset of a batch, relative to the segment's base offset, and the position where that
-batch starts. Entries increase in both. Lookups answer with a position at or before the batch wanted.
+batch starts. Entries increase in both. Lookups return a position at or before the wanted batch.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class OffsetIndex(IndexFile):
         self._writable().extend(self.layout.pack(offset - self.base_offset, position))
 
     def lookup(self, offset: int) -> int:
-        """The position of the last indexed batch that ends at or before `offset`; 0 if there is none."""
+        """Returns the position of the last indexed batch that ends at or before `offset`; 0 if there is none."""
         data = self._entries()
         unpack = self.layout.unpack_from
         slot = bisect_right(
@@ -30,14 +30,14 @@ class OffsetIndex(IndexFile):
         return unpack(data, 8 * (slot - 1))[1] if slot else 0
 
     def lookup_position(self, position: int) -> int:
-        """The last indexed position at or before `position`; 0 if there is none."""
+        """Returns the last indexed position at or before `position`; 0 if there is none."""
         data = self._entries()
         unpack = self.layout.unpack_from
         slot = bisect_right(range(len(data) // 8), position, key=lambda i: unpack(data, 8 * i)[1])
         return unpack(data, 8 * (slot - 1))[1] if slot else 0
 
     def offset_behind(self, position: int, default: int) -> int:
-        """The offset of the first indexed batch at or after `position`; `default` if there is none."""
+        """Returns the offset of the first indexed batch at or after `position`; `default` if there is none."""
         data = self._entries()
         unpack = self.layout.unpack_from
         slot = bisect_left(range(len(data) // 8), position, key=lambda i: unpack(data, 8 * i)[1])
@@ -45,7 +45,7 @@ class OffsetIndex(IndexFile):
 
     @property
     def last(self) -> tuple[int, int] | None:
-        """(offset, position) of the last entry."""
+        """Returns (offset, position) of the last entry."""
         data = self._entries()
         if len(data) < 8:
             return None

@@ -1,7 +1,7 @@
-"""The partition logs that are open: found in the log directories at start, flushed, kept in order, closed.
+"""The open partition logs: found in the log directories at start, flushed, kept in order, closed.
 
-Owns the directories (`data_directory`) and the topic registry, which lives in the first of them. Starts no thread: the
-server calls what is to be done from time to time. Not thread-safe. `LogManager` adds what changes topics and places.
+It owns the directories (`data_directory`) and the topic registry, which lives in the first of them. It starts no thread:
+the server calls the periodic work. Not thread-safe. `LogManager` adds changes of topics and places.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from klamm_broker.log.topic_registry import FILE_NAME, Topic, TopicRegistry
 log = logging.getLogger(__name__)
 
 SAVE_PAUSE_MS: Final = 200
-"""A registry that a full disk did not take is tried again at most this often: it may be large, and producers many."""
+"""The shortest pause between two attempts to save the registry on a full disk: it may be large, and producers many."""
 
 
 class OpenLogs:
-    """Opened with its constructor, which may take as long as recovery takes; closed with `close`.
+    """All open logs. The constructor opens them, which may take as long as recovery takes; `close` closes them.
 
     With `commit_by_flush` the high watermark of every log waits for an fsync (`PartitionLog.sole_replica`).
     """
@@ -96,23 +96,23 @@ class OpenLogs:
 
     @property
     def starts(self) -> int:
-        """How often the directory has been opened, this time included."""
+        """The number of times that the directory has been opened, this time included."""
         return self._registry.starts
 
     def topic_id(self, name: str) -> bytes:
-        """A topic's id as 16 bytes. Raises KeyError."""
+        """Returns a topic's id as 16 bytes. Raises KeyError."""
         return uuid_to_bytes(self._registry.topics[name].id)
 
     def get(self, topic: str, partition: int) -> PartitionLog | None:
-        """A partition's log; an `OfflineLog` when its directory cannot be used; None when there is no such partition."""
+        """Returns a partition's log; an `OfflineLog` if its directory cannot be used; None if there is no such partition."""
         return self._logs.get((topic, partition)) or self._offline.get((topic, partition))
 
     def __iter__(self) -> Iterator[PartitionLog]:
-        """The logs that can be used."""
+        """Yields the logs that can be used."""
         return iter(self._logs.values())
 
     def directory_of(self, partition_log: PartitionLog) -> DataDirectory:
-        """The log directory that a log is in."""
+        """Returns the log directory of a log."""
         return self._placement.at(partition_log.directory.parent)
 
     def _config(self, overrides: Mapping[str, str]) -> LogConfig:
@@ -121,7 +121,7 @@ class OpenLogs:
     # Directories
 
     def _make_directory(self, topic: Topic, partition: int) -> None:
-        """Where a new partition is put: into the directory with the fewest."""
+        """Make a new partition's directory, in the log directory with the fewest partitions."""
         path = self._placement.next(topic.name, partition)
         if path.exists():  # of a creation that a crash cut off: the registry never had this topic
             remove_tree(path)
@@ -156,7 +156,7 @@ class OpenLogs:
             directory.forget_state()
 
     def _save_start(self, now_ms: int) -> None:
-        """Count this start on the disk. One that is full is told of, and `_confirm_start` does it later."""
+        """Count this start on the disk. If the disk is full, that is logged, and `_confirm_start` does it later."""
         try:
             self._registry.save()
         except OSError as e:
@@ -166,9 +166,9 @@ class OpenLogs:
             log.error("%s. What is there can be read; nothing is written until there is room", e)  # noqa: TRY400
 
     def _confirm_start(self, now_ms: int) -> None:
-        """A log is about to begin its leader epoch, which follows from this start: the disk must know of it.
+        """Make sure that the disk knows of this start before a log begins the leader epoch that follows from it.
 
-        Else the next start would use the epoch again, for other records. Raises StorageError.
+        Otherwise the next start would use the epoch again, for other records. Raises StorageError.
         """
         if self._registry.saved:
             return
@@ -186,7 +186,7 @@ class OpenLogs:
         log.warning("%s: written, there is room again", path)
 
     def _find_partitions(self) -> dict[DataDirectory, dict[TopicPartition, Path]]:
-        """What is in each directory. One that cannot be read is unusable from here on."""
+        """Returns the partitions in each directory. A directory that cannot be read is unusable from here on."""
         found: dict[DataDirectory, dict[TopicPartition, Path]] = {}
         adopted: set[str] = set()
         for directory in list(self.directories):
@@ -308,9 +308,9 @@ class OpenLogs:
         self.report(directory, error)
 
     def fail_directory(self, path: Path, error: OSError) -> list[OfflineLog]:
-        """Take a log directory and all its partitions offline until the next start; the partitions' stand-ins.
+        """Take a log directory and all its partitions offline until the next start. Returns the partitions' stand-ins.
 
-        Not the first directory: without it there is nothing to go on with.
+        Do not call it for the first directory: nothing works without it.
         """
         failed = next((directory for directory in self.directories if directory.path == path), None)
         if failed is None:
@@ -342,14 +342,14 @@ class OpenLogs:
         self._write_checkpoints()
 
     def wanting_flush(self, now_ms: int) -> list[PartitionLog]:
-        """The logs to flush now: by flush.messages and flush.ms, or because a segment was finished.
+        """Returns the logs to flush now: by flush.messages and flush.ms, or because a segment was finished.
 
         `fsync` may take long: use `begin_flush`, run the job in a thread, then `end_flush`.
         """
         return [partition_log for partition_log in self._logs.values() if partition_log.wants_flush(now_ms)]
 
     def tick_flush(self, now_ms: int) -> int:
-        """Flush `wanting_flush` here and now; how many logs."""
+        """Flush `wanting_flush` here and now. Returns the number of logs."""
         wanting = self.wanting_flush(now_ms)
         for partition_log in wanting:
             partition_log.flush(now_ms)
@@ -358,17 +358,17 @@ class OpenLogs:
     def tick_retention(self, now_ms: int) -> int:
         """Apply retention, expire producers, remove files that were deleted a while ago (Kafka: every 5 min).
 
-        Returns how many segments were deleted.
+        Returns the number of deleted segments.
         """
         count = self.apply_retention(now_ms)
         self.removal_job(now_ms)()
         return count
 
     def removal_job(self, now_ms: int) -> Callable[[], None]:
-        """Removes directories of topics that were deleted a while ago; to be called once, in a thread.
+        """Returns a job that removes directories of topics that were deleted a while ago; call it once, in a thread.
 
-        Nobody else touches them while the directory is locked: wait for the job before `close`. What cannot be removed
-        is logged, and goes at the next start.
+        Nobody else touches them while the directory is locked: wait for the job before `close`. A directory that cannot be
+        removed is logged, and goes at the next start.
         """
         due: list[Path] = []
         for directory in self.directories:
@@ -385,7 +385,7 @@ class OpenLogs:
         return remove
 
     def apply_retention(self, now_ms: int) -> int:
-        """`tick_retention` without the directories of deleted topics, which `removal_job` removes."""
+        """Do `tick_retention` without the directories of deleted topics, which `removal_job` removes."""
         count = 0
         for partition_log in self._logs.values():
             try:
@@ -398,13 +398,13 @@ class OpenLogs:
         return count
 
     def expire_producers(self, now_ms: int) -> int:
-        """Forget producers that wrote nothing for producer.id.expiration.ms, in all partitions; how many."""
+        """Forget producers that wrote nothing for producer.id.expiration.ms, in all partitions. Returns how many."""
         return sum(partition_log.expire_producers(now_ms) for partition_log in self._logs.values())
 
     def checkpoint_job(self) -> Callable[[], None]:
-        """What `tick_checkpoints` would write now; to be called once, in a thread. It raises OSError.
+        """Returns a job that writes what `tick_checkpoints` would write now; call it once, in a thread. It raises OSError.
 
-        Whatever is written here meanwhile stays; wait for the job before `close`.
+        Checkpoints that are written here meanwhile stay; wait for the job before `close`.
         """
         return self._checkpoint_job()
 
@@ -424,7 +424,7 @@ class OpenLogs:
         )
 
     def _do_all(self, jobs: Sequence[tuple[Path, Callable[[], None]]]) -> None:
-        """Do each directory's, also when one before it failed; then raise what the first of those raised."""
+        """Do each directory's job, even if one before it failed; then raise the first error."""
         failed: list[OSError] = []
         for path, job in jobs:
             try:
@@ -449,17 +449,17 @@ class OpenLogs:
                 directory.checkpoints_stale = False
 
     def release(self) -> None:
-        """Let go of everything without writing a byte, as a process that is killed does."""
+        """Release everything without writing a byte, as a killed process does."""
         for partition_log in self._logs.values():
             partition_log.release()
         for directory in self.directories:
             directory.release()
 
     def close(self) -> None:
-        """Flush and close everything, and say so: the next start will not check the logs.
+        """Flush and close everything, and write the clean-shutdown markers: the next start will not check the logs.
 
-        Of a directory with a log that cannot be flushed that is not said, and the next start checks its logs. A disk
-        that is full is no error: that is told in a sentence.
+        A directory with a log that cannot be flushed gets no marker, and the next start checks its logs. A full disk is no error:
+        it is logged in a sentence.
         """
         dirty = {directory.path for directory in self.directories if directory.unopened}
         full: list[Exception] = []
@@ -487,7 +487,7 @@ class OpenLogs:
             log.error("not everything could be written: the next start checks the logs: %s", full[0])
 
     def _write_last(self, dirty: Collection[Path]) -> None:
-        """The checkpoints, and the marker of each directory that is not `dirty`. Raises OSError."""
+        """Write the checkpoints, and the marker of each directory that is not `dirty`. Raises OSError."""
         self._write_checkpoints()
         for directory in self.directories:
             if directory.path not in dirty:

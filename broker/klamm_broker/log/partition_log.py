@@ -1,9 +1,9 @@
 """One partition's log: an ordered list of segments, of which the last is written to.
 
-Offsets never go back and are assigned here. What `append` returned for is in the file (the page cache; `flush`
-makes it durable) and its producer state is noted; what failed left nothing behind. Four offsets are kept
-apart: log start, high watermark (what consumers may read), last stable (below every open transaction) and
-log end. Not thread-safe, never waits but for the disk, and has no clock: time is passed in.
+Offsets never go back and are assigned here. When `append` returns, its records are in the file (the page cache; `flush`
+makes them durable) and their producers are noted; a failed append leaves nothing behind. Four offsets are kept
+apart: log start, high watermark (consumers may read up to it), last stable (below every open transaction) and
+log end. Not thread-safe, waits only for the disk, and has no clock: time is passed in.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 
 class PartitionLog(StoredLog):
-    """See the module. `open` makes one."""
+    """One partition's log, made by `open`. See the module's docstring."""
 
     @classmethod
     def open(
@@ -50,7 +50,7 @@ class PartitionLog(StoredLog):
         leader_epoch: int = 0,
         now_ms: int,
     ) -> PartitionLog:
-        """Open the directory (made if it is not there). `clean`: the last shutdown was, nothing to recover."""
+        """Open the directory (made if it does not exist). `clean`: the last shutdown was clean, so there is nothing to recover."""
         loaded = LogLoader(
             directory,
             config,
@@ -83,9 +83,9 @@ class PartitionLog(StoredLog):
     ) -> AppendInfo:
         """Validate a record set, give it offsets, and write it with one call.
 
-        `transaction_version` is that of markers, and of a client's records once somebody has verified that their
-        transaction is open; None refuses records of transactions. The buffer is patched in place (base offset, leader epoch, append time) and not kept. Raises a
-        LogError, and then the log is as it was.
+        `transaction_version` is that of markers, and of a client's records after their transaction was verified as open; None
+        refuses records of transactions. The buffer is patched in place (base offset, leader epoch, append time) and not kept. If
+        it raises a LogError, the log is unchanged.
         """
         config = self.config
         from_client = origin == "client"
@@ -145,7 +145,7 @@ class PartitionLog(StoredLog):
             raise
 
     def _note(self, data: Buffer, batches: list[Batch], first: int, rows: list[tuple[int, int, int]]) -> None:
-        """The batches are in the file: take note of their producers, and move the log end."""
+        """Note the producers of batches that are in the file, and move the log end."""
         for (position, header), (_, last, timestamp) in zip(batches, rows, strict=True):
             if header.producer_id >= 0:
                 written = header._replace(
@@ -160,10 +160,10 @@ class PartitionLog(StoredLog):
         if self.sole_replica and self.log_end_offset - self.recovery_point < self.config.flush_messages:
             self.high_watermark = self.log_end_offset
             self._ending.clear()
-        # else somebody has to flush; `end_flush` moves it
+        # otherwise a flush must come first; `end_flush` moves it
 
     def _note_ending(self, producer_id: int, marker_offset: int) -> None:
-        """The producer's open transaction, if there is one, ends with the marker at this offset."""
+        """End the producer's open transaction, if there is one, with the marker at this offset."""
         entry = self.producers.entries.get(producer_id)
         if entry is not None and entry.current_txn_first_offset is not None:
             self._ending.append((marker_offset, entry.current_txn_first_offset))
@@ -182,14 +182,14 @@ class PartitionLog(StoredLog):
         return segment.size > 0 and segment.roll_age_ms(now_ms, timestamp) > age_limit
 
     def _jitter_ms(self, segment: Segment) -> int:
-        """A fixed part of segment.jitter.ms for each segment, different from partition to partition."""
+        """Returns a fixed share of segment.jitter.ms for each segment, different from partition to partition."""
         limit = min(self.config.segment_jitter_ms, self.config.segment_ms)
         if limit <= 0:
             return 0
         return zlib.crc32(f"{self.name}-{segment.base_offset}".encode()) % limit
 
     def roll(self, now_ms: int) -> None:
-        """Finish the active segment and begin one at the log end. An empty one is left as it is."""
+        """Finish the active segment and begin a new one at the log end. An empty segment is left as it is."""
         active = self._segments.active
         if active.size == 0 and active.base_offset == self.log_end_offset:
             active.index.reset()
@@ -200,7 +200,7 @@ class PartitionLog(StoredLog):
         active.close_for_append()
 
     def delete_old_segments(self, now_ms: int) -> int:
-        """Apply retention; how many segments were deleted. Their files stay for file.delete.delay.ms."""
+        """Apply retention. Returns the number of deleted segments; their files stay for file.delete.delay.ms."""
         if self.cleaning:
             return 0
         count = deletable(
@@ -227,15 +227,15 @@ class PartitionLog(StoredLog):
         self._segments.drop(first, end, remove_at_ms=now_ms + self.config.file_delete_delay_ms)
 
     def begin_swap(self, cleaned: Cleaned) -> Swap:
-        """Begin to put a segment that the cleaner has written in place of those that it was made of.
+        """Begin to replace segments by the one that the cleaner has made of them.
 
-        Raises StorageError if they are not there any more.
+        Raises StorageError if they no longer exist.
         """
         self._replaceable(cleaned)
         return Swap(self.directory, cleaned, self.config)
 
     def _replaceable(self, cleaned: Cleaned) -> tuple[int, int]:
-        """(first, end) of the segments that are to be replaced."""
+        """Returns (first, end) of the segments to replace."""
         bases = self._segments.bases
         first = self._segments.number_of(cleaned.base_offset)
         end = first + len(cleaned.replaces)
@@ -244,13 +244,13 @@ class PartitionLog(StoredLog):
         return first, end
 
     def swap_refused(self, error: OSError) -> StorageError:
-        """It could not be prepared: nothing has changed."""
+        """Returns the error of a swap that could not be prepared: nothing has changed."""
         return self._storage_error("putting a cleaned segment in place", error)
 
     def adopt(self, swap: Swap) -> None:
-        """The new segment is prepared: use it from now on. `finish_swap` must follow, once the old ones are retired.
+        """Use the prepared new segment from now on. `finish_swap` must follow, once the old ones are retired.
 
-        Raises StorageError: the swap must be undone.
+        If it raises StorageError, undo the swap.
         """
         first, end = self._replaceable(swap.cleaned)
         self.swapping = True
@@ -263,12 +263,12 @@ class PartitionLog(StoredLog):
             swap.finish()
 
     def end_swap(self, swap: Swap, now_ms: int) -> None:
-        """Everything is done, and on the disk: have the old files removed."""
+        """Have the old files removed, as everything is done and on the disk."""
         self.swapping = False
         self._segments.remove_later(swap.deleted, now_ms + self.config.file_delete_delay_ms)
 
     def swap_failed(self, error: OSError) -> StorageError:
-        """It can only be completed, and could not be: the log takes nothing until the next start, which does it."""
+        """Returns the error of a swap that failed midway. The log rejects appends until a restart completes the swap."""
         self.swapping = False
         self._failed = error
         log.critical(
@@ -279,15 +279,15 @@ class PartitionLog(StoredLog):
         return self._storage_error("putting a cleaned segment in place half-way", error)
 
     def take_deleted(self, now_ms: int) -> list[Path]:
-        """The files of segments that were deleted file.delete.delay.ms ago: whoever gets them removes them."""
+        """Returns the files of segments that were deleted file.delete.delay.ms ago; the caller removes them."""
         return self._segments.take_deleted(now_ms)
 
     def remove_deleted(self, now_ms: int) -> int:
-        """Remove the files of segments that were deleted file.delete.delay.ms ago; how many files."""
+        """Remove the files of segments that were deleted file.delete.delay.ms ago. Returns the number of files."""
         return self._segments.remove_deleted(now_ms)
 
     def expire_producers(self, now_ms: int) -> int:
-        """Forget producers that wrote nothing for producer.id.expiration.ms; how many."""
+        """Forget producers that wrote nothing for producer.id.expiration.ms. Returns how many."""
         return self.producers.expire(now_ms, self.config.producer_id_expiration_ms)
 
     # Truncation

@@ -1,4 +1,4 @@
-"""Kafka's `partition.metadata`: which topic, by id, a partition directory belongs to."""
+"""Kafka's `partition.metadata`: the id of the topic that a partition directory belongs to."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def write_topic_id(directory: Path, topic_id: str) -> None:
 
 
 def read_topic_id(directory: Path) -> str | None:
-    """The topic id; None when the file is missing or says nothing."""
+    """Returns the topic id; None when the file is missing or names none."""
     try:
         text = read_small(f"{directory}/{FILE_NAME}").decode(errors="replace")
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Which log directory a partition is in, and which one a new partition goes to: Kafka's rule, the one with the fewest."""
+"""The log directory of each partition, and the choice for a new one: Kafka's rule, the directory with the fewest."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 class Placement:
-    """The directories by path, and where the partitions are that are being made. `count` first, then `next`."""
+    """The directories by path, and the places of partitions that are being made. Call `count` first, then `next`."""
 
     def __init__(self, directories: Sequence[DataDirectory]) -> None:
         self._by_path = {directory.path: directory for directory in directories}
@@ -28,12 +28,12 @@ class Placement:
         return self._by_path[path]
 
     def drop(self, path: Path) -> None:
-        """A directory has failed: nothing is put there any more."""
+        """Put nothing into this directory any more, as it has failed."""
         del self._by_path[path]
         self._counts.pop(path, None)
 
     def count(self, logs: Iterable[PartitionLog]) -> None:
-        """Begin with what is in use now."""
+        """Begin with the present places of all logs."""
         self._counts = Counter(dict.fromkeys(self._by_path, 0))
         if len(self._by_path) > 1:
             self._counts.update(partition_log.directory.parent for partition_log in logs)
@@ -43,13 +43,13 @@ class Placement:
         self._counts.update(directory.path for directory in places.values())
 
     def next(self, topic: str, partition: int) -> Path:
-        """The path of a new partition. Of several directories with as few the one that is named first."""
+        """Returns the path of a new partition. Among directories with equally few, the first one named wins."""
         directory = min(self._counts, key=lambda path: self._counts[path])
         self._counts[directory] += 1
         return self._put((topic, partition), directory)
 
     def put(self, key: TopicPartition, directory: DataDirectory) -> None:
-        """Note where a partition was found."""
+        """Note the place where a partition was found."""
         self._put(key, directory.path)
 
     def _put(self, key: TopicPartition, directory: Path) -> Path:
@@ -57,7 +57,7 @@ class Placement:
         return directory / f"{key[0]}-{key[1]}"
 
     def take(self, topic: str, partition: int) -> Path:
-        """Where `next` or `put` said that the partition is; asked once, when it is opened.
+        """Returns the place that `next` or `put` named for the partition; call it once, when the partition is opened.
 
         Raises StorageError if the directory has failed since.
         """
@@ -70,10 +70,10 @@ class Placement:
 def merge(
     found: Mapping[DataDirectory, Mapping[TopicPartition, Path]], registry: TopicRegistry
 ) -> dict[TopicPartition, DataDirectory]:
-    """The directory of each partition that was found.
+    """Returns the directory of each partition that was found.
 
-    One that is there twice was being moved: the registry says which copy is whole, and the other is removed. Raises
-    DirectoryError where it says nothing: somebody has copied it.
+    A partition in two directories was being moved: the registry names the complete copy, and the other is removed. Raises
+    DirectoryError if the registry names none: somebody has copied the partition.
     """
     places: dict[TopicPartition, DataDirectory] = {}
     for directory, partitions in found.items():

@@ -1,4 +1,4 @@
-"""Whether the batches of an append fit what their partition knows of their producers. Reads, never changes; no I/O."""
+"""Checks the batches of an append against the partition's state of their producers. It changes nothing; no I/O."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def check_producers(
     next_offset: int,
     where: str,
 ) -> list[BatchMetadata]:
-    """Refuse what breaks a producer's sequence or transaction; the earlier batches if this is a repetition.
+    """Refuse batches that break a producer's sequence or transaction. Returns the earlier batches if this is a repetition.
 
     Raises InvalidProducerEpoch, OutOfOrderSequence, InvalidTxnState, TransactionCoordinatorFenced,
     TransactionalIdMissing, and InvalidRecordBatch for a record set of which a part was written before.

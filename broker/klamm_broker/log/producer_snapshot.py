@@ -1,7 +1,7 @@
 """Kafka's `.snapshot` files: a partition's producer state as of the offset in the file's name.
 
-Version 1: int16 version, uint32 CRC-32C of what follows, int32 count, then one fixed entry per producer with
-its last batch only. A snapshot that does not check is removed and the next older one is used; the log after
+Version 1: int16 version, uint32 CRC-32C of the rest, int32 count, then one fixed entry per producer with
+its last batch only. A snapshot with a wrong checksum is removed, the next older one is used, and the log after
 it is replayed.
 """
 
@@ -31,7 +31,7 @@ def snapshot_path(directory: Path, offset: int) -> Path:
 
 
 def encode(entries: Iterable[ProducerEntry]) -> bytes:
-    """The content of a snapshot file."""
+    """Returns the content of a snapshot file."""
     rows = [_ENTRY.pack(*_row(entry)) for entry in entries]
     body = _COUNT.pack(len(rows)) + b"".join(rows)
     return _HEADER.pack(VERSION, google_crc32c.value(body)) + body
@@ -47,7 +47,7 @@ def _row(entry: ProducerEntry) -> tuple[int, ...]:
 
 
 def decode(data: bytes, path: Path) -> list[ProducerEntry]:
-    """The producers of a snapshot file. Raises CorruptFile."""
+    """Returns the producers of a snapshot file. Raises CorruptFile."""
     try:
         version, crc = _HEADER.unpack_from(data)
         (count,) = _COUNT.unpack_from(data, _HEADER.size)
@@ -79,7 +79,7 @@ def _entry(row: tuple[int, ...]) -> ProducerEntry:
 
 
 def write(directory: Path, offset: int, entries: Iterable[ProducerEntry]) -> None:
-    """Write the snapshot of the state before `offset`. A power loss may damage it, which its checksum shows."""
+    """Write the snapshot of the state before `offset`. A power loss may damage it; its checksum shows that."""
     write_atomically(snapshot_path(directory, offset), encode(entries), sync=False)
 
 
@@ -89,6 +89,6 @@ def read(directory: Path, offset: int) -> list[ProducerEntry]:
 
 
 def offsets(names: Iterable[str]) -> list[int]:
-    """The offsets of the snapshots among these file names, ascending."""
+    """Returns the offsets of the snapshots among these file names, ascending."""
     parsed = (parse_offset_name(name) for name in names if name.endswith(SNAPSHOT))
     return sorted(p[0] for p in parsed if p is not None)

@@ -1,6 +1,6 @@
-"""What a partition knows of its producers: sequence numbers, epochs, open transactions.
+"""A partition's state of its producers: sequence numbers, epochs, open transactions.
 
-Derived state: replaying the log gives it again, a snapshot only shortens the replay. `check` decides on a
+The state is derived: replaying the log restores it, and a snapshot only shortens the replay. `check` decides on a
 batch before it is written, `update` takes note of it afterwards, so a failed write leaves no trace. No I/O,
 no clock.
 """
@@ -117,7 +117,7 @@ class ProducerState:
         return min(self._ongoing.values()) if self._ongoing else None  # asked for by every fetch
 
     def copy(self) -> ProducerState:
-        """An independent copy, to judge several batches of one append by."""
+        """Returns an independent copy, against which several batches of one append are checked."""
         return ProducerState(
             ProducerEntry(
                 e.producer_id,
@@ -131,7 +131,7 @@ class ProducerState:
         )
 
     def in_transaction(self, producer_id: int, epoch: int) -> bool:
-        """Whether this producer has a transaction open here."""
+        """Decides whether this producer has an open transaction here."""
         entry = self.entries.get(producer_id)
         return entry is not None and entry.epoch == epoch and entry.current_txn_first_offset is not None
 
@@ -146,10 +146,10 @@ class ProducerState:
         from_zero: bool = False,
         where: str,
     ) -> BatchMetadata | None:
-        """Accept a data batch of a client (None), or find the earlier one that it repeats.
+        """Accept a client's data batch (None), or return the earlier batch that it repeats.
 
         Raises InvalidProducerEpoch, OutOfOrderSequence, and InvalidTxnState for a batch outside of an open transaction.
-        A producer that is not known (its records were deleted, or its state expired) may start with any sequence
+        An unknown producer (its records were deleted, or its state expired) may start with any sequence
         number, as in Kafka, unless it starts `from_zero`.
         """
         entry = self.entries.get(producer_id)
@@ -189,7 +189,7 @@ class ProducerState:
             )
 
     def check_epoch(self, producer_id: int, epoch: int, *, where: str) -> None:
-        """Refuse a batch of the coordinator for a producer that a newer one has replaced: InvalidProducerEpoch."""
+        """Raises InvalidProducerEpoch for a coordinator's batch whose producer has been replaced by a newer one."""
         entry = self.entries.get(producer_id)
         if entry is not None:
             self._check_epoch(entry, epoch, where)
@@ -213,7 +213,7 @@ class ProducerState:
     ) -> None:
         """Refuse the transaction marker of an old producer epoch or of a replaced coordinator.
 
-        From transaction version 2 on a marker has a larger epoch than the records that it ends (KIP-890, KIP-1228): one
+        From transaction version 2 on a marker has a larger epoch than the records that it ends (KIP-890, KIP-1228). A marker
         with the same epoch is late, and would end the next transaction, unless there is nothing to end.
         """
         entry = self.entries.get(producer_id)
@@ -262,7 +262,7 @@ class ProducerState:
         coordinator_epoch: int,
         timestamp: int,
     ) -> CompletedTxn | None:
-        """Take note of a transaction marker at `offset`; what it completes (nothing, if it had no records)."""
+        """Note a transaction marker at `offset`. Returns the transaction that it completes (None, if it had no records)."""
         entry = self.entries.get(producer_id)
         if entry is None:
             entry = self.entries[producer_id] = ProducerEntry(producer_id, epoch)
@@ -277,7 +277,7 @@ class ProducerState:
         return None if first is None else CompletedTxn(producer_id, first, offset, aborted)
 
     def note_epoch(self, producer_id: int, epoch: int, *, timestamp: int) -> None:
-        """Take note of a control batch without its marker: an epoch of which nothing else is left."""
+        """Note a control batch without its marker: only the epoch is left of it."""
         entry = self.entries.get(producer_id)
         if entry is None:
             entry = self.entries[producer_id] = ProducerEntry(producer_id, epoch)
@@ -287,7 +287,7 @@ class ProducerState:
         entry.last_timestamp = max(entry.last_timestamp, timestamp)
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Forget producers that wrote nothing for `expiration_ms` and have no open transaction."""
+        """Forget producers that wrote nothing for `expiration_ms` and have no open transaction. Returns how many."""
         expired = [
             entry.producer_id
             for entry in self.entries.values()

@@ -1,6 +1,6 @@
-"""Which bytes of a segment can be trusted: a pure function of the bytes.
+"""Finds the bytes of a segment that can be trusted: a pure function of the bytes.
 
-The valid part ends before the first batch that is torn, fails its checksum, or contradicts what precedes it.
+The valid part ends before the first batch that is torn, fails its checksum, or contradicts the batches before it.
 The checksum does not cover a batch's base offset and leader epoch (the broker writes them), so these must fit
 their neighbours: offsets and epochs never decrease, and in the last segment, which no cleaner has touched,
 offsets have no gaps.
@@ -29,7 +29,7 @@ class Valid:
 
 @dataclass(slots=True, kw_only=True)
 class _Expected:
-    """What the next batch has to fit."""
+    """The values that the next batch has to fit."""
 
     offset: int
     epoch: int
@@ -47,10 +47,10 @@ def scan(
     max_epoch: int | None = None,
     end_offset: int | None = None,
 ) -> Valid:
-    """Check the batches of a segment in order and call `on_batch` with each that is trusted.
+    """Check the batches of a segment in order and call `on_batch` with each trusted one.
 
     `contiguous`: a gap in the offsets is damage. Otherwise the batch after a gap is trusted unless the intact
-    batch behind it says otherwise. `max_epoch` is the highest leader epoch there has been, `end_offset` the
+    batch behind it contradicts it. `max_epoch` is the highest leader epoch so far, `end_offset` the
     base offset of the next segment.
     """
     max_offset = base_offset + MAX_RELATIVE_OFFSET if end_offset is None else end_offset - 1
@@ -71,7 +71,7 @@ def scan(
 
 
 def _intact(data: memoryview, position: int) -> BatchHeader | str:
-    """The header of a batch that is all there and passes its checksum, or what is wrong."""
+    """Returns the header of a batch that is complete and passes its checksum, or what is wrong."""
     try:
         header = read_header(data, position)
         check_crc(data, position, header)
@@ -81,7 +81,7 @@ def _intact(data: memoryview, position: int) -> BatchHeader | str:
 
 
 def _misfit(header: BatchHeader, expected: _Expected) -> str | None:
-    """Why an intact batch cannot follow what precedes it; None if it can."""
+    """Returns why an intact batch cannot follow the batches before it; None if it can."""
     first, last, epoch = header.base_offset, header.last_offset, header.leader_epoch
     if not expected.offset <= first <= last <= expected.max_offset:
         return f"offsets {first} to {last} where {expected.offset} is expected"
@@ -91,6 +91,6 @@ def _misfit(header: BatchHeader, expected: _Expected) -> str | None:
 
 
 def _contradicted(data: memoryview, position: int, header: BatchHeader) -> bool:
-    """Whether the batch behind this one is intact and has a smaller offset: then this one's is wrong."""
+    """Decides whether the batch behind this one is intact and has a smaller offset: then this one's is wrong."""
     following = _intact(data, position + header.size)
     return isinstance(following, BatchHeader) and following.base_offset <= header.last_offset

@@ -1,4 +1,4 @@
-"""What a batch in the log says about its producer: used when a log is opened, and after each append."""
+"""Applies a batch in the log to the state of its producer: when a log is opened, and after each append."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from klamm_kafka.wire.batch import BatchHeader, EndTxnMarker, decode_records, re
 
 
 def marker_of(data: bytearray | memoryview, position: int) -> EndTxnMarker | None:
-    """The transaction marker in the control batch at `position`; None for others and for one that the cleaner emptied."""
+    """Returns the transaction marker in the control batch at `position`; None for others and for emptied ones."""
     records = decode_records(data, position)
     return read_end_txn_marker(records[0]) if records else None
 
@@ -16,13 +16,13 @@ def marker_of(data: bytearray | memoryview, position: int) -> EndTxnMarker | Non
 def apply_batch(
     producers: ProducerState, data: bytearray | memoryview, position: int, header: BatchHeader
 ) -> AbortedTxn | None:
-    """Take note of a batch with its final offsets; the aborted transaction that it ends, if any."""
+    """Take note of a batch with its final offsets. Returns the aborted transaction that it ends, if any."""
     if header.producer_id < 0:
         return None
     if header.is_control:
         marker = marker_of(data, position)
         if marker is None:
-            # What the cleaner left of a transaction: that there is such a producer, and its epoch.
+            # The cleaner has left only the existence of the producer, and its epoch.
             producers.note_epoch(header.producer_id, header.producer_epoch, timestamp=header.max_timestamp)
             return None
         done = producers.end_transaction(

@@ -1,13 +1,12 @@
-"""Moving a partition to another log directory while it is written to and read (AlterReplicaLogDirs).
+"""Moves a partition to another log directory while clients write and read it (AlterReplicaLogDirs).
 
-The files are copied, finished segments first, into `topic-partition.<unique>-future` of the other directory, in jobs
-that run in a thread and force what they wrote to the disk. Once little is missing the rest is copied at one moment on
-the loop, the registry is told where the partition is, the copy takes over under the partition's name, and the log goes
-on there. A crash before the registry is told leaves the old directory as it was, and one after it a complete copy that
-the registry says is the right one; what is left over is removed at the next start, and a move that was cut off is begun
-again.
+Jobs copy the files, finished segments first, into `topic-partition.<unique>-future` of the other directory; they run in
+a thread and force their copies to the disk. Once little is missing, the rest is copied at one moment on the loop, the
+registry gets the new place, the copy takes over the partition's name, and the log goes on there. A crash before the
+change of the registry leaves the old directory as it was; a crash after it leaves a complete copy that the registry names
+as the right one. The next start removes the other copy, and begins an interrupted move again.
 
-Segments that change meanwhile (retention, the cleaner) are seen by their identity and copied anew, or dropped.
+Segments that change meanwhile (retention, the cleaner) are recognized by their identity and copied anew, or dropped.
 """
 
 from __future__ import annotations
@@ -28,15 +27,15 @@ from klamm_broker.log.partition_metadata import FILE_NAME as METADATA_FILE
 from klamm_broker.log.segment import Segment
 
 JOB_BYTES: Final = 64 << 20
-"""Of one job: how far the move is gets known, and a cancelled one ends, after so much."""
+"""The bytes of one job: progress is known, and a cancelled job ends, after each."""
 TAIL_BYTES: Final = 1 << 20
-"""So little may be copied on the loop: a millisecond or two, and the fsync that follows."""
+"""The bytes that may be copied on the loop: a millisecond or two, and the fsync that follows."""
 _CHUNK: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Range:
-    """Bytes of a segment's `.log` that are to be copied."""
+    """Bytes of a segment's `.log` to copy."""
 
     segment: Segment
     file: OpenFile
@@ -46,7 +45,7 @@ class _Range:
 
 @dataclass(slots=True, kw_only=True)
 class CopyJob:
-    """Copies what it was planned for; `run` may be called in a thread."""
+    """A planned piece of copying; `run` may be called in a thread."""
 
     path: Path
     ranges: list[_Range]
@@ -59,7 +58,7 @@ class CopyJob:
 
     @property
     def size(self) -> int:
-        """Bytes of records that it copies."""
+        """The bytes of records that it copies."""
         return sum(part.end - part.start for part in self.ranges)
 
     def run(self) -> None:
@@ -104,7 +103,7 @@ def _write(path: Path, content: bytes, *, sync: bool) -> None:
 
 @contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """Errors of an open file of the copy say which one it is: its directory is not the one that is read from."""
+    """Name the open file of the copy in its errors: its directory is not the one that is read from."""
     try:
         yield
     except OSError as e:
@@ -112,7 +111,7 @@ def _naming(path: Path) -> Iterator[None]:
 
 
 class ReplicaMove:
-    """One partition on its way. Made by `LogManager.begin_move`; `plan` and `finish` on the loop only."""
+    """One partition on its way. `LogManager.begin_move` makes it; call `plan` and `finish` on the loop only."""
 
     def __init__(self, log: PartitionLog, target: DataDirectory) -> None:
         self.log = log
@@ -129,11 +128,11 @@ class ReplicaMove:
 
     @property
     def lag(self) -> int:
-        """Records that the copy does not have yet."""
+        """The number of records that the copy lacks."""
         return max(self.log.log_end_offset - self.end_offset, 0)
 
     def plan(self, limit: int = JOB_BYTES) -> CopyJob:
-        """What to copy next, of at most about `limit` bytes. `done` must follow once it has run."""
+        """Returns the next piece to copy, of at most about `limit` bytes. `done` must follow once it has run."""
         ranges: list[_Range] = []
         small: list[Path] = []
         segments = self.log.segments
@@ -159,7 +158,7 @@ class ReplicaMove:
         return found if found is not None and found[0] is segment else (segment, 0, False)
 
     def done(self, job: CopyJob) -> None:
-        """The job has run."""
+        """Note that the job has run."""
         self.job = None
         names = {path.name for path in job.small}
         for part in job.ranges:
@@ -172,11 +171,11 @@ class ReplicaMove:
 
     @property
     def missing(self) -> int:
-        """Bytes of records that are not in the copy yet."""
+        """The bytes of records that the copy lacks."""
         return sum(max(segment.size - self._state(segment)[1], 0) for segment in self.log.segments)
 
     def prepare(self) -> Callable[[], None]:
-        """A job that copies, and forces to disk, what there is beside the segments. `prepared` must follow."""
+        """Returns a job that copies the files beside the segments and forces them to disk. `prepared` must follow."""
         job = CopyJob(path=self.path, ranges=[], small=self._beside(), end_offset=self.end_offset)
         self.job = job
 
@@ -187,7 +186,7 @@ class ReplicaMove:
         return run
 
     def prepared(self) -> None:
-        """The job of `prepare`, and all that goes with it, has ended."""
+        """Note that the job of `prepare`, and all that goes with it, has ended."""
         self.job = None
 
     def _beside(self) -> list[Path]:
@@ -196,9 +195,9 @@ class ReplicaMove:
         return [there / METADATA_FILE, self.log.epochs.path, *snapshots]
 
     def complete(self) -> None:
-        """Copy the rest, here and now: afterwards the copy is the log as it is. Raises OSError.
+        """Copy the rest, here and now, so that the copy equals the log. Raises OSError.
 
-        The records are forced to disk; of what is beside them only that which recovery does not rebuild.
+        Forces the records to disk, and of the other files only those that recovery does not rebuild.
         """
         self.log.write_indexes()
         job = self.plan(1 << 62)
@@ -215,7 +214,7 @@ class ReplicaMove:
             sync_directory(self.path)
 
     def _drop_gone(self) -> None:
-        """Remove what was deleted at the source since it was copied."""
+        """Remove segments that were deleted at the source since they were copied."""
         bases = set(self.log.segment_base_offsets)
         snapshots = {path.name for path in self.log.directory.iterdir() if path.suffix == files.SNAPSHOT}
         for path in list(self.path.iterdir()):
@@ -227,12 +226,12 @@ class ReplicaMove:
                 path.unlink()
 
     def directory_of(self, error: OSError) -> Path:
-        """The log directory that an error of this move was met in."""
+        """Returns the log directory in which an error of this move occurred."""
         in_copy = error.filename is not None and Path(error.filename).is_relative_to(self.target.path)
         return self.target.path if in_copy else self.log.directory.parent
 
     def cancel(self) -> None:
-        """Stop as soon as may be. What was copied is for `LogManager` to remove."""
+        """Stop as soon as possible. `LogManager` removes the copy."""
         self.cancelled = True
         self.log.copying = False
         if self.job is not None:

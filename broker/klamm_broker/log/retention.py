@@ -1,4 +1,4 @@
-"""Which segments are due for deletion: a pure function of their sizes and timestamps."""
+"""Chooses the segments that are due for deletion: a pure function of their sizes and timestamps."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentFacts:
-    """What retention needs to know of a segment. `end_offset` is the offset after its last record."""
+    """The facts of a segment for retention. `end_offset` is the offset after its last record."""
 
     size: int
     end_offset: int
@@ -25,7 +25,7 @@ def deletable(
     high_watermark: int,
     delete_policy: bool,
 ) -> int:
-    """How many of the oldest segments may go. All of them means: roll first, then delete.
+    """Returns how many of the oldest segments may go. All of them means: roll first, then delete.
 
     A segment goes when its records are older than `retention_ms`, when the log stays at least
     `retention_bytes` without it, or when it lies below the log start offset; never above the high watermark,

@@ -1,8 +1,8 @@
 """One segment of a partition log: a `.log` file of record batches and its three indexes.
 
 Its file names carry the base offset: every offset in it is at least that, and less than the base offset of
-the next segment. `size` is what is valid; bytes behind it are a failed write's and are cut off before the
-next append. Decides nothing about rolling, retention or recovery. Not thread-safe.
+the next segment. `size` are the valid bytes; bytes behind them come from a failed write and are cut off before the
+next append. It decides nothing about rolling, retention or recovery. Not thread-safe.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ NO_TIMESTAMP: Final = -1
 MAX_RELATIVE_OFFSET: Final = 2**31 - 1
 
 BatchHead = tuple[int, int, int, int, int]
-"""(position, size, base offset, last offset, largest timestamp) of a batch: what finding one needs."""
+"""(position, size, base offset, last offset, largest timestamp) of a batch: enough to find one."""
 
 
 class Segment:
-    """A segment that may be written to (`writable`) or that is finished."""
+    """A segment that is written to (`writable`) or finished."""
 
     __slots__ = (
         "_bytes_since_index", "_created_ms", "_dirty_tail", "_file", "_hint", "_reserved", "base_offset", "directory",
@@ -82,9 +82,9 @@ class Segment:
         file_suffix: str = "",
         reserve_bytes: int = 0,
     ) -> Segment:
-        """A new, empty segment with its files; what an attempt that failed left of them is overwritten.
+        """Returns a new, empty segment with its files; overwrites files that a failed attempt left.
 
-        `reserve_bytes` of the disk are taken at once, until the segment is finished. Raises OSError.
+        Reserves `reserve_bytes` of the disk at once, until the segment is finished. Raises OSError.
         """
         segment = cls(
             directory,
@@ -105,7 +105,7 @@ class Segment:
 
     @classmethod
     def at(cls, path: Path, base_offset: int, size: int) -> Segment:
-        """A segment whose `.log` has another name at the moment: to read batch heads from, nothing else."""
+        """Returns a segment whose `.log` has another name at the moment. Use it only to read batch heads."""
         segment = cls(path.parent, base_offset, index_interval=0, max_index_bytes=0, size=size)
         segment._file = OpenFile(path, os.O_RDONLY)
         return segment
@@ -120,18 +120,18 @@ class Segment:
 
     @property
     def file(self) -> OpenFile:
-        """The open `.log` file; whoever holds it can read on while the segment is deleted."""
+        """The open `.log` file; its holder can read on while the segment is deleted."""
         if self._file is None:
             self._file = OpenFile(self.path(files.LOG), os.O_RDWR)
             files.SEGMENT_FILES.add(self)
         return self._file
 
     def let_go(self) -> None:
-        """Too many files are open: close this one until it is needed again."""
+        """Close the file until it is needed again, as too many files are open."""
         self._file = None
 
     def note_names(self) -> None:
-        """Its files are losing the suffix `.swap`: look which have."""
+        """Find out which of its files have lost the suffix `.swap`."""
         indexes = (
             (files.OFFSET_INDEX, self.index),
             (files.TIME_INDEX, self.time_index),
@@ -147,7 +147,7 @@ class Segment:
         return waiting if waiting.exists() else self.directory / name
 
     def relocate(self, directory: Path) -> None:
-        """The same files are in another directory now; written-out indexes included."""
+        """Use the same files in another directory; written-out indexes included."""
         files.SEGMENT_FILES.remove(self)
         self._file = None
         self.directory = directory
@@ -162,7 +162,7 @@ class Segment:
     ) -> None:
         """Write `data` at the end. `batches`: (size, last offset, max timestamp) of each batch in it.
 
-        Raises StorageError, and leaves the segment as it was, when the disk does not take all of it.
+        If the disk does not take all of it, raises StorageError and leaves the segment unchanged.
         """
         if last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
             raise StorageError(f"{self.path(files.LOG)}: offset {last_offset} is out of this segment's range")
@@ -174,7 +174,7 @@ class Segment:
             self.size += size
 
     def note_batch(self, position: int, size: int, last_offset: int, timestamp: int) -> None:
-        """Take note of a batch that is in the file: largest timestamp, and an index entry where one is due."""
+        """Note a batch that is in the file: its largest timestamp, and an index entry where one is due."""
         if timestamp > (NO_TIMESTAMP if self.max_timestamp is None else self.max_timestamp):
             self.max_timestamp = timestamp
             self.offset_of_max_timestamp = last_offset
@@ -215,14 +215,14 @@ class Segment:
         self.txn_index.flush()
 
     def files_to_sync(self) -> list[OpenFile]:
-        """The segment's files, indexes written, for somebody to force to disk."""
+        """Write the indexes. Returns the segment's files, which the caller forces to disk."""
         self.write_indexes()
         paths = (self.path(suffix) for suffix in files.SEGMENT_SUFFIXES[1:])
         with_content = (path for path in paths if path.exists() and path.stat().st_size)
         return [self.file, *(OpenFile(path, os.O_RDONLY) for path in with_content)]
 
     def close_for_append(self) -> None:
-        """The segment is finished: add the entry of its largest timestamp, write the indexes out."""
+        """Finish the segment: add the entry of its largest timestamp, and write the indexes."""
         self.note_max_timestamp()
         self.give_back_reserve()
         self.index.seal()
@@ -230,7 +230,7 @@ class Segment:
         self.txn_index.flush()
 
     def give_back_reserve(self) -> None:
-        """Cut off what was reserved and is not used. Raises OSError."""
+        """Cut off the unused part of the reserved bytes. Raises OSError."""
         if self._reserved:
             self.cut_tail()
 
@@ -240,7 +240,7 @@ class Segment:
             self.time_index.maybe_append(self.max_timestamp, self.offset_of_max_timestamp)
 
     def release(self) -> None:
-        """Give back file and index memory; what was appended stays readable after reopening."""
+        """Release file and index memory; appended records are readable after reopening."""
         files.SEGMENT_FILES.remove(self)
         self._file = None
         self.index.release()
@@ -257,7 +257,7 @@ class Segment:
         return self.max_timestamp
 
     def load_max_timestamp(self) -> None:
-        """From the last time index entry, and the batches behind it that have no entry yet."""
+        """Load the largest timestamp from the last time index entry and the batches behind it."""
         timestamp, offset = self.time_index.last or (NO_TIMESTAMP, self.base_offset)
         for _, _, _, last, batch_timestamp in self.heads(self.index.lookup(offset)):
             if batch_timestamp > timestamp:
@@ -269,7 +269,7 @@ class Segment:
         return int(self.path(files.LOG).stat().st_mtime * 1000)
 
     def roll_age_ms(self, now_ms: int, timestamp: int) -> int:
-        """How long the segment has been written to: by its records' timestamps where it has any."""
+        """Returns the time that the segment has been written to: by its records' timestamps where it has any."""
         first = self.first_batch_timestamp
         if first >= 0:
             return timestamp - first
@@ -289,7 +289,7 @@ class Segment:
     # Reading
 
     def heads(self, position: int) -> Iterator[BatchHead]:
-        """The batches from `position` on, by small reads of their headers."""
+        """Yields the batches from `position` on, by small reads of their headers."""
         fd, size = self.file.fd, self.size
         chunk, start = b"", position
         unpack = _BATCH_HEAD.unpack_from
@@ -308,7 +308,7 @@ class Segment:
             position += length + _PREFIX
 
     def find(self, offset: int) -> BatchHead | None:
-        """The first batch that ends at or after `offset`; None if all end before it."""
+        """Returns the first batch that ends at or after `offset`; None if all end before it."""
         hint = self._hint
         for head in self.heads(hint[1] if hint[0] == offset else self.index.lookup(offset)):
             if head[3] >= offset:
@@ -318,7 +318,7 @@ class Segment:
     def read(
         self, offset: int, max_bytes: int, *, up_to: int, last_offset: int, min_one_batch: bool
     ) -> tuple[int, int] | None:
-        """(start, end) of the batches from the one that holds `offset` on, whole and below `up_to`.
+        """Returns (start, end) of the whole batches below `up_to`, from the one that holds `offset` on.
 
         `last_offset` is the last one in this segment. Without `min_one_batch` the range is empty when the
         first batch is larger than `max_bytes`. None when every batch here ends before `offset`.
@@ -336,7 +336,7 @@ class Segment:
         return start, self._end(start, start + max(max_bytes, size), up_to, last_offset)
 
     def _end(self, start: int, limit: int, up_to: int, last_offset: int) -> int:
-        """Where the last whole batch up to `limit` and below `up_to` ends; the one at `start` is such a batch."""
+        """Returns the end of the last whole batch up to `limit` and below `up_to`; the one at `start` is such a batch."""
         if limit >= self.size and up_to > last_offset:
             self._hint = (last_offset + 1, self.size)
             return self.size
@@ -364,7 +364,7 @@ class Segment:
         self.load_max_timestamp()
 
     def rename_deleted(self) -> list[Path]:
-        """Give the segment's files the suffix `.deleted`, which recovery removes; the new paths."""
+        """Give the segment's files the suffix `.deleted`, which recovery removes. Returns the new paths."""
         renamed = []
         for suffix in files.SEGMENT_SUFFIXES:
             path = self.path(suffix)

@@ -1,7 +1,7 @@
 """The segments of one partition in the order of their base offsets; the last one is the active one.
 
-Creates, drops and looks them up. Dropped segments are renamed to `.deleted` at once and removed from the disk
-after a delay, as in Kafka; readers that hold a file are not disturbed.
+The list creates, drops and looks up segments. Dropped segments are renamed to `.deleted` at once and removed from the
+disk after a delay, as in Kafka; readers that hold a file are not disturbed.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ class SegmentList:
         return sum(segment.size for segment in self._segments)
 
     def number_of(self, offset: int) -> int:
-        """Which segment has, or would have, this offset; 0 for offsets before the first."""
+        """Returns the number of the segment that has, or would have, this offset; 0 for offsets before the first."""
         return max(bisect_right(self.bases, offset) - 1, 0)
 
     def since(self, offset: int) -> list[Segment]:
-        """The segments from the one that has `offset` on."""
+        """Returns the segments from the one that has `offset` on."""
         return self._segments[self.number_of(offset) :]
 
     def create(self, base_offset: int, config: LogConfig, now_ms: int) -> None:
-        """Add a new active segment. Raises OSError, and then nothing has changed."""
+        """Add a new active segment. If it raises OSError, nothing has changed."""
         segment = Segment.create(
             self._directory,
             base_offset,
@@ -67,7 +67,7 @@ class SegmentList:
         self.bases.append(base_offset)
 
     def drop(self, first: int, end: int, *, remove_at_ms: int) -> None:
-        """Take segments first to end-1 out; their files go at `remove_at_ms`."""
+        """Take segments first to end-1 out; their files are removed at `remove_at_ms`."""
         for segment in self._segments[first:end]:
             self._deleted += [(remove_at_ms, path) for path in segment.rename_deleted()]
             producer_snapshot.snapshot_path(self._directory, segment.base_offset).unlink(missing_ok=True)
@@ -75,7 +75,7 @@ class SegmentList:
         del self._segments[first:end], self.bases[first:end]
 
     def replace(self, first: int, end: int, segment: Segment) -> None:
-        """Put a cleaned segment where segments first to end-1 are. Their files are the caller's business."""
+        """Replace segments first to end-1 by a cleaned segment. The caller handles their files."""
         for old in self._segments[first:end]:
             old.release()
         self._segments[first:end] = [segment]
@@ -86,28 +86,28 @@ class SegmentList:
         self._deleted += [(remove_at_ms, path) for path in paths]
 
     def take_deleted(self, now_ms: int) -> list[Path]:
-        """The files that are due to be removed; whoever gets them does it."""
+        """Returns the files that are due to be removed; the caller removes them."""
         due = [path for when, path in self._deleted if when <= now_ms]
         if due:
             self._deleted = [(when, path) for when, path in self._deleted if when > now_ms]
         return due
 
     def remove_deleted(self, now_ms: int) -> int:
-        """Remove the files that are due; how many."""
+        """Remove the files that are due. Returns how many."""
         due = self.take_deleted(now_ms)
         for path in due:
             path.unlink(missing_ok=True)
         return len(due)
 
     def relocate(self, directory: Path) -> None:
-        """The same files are in another directory now. Those that wait for their removal stay with the old one."""
+        """Use the same files in another directory. Files that wait for their removal stay with the old one."""
         self._directory = directory
         self._deleted.clear()
         for segment in self._segments:
             segment.relocate(directory)
 
     def facts(self, log_end_offset: int) -> list[SegmentFacts]:
-        """What retention decides by."""
+        """Returns the facts for retention."""
         ends = [*self.bases[1:], log_end_offset]
         return [_facts(segment, end) for segment, end in zip(self._segments, ends, strict=True)]
 

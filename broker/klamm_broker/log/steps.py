@@ -1,9 +1,9 @@
-"""Work on the disk that can be interrupted: a generator that stops after each step and returns the result.
+"""Interruptible work on the disk: a generator that stops after each step and returns the result.
 
-A step that yields a job has to wait for the disk: whoever drives it calls the job, in a thread if it likes, and goes on
-when it has ended. What the job raises is raised in the generator, which can deal with it.
+A step that yields a job has to wait for the disk. The caller runs the job, in a thread if it likes, and resumes the
+generator when the job has ended. An exception of the job is raised in the generator, which can handle it.
 
-Whoever has a second runs it with `finish`; the server runs it in slices, so that its event loop goes on meanwhile.
+`finish` runs all steps at once; the server runs them in slices, so that its event loop goes on meanwhile.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Steps = Generator[Job | None, None, _R]
 
 
 def finish(steps: Steps[_R]) -> _R:
-    """Do all that is left; the result. Raises what a step raises."""
+    """Do all steps that are left. Returns the result; raises what a step raises."""
     advance: Callable[[], Job | None] = steps.__next__
     while True:
         try:

@@ -1,7 +1,7 @@
-"""What there is of one partition's log: its offsets, its segments, reading, and forcing it to disk.
+"""The stored part of one partition's log: its offsets, its segments, reading, and forcing it to disk.
 
-Nothing here adds or removes records; `PartitionLog` does. Four offsets are kept apart: log start, high watermark (what
-consumers may read), last stable (below every open transaction) and log end. Not thread-safe; has no clock.
+Nothing here adds or removes records; `PartitionLog` does. Four offsets are kept apart: log start, high watermark
+(consumers may read up to it), last stable (below every open transaction) and log end. Not thread-safe; has no clock.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ log = logging.getLogger(__name__)
 
 
 BeforeEpoch = Callable[[int], None]
-"""Called (with the time in ms) before a log writes the first record of a leader epoch. Raises StorageError to refuse it."""
+"""Called (with the time in ms) before a log writes the first record of a leader epoch. To refuse it, raise StorageError."""
 
 
 def _at_once(now_ms: int) -> None:
-    """The `BeforeEpoch` of a log that belongs to nobody."""
+    """Permit the epoch: the `BeforeEpoch` of a log without an owner."""
 
 
 class StoredLog:
-    """See the module. `config` may be replaced at any time."""
+    """One partition's log without its changes. `config` may be replaced at any time."""
 
     offline = False  # see `OfflineLog`
 
@@ -99,14 +99,14 @@ class StoredLog:
 
     @property
     def segments(self) -> list[Segment]:
-        """The segments in order, the active one last: for those who copy their files."""
+        """The segments in order, the active one last, for the copying of their files."""
         return list(self._segments)
 
     @property
     def last_stable_offset(self) -> int:
-        """Below this every transaction is decided: what a consumer of committed records may read up to.
+        """The offset below which every transaction is decided: consumers of committed records may read up to it.
 
-        A marker counts once it is committed: what a power cut may take back decides nothing.
+        A marker counts once it is committed: a power cut could still take back an uncommitted one.
         """
         undecided = self.producers.first_undecided_offset
         ending = self._ending
@@ -120,7 +120,7 @@ class StoredLog:
         return min(max(undecided, self.log_start_offset), self.high_watermark)
 
     def _commit(self) -> None:
-        """Move the high watermark: to the log end if so much may be missing on the disk, else to what is on it."""
+        """Move the high watermark: to the log end if that many records may be missing on the disk, else to those that are on it."""
         if self.sole_replica and self.log_end_offset - self.recovery_point < self.config.flush_messages:
             self.high_watermark = self.log_end_offset
         else:
@@ -142,7 +142,7 @@ class StoredLog:
 
     @property
     def truncations(self) -> int:
-        """How often the log has been cut: whoever works on its segments must begin anew."""
+        """The number of times that the log has been cut: work on its segments must then begin anew."""
         return self._truncations
 
     @property
@@ -150,14 +150,14 @@ class StoredLog:
         return self._closed
 
     def _write_snapshot(self) -> None:
-        """Write the producer state as of the log end, unless that has been done."""
+        """Write the producer state as of the log end, unless that was done already."""
         end = self.log_end_offset
         if end > self._snapshot_offset:
             producer_snapshot.write(self.directory, end, self.producers.entries.values())
             self._snapshot_offset = end
 
     def _storage_error(self, what: str, error: OSError) -> StorageError:
-        """What is raised when the disk fails; whoever has the directory hears of it."""
+        """Report a disk error to the directory's owner. Returns the exception to raise."""
         self.report(self.directory.parent, error)
         return StorageError(f"{self.name}: {what} failed: {error}")
 
@@ -166,10 +166,10 @@ class StoredLog:
     def read(
         self, offset: int, max_bytes: int, *, up_to: int, min_one_batch: bool = True
     ) -> FileSlice | None:
-        """The batches from the one that holds `offset` on, whole and below `up_to`, within one segment.
+        """Returns the whole batches below `up_to`, from the one that holds `offset` on, within one segment.
 
         The first may start before `offset`. None when there is nothing to read, or when the first batch is
-        larger than `max_bytes` and `min_one_batch` does not ask for it all the same. Raises OffsetOutOfRange,
+        larger than `max_bytes` and `min_one_batch` is not set. Raises OffsetOutOfRange,
         and StorageError when the disk fails or the log is closed.
         """
         if self._closed:
@@ -197,11 +197,11 @@ class StoredLog:
             if found is not None:
                 start, stop = found
                 return FileSlice(segment.file.fd, start, stop - start, segment.file) if stop > start else None
-            # else the cleaner removed the end of this segment
+            # otherwise the cleaner removed the end of this segment
         return None
 
     def aborted_transactions(self, first: int, end: int) -> list[AbortedTxn]:
-        """The aborted transactions with records in [first, end)."""
+        """Returns the aborted transactions with records in [first, end)."""
         found = []
         for segment in self._segments.since(first):
             for txn in segment.txn_index.ending_from(first):
@@ -212,7 +212,10 @@ class StoredLog:
         return found
 
     def aborted_in(self, offset: int, piece: FileSlice | None, up_to: int) -> list[AbortedTxn]:
-        """Those with records in what `read` gave for `offset`, or a little behind it: what such a fetch carries."""
+        """Returns the aborted transactions for a fetch: those with records in `piece`, which `read` gave for `offset`.
+
+        The answer may have a few more, from a little behind the piece.
+        """
         if piece is None:
             return []
         segments, bases = self._segments, self._segments.bases
@@ -225,7 +228,7 @@ class StoredLog:
         return self.aborted_transactions(offset, up_to)
 
     def offset_for_timestamp(self, timestamp: int) -> timestamps.Found | None:
-        """(timestamp, offset, leader epoch) of the first record with at least this timestamp. Raises StorageError."""
+        """Returns (timestamp, offset, leader epoch) of the first record with at least this timestamp. Raises StorageError."""
         try:
             return timestamps.first_at_or_after(
                 self._segments, timestamp, log_start_offset=self.log_start_offset
@@ -234,14 +237,14 @@ class StoredLog:
             raise self._storage_error("looking up a timestamp", e) from e
 
     def max_timestamp_offset(self) -> timestamps.Found | None:
-        """(timestamp, offset, leader epoch) of the first record with the largest timestamp. Raises StorageError."""
+        """Returns (timestamp, offset, leader epoch) of the first record with the largest timestamp. Raises StorageError."""
         try:
             return timestamps.largest(self._segments)
         except OSError as e:
             raise self._storage_error("looking up the largest timestamp", e) from e
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """(epoch, end offset) of the largest epoch up to `epoch`; (-1, -1) if none is known."""
+        """Returns (epoch, end offset) of the largest epoch up to `epoch`; (-1, -1) if none is known."""
         return self.epochs.end_offset(epoch, self.log_end_offset, self.leader_epoch)
 
     # Durability
@@ -253,11 +256,11 @@ class StoredLog:
 
     @property
     def flush_due_after_roll(self) -> bool:
-        """Whether a finished segment is not on disk yet: recovery after a crash would check it again."""
+        """True while a finished segment is not on disk: recovery after a crash would check it again."""
         return self.recovery_point < self._segments.active.base_offset
 
     def wants_flush(self, now_ms: int) -> bool:
-        """Whether flush.messages, flush.ms or a finished segment asks for a flush."""
+        """Decides whether flush.messages, flush.ms or a finished segment asks for a flush."""
         if self._closed or self._failed is not None:
             return False
         return self.recovery_point < self.log_end_offset and (
@@ -265,7 +268,7 @@ class StoredLog:
         )
 
     def begin_flush(self, now_ms: int) -> FlushJob | None:
-        """A job that makes everything up to the log end durable; None when it is. `end_flush` must follow."""
+        """Returns a job that makes everything up to the log end durable; None when it is. `end_flush` must follow."""
         self._flushed_ms = now_ms
         self._check_not_failed()
         if self._closed or self.recovery_point >= self.log_end_offset:
@@ -279,9 +282,9 @@ class StoredLog:
         return self._flush_job(found)
 
     def begin_commit(self, now_ms: int) -> FlushJob | None:
-        """`begin_flush` with as few files as will do: what recovery rebuilds from the records need not be on the disk.
+        """Returns a flush job with as few files as possible: recovery rebuilds the others from the records.
 
-        That is everything but the active segment's records, and the directory that names a new one.
+        Only the active segment's records must be on the disk, and the directory that names a new segment.
         """
         active = self._segments.active
         if self._closed or self.recovery_point < active.base_offset or self._named_base != active.base_offset:
@@ -304,9 +307,9 @@ class StoredLog:
         )
 
     def end_flush(self, job: FlushJob) -> None:
-        """The job has run: move the recovery point (unless the log has been truncated meanwhile).
+        """Move the recovery point after the job has run, unless the log has been truncated meanwhile.
 
-        Where the high watermark waits for that it follows.
+        Moves the high watermark as well, where it waits for that.
         """
         self._check_not_failed()
         if job.truncations == self._truncations:
@@ -315,7 +318,7 @@ class StoredLog:
             self._commit()
 
     def flush_failed(self, error: OSError) -> None:
-        """The job has failed: no later one can be believed, so the log takes nothing until the next start."""
+        """Take nothing until the next start, as the job has failed and no later one can be trusted."""
         self._failed = error
         log.critical(
             "%s: fsync failed (%s): records from offset %d on may not reach the disk. Appends are refused until the "
@@ -325,7 +328,7 @@ class StoredLog:
         self.report(self.directory.parent, error)
 
     def take_offline(self, error: OSError) -> None:
-        """The directory has failed: let go of the files; what is still under way finds the log failed."""
+        """Release the files of a failed directory; operations under way find the log failed."""
         self._failed = error
         self.release()
 
@@ -335,14 +338,14 @@ class StoredLog:
 
     @property
     def failed(self) -> bool:
-        """Whether an fsync has failed: nothing more is written, and nothing more is committed."""
+        """True once an fsync has failed: nothing more is written or committed."""
         return self._failed is not None
 
     def flush(self, now_ms: int | None = None) -> None:
         """Force everything up to the log end to disk, and move the recovery point there.
 
-        Raises StorageError. When what it says is that there is no room (`is_full`) the records are on the disk, and
-        the recovery point stays: the indexes could not be written.
+        Raises StorageError. If the disk is full (`is_full`), the records are on the disk, but the recovery point stays, as the
+        indexes could not be written.
         """
         try:
             job = self.begin_flush(self._flushed_ms if now_ms is None else now_ms)
@@ -381,7 +384,7 @@ class StoredLog:
         self.release()
 
     def release(self) -> None:
-        """Let go of all files without writing anything."""
+        """Release all files without writing anything."""
         self._closed = True
         self._segments.release()
 
@@ -394,7 +397,7 @@ class StoredLog:
     def relocate(self, directory: Path) -> None:
         """Go on in a directory that holds the same files, all of them forced to disk up to the log end.
 
-        Who reads from the old files at the moment reads on.
+        Readers of the old files can read on.
         """
         self.directory = directory
         self._segments.relocate(directory)

@@ -1,13 +1,13 @@
-"""Puts a segment that the cleaner wrote in the place of those that it replaces, safe against a crash at every step.
+"""Replaces segments by one that the cleaner wrote, safe against a crash at every step.
 
-The order is Kafka's: the new files are renamed from `.cleaned` to `.swap`, and count as soon as no `.cleaned` is left;
-the old files get `.deleted`, oldest first; then `.swap` is dropped. At the next start `leftovers` undoes what has not
-got past the first phase and completes the rest. The directory is forced to disk after the first phase and after the
+The order is Kafka's. The new files are renamed from `.cleaned` to `.swap`, and count as soon as no `.cleaned` is left;
+the old files get `.deleted`, oldest first; then `.swap` is dropped. At the next start `leftovers` undoes a swap in its
+first phase and completes a later one. The directory is forced to disk after the first phase and after the
 last, so that a power cut cannot take the new files and leave the old ones deleted.
 
 `prepare`, `undo`, `retire` and `sync` may run in a thread while the log is read and written to: until `finish` the log
-has the new segment under its `.swap` names. They work on the directory that was opened, wherever it is moved and
-whatever is created under its name meanwhile.
+has the new segment under its `.swap` names. They work on the opened directory, even if it is moved and another one is
+created under its name meanwhile.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from klamm_broker.log.segment import Segment
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Rename a file of a directory, or remove it where there is no target."""
+    """One step: rename a file of a directory, or remove it if there is no target."""
 
     source: str
     target: str | None
 
     def do(self, directory: int) -> None:
-        """`directory` is a file descriptor. Raises OSError."""
+        """Do the step. `directory` is a file descriptor. Raises OSError."""
         if self.target is None:
             _remove(self.source, directory)
         else:
@@ -48,7 +48,7 @@ def _remove(name: str, directory: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SwapPlan:
-    """`begin` can be undone, `replace` and `finish` can only be completed."""
+    """The steps of a swap. `begin` can be undone; `replace` and `finish` can only be completed."""
 
     begin: list[Step]
     replace: list[Step]
@@ -61,7 +61,7 @@ class SwapPlan:
 
 
 def plan(base_offset: int, replaced: Sequence[int], names: Iterable[str]) -> SwapPlan:
-    """The steps that replace segments (by base offset, the first is `base_offset`) of a directory with these files."""
+    """Returns the steps that replace segments (by base offset, the first is `base_offset`) of a directory with these files."""
     there = set(names)
     new = [
         name
@@ -79,7 +79,7 @@ def plan(base_offset: int, replaced: Sequence[int], names: Iterable[str]) -> Swa
     ]
     snapshots = [files.offset_name(base, files.SNAPSHOT) for base in replaced if base != base_offset]
     return SwapPlan(
-        # a `.cleaned` file of an earlier attempt would make the next start throw these `.swap` files away
+        # a `.cleaned` file of an earlier attempt would make the next start discard these `.swap` files
         begin=[Step(n, None) for n in strays] + [Step(n + files.CLEANED, n + files.SWAP) for n in new],
         replace=[Step(n, n + files.DELETED) for n in old] + [Step(n, None) for n in snapshots if n in there],
         finish=[Step(n + files.SWAP, n) for n in new],
@@ -107,9 +107,9 @@ class Swap:
         self._steps: SwapPlan
 
     def prepare(self) -> None:
-        """The phase that can be undone, and is when it fails.
+        """Do the phase that can be undone; undo it if it fails.
 
-        Raises OSError, and StorageError when the file is not the one that the cleaner has told of.
+        Raises OSError, and StorageError when the file is not the one that the cleaner reported.
         """
         self._directory = OpenFile(self._path, os.O_RDONLY | os.O_DIRECTORY)
         with os.scandir(self._directory.fd) as entries:
@@ -134,19 +134,19 @@ class Swap:
         self.file = file
 
     def undo(self) -> None:
-        """The log does not want it any more. Raises OSError."""
+        """Undo the preparation, as the log no longer wants the segment. Raises OSError."""
         for step in self._steps.begin:
             for name in (step.source, step.target):
                 if name is not None:
                     _remove(name, self._directory.fd)
 
     def retire(self) -> None:
-        """Take the old files out of the way. Raises OSError."""
+        """Rename the old files out of the way. Raises OSError."""
         for step in self._steps.replace:
             step.do(self._directory.fd)
 
     def finish(self) -> None:
-        """Give the segment its names: a few files, on the loop. Raises OSError; those that are renamed are found."""
+        """Give the segment its names: a few files, on the loop. If it raises OSError, the renamed files are found."""
         try:
             for step in self._steps.finish:
                 step.do(self._directory.fd)
@@ -159,6 +159,6 @@ class Swap:
 
 
 def discard(directory: Path) -> None:
-    """Remove what the cleaner left behind: nobody wants it. Raises OSError."""
+    """Remove the cleaner's abandoned files. Raises OSError."""
     for path in directory.glob("*" + files.CLEANED):
         path.unlink(missing_ok=True)

@@ -1,6 +1,6 @@
 """Kafka's `.timeindex`: (timestamp, relative offset) pairs that increase in both.
 
-An entry says: no record up to this offset has a larger timestamp than this. The entry of the largest
+An entry says: no record up to this offset has a larger timestamp. The entry of the largest
 timestamp is added when a segment is closed or rolled, so that retention need not read the log.
 """
 
@@ -19,7 +19,7 @@ class TimeIndex(IndexFile):
 
     @property
     def full(self) -> bool:
-        """The last slot is left to the entry that closes the segment."""
+        """True when only the last slot is free; it is for the entry that closes the segment."""
         return len(self) >= self.max_entries - 1
 
     def maybe_append(self, timestamp: int, offset: int) -> None:
@@ -29,7 +29,7 @@ class TimeIndex(IndexFile):
             self._writable().extend(self.layout.pack(timestamp, offset - self.base_offset))
 
     def lookup(self, timestamp: int) -> int:
-        """An offset from where to search for the first record of at least `timestamp`."""
+        """Returns an offset from which to search for the first record of at least `timestamp`."""
         data = self._entries()
         unpack = self.layout.unpack_from
         slot = bisect_right(range(len(data) // 12), timestamp, key=lambda i: unpack(data, 12 * i)[0])
@@ -37,7 +37,7 @@ class TimeIndex(IndexFile):
 
     @property
     def last(self) -> tuple[int, int] | None:
-        """(timestamp, offset) of the last entry."""
+        """Returns (timestamp, offset) of the last entry."""
         data = self._entries()
         if len(data) < 12:
             return None
@@ -55,7 +55,7 @@ class TimeIndex(IndexFile):
         )
 
     def check_sane(self) -> None:
-        """Raise CorruptFile when the last entry cannot be one (Kafka's preallocated zeros included)."""
+        """Raise CorruptFile when the last entry is impossible (Kafka's preallocated zeros included)."""
         self.check()
         last = self.last
         if last is None:

@@ -1,6 +1,6 @@
-"""Finding offsets by timestamp in a list of segments: what ListOffsets asks.
+"""Finds offsets by timestamp in a list of segments, for ListOffsets.
 
-The time indexes narrow it down to a segment and a position, batch headers to a batch; only that one batch is
+Time indexes lead to a segment and a position, batch headers to a batch; only that one batch is
 decoded.
 """
 
@@ -17,7 +17,7 @@ Found = tuple[int, int, int]
 
 
 def first_at_or_after(segments: Iterable[Segment], timestamp: int, *, log_start_offset: int) -> Found | None:
-    """The first record from the log start on with at least this timestamp."""
+    """Returns the first record from the log start on with at least this timestamp."""
     for segment in segments:
         if segment.largest_timestamp < timestamp:
             continue
@@ -33,7 +33,7 @@ def first_at_or_after(segments: Iterable[Segment], timestamp: int, *, log_start_
 
 
 def largest(segments: Iterable[Segment]) -> Found | None:
-    """The first record with the largest timestamp of all."""
+    """Returns the first record with the largest timestamp of all."""
     best = max((s for s in segments if s.size), key=lambda s: s.largest_timestamp, default=None)
     if best is None or best.largest_timestamp < 0:
         return None

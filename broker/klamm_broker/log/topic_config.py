@@ -1,7 +1,7 @@
 """Kafka's topic configurations: names, types, defaults, validators, documentation.
 
-CreateTopics and AlterConfigs check against it, DescribeConfigs answers from it, `config.LogConfig` is the
-typed form that the log works with. `server_default` names the broker property that a topic inherits.
+CreateTopics and AlterConfigs check against them, DescribeConfigs answers from them, and `config.LogConfig` is the
+typed form for the log. `server_default` names the broker property that a topic inherits.
 """
 
 from __future__ import annotations
@@ -134,11 +134,11 @@ TOPIC_CONFIGS: Final = ConfigDef(
 )
 
 SERVER_DEFAULTS: Final[Mapping[str, str]] = {row[0]: row[5] for row in _ROWS if row[5] is not None}
-"""Topic property to the broker property that is its default."""
+"""For each topic property the broker property that is its default."""
 
 
 def check_topic_configs(props: Mapping[str, str | None]) -> dict[str, Any]:
-    """Typed values of all topic properties, defaults filled in. Raises ConfigError as CreateTopics shows it."""
+    """Returns typed values of all topic properties, defaults filled in. Raises ConfigError as CreateTopics shows it."""
     for name in TOPIC_CONFIGS.unknown(props):
         raise ConfigError(f"Unknown topic config name: {name}", key=name)
     for name, value in props.items():

@@ -1,8 +1,8 @@
 """The topics of a log directory: `klamm-topics.json`, with their ids and configuration overrides.
 
-Kafka keeps this in its metadata log; a single node needs no more than a small file that is replaced as a
-whole. A topic exists if and only if it is in here, so that a creation or deletion happens at one moment, and
-a crash in between leaves directories to be removed, never half a topic. Also counts the starts of the
+Kafka keeps this in its metadata log; a single node needs only a small file that is replaced as a
+whole. A topic exists if and only if it is in this file. So a creation or deletion happens at one moment, and
+a crash leaves directories to be removed, never half a topic. The file also counts the starts of the
 directory, from which leader epochs follow.
 """
 
@@ -44,9 +44,9 @@ class Topic:
 
 
 class TopicRegistry:
-    """The file's content. Every change is on disk when its method returns; one that raises has changed nothing.
+    """The content of the file. A method returns once its change is on the disk; a method that raises has changed nothing.
 
-    Those that are steps write in a job, which may run in a thread; other changes may come and go meanwhile.
+    Methods that return steps write in a job, which may run in a thread; other changes may come and go meanwhile.
     """
 
     def __init__(self, path: Path) -> None:
@@ -63,7 +63,7 @@ class TopicRegistry:
 
     @classmethod
     def load(cls, path: Path) -> TopicRegistry:
-        """Read the file; an empty registry when there is none. Raises DirectoryError."""
+        """Read the file; without a file the registry is empty. Raises DirectoryError."""
         registry = cls(path)
         try:
             document = json.loads(path.read_text(encoding="utf-8"))
@@ -84,7 +84,7 @@ class TopicRegistry:
 
     @property
     def saved(self) -> bool:
-        """Whether the file has been written since it was read: it knows of this start then."""
+        """True once the file has been written since it was read: then it knows of this start."""
         return self._written > 0
 
     def save(self) -> None:
@@ -92,7 +92,7 @@ class TopicRegistry:
         self._write(*self._take())
 
     def _saving(self) -> Steps[None]:
-        """`save` as a job."""
+        """Do `save` as a job."""
         turn, content = self._take()
         try:
             yield partial(self._write, turn, content)
@@ -128,7 +128,7 @@ class TopicRegistry:
                 self._written = turn
 
     def putting(self, *topics: Topic) -> Steps[None]:
-        """Add topics that are not there, all or none."""
+        """Add topics that do not exist, all or none."""
         names = {topic.name: topic for topic in topics}
         self._coming |= names
         try:
@@ -157,7 +157,7 @@ class TopicRegistry:
             raise
 
     def moving(self, topic: Topic, partition: int, place: str | None) -> Steps[None]:
-        """Of two copies of a partition the one in the log directory with this id counts; None: it is not known."""
+        """Note the log directory (its id) whose copy of a partition counts if there are two; None: unknown."""
         before = topic.places.get(partition)
         _set_place(topic, partition, place)
         try:
@@ -167,10 +167,10 @@ class TopicRegistry:
             raise
 
     def take_back(self, name: str, *, partitions: int = 0) -> None:
-        """Undo a creation, or a growth from so many partitions, that could not be completed.
+        """Undo a creation, or a growth from `partitions` partitions, that could not be completed.
 
-        The file follows with the next change, if it cannot be written now: a start before that finds the topic,
-        or the partitions, empty.
+        If the file cannot be written now, the next change writes it: a start before that finds the topic, or the partitions,
+        empty.
         """
         if partitions:
             self.topics[name].partitions = partitions
@@ -182,9 +182,9 @@ class TopicRegistry:
             log.warning("%s: topic %s is not taken back on the disk yet: %s", self._path, name, e)
 
     def removing(self, *names: str) -> Steps[list[Topic]]:
-        """Delete topics, all or none. Their ids are remembered until the next start has seen to their directories.
+        """Delete topics, all or none. Their ids are remembered until the next start has handled their directories.
 
-        They are in `topics` until the file is written.
+        They stay in `topics` until the file is written.
         """
         topics = [self.topics[name] for name in names]
         self._going.update(names)

@@ -1,6 +1,6 @@
 """Kafka's `.txnindex`: the aborted transactions whose marker is in this segment.
 
-A consumer that reads committed records gets them with each fetch and leaves their records out. Entries of
+A consumer that reads committed records gets them with each fetch and skips their records. An entry has
 34 bytes: version 0, producer id, first and last offset, and the last stable offset when the marker came.
 """
 
@@ -33,7 +33,7 @@ class AbortedTxn(NamedTuple):
 class TxnIndex:
     """Aborted transactions in the order of their markers. The file exists only if there are any.
 
-    As with the other indexes, `flush` writes what is new, and recovery rebuilds what a crash takes.
+    As with the other indexes, `flush` writes new entries, and recovery rebuilds those that a crash takes.
     """
 
     __slots__ = ("_entries", "_flushed", "path")
@@ -83,11 +83,11 @@ class TxnIndex:
             self._flushed += len(new)
 
     def overlapping(self, first: int, end: int) -> list[AbortedTxn]:
-        """The entries with records in [first, end)."""
+        """Returns the entries with records in [first, end)."""
         return [t for t in self.ending_from(first) if t.first_offset < end]
 
     def ending_from(self, offset: int) -> Iterator[AbortedTxn]:
-        """The entries whose marker is at or after `offset`, in their order."""
+        """Yields the entries whose marker is at or after `offset`, in their order."""
         entries = self.entries
         begin = bisect_left(entries, offset, key=lambda t: t.last_offset)
         return islice(entries, begin, None)
@@ -102,7 +102,7 @@ class TxnIndex:
             self._flushed = len(kept)
 
     def reset(self, *, there: bool = True) -> None:
-        """Forget everything: the index is about to be rebuilt. `there`: whether there may be a file."""
+        """Forget everything before a rebuild. `there`: there may be a file."""
         self._entries = []
         self._flushed = 0
         if there:

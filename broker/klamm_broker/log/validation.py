@@ -1,8 +1,8 @@
-"""What a record set must be to enter the log: checks on batch headers, cheapest first; no I/O, no clock.
+"""Checks that a record set may enter the log: first the cheapest checks of batch headers; no I/O, no clock.
 
-A batch is passed on as it came: its records are looked at only where a rule needs them (keys of compacted
-topics, a lower bound on timestamps, another codec than the producer's). What Kafka checks in every record
-and this does not is listed in `docs/differences.md`.
+Batches are passed on unchanged: their records are looked at only where a rule needs them (keys of compacted
+topics, a lower bound on timestamps, another codec than the producer's). `docs/differences.md` lists the checks that
+Kafka does for every record and that are left out here.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _CODECS: Final = {
 def check_record_set(
     data: Buffer, config: LogConfig, *, now_ms: int, from_client: bool, where: str
 ) -> list[Batch]:
-    """(position, header) of the batches, all of them fit to be appended. Raises a LogError."""
+    """Returns (position, header) of the batches, if all may be appended. Raises a LogError."""
     batches: list[Batch] = []
     position, end = 0, len(data)
     if end > config.segment_bytes:
@@ -143,7 +143,7 @@ def _check_size(size: int, config: LogConfig, where: str) -> None:
 
 
 def _refuse_timestamps(data: Buffer, position: int, header: BatchHeader, limit: int, where: str) -> None:
-    """Raise the error for a batch whose header says that it is from the future, and name its records that are."""
+    """Raise the error for a batch with timestamps in the future, by its header, and name its records with such timestamps."""
     error = InvalidTimestamp(
         f"{where}: timestamp {max(header.max_timestamp, header.base_timestamp)} is after {limit}, the broker's clock "
         "and message.timestamp.after.max.ms"
@@ -187,7 +187,7 @@ def _decode(data: Buffer, position: int, where: str) -> list[Record]:
 
 
 def needs_recompression(batches: list[Batch], config: LogConfig) -> bool:
-    """Whether the topic wants another codec than a batch has."""
+    """Decides whether the topic wants another codec than a batch has."""
     codec = _CODECS.get(config.compression_type)
     return codec is not None and any(h.attributes & COMPRESSION_MASK != codec for _, h in batches)
 
@@ -195,7 +195,7 @@ def needs_recompression(batches: list[Batch], config: LogConfig) -> bool:
 def recompress(
     data: Buffer, batches: list[Batch], config: LogConfig, where: str
 ) -> tuple[bytearray, list[Batch]]:
-    """The same batches in the topic's codec at the topic's level. Raises a LogError."""
+    """Returns the same batches in the topic's codec at the topic's level. Raises a LogError."""
     codec = _CODECS[config.compression_type]
     result = bytearray()
     rewritten: list[Batch] = []

@@ -189,7 +189,7 @@ def _new_topic_keys(key: Any) -> None:
         "Lets a Metadata request create the topics that it asks for.",
         importance=high,
     )
-    key("delete.topic.enable", Type.BOOLEAN, True, None, "Whether topics may be deleted.", importance=high)
+    key("delete.topic.enable", Type.BOOLEAN, True, None, "Lets clients delete topics.", importance=high)
     key(
         "max.request.partition.size.limit",
         Type.INT,

@@ -1,6 +1,6 @@
-"""The log cleaner: keeps, of every key in a compacted log, the last record.
+"""The log cleaner: keeps the last record of every key in a compacted log.
 
-`plan` decides which log and which segments, `filter` what stays of a batch; both are pure. `work` reads segments and
-writes `.cleaned` ones in a process of its own (`child`), which never touches a file of the log; the broker puts the
+`plan` chooses the log and its segments, `filter` the records that stay of a batch; both are pure. `work` reads segments
+and writes `.cleaned` ones in a process of its own (`child`), which never touches a file of the log; the broker puts the
 result in place (`log/swap.py`).
 """

@@ -1,6 +1,6 @@
-"""The cleaner process: `python -m klamm_broker.log.cleaner`, started by the broker, jobs on standard input.
+"""The cleaner process: `python -m klamm_broker.log.cleaner`. The broker starts it and sends jobs to its standard input.
 
-It leaves at the end of its input, and in the middle of a job when its parent is gone: a broker that starts after a
+It exits at the end of its input, and also in the middle of a job when its parent is gone: a broker that starts after a
 crash must find nobody at work in its directories.
 """
 
@@ -21,11 +21,11 @@ from klamm_kafka.wire.errors import ProtocolError
 
 
 class _Gone(Exception):
-    """The broker is not there any more."""
+    """The broker is gone."""
 
 
 class Process:
-    """Reads jobs, answers with reports. `parent` is the broker's process id."""
+    """Reads jobs and answers with reports. `parent` is the broker's process id."""
 
     def __init__(self, inputs: BinaryIO, outputs: BinaryIO, parent: int) -> None:
         self._inputs = inputs
@@ -35,7 +35,7 @@ class Process:
         self._aborted: list[AbortedTxn] = []
 
     def serve(self) -> None:
-        """Work until the input ends. Raises _Gone, OSError when the broker goes in the middle of a job."""
+        """Work until the input ends. Raises _Gone or OSError when the broker goes in the middle of a job."""
         while text := self._inputs.readline():
             kind, content = read_line(text)
             if kind == "job":
@@ -82,7 +82,7 @@ class Process:
 
 
 def main() -> int:
-    """0 at the end of the input; 1 when the broker has gone or something is wrong with this program."""
+    """Returns 0 at the end of the input; 1 when the broker has gone or this program has a defect."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the broker, which stops us
     os.nice(5)  # what clients wait for goes first
     try:

@@ -1,10 +1,10 @@
-"""What stays of a batch when a log is compacted: a pure function of the batch and what is known so far.
+"""Selects the records of a batch that stay when a log is compacted: a pure function of the batch and earlier facts.
 
-A record stays if it is the last of its key, or lies above what the map knows. A tombstone or a useless transaction
-marker stays until its batch's delete horizon (KIP-534): the first cleaning that meets it writes the time of its removal
-into the batch, in the place of the base timestamp. Records of aborted transactions go, and so do records without a
-key. A batch that loses records keeps its header's offsets and sequence numbers; one that loses all stays as a
-header if it is the last that an active producer wrote, or the last that this round looks at.
+A record stays if it is the last of its key, or lies above the part that the map covers. A tombstone or a useless
+transaction marker stays until its batch's delete horizon (KIP-534): the first cleaning that meets it writes the time of
+its removal into the batch, in the place of the base timestamp. Records of aborted transactions go, and so do records
+without a key. A batch that loses records keeps its header's offsets and sequence numbers. A batch that loses all stays as
+a header if it is the last that an active producer wrote, or the last that this round looks at.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class LastRecord(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """What stays of a batch: its bytes, and what the indexes need of it."""
+    """The rest of a batch: its bytes, and the facts for the indexes."""
 
     data: bytes | bytearray | memoryview
     last_offset: int
@@ -55,7 +55,7 @@ class Kept(NamedTuple):
 
 
 class BatchFilter:
-    """Given every batch of a log from its start, in order."""
+    """The filter of one log. It must see every batch from the log's start, in order."""
 
     def __init__(
         self,
@@ -78,9 +78,9 @@ class BatchFilter:
         self.records_without_key = 0
 
     def keep(self, buf: bytes, pos: int, header: BatchHeader) -> Kept | None:
-        """What stays of the batch at `pos`, None if nothing does. Raises CorruptRecord, InvalidRecord.
+        """Returns the rest of the batch at `pos`, None if nothing stays. Raises CorruptRecord, InvalidRecord.
 
-        The checksum is looked at first: a new one must not make damaged records look whole.
+        Checks the old checksum first: a new one must not make damaged records look intact.
         """
         check_crc(buf, pos, header)
         keeps_header = self._must_keep_header(header)
@@ -106,7 +106,7 @@ class BatchFilter:
         return _with_records(header, data, kept, horizon)
 
     def _must_keep_header(self, header: BatchHeader) -> bool:
-        """Whether the batch may not disappear: it tells a producer's last sequence number or epoch, or where we are."""
+        """Decides whether the header must stay: it tells a producer's last sequence number or epoch, or the round's last offset."""
         if header.next_offset == self._end_offset:
             return True
         last = self._producers.get(header.producer_id) if header.producer_id >= 0 else None
@@ -138,7 +138,7 @@ def _without_records(header: BatchHeader) -> Kept:
 
 
 def _with_records(header: BatchHeader, data: bytes, kept: list[RecordSlice], horizon: int | None) -> Kept:
-    """The batch with these records, and with a delete horizon if one is to be set."""
+    """Returns the batch with these records, and with a delete horizon if one is given."""
     largest = header.max_timestamp if header.timestamp_type else max(record.timestamp for record in kept)
     attributes, base = header.attributes & _KEPT_FLAGS, header.base_timestamp
     if horizon is None:

@@ -1,7 +1,7 @@
-"""What broker and cleaner process tell each other: one JSON object a line, no records.
+"""The messages between broker and cleaner process: one JSON object a line, no records.
 
-The broker sends a job (first its producers and transactions, in pieces that are quickly made), the cleaner answers
-with a segment at a time and goes on when it hears that the segment is in place.
+The broker sends a job (first its producers and transactions, in pieces that are quickly made). The cleaner answers with
+one segment at a time, and goes on when it hears that the segment is in place.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 PIECE: Final = 4096
-"""Producers or transactions in one line: about a millisecond to make."""
+"""Producers or transactions in one line, which takes about a millisecond to make."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """One round over one log: offsets from `first_dirty` to below `end`, in segments with these base offsets.
 
-    `segments` are all below `end`, clean ones too; sizes in bytes. `memory` and `buffer_bytes` bound what the process
-    uses for keys and for reading.
+    `segments` are all below `end`, clean ones too; sizes in bytes. `memory` and `buffer_bytes` bound the memory for keys and
+    for reading.
     """
 
     directory: str
@@ -40,7 +40,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cleaned:
-    """A finished `.cleaned` segment: what it replaces, and by which file it can be recognized."""
+    """A finished `.cleaned` segment: the segments that it replaces, and the file by which it can be recognized."""
 
     base_offset: int
     replaces: list[int]
@@ -50,7 +50,7 @@ class Cleaned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """A round that is through: everything below `clean_offset` is clean. Bytes and records of the whole round."""
+    """A completed round: everything below `clean_offset` is clean. Bytes and records are those of the whole round."""
 
     clean_offset: int
     bytes_read: int
@@ -65,7 +65,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """A round that cannot be done. `kind`: `data` will not get better by itself, `io` may."""
+    """A round that failed. `kind`: `data` will not get better by itself, `io` may."""
 
     kind: str
     reason: str
@@ -84,7 +84,7 @@ def job_line(job: Job) -> bytes:
 
 
 def pieces(kind: str, rows: Iterable[tuple[int | None, ...]]) -> Iterable[bytes]:
-    """Lines with these rows, a piece each."""
+    """Yields lines with these rows, a piece each."""
     piece: list[tuple[int | None, ...]] = []
     for row in rows:
         piece.append(row)
@@ -100,13 +100,13 @@ def report_line(report: Report) -> bytes:
 
 
 def read_line(text: bytes) -> tuple[str, Any]:
-    """(kind, content) of a line. Raises ValueError."""
+    """Returns (kind, content) of a line. Raises ValueError."""
     kind, content = next(iter(json.loads(text).items()))
     return kind, content
 
 
 def read_report(text: bytes) -> Report:
-    """Raises ValueError, KeyError, TypeError for what is no report."""
+    """Returns the report in a line. Raises ValueError, KeyError, TypeError for a line that is none."""
     kind, content = read_line(text)
     return _REPORTS[kind](**content)
 

@@ -1,7 +1,7 @@
-"""The last offset of each key in the dirty part of a log, in memory that is known beforehand.
+"""The last offset of each key in the dirty part of a log, in a bounded amount of memory.
 
-A table of 24 bytes a slot, as Kafka's: a digest of 16 bytes (BLAKE2 here, MD5 there) and an offset. Pages that no key
-has come to take no memory. The first keys are in a dictionary, which takes an eighth of the memory and a fifth of the
+It is a table of 24 bytes a slot, as Kafka's: a digest of 16 bytes (BLAKE2 here, MD5 there) and an offset. Unused pages of
+the table take no memory. The first keys are in a dictionary, which takes an eighth of the memory and a fifth of the
 time; most logs need no more. A pass of the cleaner ends when the map is full; the next pass goes on from there.
 """
 
@@ -26,7 +26,7 @@ _DICT_ENTRY_BYTES: Final = 216  # objects of key and offset, and the share of a 
 
 
 class OffsetMap:
-    """Offsets by key. `memory` bounds it, in bytes; `load_factor` is the part of the slots that may be used."""
+    """Offsets by key. `memory` bounds it, in bytes; `load_factor` is the share of the slots that may be used."""
 
     __slots__ = ("_count", "_few", "_few_max", "_limit", "_slots", "_table", "latest_offset")
 
@@ -50,11 +50,11 @@ class OffsetMap:
 
     @property
     def utilization(self) -> float:
-        """How much of the table is used, or would be, from 0 to 1."""
+        """The share of the table that is used, or would be, from 0 to 1."""
         return len(self) / self._slots
 
     def put(self, key: bytes, offset: int) -> None:
-        """Note the record of `key` at `offset`, which is larger than all before it. Not when the map is full."""
+        """Note the record of `key` at `offset`, which is larger than all before it. Do not call it when the map is full."""
         if len(key) > _SHORT:
             key = blake2b(key, digest_size=_SHORT + 1).digest()
         self.latest_offset = offset
@@ -82,7 +82,7 @@ class OffsetMap:
         _OFFSET.pack_into(table, at + _DIGEST_BYTES, offset + 1)  # 0 is a free slot
 
     def get(self, key: bytes) -> int:
-        """The last offset of `key`; -1 if it is not in the map."""
+        """Returns the last offset of `key`; -1 if it is not in the map."""
         if len(key) > _SHORT:
             key = blake2b(key, digest_size=_SHORT + 1).digest()
         if self._few is not None:
@@ -98,7 +98,7 @@ class OffsetMap:
         return -1
 
     def _places(self, digest: bytes) -> Iterator[int]:
-        """Where this digest may be, by double hashing. All slots come, since their number is prime and one is free."""
+        """Yields the possible slots of a digest, by double hashing: all slots, since their number is prime and one is free."""
         first, second = _HALVES.unpack(digest)
         slots = self._slots
         slot, step = first % slots, second % (slots - 1) + 1
@@ -112,7 +112,7 @@ def _is_free(table: bytearray, at: int) -> bool:
 
 
 def _prime_up_to(limit: int) -> int:
-    """The largest prime up to `limit`, which is at least 3."""
+    """Returns the largest prime up to `limit`, which is at least 3."""
     return next(
         n for n in count(limit, -1) if n == 2 or (n % 2 and all(n % d for d in range(3, int(n**0.5) + 1, 2)))
     )

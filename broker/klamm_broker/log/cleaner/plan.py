@@ -1,8 +1,8 @@
-"""Which compacted log is cleaned next, and from where to where: pure functions of the logs' facts.
+"""Chooses the compacted log to clean next, and its offsets: pure functions of the logs' facts.
 
-A log is clean up to a checkpoint, and dirty behind it. Never cleaned are the active segment, what is at or above the
-last stable offset, and what is younger than min.compaction.lag.ms. A log is due when the dirty share of its bytes
-exceeds min.cleanable.dirty.ratio, or when something in it has been dirty for max.compaction.lag.ms; the dirtiest goes
+A log is clean up to a checkpoint, and dirty behind it. The cleaner never touches the active segment, records at or above
+the last stable offset, and records younger than min.compaction.lag.ms. A log is due when the dirty share of its bytes
+exceeds min.cleanable.dirty.ratio, or when a record in it has been dirty for max.compaction.lag.ms; the dirtiest log goes
 first.
 """
 
@@ -17,11 +17,11 @@ from klamm_broker.log.config import LogConfig
 from klamm_broker.log.segment import MAX_RELATIVE_OFFSET
 
 SEGMENTS_IN_GROUP_MAX: Final = 512
-"""What letting go of them takes on the broker's loop: some milliseconds. Kafka has no such bound."""
+"""Segments that can be released on the broker's loop in some milliseconds. Kafka has no such bound."""
 
 
 class DirtySegment(NamedTuple):
-    """What the plan needs of a segment. The timestamps are looked up only where a lag is configured: -1 otherwise."""
+    """The facts of a segment for the plan. The timestamps are looked up only where a lag is configured: -1 otherwise."""
 
     base_offset: int
     size: int
@@ -31,7 +31,7 @@ class DirtySegment(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogFacts:
-    """A compacted log. `clean_offset` is its checkpoint; the last segment is the active one."""
+    """The facts of a compacted log. `clean_offset` is its checkpoint; the last segment is the active one."""
 
     name: str
     segments: Sequence[DirtySegment]
@@ -44,7 +44,7 @@ class LogFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A log that has something to clean: offsets from `first_dirty` to below `end` (the base of a segment)."""
+    """A log that has a part to clean: offsets from `first_dirty` to below `end` (the base of a segment)."""
 
     name: str
     first_dirty: int
@@ -66,7 +66,7 @@ class Candidate:
 
 
 def first_dirty(facts: LogFacts) -> tuple[int, str | None]:
-    """Where the dirty part begins, and what is wrong with the checkpoint if it cannot be used."""
+    """Returns where the dirty part begins, and what is wrong with the checkpoint if it cannot be used."""
     start, checkpoint = facts.log_start_offset, facts.clean_offset
     if checkpoint is None:
         return start, None
@@ -81,7 +81,7 @@ def first_dirty(facts: LogFacts) -> tuple[int, str | None]:
 
 
 def candidate(facts: LogFacts, now_ms: int) -> Candidate | None:
-    """What cleaning this log now would mean; None if there is nothing in it but the active segment."""
+    """Returns the part of this log that could be cleaned now; None if it has only the active segment."""
     segments, config = facts.segments, facts.config
     if len(segments) < 2:
         return None
@@ -117,12 +117,12 @@ def _delay_ms(segments: Iterable[DirtySegment], lag_ms: int, now_ms: int) -> int
 
 
 def dirtiest(candidates: Iterable[Candidate]) -> Candidate | None:
-    """The log to clean now, if any is due."""
+    """Returns the log to clean now, if any is due."""
     return max((c for c in candidates if c.due), key=lambda c: c.ratio, default=None)
 
 
 class SourceSegment(NamedTuple):
-    """A segment that is to be cleaned, with the sizes of its files in bytes."""
+    """A segment to clean, with the sizes of its files in bytes."""
 
     base_offset: int
     size: int
@@ -133,7 +133,7 @@ class SourceSegment(NamedTuple):
 def group(
     segments: Sequence[SourceSegment], *, max_bytes: int, max_index_bytes: int, end: int
 ) -> list[list[SourceSegment]]:
-    """Neighbours that go into one segment together, so that logs do not end up in ever smaller segments.
+    """Groups neighbours that go into one segment together, so that logs do not end up in ever smaller segments.
 
     Log and indexes of a group stay within the limits even if nothing is removed, and so do relative offsets. `end` is
     the offset up to which the log is cleaned.

@@ -1,6 +1,6 @@
-"""Where the records of a batch begin and end, and their keys: all that the cleaner looks at.
+"""Finds the bounds and the keys of a batch's records: all that the cleaner looks at.
 
-Values and headers are skipped, not decoded, so that what is kept can be copied as it is.
+Values and headers are skipped, not decoded, so that kept records are copied unchanged.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from klamm_kafka.wire.varint import VarintTooLong, decode_varint, encode_varint
 
 
 class RecordSlice(NamedTuple):
-    """One record: bytes [start, end) of the batch's data; behind its timestamp it goes on at `rest`."""
+    """One record: bytes [start, end) of the batch's data; `rest` is the position behind its timestamp."""
 
     offset: int
     timestamp: int
@@ -26,7 +26,7 @@ class RecordSlice(NamedTuple):
 
 
 def slice_records(buf: bytes, pos: int, header: BatchHeader) -> tuple[bytes, list[RecordSlice]]:
-    """(unpacked data, records) of the batch at `pos`. Raises InvalidRecord, CorruptRecord."""
+    """Returns (decompressed data, records) of the batch at `pos`. Raises InvalidRecord, CorruptRecord."""
     end = pos + LENGTH_PREFIX_BYTES + header.length
     if header.attributes & COMPRESSION_MASK:
         body = memoryview(buf)[pos + HEADER_BYTES : end]
@@ -80,7 +80,7 @@ def _slice(data: bytes, header: BatchHeader, records: list[RecordSlice]) -> int:
 
 
 def with_timestamp(data: bytes, record: RecordSlice, delta: int) -> bytes:
-    """The record's bytes with another difference to the batch's base timestamp."""
+    """Returns the record's bytes with another difference to the batch's base timestamp."""
     encoded = encode_varint(delta)
     content = data[record.rest : record.end]
     attributes = _attributes_at(data, record.start)

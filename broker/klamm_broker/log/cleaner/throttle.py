@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import Final
 
 _WINDOW_S: Final = 0.3
-"""How long bytes are counted before the rate is judged: short bursts are let pass, as in Kafka."""
+"""The window in which bytes are counted before the rate is judged: short bursts may pass, as in Kafka."""
 
 
 class Throttle:
-    """Call `used` with every amount; it sleeps when that was too much."""
+    """Limits a rate. Call `used` with every amount; it sleeps when that was too much."""
 
     __slots__ = ("_bytes", "_clock", "_rate", "_since", "_sleep")
 

@@ -1,8 +1,8 @@
-"""Which transactions the cleaner is in the middle of, as it reads a log from its start.
+"""Follows the transactions in a log while the cleaner reads it from its start.
 
-It says whether a batch belongs to an aborted transaction (its records go) and whether a marker has become useless:
-one whose transaction has left no batch. The aborted transactions whose markers stay because batches of theirs were
-seen go into the index of the new segment.
+It tells whether a batch belongs to an aborted transaction (then its records go), and whether a marker has become useless,
+as its transaction has left no batch. Aborted transactions with a batch that was seen keep their markers, and go into
+the index of the new segment.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _COMMIT: Final = 1
 
 
 class CleanedTransactions:
-    """Told of every batch, in the order of the log."""
+    """The open and aborted transactions at the present position. It must hear of every batch, in the order of the log."""
 
     __slots__ = ("_aborted", "_committed", "_pending", "retained")
 
@@ -36,12 +36,12 @@ class CleanedTransactions:
         """Aborted transactions whose markers were passed and stay; whoever writes the index empties it."""
 
     def add_aborted(self, transactions: Iterable[AbortedTxn]) -> None:
-        """Aborted transactions with records in what is read next. The same one may come several times."""
+        """Add aborted transactions with records in the part that is read next. One may be added several times."""
         for transaction in transactions:
             heappush(self._pending, (transaction.first_offset, transaction))
 
     def on_data(self, header: BatchHeader) -> bool:
-        """Whether this batch's records are of an aborted transaction."""
+        """Decides whether this batch's records belong to an aborted transaction."""
         self._reach(header.last_offset)
         if not header.is_transactional:
             return False
@@ -53,7 +53,7 @@ class CleanedTransactions:
         return True
 
     def on_control(self, header: BatchHeader, key: bytes | None) -> bool:
-        """Whether this marker is of no use any more. `key` is its record's; None for a batch without records.
+        """Decides whether this marker has become useless. `key` is its record's; None for a batch without records.
 
         Raises InvalidRecord for a key that cannot be read.
         """

@@ -1,8 +1,8 @@
-"""One round of cleaning: read the dirty part for its keys, then copy what stays, group by group, into new segments.
+"""One round of cleaning: reads the dirty part for its keys, then copies the rest, group by group, into new segments.
 
-Reads `.log` and `.txnindex` files of finished segments and writes `.cleaned` files beside them, forced to disk before
-they are handed over; no file of the log is changed here. Memory: the map of keys, a read and a write buffer (they
-grow to the largest batch), and what one batch unpacks to.
+It reads `.log` and `.txnindex` files of finished segments and writes `.cleaned` files beside them, forced to disk before
+they are handed over; it changes no file of the log. Memory: the map of keys, a read and a write buffer (they
+grow to the largest batch), and the decompressed records of one batch.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Round:
         return self._directory / files.offset_name(base_offset, suffix)
 
     def run(self) -> Done:
-        """Raises CorruptRecord, InvalidRecord, CorruptFile for what cannot be read, OSError for the disk."""
+        """Clean. Raises CorruptRecord, InvalidRecord, CorruptFile for data that cannot be read, OSError for the disk."""
         job = self.job
         self._build_map()
         clean_offset = self._offsets.latest_offset + 1
@@ -115,7 +115,7 @@ class Round:
         self._offsets.latest_offset = max(self._offsets.latest_offset, job.first_dirty - 1)
 
     def _note(self, chunk: bytes, pos: int, header: BatchHeader, transactions: CleanedTransactions) -> bool:
-        """Take the keys of a batch into the map; whether it is full."""
+        """Take the keys of a batch into the map. Returns whether the map is full."""
         self._map_bytes_read += header.size
         check_crc(chunk, pos, header)
         if header.is_control:
@@ -136,7 +136,7 @@ class Round:
     def _clean(
         self, members: list[SourceSegment], batches: BatchFilter, transactions: CleanedTransactions
     ) -> Cleaned:
-        """Write what stays of these segments into one, and force it to disk."""
+        """Write the kept records of these segments into one segment, and force it to disk."""
         job = self.job
         base = members[0].base_offset
         for suffix in files.SEGMENT_SUFFIXES:  # new files, so that nobody else can have them open
@@ -193,7 +193,7 @@ class Round:
     # Reading
 
     def _batches(self, base: int, size: int) -> Iterator[tuple[bytes, int, BatchHeader]]:
-        """(bytes, position in them, header) of every batch of a segment. Raises CorruptRecord where it is cut."""
+        """Yields (bytes, position in them, header) of every batch of a segment. Raises CorruptRecord where it is cut."""
         file = OpenFile(self._path(base, files.LOG), os.O_RDONLY)
         position, wanted = 0, self._chunk
         while position < size:
@@ -214,7 +214,7 @@ class Round:
 
     @staticmethod
     def _larger(chunk: bytes, left: int, where: str) -> int:
-        """How much to read so that the batch at the start of `chunk` is all there."""
+        """Returns the bytes to read so that the batch at the start of `chunk` is complete."""
         needed = read_header(chunk).size if len(chunk) >= HEADER_BYTES else HEADER_BYTES
         if needed > left or len(chunk) >= needed:
             raise CorruptRecord(f"{where}: a batch of {needed} bytes where {left} are left")
