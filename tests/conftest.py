@@ -85,11 +85,8 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
-    report.kind, report.peers, report.starts = (
-        kinds.kind_of(item),
-        kinds.peers_of(item),
-        item.stash[STARTS].count,
-    )
+    report.kind, report.peers = kinds.kind_of(item), kinds.peers_of(item)
+    report.essential, report.starts = essential.is_essential(item.nodeid), item.stash[STARTS].count
     # What a test logged may hold half a surrogate pair, which cannot be sent from a test process to the main one.
     report.sections = [
         (name, text.encode(errors="backslashreplace").decode()) for name, text in report.sections

@@ -77,7 +77,8 @@ ESSENTIAL: Final[dict[str, tuple[str, ...]]] = {
         "tests/agent/test_agent_parse.py::test_documents_dead_letters_and_counted_drops",
         "tests/agent/test_agent_spool.py::test_lines_are_safe_on_disk_while_the_broker_is_away",
         "tests/agent/test_agent_stdin.py",
-        "tests/agent/test_agent_syslog_senders.py",
+        "tests/agent/test_agent_syslog_senders.py::test_logger",
+        "tests/agent/test_agent_syslog_senders.py::test_rsyslog_forwards",
         "tests/agent/test_agent_journald.py::test_entries_are_followed_and_a_restart_goes_on_behind_the_last",
     ),
     "`klamm.logging.KafkaHandler`": (

@@ -28,8 +28,7 @@ FAILED: Final = ("failed", "error")
 class Again:
     """Runs failed tests again at the end of a session, and takes those that pass then out of its failures."""
 
-    def __init__(self, config: pytest.Config) -> None:
-        self._config = config
+    def __init__(self) -> None:
         self._flaky: dict[str, str] = {}
         self._said: list[str] = []
 
@@ -38,7 +37,7 @@ class Again:
         """Runs after xdist has ended its processes, and before the summary is printed."""
         if session.exitstatus != pytest.ExitCode.TESTS_FAILED:
             return
-        stats = self._config.pluginmanager.getplugin("terminalreporter").stats
+        stats = session.config.pluginmanager.getplugin("terminalreporter").stats
         failures = _failures(stats)
         candidates = {name: r for name, r in failures.items() if getattr(r, "kind", None) in AGAIN}
         if len(candidates) > MOST:
@@ -47,7 +46,7 @@ class Again:
             )
             return
         for name, report in candidates.items():
-            if self._passes(name):
+            if _passes(name, session.config.rootpath):
                 self._flaky[name] = _first_line(report)
         for category in FAILED:
             stats[category] = [r for r in stats.get(category, ()) if r.nodeid not in self._flaky]
@@ -66,36 +65,11 @@ class Again:
         for name, error in self._flaky.items():
             terminalreporter.write_line(f"FLAKY {name}: {error}", yellow=True)
 
-    def _passes(self, name: str) -> bool:
-        for turn in range(1, TIMES + 1):
-            command = [sys.executable, "-m", "pytest", "-n", "0", "-p", "no:cacheprovider", "-q", name]
-            environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
-            done = subprocess.run(
-                command,
-                cwd=self._config.rootpath,
-                capture_output=True,
-                text=True,
-                check=False,
-                env=environment,
-            )
-            passed = done.returncode == 0
-            print(f"\nrun again, alone ({turn}): {'passed' if passed else 'FAILED'} {name}", flush=True)
-            if passed:
-                return True
-            print(done.stdout[-8000:], done.stderr[-2000:], flush=True)
-        return False
-
     def _write(self) -> None:
         if not (path := os.environ.get(FLAKY_FILE)):
             return
         with Path(path).open("a", encoding="utf-8") as file:
             file.writelines(json.dumps([name, error]) + "\n" for name, error in self._flaky.items())
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Installs the reruns in the process that prints, not in those of xdist."""
-    if not hasattr(config, "workerinput"):
-        config.pluginmanager.register(Again(config), "klamm-again")
 
 
 def _failures(stats: Mapping[str, Sequence[pytest.TestReport]]) -> dict[str, pytest.TestReport]:
@@ -111,3 +85,21 @@ def _first_line(report: pytest.TestReport) -> str:
     crash = getattr(report.longrepr, "reprcrash", None)
     text = crash.message if crash else report.longreprtext
     return next((line.strip() for line in text.splitlines() if line.strip()), "no error text")[:300]
+
+
+def _passes(name: str, root: Path) -> bool:
+    for turn in range(1, TIMES + 1):
+        command = [sys.executable, "-m", "pytest", "-n", "0", "-p", "no:cacheprovider", "-q", name]
+        done = subprocess.run(
+            command,
+            cwd=root,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        passed = done.returncode == 0
+        print(f"\nrun again, alone ({turn}): {'passed' if passed else 'FAILED'} {name}", flush=True)
+        if passed:
+            return True
+        print(done.stdout[-8000:], done.stderr[-2000:], flush=True)
+    return False

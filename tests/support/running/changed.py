@@ -1,7 +1,8 @@
 """The test files that a change can reach, by the imports of our modules and of the tests.
 
-A string that is the name of a module of ours counts as an import of it, for what is started by `python -m` or loaded by
-name. A file that is no Python stands for the test folder of its part.
+A string that is the dotted name of a module of ours counts as an import of it, for what is started by `python -m` or loaded by
+name. A connector stands for its test folder beside that: entry points lead to it, which no import shows. So does a file that is
+no Python for the folder of its part.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ def tests_reached(changed: Iterable[str]) -> list[str]:
             tests |= _tests_below(str(Path(path).parent))
         elif module:
             seeds.add(module)
+            tests |= _tests_of_connector(path)
         else:
             tests |= _tests_of_other(path)
     reached = graph.users(seeds)
@@ -92,9 +94,10 @@ class Graph:
                 above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
                 base = ".".join([*above, *([node.module] if node.module else [])])
                 names = [f"{base}.{alias.name}" for alias in node.names]
-            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-                named = COMMAND if node.value == "klamm" else node.value
-                names = [named] if named in self._names else []
+            elif isinstance(node, ast.Constant) and node.value in self._names:
+                names = [node.value, f"{node.value}.__main__"]
+            elif isinstance(node, ast.Call) and ast.unparse(node).endswith(".with_name('klamm')"):
+                names = [COMMAND]
             for name in names:
                 yield from self._with_packages(name)
 
@@ -112,6 +115,13 @@ def _is_test(path: str) -> bool:
 
 def _tests_below(folder: str) -> set[str]:
     return {p.relative_to(ROOT).as_posix() for p in (ROOT / folder).rglob("test_*.py")}
+
+
+def _tests_of_connector(path: str) -> set[str]:
+    parts = Path(path).parts
+    if parts[0] != "connectors":
+        return set()
+    return _tests_below(f"tests/connectors/{parts[2]}") or _tests_below("tests/connectors")
 
 
 def _tests_of_other(path: str) -> set[str]:

@@ -6,7 +6,8 @@ import os
 import sys
 
 import pytest
-from support.running import again, slowest
+from support.running.again import Again
+from support.running.slowest import Slowest
 
 
 def run(arguments: list[str]) -> int:
@@ -16,7 +17,10 @@ def run(arguments: list[str]) -> int:
     sys.dont_write_bytecode = False
     # Our own way here is none for the processes that tests start.
     os.environ.pop("PYTHONPATH", None)
-    return int(pytest.main(arguments, plugins=[again, slowest]))
+    # These two are not pytest's: the processes of xdist would not know them.
+    show, write = (option in arguments for option in ("--slowest", "--write-durations"))
+    arguments = [word for word in arguments if word not in {"--slowest", "--write-durations"}]
+    return int(pytest.main(arguments, plugins=[Again(), Slowest(show=show, write=write)]))
 
 
 if __name__ == "__main__":

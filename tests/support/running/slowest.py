@@ -1,6 +1,6 @@
 """A pytest plugin that prints the slowest tests and files, and writes the seconds of each file.
 
-`--slowest` prints; `--write-durations` writes `tests/durations.json`, by which CI plans its slices: the seconds of a file's
+`--slowest` prints, `--write-durations` writes `tests/durations.json`, by which CI plans its slices: the seconds of a file's
 tests that start processes and do not belong to the essential ones.
 """
 
@@ -62,17 +62,3 @@ class Slowest:
             kept = {path: s for path, s in sorted(known.items()) if (DURATIONS.parents[1] / path).exists()}
             DURATIONS.write_text(json.dumps(kept, indent=1) + "\n")
             terminalreporter.write_line(f"wrote {DURATIONS}")
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """Adds the two options."""
-    group = parser.getgroup("klamm")
-    group.addoption("--slowest", action="store_true", help="print where the time goes")
-    group.addoption("--write-durations", action="store_true", help="write tests/durations.json")
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Installs the sums in the process that prints, not in those of xdist."""
-    show, write = config.getoption("--slowest"), config.getoption("--write-durations")
-    if (show or write) and not hasattr(config, "workerinput"):
-        config.pluginmanager.register(Slowest(show=show, write=write), "klamm-slowest")
