@@ -49,7 +49,7 @@ class LogConfig:
     producer_id_expiration_ms: int = 86_400_000  # the broker's producer.id.expiration.ms
     roll_ms: int = dataclasses.field(
         init=False
-    )  # the age at which a segment is finished, all things considered
+    )  # the age at which a segment is finished: segment.ms, or less for a compacted topic
 
     def __post_init__(self) -> None:
         limit = self.segment_ms

@@ -44,8 +44,8 @@ class DataDirectory:
         self.log_starts: dict[TopicPartition, int] = {}
         self.unopened: set[TopicPartition] = set()  # partitions in it that could not be opened
         self.checkpoint_files = checkpoints.CheckpointFiles(path)
-        self.checkpoints_stale = False  # they speak of deleted partitions: no namesake may inherit that
-        self.forgotten = 0  # so many partitions have made them stale
+        self.checkpoints_stale = False  # they name deleted partitions, whose values no namesake may inherit
+        self.forgotten = 0  # the number of partitions that made them stale
         self.doomed: list[tuple[int, Path]] = []  # (when to remove it, deleted partition's directory)
         self._lock = DirectoryLock(path)
         try:

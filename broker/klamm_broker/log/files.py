@@ -109,7 +109,9 @@ class OpenFile:
     def __init__(self, path: Path | str, flags: int) -> None:
         self.fd = os.open(path, flags | os.O_CLOEXEC, PRIVATE_FILE)
 
-    def __del__(self, _close: Callable[[int], None] = os.close) -> None:  # bound early: os may be gone
+    def __del__(
+        self, _close: Callable[[int], None] = os.close
+    ) -> None:  # bound early: at exit `os` may be gone
         if hasattr(self, "fd"):
             _close(self.fd)
 
@@ -156,4 +158,6 @@ def segment_files_max() -> int:
 
 
 SEGMENT_FILES: Final = OpenLimit(segment_files_max())
-INDEX_BYTES: Final = OpenLimit(32 << 20)  # of finished segments; one of 1 GiB has 2 MiB at most by default
+INDEX_BYTES: Final = OpenLimit(
+    32 << 20
+)  # for finished segments; one of 1 GiB has an index of 2 MiB at most by default

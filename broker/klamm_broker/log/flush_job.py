@@ -24,9 +24,11 @@ class FlushJob:
     """Files to force to disk. `PartitionLog.begin_flush` makes it; after `run` it goes to `PartitionLog.end_flush`."""
 
     end_offset: int
-    truncations: int  # of the log, when the job was made: a later one makes the job's word worthless
+    truncations: int  # the log's count when the job was made: after a later truncation the job proves nothing
     files: list[OpenFile]
-    named_base: int = -1  # of the active segment, whose name in the directory is on the disk after the job
+    named_base: int = (
+        -1
+    )  # the active segment's base offset: its name in the directory is on the disk after the job
 
     def run(self) -> None:
         """Force the files to disk. If it raises OSError, nothing counts as durable, now or later: call `PartitionLog.flush_failed`."""

@@ -45,7 +45,7 @@ class Loaded:
     producers: ProducerState
     log_start_offset: int
     log_end_offset: int
-    snapshot_offset: int  # of the producer snapshot that was used; 0 without one
+    snapshot_offset: int  # the offset of the producer snapshot that was used; 0 without one
 
 
 @contextmanager
@@ -118,7 +118,7 @@ class LogLoader:
             self._producers = ProducerState()
         self._log_start = max(self._log_start, self._segments[0].base_offset)
         self._settle_epochs(end)
-        if self._clean:  # most will not be used for a while: open files and memory come with the first use
+        if self._clean:  # most are not used for a while: the first use opens the file and takes memory
             for segment in self._segments:
                 segment.release()
         return Loaded(

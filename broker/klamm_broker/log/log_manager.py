@@ -174,7 +174,7 @@ class LogManager(OpenLogs):
     def _forget(self, name: str, partition: int, now_ms: int) -> None:
         """Close a deleted partition's log; its directory goes later."""
         self.cancel_move(name, partition)
-        self._offline.pop((name, partition), None)  # its files go when the directory is there again
+        self._offline.pop((name, partition), None)  # its files go when the directory is back
         for directory in self.directories:
             directory.forget((name, partition))
         partition_log = self._logs.pop((name, partition), None)

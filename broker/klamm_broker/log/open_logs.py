@@ -58,17 +58,17 @@ class OpenLogs:
         paths = [
             path.absolute() for path in paths
         ]  # as DescribeLogDirs tells and AlterReplicaLogDirs names them
-        self.directory = paths[0]  # with the topic registry, and what else there is once
+        self.directory = paths[0]  # holds the topic registry and the other files that exist once
         self.defaults = dict(defaults or {})
         self._expiration_ms = producer_id_expiration_ms
         self._commit_by_flush = commit_by_flush
         LogConfig.from_topic({}, self.defaults)  # bad defaults show at start, not at the first topic
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._offline: dict[TopicPartition, OfflineLog] = {}
-        self.report: Report = ignore  # set by who wants to know of errors of the disk
+        self.report: Report = ignore  # set by the server, to be told of errors of the disk
         self.busy: set[str] = set()  # names of topics that are being made or deleted, in steps
         self.moves: dict[TopicPartition, ReplicaMove] = {}
-        self.unfinished_moves: dict[TopicPartition, Path] = {}  # of the last run; to be begun again
+        self.unfinished_moves: dict[TopicPartition, Path] = {}  # moves of the last run, which are begun again
         SEGMENT_FILES.capacity = segment_files_max()
         self.directories, self.unusable = open_all(paths, node_id=node_id, cluster_id=cluster_id)
         for why in self.unusable.values():
@@ -123,7 +123,7 @@ class OpenLogs:
     def _make_directory(self, topic: Topic, partition: int) -> None:
         """Make a new partition's directory, in the log directory with the fewest partitions."""
         path = self._placement.next(topic.name, partition)
-        if path.exists():  # of a creation that a crash cut off: the registry never had this topic
+        if path.exists():  # left by a creation that a crash cut off: the registry never had this topic
             remove_tree(path)
         make_private_folder(path)
         write_topic_id(path, topic.id)
@@ -182,7 +182,7 @@ class OpenLogs:
             self.report(self.directory, e)
             raise StorageError(
                 f"{path} cannot be written: {e}"
-            ) from None  # no cause: it is another directory's
+            ) from None  # no cause: the error belongs to another directory
         log.warning("%s: written, there is room again", path)
 
     def _find_partitions(self) -> dict[DataDirectory, dict[TopicPartition, Path]]:
@@ -233,7 +233,9 @@ class OpenLogs:
             )
             try:
                 self._make_directory(topic, partition)
-                if partition in topic.places:  # whoever brings the lost one back has two, and has to choose
+                if (
+                    partition in topic.places
+                ):  # if the lost one comes back there are two, and the user has to choose
                     finish(self._registry.moving(topic, partition, None))
                 self._open(topic, partition, config, now_ms=now_ms)
             except (OSError, StorageError) as e:
@@ -295,7 +297,7 @@ class OpenLogs:
         )
         if self._commit_by_flush:
             try:
-                opened.flush(now_ms)  # nobody may read what a power cut could still take
+                opened.flush(now_ms)  # nobody may read records that a power cut could still take back
             except StorageError as e:
                 if not is_full(e):
                     raise
@@ -391,7 +393,7 @@ class OpenLogs:
             try:
                 count += partition_log.delete_old_segments(now_ms)
                 partition_log.remove_deleted(now_ms)
-            except (LogError, OSError) as e:  # one partition's trouble is not the others'
+            except (LogError, OSError) as e:  # an error in one partition must not stop the others
                 log.error("%s: retention failed; it will be tried again: %s", partition_log.name, e)  # noqa: TRY400
                 if isinstance(e, OSError):
                     self.report(partition_log.directory.parent, e)

@@ -259,7 +259,7 @@ class PartitionLog(StoredLog):
 
     def finish_swap(self, swap: Swap) -> None:
         """Give the segment its names. `end_swap` must follow once they are on the disk. Raises OSError."""
-        if swap.segment in list(self._segments):  # it has not been cut off meanwhile
+        if swap.segment in list(self._segments):  # the segment was not cut off meanwhile
             swap.finish()
 
     def end_swap(self, swap: Swap, now_ms: int) -> None:

@@ -26,4 +26,4 @@ def read_topic_id(directory: Path) -> str | None:
         return None
     values = dict(line.split(": ", 1) for line in text.splitlines() if ": " in line)
     topic_id = values.get("topic_id", "")
-    return topic_id if _ID.fullmatch(topic_id) else None  # part of an id is what a power cut has left
+    return topic_id if _ID.fullmatch(topic_id) else None  # a power cut has left a part of an id

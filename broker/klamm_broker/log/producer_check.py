@@ -26,7 +26,7 @@ def check_producers(
     """
     state = producers
     if len(batches) > 1 and any(header.producer_id >= 0 for _, header in batches):
-        state = state.copy()  # each batch is judged after the ones before it
+        state = state.copy()  # each batch is checked after the ones before it
     repeated: list[BatchMetadata] = []
     for position, header in batches:
         if header.producer_id >= 0:
@@ -47,7 +47,7 @@ def check_producers(
         if state is not producers:
             apply_batch(state, data, position, header._replace(base_offset=next_offset))
             next_offset += header.last_offset_delta + 1
-    if repeated and len(repeated) < len(batches):  # no answer fits: written and not written
+    if repeated and len(repeated) < len(batches):  # no answer fits: a part is written, a part is not
         raise InvalidRecordBatch(
             f"{where}: {len(repeated)} of {len(batches)} batches in one record set were written before; "
             "send the others by themselves"

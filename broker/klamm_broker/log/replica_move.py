@@ -148,7 +148,7 @@ class ReplicaMove:
                 ranges.append(_Range(segment=segment, file=segment.file, start=have, end=end))
                 limit -= end - have
             if finished and end == segment.size and not whole:
-                segment.write_indexes()  # a start on a full disk may have left that for later
+                segment.write_indexes()  # a start on a full disk may have postponed that
                 small += _small_files(segment)
         self.job = CopyJob(path=self.path, ranges=ranges, small=small, end_offset=end_offset)
         return self.job

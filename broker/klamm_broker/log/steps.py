@@ -30,5 +30,5 @@ def finish(steps: Steps[_R]) -> _R:
         if job is not None:
             try:
                 job()
-            except Exception as e:  # the generator deals with it, or raises it
+            except Exception as e:  # the generator handles it, or raises it
                 advance = partial(steps.throw, e)

@@ -68,7 +68,7 @@ class StoredLog:
         self.log_end_offset = loaded.log_end_offset
         self.high_watermark = loaded.log_end_offset
         self.recovery_point = min(recovery_point, loaded.log_end_offset)
-        self.sole_replica = True  # False: the high watermark follows what is on the disk, or somebody else
+        self.sole_replica = True  # False: the high watermark follows the disk, or other replicas
         self.producers: ProducerState = loaded.producers
         self._ending: deque[tuple[int, int]] = deque()
         """Markers that are not committed yet: their offset, and where their transaction begins."""
@@ -78,13 +78,13 @@ class StoredLog:
         self._flushed_ms = now_ms
         self._truncations = 0
         self.cleaning = False  # the cleaner has these segments: retention waits for it
-        self.copying = False  # somebody copies the files: the cleaner waits
-        self.swapping = False  # a segment is getting its names: who copies files waits for a moment
+        self.copying = False  # the files are being copied: the cleaner waits
+        self.swapping = False  # a segment is getting its names: copying waits for a moment
         self._closed = False
         self._named_base = -1  # base offset of the active segment when the directory was last forced to disk
-        self.report: Report = ignore  # who wants to know of errors of the disk
+        self.report: Report = ignore  # told of errors of the disk
         self.before_epoch: BeforeEpoch = _at_once
-        self._failed: OSError | None = None  # of an fsync: what is on the disk is not known any more
+        self._failed: OSError | None = None  # an fsync failed: nobody knows what is on the disk
 
     # Facts
 
@@ -207,7 +207,7 @@ class StoredLog:
             for txn in segment.txn_index.ending_from(first):
                 if txn.first_offset < end:
                     found.append(txn)
-                if txn.last_stable_offset >= end:  # whatever was aborted later began later
+                if txn.last_stable_offset >= end:  # transactions that were aborted later began later
                     return found
         return found
 

@@ -57,9 +57,7 @@ class TopicRegistry:
         self._coming: dict[str, Topic] = {}  # in the file, once it is written, and then in `topics`
         self._going: set[str] = set()  # in `topics` until the file is written without them
         self._lock = threading.Lock()
-        self._taken = self._written = (
-            0  # turns: what was taken later is never replaced by what was taken before
-        )
+        self._taken = self._written = 0  # turns: older content never replaces newer content
 
     @classmethod
     def load(cls, path: Path) -> TopicRegistry:
@@ -97,7 +95,7 @@ class TopicRegistry:
         try:
             yield partial(self._write, turn, content)
         except OSError:
-            if self._written < turn:  # else somebody has written it since
+            if self._written < turn:  # otherwise a later turn has written it
                 raise
 
     def _take(self) -> tuple[int, bytes]:

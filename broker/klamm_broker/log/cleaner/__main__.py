@@ -84,7 +84,7 @@ class Process:
 def main() -> int:
     """Returns 0 at the end of the input; 1 when the broker has gone or this program has a defect."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the broker, which stops us
-    os.nice(5)  # what clients wait for goes first
+    os.nice(5)  # work that clients wait for goes first
     try:
         Process(sys.stdin.buffer, sys.stdout.buffer, os.getppid()).serve()
     except (_Gone, BrokenPipeError):
@@ -96,4 +96,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    os._exit(main())  # nothing is left to be flushed to a broker that may be gone
+    os._exit(main())  # flush nothing at exit to a broker that may be gone

@@ -18,11 +18,13 @@ _OFFSET: Final = Struct(">q")
 _HALVES: Final = Struct(">QQ")
 SLOT_BYTES: Final = _DIGEST_BYTES + _OFFSET.size
 _SLOTS_MIN: Final = (
-    3  # one key at least, and an empty slot, or a pass would never get anywhere, a search never end
+    3  # room for one key, so that a pass makes progress, and one empty slot, so that a search ends
 )
-_SHORT: Final = 31  # longer keys are hashed, to one byte more than this: a hash never equals a short key
+_SHORT: Final = (
+    31  # longer keys are hashed to one byte more than this, so that a hash never equals a short key
+)
 _DICT_SHARE: Final = 8  # of the memory
-_DICT_ENTRY_BYTES: Final = 216  # objects of key and offset, and the share of a dictionary that is growing
+_DICT_ENTRY_BYTES: Final = 216  # the objects of key and offset, and their share of a growing dictionary
 
 
 class OffsetMap:

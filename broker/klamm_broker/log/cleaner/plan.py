@@ -52,7 +52,7 @@ class Candidate:
     clean_bytes: int
     dirty_bytes: int
     min_ratio: float
-    delay_ms: int  # how much longer than max.compaction.lag.ms something has been dirty
+    delay_ms: int  # the time beyond max.compaction.lag.ms that a record has been dirty
 
     @property
     def ratio(self) -> float:

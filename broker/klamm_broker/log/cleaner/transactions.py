@@ -27,10 +27,12 @@ class CleanedTransactions:
     __slots__ = ("_aborted", "_committed", "_pending", "retained")
 
     def __init__(self) -> None:
-        self._pending: list[tuple[int, AbortedTxn]] = []  # a heap by first offset: not reached yet
+        self._pending: list[
+            tuple[int, AbortedTxn]
+        ] = []  # a heap by first offset, of transactions that were not reached yet
         self._aborted: dict[
             int, tuple[AbortedTxn, list[bool]]
-        ] = {}  # by producer id; whether a batch was seen
+        ] = {}  # by producer id, with whether a batch was seen
         self._committed: set[int] = set()
         self.retained: list[AbortedTxn] = []
         """Aborted transactions whose markers were passed and stay; whoever writes the index empties it."""
