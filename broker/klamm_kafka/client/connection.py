@@ -218,7 +218,9 @@ class Connection:
             while True:
                 (size,) = _SIZE.unpack(await self._reader.readexactly(4))
                 if size >> 16 == _TLS_ALERT:
-                    raise ConnectionLost("TLS is spoken there: security.protocol must be SSL or SASL_SSL")
+                    raise ConnectionLost(
+                        "the other side speaks TLS: security.protocol must be SSL or SASL_SSL"
+                    )
                 if not 4 <= size <= RESPONSE_BYTES_MAX:
                     raise ConnectionLost(f"the peer is no broker: an answer of {size} bytes")
                 self._deliver(await self._reader.readexactly(size))

@@ -102,7 +102,7 @@ class IdempotentSender(Generic[B, P]):
     def away(self, error: ClientError) -> None:
         """Logs that no broker can be asked. `why` is None the first time."""
         if self.why is None:
-            log.warning("the cluster is waited for: %s", error)
+            log.warning("waiting for the cluster: %s", error)
 
     def failed(self, outbox: B, error: ClientError) -> None:
         """Logs that a batch failed and is sent again."""

@@ -41,11 +41,13 @@ def tls_failure(error: ssl.SSLError, where: str) -> ClientError:
     """Returns a failed handshake as a sentence: which side was not trusted, or that the other side speaks no TLS."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return AuthenticationFailed(
-            f"{where}: the broker's certificate is not believed ({reason(error)}); look at ssl.truststore.location "
+            f"{where}: the broker's certificate is not trusted ({reason(error)}); look at ssl.truststore.location "
             "and ssl.endpoint.identification.algorithm"
         )
     if error.reason in _NO_TLS:
-        return ConnectionLost(f"{where}: no TLS is spoken there; look at security.protocol ({reason(error)})")
+        return ConnectionLost(
+            f"{where}: the other side speaks no TLS; look at security.protocol ({reason(error)})"
+        )
     if error.reason and "ALERT" in error.reason:
         return AuthenticationFailed(f"{where}: the broker refuses the TLS handshake ({reason(error)})")
     return ConnectionLost(f"{where}: the TLS handshake failed ({reason(error)})")

@@ -83,7 +83,9 @@ class Journal:
                 try:
                     it.operation()
                 except Exception as e:
-                    log.exception("group %s: what waited for a change failed; the rest is done", group_id)
+                    log.exception(
+                        "group %s: an operation that waited for a change failed; the others go on", group_id
+                    )
                     it.refuse()
                     failed = e
             if failed is not None:
