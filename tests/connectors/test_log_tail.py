@@ -13,7 +13,7 @@ import time
 import pytest
 from support.broker import wait_until
 
-from klamm_connectors.logs.config import read_config
+from klamm_connectors.logs.config import parse
 from klamm_connectors.logs.connector import LogTailConnector
 from klamm_connectors.logs.task import LogTailTask
 from klamm_plugins.errors import ConfigError, ConnectError
@@ -328,7 +328,7 @@ def test_what_is_left_out_by_a_rule_is_told(tmp_path, tail, caplog):
 )
 def test_what_is_wrong_names_the_key(props, key, text):
     with pytest.raises(ConfigError, match=text) as failed:
-        read_config({"topic": "t", "paths": "/var/log/*.log"} | props)
+        parse({"topic": "t", "paths": "/var/log/*.log"} | props)
     assert failed.value.key == key
 
 

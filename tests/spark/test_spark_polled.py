@@ -94,7 +94,7 @@ def test_a_delay_means_the_same_in_every_zone(spark: SparkSession, tmp_path: Pat
 
 
 def test_a_day_is_read_when_it_is_over(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="is a date: rows of a day"):
+    with pytest.raises(ConfigError, match="is a date: later rows of a day"):
         Table(spark, tmp_path, Poll(column="d")).read()
     (tmp_path / "in").rmdir()
     table = Table(spark, tmp_path, Poll(column="d", delay="1 s"))

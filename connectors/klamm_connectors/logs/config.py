@@ -80,7 +80,7 @@ def config_def() -> ConfigDef:
     )
 
 
-def read_config(props: Mapping[str, str]) -> Input:
+def parse(props: Mapping[str, str]) -> Input:
     """Reads the input that `props` describe. Raises ConfigError, whose key is the connector's."""
     from klamm_agent.config.inputs import read_input
     from klamm_agent.config.values import Values
@@ -121,7 +121,7 @@ def errors_of(props: Mapping[str, str]) -> Iterator[ConfigError]:
     rest = dict(props)
     for _ in _KEYS:
         try:
-            read_config(rest)
+            parse(rest)
         except ConfigError as e:
             yield e
             if e.key in _NEEDED and rest.get(e.key) != _NEEDED[e.key] and rest.get("type", "file") == "file":

@@ -16,7 +16,7 @@ from klamm_connectors.logs.config import (
     TASKS,
     config_def,
     errors_of,
-    read_config,
+    parse,
 )
 from klamm_plugins.connector import SinkConnector, SourceConnector, SourceOffset, SourcePartition
 from klamm_plugins.errors import ConnectError
@@ -60,7 +60,7 @@ class LogTailConnector(SourceConnector):
         return LogTailTask
 
     def start(self, props: Mapping[str, str]) -> None:
-        read_config(props)
+        parse(props)
         self._props = dict(props)
 
     def task_configs(self, max_tasks: int) -> list[dict[str, str]]:

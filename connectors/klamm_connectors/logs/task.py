@@ -32,7 +32,7 @@ from klamm_agent.inputs.opening import open_reader
 from klamm_agent.lanes.lane import Lane
 from klamm_base.sparing import Sparing
 from klamm_connectors.logs.batch import PlacedBatch
-from klamm_connectors.logs.config import INODE, INPUT, POSITION, ROOT, TASK, TASKS, config_def, read_config
+from klamm_connectors.logs.config import INODE, INPUT, POSITION, ROOT, TASK, TASKS, config_def, parse
 from klamm_plugins.connector import SourceTask
 from klamm_plugins.records import SourceRecord
 from klamm_plugins.schema import BYTES, STRING
@@ -54,7 +54,7 @@ class LogTailTask(SourceTask):
         self._source: _FileSource | _StreamSource | None = None
 
     def start(self, props: Mapping[str, str]) -> None:
-        config = read_config(props)
+        config = parse(props)
         writer = _Writer(config, as_bytes=config_def().parse(props)["value.as"] == "bytes")
         if config.options is not None:
             saved = self.context.offset({INPUT: config.options.name})
