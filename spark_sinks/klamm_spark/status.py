@@ -88,7 +88,7 @@ class JobStatus:
         return sum(q["rows"] for q in self.queries.values())
 
     def lag(self) -> int | None:
-        """Unread records of the slowest query; None: unknown."""
+        """Returns the unread records of the slowest query; None: unknown."""
         known = [sum(q["lag"].values()) for q in self.queries.values() if q.get("lag")]
         return max(known, default=None)
 

@@ -164,7 +164,7 @@ def _rank(ranked: tuple[int, Column]) -> int:
 
 
 def _fit(name: str, value: Column) -> Column:
-    """The value as text when ECS's name may have it, null when it does not fit."""
+    """Returns the value as text when ECS's name may have it, null when it does not fit."""
     text = value.cast("string")
     if name in NUMBERS:
         return F.when(text.rlike(f"^{NUMBER}$"), text)
@@ -200,10 +200,10 @@ def understood(raw: Column, format_: Format) -> Column:
 
 
 def rest(raw: Column, format_: Format, ours: Collection[str]) -> Column | None:
-    """The inside of a JSON object with the other fields, of a format whose fields are not known before; null without any.
+    """Returns the other fields of a format with unknown fields, as the inside of a JSON object; null without any.
 
-    Fields of ECS's table stand at the top, all others below `target`. Without a target these stand at the top as well, but
-    those that have a name of `ours` stand below the format's name: no name is there twice.
+    Fields of ECS's table stand at the top, all others below `target`. Without a target the others stand at the top, too;
+    only those with a name in `ours` move below the format's name, so that no name occurs twice.
     """
     if not is_map(format_) or format_.type == "ecs":
         return None
@@ -240,7 +240,7 @@ def _is_moved(name: Column, value: Column, format_: Format, aliases: list[str]) 
 
 
 def _inside(text: Column) -> Column:
-    """The inside of a JSON object's text; null of an empty object."""
+    """Returns the inside of a JSON object's text; null for an empty object."""
     return F.when(text != "{}", F.substring(text, F.lit(2), F.length(text) - 2))
 
 
@@ -289,7 +289,7 @@ def _entry(raw: Column, format_: Format, name: str, kind: str) -> Column:
 
 
 def _alias(value: Column, format_: Format, name: str) -> Column:
-    """The value of a field that ECS's table names, as text; null when it does not fit."""
+    """Returns the value of a field that ECS's table names, as text; null when it does not fit."""
     text = _fit(name, _text(value, format_))
     if format_.type != "json":
         return text
@@ -314,7 +314,7 @@ def _text(value: Column, format_: Format) -> Column:
 
 
 def _renamed(format_: Format, name: str) -> tuple[str, int]:
-    """The field that a captured name stands for, and its rank among those: 0 is its own name or one of `rename`."""
+    """Returns the field that a captured name stands for, and its rank among those: 0 is its own name or one of `rename`."""
     if name in format_.rename:
         return format_.rename[name], 0
     if name in TIMES:
