@@ -24,13 +24,13 @@ SETTLE_S = 45.0  # after feeding; with the feeding time the whole stays within w
 
 
 def main() -> int:
-    """Run it as the command line says."""
+    """Runs the demonstration as the command line says."""
     args = _arguments()
     return run(seconds=args.seconds, rate=args.rate, keep=args.keep)
 
 
 def run(*, seconds: float, rate: int, keep: bool) -> int:
-    """Run it; 0 when nothing was lost."""
+    """Runs the demonstration, and returns 0 when nothing was lost."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     directory = Path(tempfile.mkdtemp(prefix="klamm-demo-"))
     try:

@@ -15,7 +15,7 @@ _STATUS: Final = (200, 200, 200, 200, 200, 304, 404, 500)
 
 
 class Feed:
-    """Writes `rate` lines a second for `seconds`; `lines` says how many are in the file. Use with `with`."""
+    """Writes `rate` lines a second for `seconds`. `lines` is the number of lines in the file. Use it in a `with` block."""
 
     def __init__(self, path: Path, *, rate: int, seconds: float) -> None:
         self.path = path
@@ -36,7 +36,7 @@ class Feed:
 
     @property
     def done(self) -> bool:
-        """Whether all lines are written."""
+        """True once all lines are written."""
         return not self._thread.is_alive()
 
     def _write(self) -> None:

@@ -1,7 +1,7 @@
 """Decides when a demonstration gives up: when nothing moves, however long it has taken so far.
 
-Something moves when a figure changes, or when its processes compute: on a busy machine Spark's first batch shows no figure
-for minutes. Processes that compute without any figure may spin, so that counts for a limited time only.
+A stage moves when one of its figures changes or its processes compute. On a busy machine Spark's first batch changes no figure
+for minutes. Computing counts for a limited time only, because a process may spin.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Final
 WORK_SHARE: Final = 0.1
 """Processes that had this share of a core since the last look count as working. An idle Spark takes a few percent."""
 WORK_TIMES: Final = 6
-"""After so many times the patience without a new figure, work alone counts no longer."""
+"""Work counts for this many times the patience after the last new figure."""
 
 
 class Patience:
-    """Is over when no figure has changed for `still_s` and `cpu_s` (CPU seconds so far) shows no work either."""
+    """Decides whether to give up: when no figure has changed for `still_s`, and `cpu_s` (CPU seconds so far) shows no work either."""
 
     def __init__(self, still_s: float, cpu_s: Callable[[], float] = lambda: 0.0) -> None:
         self.still_s = still_s
@@ -30,7 +30,7 @@ class Patience:
         self._cpu_then = 0.0
 
     def over(self, figures: object) -> bool:
-        """Notes the figures of now, and returns whether to give up."""
+        """Notes the current figures, and returns True when it is time to give up."""
         now = time.monotonic()
         if figures != self._figures:
             self._figures, self._moved_at, self._worked_at, self._cpu_then = figures, now, now, self._cpu_s()

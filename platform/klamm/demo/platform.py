@@ -29,7 +29,7 @@ class NoAnswer(KlammError):
 
 
 def connectors(source: Path, sink: Path) -> list[dict[str, Any]]:
-    """The two documents, as they would be written for Kafka Connect."""
+    """Returns the two connector documents, in Kafka Connect's form."""
     return [
         {
             "name": CONNECTORS[0],
@@ -53,12 +53,12 @@ def connectors(source: Path, sink: Path) -> list[dict[str, Any]]:
 
 
 def _environment() -> dict[str, str]:
-    """Ours without settings of brokers and workers: the demonstration is the same for everybody."""
+    """Returns our environment without settings of brokers and workers, so that the demonstration is the same for everybody."""
     return {k: v for k, v in os.environ.items() if not k.startswith("KLAMM_") or k == "KLAMM_LOG_LEVEL"}
 
 
 class Embedded:
-    """A `klamm up` of its own; `with` starts it and stops it cleanly."""
+    """A `klamm up` of its own. `with` starts it and stops it cleanly."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -72,7 +72,7 @@ class Embedded:
         rest, said_rest = ports.choose(None, 8083, "--rest-port", frozenset({broker}))
         for said in filter(None, (said_broker, said_rest)):
             print(said.partition(" (--")[0])  # the options are those of `klamm up`
-        # As a child of `klamm up` is started: Ctrl-C reaches us alone, and it ends when we do, however that is.
+        # Started like a child of `klamm up`: Ctrl-C reaches us alone, and it ends when we do, however we end
         watched, self._held = os.pipe()
         with (self._directory / "klamm.log").open("w") as log:
             self._process = subprocess.Popen(
@@ -119,7 +119,7 @@ class Embedded:
         self.bootstrap, self.rest = found["broker"], found["rest"]
 
     def create(self, connector: dict[str, Any]) -> None:
-        """POST the connector and wait until its task runs."""
+        """POSTs the connector and waits until its task runs."""
         self._call("POST", "/connectors", connector)
         deadline = time.monotonic() + READY_S
         while True:
@@ -131,7 +131,7 @@ class Embedded:
             time.sleep(0.05)
 
     def check(self, name: str) -> dict[str, Any]:
-        """Its status. Raises KlammError with the trace when it, or a task of it, has FAILED."""
+        """Returns the connector's status. Raises KlammError with the trace when it, or one of its tasks, has FAILED."""
         status = self.status(name)
         for part in [status["connector"], *status["tasks"]]:
             if part["state"] == "FAILED":
@@ -139,11 +139,11 @@ class Embedded:
         return status
 
     def delete(self, name: str) -> None:
-        """DELETE the connector."""
+        """DELETEs the connector."""
         self._call("DELETE", f"/connectors/{quote(name, safe='')}")
 
     def status(self, name: str) -> dict[str, Any]:
-        """GET its status; a connector that was just made may have none for a moment."""
+        """GETs the connector's status. A connector that was just made may have none for a moment."""
         try:
             answer = self._call("GET", f"/connectors/{quote(name, safe='')}/status")
         except HTTPError as e:

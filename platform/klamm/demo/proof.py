@@ -1,4 +1,4 @@
-"""The proof: source file, topic and sink file hold the same lines, each read by itself from start to end."""
+"""The proof: source file, topic and sink file hold the same lines. Each is read by itself from start to end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ READ_S: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """How many lines, and the SHA-256 over them with their line ends, in order."""
+    """The number of lines, and the SHA-256 over them with their line ends, in order."""
 
     lines: int
     sha256: str
@@ -30,12 +30,12 @@ class Proof:
 
     @property
     def complete(self) -> bool:
-        """Whether nothing was lost, repeated or changed."""
+        """True when nothing was lost, repeated or changed."""
         return self.source == self.topic == self.sink
 
 
 def prove(source: Path, bootstrap: str, sink: Path) -> Proof:
-    """Read all three. Raises KlammError when the topic cannot be read."""
+    """Reads all three. Raises KlammError when the topic cannot be read."""
     return Proof(_file(source), _topic(bootstrap), _file(sink))
 
 
@@ -49,7 +49,7 @@ def _file(path: Path) -> Digest:
 
 
 def _topic(bootstrap: str) -> Digest:
-    """Every record of the one partition by offset, from the first to the end; values are JSON with a schema."""
+    """Reads every record of the one partition by offset, from the first to the end. Values are JSON with a schema."""
     from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer(

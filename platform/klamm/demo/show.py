@@ -1,4 +1,4 @@
-"""What the demonstration prints: a live progress line, and the summary."""
+"""The output of the demonstration: a live progress line, and the summary."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class LineCounter:
         self.lines = 0
 
     def update(self) -> int:
-        """Count what was added; the total."""
+        """Counts the lines that were added, and returns the total."""
         try:
             with self._path.open("rb") as file:
                 file.seek(self._position)
@@ -55,7 +55,7 @@ class LineCounter:
 
 
 class TopicEnd:
-    """How many records of the topic the broker has acknowledged: its end offset, as the broker says it."""
+    """Asks the broker for the topic's end offset: the number of records that it has acknowledged."""
 
     def __init__(self, bootstrap: str) -> None:
         from confluent_kafka import Consumer, TopicPartition
@@ -64,7 +64,7 @@ class TopicEnd:
         self._consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "klamm-demo-progress"})
 
     def acknowledged(self) -> int:
-        """The end offset; 0 as long as the topic is not there."""
+        """Returns the end offset; 0 while there is no such topic."""
         from confluent_kafka import KafkaException
 
         try:
@@ -79,7 +79,7 @@ class TopicEnd:
 
 
 class Progress:
-    """A line that is rewritten on a terminal, a line every two seconds elsewhere."""
+    """The progress: a line that is rewritten on a terminal, a line every two seconds elsewhere."""
 
     def __init__(self) -> None:
         self._live: Any = None
@@ -98,7 +98,7 @@ class Progress:
             self._live.__exit__(*exc)
 
     def until_through(self, feed: Feed, embedded: Embedded, sink: Path, *, settle_s: float) -> Counts:
-        """Show counts until every line arrived, or raise KlammError `settle_s` after the last was written."""
+        """Shows counts until every line has arrived. Raises KlammError when that takes longer than `settle_s` after the last line."""
         end = TopicEnd(embedded.bootstrap)
         try:
             return self._until_through(feed, embedded, LineCounter(sink), end, settle_s)
@@ -113,7 +113,7 @@ class Progress:
         while True:
             now = time.monotonic()
             finished = feed.done
-            # In this order, so that what is shown holds: out <= acknowledged <= in.
+            # Asked in this order, so that the shown counts hold: out <= acknowledged <= in
             counts.out = counter.update()
             counts.acknowledged = end.acknowledged()
             counts.fed = feed.lines
@@ -148,7 +148,7 @@ class Progress:
 
 
 def summary(proof: Proof, counts: Counts) -> None:
-    """The table of counts and checksums, the verdict, and how to go on."""
+    """Prints the table of counts and checksums, the verdict, and how to go on."""
     from rich.console import Console
     from rich.table import Table
 

@@ -1,7 +1,7 @@
-"""What plugin authors and users of Klamm test with: public API, kept stable.
+"""The test kit of Klamm, for plugin authors and users: public API, kept stable.
 
 `klamm.testing.fixtures` has pytest fixtures, `klamm.testing.conformance` the suites that any connector joins with one
-fixture; both need pytest. docs/testing-plugins.md tells about all of it.
+fixture; both need pytest. docs/testing-plugins.md describes all of it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """The worker's parts load what plugins need; who wants a broker only does without."""
+    """Loads the worker's parts on first use: they load what plugins need, and a test that wants only a broker does without."""
     if name in {"Answer", "EmbeddedWorker", "WorkerFailed"}:
         from klamm.testing import worker
 

@@ -3,8 +3,8 @@
     with EmbeddedBroker() as broker:
         producer = Producer({"bootstrap.servers": broker.bootstrap})
 
-It can be stopped, killed and started again on the same data and port. It ends with `stop`, `kill`, the end of the
-`with` block, or the process that started it; `log_text` is what it logged.
+A test can stop, kill and start it again on the same data and port. It ends with `stop`, `kill`, the end of the `with` block,
+or the process that started it. `log_text` is its log.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ TEST_DEFAULTS: Final = {
     "num.partitions": "4",
     "offsets.topic.num.partitions": "4",  # fifty partitions are a second of every test's time
     "group.initial.rebalance.delay.ms": "0",
-    # Tests produce records of years ago, which the usual check would delete once a run has lasted five minutes.
+    # Tests produce records with times years ago; the usual check would delete them once a run has lasted five minutes.
     "log.retention.check.interval.ms": "86400000",
 }
 
 
 class BrokerFailed(KlammError):
-    """The broker process did not start, or did not stop, as it should; carries the end of its log."""
+    """The broker process did not start or stop as it should. Carries the end of its log."""
 
 
 class EmbeddedBroker(EmbeddedProcess):
-    """A broker subprocess. `port=0` takes a free port at the first start and keeps it for later ones.
+    """A broker subprocess. `port=0` takes a free port at the first start and keeps it for later starts.
 
-    `config` may have `log.dirs`, for several directories (`data_dir` is one otherwise), and `listeners`, of which the first
-    is then the broker's address; it listens on `port` of loopback otherwise.
+    `config` may have `log.dirs` for several directories (otherwise `data_dir` is the only one), and `listeners`, of which the
+    first is then the broker's address (otherwise it listens on `port` of loopback).
     """
 
     _what = "broker"
@@ -63,7 +63,7 @@ class EmbeddedBroker(EmbeddedProcess):
         return f"127.0.0.1:{self.port}"
 
     def start(self) -> Self:
-        """Start, and return once it serves. Raises BrokerFailed."""
+        """Starts the broker, and returns once it serves. Raises BrokerFailed."""
         if self.running:
             raise BrokerFailed(f"the broker on port {self.port} is running already (pid {self.pid})")
         self.data_dir.parent.mkdir(parents=True, exist_ok=True)
@@ -88,7 +88,7 @@ class EmbeddedBroker(EmbeddedProcess):
 
     @staticmethod
     def _exit_code(process: subprocess.Popen[bytes]) -> int | None:
-        """The exit code of a process that closed its output; None when it goes on all the same."""
+        """Returns the exit code of a process that closed its output; None when the process goes on all the same."""
         try:
             return process.wait(START_S)
         except subprocess.TimeoutExpired:

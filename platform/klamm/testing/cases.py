@@ -1,4 +1,4 @@
-"""What a connector says of itself to join the conformance suites: the value of its one fixture."""
+"""The description of a connector that joins the conformance suites: the value of its one fixture."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def _text(number: int) -> tuple[Schema | None, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceCase:
-    """A source connector under test. One source partition, one task, a topic with one partition.
+    """A source connector under test: one source partition, one task, a topic with one partition.
 
-    `produce(count)` makes the source hold `count` more records and returns what identifies each, in order; `shown` makes the same of
-    a record's value as it comes out of its topic (a `Struct`, a string, …). `exact` False: after a crash it may
-    begin anew instead of going on right after any committed record. `endless`: the source makes its records up;
-    `produce` then only says which come next. `change_schema()` makes the following records have another schema (None: there is
-    no such thing here). `bad` are configurations (key → value) to be refused.
+    `produce(count)` makes the source hold `count` more records and returns what identifies each, in order. `shown` makes the same
+    of a record's value as it comes out of its topic (a `Struct`, a string, …). `exact` False: after a crash the source may begin
+    anew instead of going on right after any committed record. `endless`: the source makes its records up, and `produce` only says
+    which come next. `change_schema()` gives the following records another schema; None where the source cannot do that. `bad` are
+    configurations (key → value) that must be refused.
     """
 
     connector: type[SourceConnector]
@@ -43,12 +43,12 @@ class SourceCase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkCase:
-    """A sink connector under test. `props` do not say from which topics.
+    """A sink connector under test. `props` leave out the topics.
 
-    `make(n)` is the record of number n, as schema and value, and `shown(n)` what `written()` then has for it. `make_changed`
-    is like `make` with another schema (None: there is no such thing here). `keys`: records have their number as key (a string).
-    `ordered`: whether `written` knows the order. `once`: whether a record that is delivered twice is written once. `outage()`:
-    the target cannot be reached within the block. `bad` are configurations (key → value) to be refused.
+    `make(n)` returns record number n as schema and value; `shown(n)` is what `written()` then has for it. `make_changed` is like
+    `make` with another schema; None where the sink cannot do that. `keys`: records have their number as key (a string).
+    `ordered`: `written` keeps the order. `once`: a record that is delivered twice is written once. `outage()`: the target cannot be
+    reached within the block. `bad` are configurations (key → value) that must be refused.
     """
 
     connector: type[SinkConnector]
@@ -68,4 +68,4 @@ CONVERTERS: Final[Mapping[str, str]] = {
     "value.converter": "org.apache.kafka.connect.json.JsonConverter",
     "value.converter.schemas.enable": "true",
 }
-"""How the suites write and read values: schemas travel with them."""
+"""The converters with which the suites write and read values. Schemas travel with the values."""

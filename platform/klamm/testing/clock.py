@@ -1,11 +1,12 @@
-"""`FakeClock`: time that passes only when somebody waits, or the test says so.
+"""`FakeClock`: time that passes only when somebody waits or the test says so.
 
     clock = FakeClock()
     clock.install(monkeypatch, "acme_klamm.tickets")  # that module's `time` is the clock now
     context = MemorySourceContext(props, stopping=clock.event())  # `stopping.wait(s)` passes s seconds
 
-It has what modules use of `time`: `time`, `time_ns`, `monotonic`, `monotonic_ns`, `perf_counter`, `perf_counter_ns` and
-`sleep`; everything else is the real module's. Thread-safe. In this process only: tasks in a worker have real time.
+It has the functions of `time` that modules use: `time`, `time_ns`, `monotonic`, `monotonic_ns`, `perf_counter`,
+`perf_counter_ns` and `sleep`; everything else is the real module's. It is thread-safe. It counts in this process only: tasks in
+a worker have real time.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _NS: Final = 1_000_000_000
 
 
 class _Patches(Protocol):
-    """pytest's `monkeypatch`, as far as it is needed."""
+    """The part of pytest's `monkeypatch` that the clock needs."""
 
     def setattr(self, target: Any, name: str, value: Any) -> None: ...
 
@@ -36,19 +37,19 @@ class FakeClock:
         self.waits: list[float] = []
 
     def advance(self, seconds: float) -> None:
-        """Let time pass. ValueError for a negative time: clocks that run backwards are set, see `set_wall`."""
+        """Lets time pass. Raises ValueError for a negative time: `set_wall` sets a clock back."""
         if seconds < 0:
             raise ValueError(f"time cannot pass by {seconds} s")
         with self._lock:
             self._passed_ns += int(seconds * _NS)
 
     def set_wall(self, wall_s: float) -> None:
-        """Set the time of day, also back, as an administrator might; `monotonic` does not notice."""
+        """Sets the time of day, also back, as an administrator might. `monotonic` does not change."""
         with self._lock:
             self._wall_ns = int(wall_s * _NS) - self._passed_ns
 
     def sleep(self, seconds: float) -> None:
-        """Pass the time at once."""
+        """Passes the time at once."""
         self.waits.append(seconds)
         self.advance(seconds)
 
@@ -70,17 +71,17 @@ class FakeClock:
     perf_counter_ns = monotonic_ns
 
     def now_ms(self) -> int:
-        """The wall clock in milliseconds, as Klamm's parts take it (`clock=…`)."""
+        """Returns the wall clock in milliseconds, for parts of Klamm that take `clock=…`."""
         return self.time_ns() // 1_000_000
 
     def event(self) -> FakeEvent:
-        """An event to wait for by this clock: for the `stopping` of a context."""
+        """Returns an event that waits by this clock, for the `stopping` of a context."""
         return FakeEvent(self)
 
     def install(self, monkeypatch: _Patches, *modules: ModuleType | str) -> None:
-        """Make it the `time` of these modules, which have `import time`, until the end of the test.
+        """Makes it the `time` of these modules, which have `import time`, until the end of the test.
 
-        ValueError for a module that imports names from `time` instead: they cannot be replaced.
+        Raises ValueError for a module that imports names from `time` instead: those cannot be replaced.
         """
         for given in modules:
             module = importlib.import_module(given) if isinstance(given, str) else given

@@ -1,7 +1,7 @@
-"""Suites that any connector joins with one fixture; tests import them from here (docs/testing-plugins.md).
+"""The suites that any connector joins with one fixture. Tests import them from here (docs/testing-plugins.md).
 
-They need the fixtures of `klamm.testing.fixtures`. What needs neither broker nor worker is in `klamm_plugins.testing`, and
-part of these suites.
+They need the fixtures of `klamm.testing.fixtures`. They include the tests of `klamm_plugins.testing`, which need neither broker
+nor worker.
 """
 
 from klamm.testing.cases import SinkCase, SourceCase

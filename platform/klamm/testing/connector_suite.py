@@ -1,4 +1,4 @@
-"""What the suites of sources and sinks share: a worker, a connector on it, and configurations that must be refused."""
+"""The common part of the source and sink suites: a worker, a connector on it, and configurations that must be refused."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REFUSED = 400
 
 
 class Running:
-    """One connector on a worker, under a name of its own; removed by `remove`."""
+    """One connector on a worker, under a name of its own. `remove` removes it."""
 
     def __init__(self, worker: EmbeddedWorker, case: Case, more: Mapping[str, str]) -> None:
         self.worker = worker
@@ -26,7 +26,7 @@ class Running:
         self.config = configuration(case, more)
 
     def start(self, **more: str) -> None:
-        """Make it and wait until it runs. `more` are further properties, dots written as `__`."""
+        """Makes the connector and waits until it runs. `more` are further properties, with dots written as `__`."""
         given = {key.replace("__", "."): value for key, value in more.items()}
         self.worker.create(self.name, self.config | given)
         self.worker.wait_running(self.name)
@@ -35,7 +35,7 @@ class Running:
         self.worker.halt(self.name)
 
     def committed(self) -> list[int]:
-        """The committed offset of each partition that a sink has."""
+        """Returns the committed offset of each partition that a sink has."""
         found = self.worker.request("GET", f"/connectors/{self.name}/offsets").body["offsets"]
         return [each["offset"]["kafka_offset"] for each in found]
 
@@ -49,7 +49,7 @@ class Running:
 
 
 def configuration(case: Case, more: Mapping[str, str]) -> dict[str, str]:
-    """The connector's whole configuration."""
+    """Returns the connector's whole configuration."""
     cls = case.connector
     name = f"{cls.__module__}.{cls.__qualname__}"
     given = {key: value for key, value in case.props.items() if key != "name"}  # the worker gives it
@@ -58,7 +58,7 @@ def configuration(case: Case, more: Mapping[str, str]) -> dict[str, str]:
 
 @contextlib.contextmanager
 def frozen(broker: EmbeddedBroker | None) -> Iterator[None]:
-    """The embedded broker stands still within the block; another cluster is left alone."""
+    """Freezes the embedded broker within the block. Leaves another cluster alone."""
     if broker is None:
         yield
         return
@@ -70,7 +70,7 @@ def frozen(broker: EmbeddedBroker | None) -> Iterator[None]:
 
 
 def refuses(worker: EmbeddedWorker, case: Case, more: Mapping[str, str]) -> None:
-    """Every bad configuration is refused with a sentence that names its key, and leaves nothing behind."""
+    """Asserts that every bad configuration is refused with a sentence that names its key, and leaves nothing behind."""
     good = configuration(case, more)
     for bad, keys in (
         *(({**good, **given}, list(given)) for given in case.bad),
@@ -87,14 +87,14 @@ def refuses(worker: EmbeddedWorker, case: Case, more: Mapping[str, str]) -> None
 def _without(
     good: Mapping[str, str], connector: type[Connector]
 ) -> Iterator[tuple[dict[str, str], list[str]]]:
-    """The configuration without each of the keys that it must have."""
+    """Yields the configuration without each of its required keys."""
     for key in connector.config():
         if key.required and key.name in good:
             yield {name: value for name, value in good.items() if name != key.name}, [key.name]
 
 
 def assert_at_least_once(found: Sequence[Any], expected: Sequence[Any]) -> None:
-    """All is there; what comes again comes in order, from a point on that was there before."""
+    """Asserts that everything is there, and that repeated records come in order, from a record on that was there before."""
     first = list(dict.fromkeys(found))
     missing = [each for each in expected if each not in set(first)]
     assert not missing, f"{len(missing)} records are lost, the first is {missing[0]!r}"

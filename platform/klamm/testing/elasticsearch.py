@@ -5,10 +5,10 @@
         with ElasticsearchServer(found) as server:
             ...server.url...
 
-Nothing is downloaded: `find` looks for an installation (a directory with `server/` in it, or an unpacked archive of
-Elasticsearch) and for a Java that is new enough, and says why there is none. The node can be stopped, killed and started
-again on the same data and port, and it ends with the process that started it. Elasticsearch refuses to run as root; root
-runs it as user `nobody` (65534).
+It downloads nothing: `find` looks for an installation (a directory with `server/` in it, or an unpacked archive of
+Elasticsearch) and for a Java that is new enough, and says why there is none. A test can stop, kill and start the node again on
+the same data and port. The node ends with the process that started it. Elasticsearch refuses to run as root, so root runs it as
+user `nobody` (65534).
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from klamm_base.errors import KlammError
 
 START_S: Final = 300.0
 STOP_S: Final = 120.0
-"""A busy machine takes many times the usual 15 s and 1 s; that the server's process ended is seen at once."""
+"""A busy machine takes many times the usual 15 s and 1 s. If the server's process ends, we notice at once."""
 NOBODY: Final = 65534
 LAUNCHER_MEMORY: Final = ("-Xms4m", "-Xmx64m", "-XX:+UseSerialGC")
 _NOT_THE_SERVERS: Final = ("JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JAVA_HOME", "ES_JAVA_HOME", "CLI_JAVA_OPTS")
 
 
 class ElasticsearchFailed(KlammError):
-    """The server did not start, or did not stop, as it should; carries the end of its log."""
+    """The server did not start or stop as it should. Carries the end of its log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Installation:
 
 
 def find(directory: Path) -> Installation | str:
-    """The installation in `directory`, or a sentence that says why none can be used."""
+    """Returns the installation in `directory`, or a sentence that says why none can be used."""
     for home in (directory / "server", directory):
         for jar in home.glob("lib/elasticsearch-[0-9]*.jar"):
             version = jar.stem.removeprefix("elasticsearch-")
@@ -68,7 +68,7 @@ def find(directory: Path) -> Installation | str:
 
 
 def find_java(needed: int) -> Path | None:
-    """The home of a Java of at least this version: from JAVA_HOME, PATH, or beside the one on PATH."""
+    """Returns the home of a Java of at least this version: from JAVA_HOME, PATH, or beside the Java on PATH."""
     candidates = [Path(os.environ["JAVA_HOME"])] if os.environ.get("JAVA_HOME") else []
     if on_path := shutil.which("java"):
         first = Path(on_path).resolve().parent.parent
@@ -85,11 +85,11 @@ def _java_version(home: Path) -> int:
 
 
 class ElasticsearchServer:
-    """One node. `port=0` takes a free port at the first start and keeps it for later ones.
+    """One node. `port=0` takes a free port at the first start and keeps it for later starts.
 
-    `directory` holds config, data and logs (default: a temporary one, removed at the end of the `with` block);
-    for root it must be reachable by user `nobody`, who becomes its owner. `heap_mb` is the heap's limit.
-    `settings` are added to elasticsearch.yml. With `credentials` security is on; with `tls`, too, it serves HTTPS.
+    `directory` holds config, data and logs. By default it is temporary, and removed at the end of the `with` block. For root, user
+    `nobody` must be able to reach it, and becomes its owner. `heap_mb` is the heap's limit. `settings` are added to
+    elasticsearch.yml. `credentials` switch security on; `tls` makes it serve HTTPS as well.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class ElasticsearchServer:
 
     @property
     def pid(self) -> int:
-        """The server's own process (a launcher and a tether stand before it)."""
+        """The process id of the server itself (a launcher and a tether stand before it)."""
         return int((self.directory / "es.pid").read_text())
 
     @property
@@ -130,12 +130,12 @@ class ElasticsearchServer:
 
     @property
     def log_text(self) -> str:
-        """What the server has written to its output, over all its starts."""
+        """The output of the server, over all its starts."""
         path = self.directory / "server.log"
         return path.read_text(errors="replace") if path.exists() else ""
 
     def start(self) -> Self:
-        """Start, and return once the node answers and is at least yellow. Raises ElasticsearchFailed."""
+        """Starts the node, and returns once it answers and is at least yellow. Raises ElasticsearchFailed."""
         if self.running:
             raise ElasticsearchFailed(f"Elasticsearch on port {self.port} is running already")
         self.port = self.port or _free_port()
@@ -156,7 +156,7 @@ class ElasticsearchServer:
         return self
 
     def stop(self) -> None:
-        """Stop cleanly. Does nothing when it is not running."""
+        """Stops the node cleanly. Does nothing when it is not running."""
         process = self._process
         if process is None:
             return
@@ -171,7 +171,7 @@ class ElasticsearchServer:
         self._forget()
 
     def kill(self) -> None:
-        """`kill -9`: the server gets no chance to write anything."""
+        """Sends SIGKILL: the server gets no chance to write anything."""
         process = self._process
         if process is None:
             return
@@ -182,7 +182,7 @@ class ElasticsearchServer:
         self._forget()
 
     def restart(self) -> Self:
-        """Stop cleanly and start again on the same data and port."""
+        """Stops cleanly and starts again on the same data and port."""
         self.stop()
         return self.start()
 
@@ -205,12 +205,12 @@ class ElasticsearchServer:
             self.remove()
 
     def remove(self) -> None:
-        """Remove the temporary directory, if it has one; the server must be stopped."""
+        """Removes the temporary directory, if there is one. The server must be stopped."""
         if self._temporary is not None:
             self._temporary.cleanup()
 
     def _prepare(self) -> Path:
-        """Write the configuration and hand the directory to the server's user; the server's home for that user."""
+        """Writes the configuration and hands the directory to the server's user. Returns the server's home for that user."""
         (self.directory / "es.pid").unlink(missing_ok=True)
         for name in ("config", "data", "logs", "tmp"):
             (self.directory / name).mkdir(exist_ok=True)
@@ -236,7 +236,7 @@ class ElasticsearchServer:
         return home if _reachable(home) else self._reachable_copy(home)
 
     def _reachable_copy(self, home: Path) -> Path:
-        """Root's home directory is usually private: the server's files are linked, or copied, to beside its data."""
+        """Links or copies the server's files to a place beside its data, because root's home directory is usually private."""
         copy = self.directory / "home"
         if not copy.exists():
             shutil.copytree(home, copy, copy_function=_link_or_copy)
@@ -311,7 +311,7 @@ def _free_port() -> int:
 
 
 def _reachable(path: Path) -> bool:
-    """Whether everybody may go through all folders on the way and look into the last one."""
+    """Returns True when everybody may go through all folders on the way and look into the last one."""
     return all(p.stat().st_mode & 0o001 for p in path.parents) and path.stat().st_mode & 0o005 == 0o005
 
 
@@ -325,7 +325,7 @@ def _link_or_copy(source: str, target: str) -> str:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """`python -m klamm.testing.elasticsearch`: a node by hand, until Ctrl-C or SIGTERM."""
+    """Runs a node by hand, until Ctrl-C or SIGTERM (`python -m klamm.testing.elasticsearch`)."""
     parser = argparse.ArgumentParser(
         prog="python -m klamm.testing.elasticsearch",
         description="Run the Elasticsearch that tests/peers/fetch_elasticsearch.sh has fetched, without security, on 127.0.0.1.",

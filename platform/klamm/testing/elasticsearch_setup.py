@@ -1,4 +1,4 @@
-"""What `ElasticsearchServer` writes before a start (configuration, users) and how it asks whether the node is there."""
+"""The preparation of an `ElasticsearchServer`: writes its configuration and users, and asks whether the node answers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Final
 
 _HASH_ROUNDS: Final = 1000
 _LEFT_OUT: Final = ("-Xlog:gc", "-XX:+HeapDump", "-XX:HeapDump", "-XX:ErrorFile", "-XX:+UseG1GC")
-"""Lines of the JVM's options that write into the installation, and a collector for large heaps."""
+"""Options of the JVM that are left out: those that write into the installation, and a collector for large heaps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Credentials:
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """PEM files: the node's certificate (which clients trust as it is) and its key."""
+    """PEM files: the node's certificate, which clients trust as it is, and its key."""
 
     certificate: Path
     key: Path
@@ -42,7 +42,7 @@ def write_config(
     credentials: Credentials | None,
     tls: Tls | None,
 ) -> None:
-    """Write `directory/config`: the distribution's own files, our elasticsearch.yml, users and certificates."""
+    """Writes `directory/config`: the distribution's own files, our elasticsearch.yml, users and certificates."""
     config = directory / "config"
     for path in (home / "config").iterdir():
         if path.is_file():
@@ -86,7 +86,7 @@ def _security(config: Path, credentials: Credentials, tls: Tls | None) -> dict[s
 
 
 def _password_hash(password: str) -> str:
-    """As the file realm keeps it: `{PBKDF2}rounds$salt$hash` with SHA-512, both 32 bytes."""
+    """Returns a password in the file realm's form: `{PBKDF2}rounds$salt$hash` with SHA-512, both 32 bytes."""
     salt = os.urandom(32)
     digest = hashlib.pbkdf2_hmac("sha512", password.encode(), salt, _HASH_ROUNDS, 32)
     return (
@@ -95,7 +95,7 @@ def _password_hash(password: str) -> str:
 
 
 def answers(url: str, credentials: Credentials | None, tls: Tls | None) -> bool:
-    """Whether the node answers and is at least yellow, within about a second."""
+    """Returns True when the node answers within about a second and is at least yellow."""
     request = urllib.request.Request(f"{url}/_cluster/health?wait_for_status=yellow&timeout=1s")  # noqa: S310  our own node
     if credentials is not None:
         pair = base64.b64encode(f"{credentials.username}:{credentials.password}".encode()).decode()

@@ -1,7 +1,7 @@
-"""Makes plugin classes findable by a worker's children although their package is not installed.
+"""Lets a worker's children find plugin classes whose package is not installed.
 
-A folder with the metadata of a package that does not exist, whose entry point names a generated module, and the test
-process's own import path: that is what children need. Classes of installed packages need nothing.
+Children get a folder with the metadata of an invented package, whose entry point names a generated module, and the test
+process's own import path. Classes of installed packages need nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MODULE: Final = "klamm_plugins_under_test"
 
 
 def expose(classes: Sequence[type], directory: Path) -> list[str]:
-    """Folders for the PYTHONPATH of a worker, so that it finds these classes. ValueError for one that it cannot import."""
+    """Returns folders for a worker's PYTHONPATH that let it find these classes. Raises ValueError for a class that it cannot import."""
     known = {desc.cls for desc in PluginManager.load().plugins()} if classes else set()
     missing = [cls for cls in classes if cls not in known]
     path = _import_path()
@@ -46,7 +46,7 @@ def expose(classes: Sequence[type], directory: Path) -> list[str]:
 
 
 def _hooks_of(classes: Sequence[type]) -> str:
-    """The source of a module whose hooks give these classes."""
+    """Returns the source of a module whose hooks return these classes."""
     text = "from klamm_plugins.hookspecs import hookimpl\n"
     for hook, bases in _HOOKS.items():
         found = [cls for cls in classes if issubclass(cls, bases)]
@@ -62,7 +62,7 @@ def _hooks_of(classes: Sequence[type]) -> str:
 
 
 def _import_path() -> list[str]:
-    """What the test process added to the interpreter's own import path, such as pytest's `pythonpath`."""
+    """Returns what the test process added to the interpreter's own import path, such as pytest's `pythonpath`."""
     usual = {os.path.realpath(path) for path in sysconfig.get_paths().values()}
     usual.add(os.path.join(os.path.realpath(sysconfig.get_path("stdlib")), "lib-dynload"))  # noqa: PTH118
     return [p for p in sys.path if Path(p).is_dir() and p and os.path.realpath(p) not in usual]

@@ -1,7 +1,7 @@
 """Fixtures for pytest: put `pytest_plugins = ["klamm.testing.fixtures"]` into the conftest.py at the root of the tests.
 
-Nothing is started before a test asks for it, and then once a session. With KLAMM_TEST_BOOTSTRAP set, that cluster (an
-Apache Kafka, say) takes the place of the embedded broker.
+Nothing starts before a test asks for it, and then once a session. KLAMM_TEST_BOOTSTRAP names a cluster (an Apache Kafka, say)
+that takes the place of the embedded broker.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ pytest.register_assert_rewrite(
 )
 
 BOOTSTRAP_VARIABLE: Final = "KLAMM_TEST_BOOTSTRAP"
-# What was killed is missed soon. Other clusters do not allow it: there a sink waits for ten seconds more.
+# The broker notices a killed member soon. Other clusters do not allow that; there a sink waits for ten seconds more.
 SHORT_SESSIONS: Final = {"consumer.session.timeout.ms": "1500", "consumer.heartbeat.interval.ms": "200"}
 
 WorkerOf = Callable[..., EmbeddedWorker]
@@ -41,7 +41,7 @@ def klamm_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedB
 
 @pytest.fixture(scope="session")
 def klamm_own_broker(request: pytest.FixtureRequest) -> EmbeddedBroker | None:
-    """`klamm_broker`, or None where the tests run on a cluster that is not theirs to stop."""
+    """Returns `klamm_broker`, or None where the tests run on a cluster that they must not stop."""
     if os.environ.get(BOOTSTRAP_VARIABLE):
         return None
     broker: EmbeddedBroker = request.getfixturevalue("klamm_broker")
@@ -50,13 +50,15 @@ def klamm_own_broker(request: pytest.FixtureRequest) -> EmbeddedBroker | None:
 
 @pytest.fixture(scope="session")
 def klamm_bootstrap(klamm_own_broker: EmbeddedBroker | None) -> str:
-    """Where the cluster is: that of `klamm_broker`, or the one that KLAMM_TEST_BOOTSTRAP names."""
+    """Returns the address of `klamm_broker`, or of the cluster that KLAMM_TEST_BOOTSTRAP names."""
     return klamm_own_broker.bootstrap if klamm_own_broker else os.environ[BOOTSTRAP_VARIABLE]
 
 
 @pytest.fixture(scope="session")
 def klamm_worker_of(klamm_bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerOf]:
-    """`klamm_worker_of(*plugins)`: a worker that knows these plugin classes, one for each set; started again if it has ended."""
+    """Returns `klamm_worker_of(*plugins)`, which gives a worker that knows these plugin classes: one worker for each set, started
+    again if it has ended.
+    """
     workers: dict[tuple[type, ...], EmbeddedWorker] = {}
     config = SHORT_SESSIONS if klamm_own_broker else {}
 

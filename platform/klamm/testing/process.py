@@ -1,4 +1,4 @@
-"""What the embedded broker and worker share: the life of a server process, and what it says."""
+"""The common part of the embedded broker and worker: the life of a server process, and its log."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TAIL_LINES = 30
 class EmbeddedProcess(ABC):
     """A server in a process of its own. It ends with `stop`, `kill`, the end of the `with` block, or whoever started it.
 
-    Subclasses say what it is (`_what`) in the sentences of its error (`_failed`), and start it.
+    Subclasses name the server (`_what`) for the sentences of its error (`_failed`), and start it.
     """
 
     _what: ClassVar[str]
@@ -30,7 +30,7 @@ class EmbeddedProcess(ABC):
     _stop_s: ClassVar[float]
 
     def __init__(self, *, directory: Path | None, log: str) -> None:
-        """`log` is the log's path below `directory`; without one it has a temporary one, removed at the end."""
+        """Takes the log's path below `directory` as `log`. Without a directory it uses a temporary one, removed at the end."""
         prefix = f"klamm-{self._what}-"
         self._temporary = None if directory else tempfile.TemporaryDirectory(prefix=prefix)
         self._directory = directory or Path(self._temporary.name if self._temporary else "")
@@ -39,7 +39,7 @@ class EmbeddedProcess(ABC):
 
     @abstractmethod
     def start(self) -> Self:
-        """Start, and return once it serves."""
+        """Starts the server, and returns once it serves."""
 
     @property
     def pid(self) -> int:
@@ -52,11 +52,11 @@ class EmbeddedProcess(ABC):
 
     @property
     def log_text(self) -> str:
-        """What the process has logged, over all its starts."""
+        """The log of the process, over all its starts."""
         return self._log_path.read_text(errors="replace") if self._log_path.exists() else ""
 
     def stop(self) -> int:
-        """Stop cleanly (SIGTERM; a worker drains); the exit code. Does nothing when it is not running."""
+        """Stops the process cleanly (SIGTERM; a worker drains), and returns the exit code. Does nothing when it is not running."""
         process = self._process
         if process is None:
             return 0
@@ -72,18 +72,18 @@ class EmbeddedProcess(ABC):
         return code
 
     def kill(self) -> None:
-        """`kill -9`: the process gets no chance to write anything. A worker's tasks are gone within two seconds."""
+        """Sends SIGKILL: the process gets no chance to write anything. A worker's tasks are gone within two seconds."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
             self._forget()
 
     def freeze(self) -> None:
-        """Let the process stand still (SIGSTOP): connections stay, and nobody answers. `thaw` ends it."""
+        """Stops the process where it is (SIGSTOP): connections stay, and nobody answers. `thaw` ends that."""
         os.kill(self.pid, signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Go on after `freeze`."""
+        """Lets the process go on after `freeze`."""
         os.kill(self.pid, signal.SIGCONT)
 
     def __enter__(self) -> Self:
@@ -102,7 +102,7 @@ class EmbeddedProcess(ABC):
             self._clean()
 
     def _spawn(self, command: Sequence[str], env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
-        """The process, with its standard error added to the log."""
+        """Starts the process. Its standard error goes to the end of the log."""
         with self._log_path.open("ab") as log:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=env
@@ -124,7 +124,7 @@ class EmbeddedProcess(ABC):
 
 
 def first_line(process: subprocess.Popen[bytes], timeout_s: float) -> str:
-    """The first line of standard output; what there is when the process ends or the time is over."""
+    """Returns the first line of standard output, or the part of it that is there when the process ends or the time is over."""
     assert process.stdout is not None
     fd, data = process.stdout.fileno(), b""
     deadline = time.monotonic() + timeout_s

@@ -1,4 +1,4 @@
-"""`SinkSuite`: what a sink connector must stand, with a task alone and on a real broker and worker."""
+"""`SinkSuite`: the tests that a sink connector must pass, with a task alone and on a real broker and worker."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class SinkSuite(SinkConformance):
             task.stop()
 
     def test_what_is_delivered_again_is_taken_again(self, tmp_path: Path) -> None:
-        """After a crash the records since the last commit come again: to another task, and in other batches."""
+        """After a crash the records since the last commit come again, to another task and in other batches."""
         for batches in ([(1, 2), (3,)], [(2, 3), (4,)]):
             task = self._start(tmp_path)
             for batch in batches:
@@ -127,7 +127,7 @@ class SinkSuite(SinkConformance):
         running.worker.start()
         running.worker.wait_running(running.name)
         expected = self._expected(BACKLOG + RECORDS)
-        # Not the last one alone: a target may show requests that were under way together in any order
+        # The last record is not enough: a target may show requests that were under way together in any order
         running.worker.wait(
             lambda: not self._missing(self._case.written(), expected),
             f"all records up to {expected[-1]!r}",
@@ -179,7 +179,7 @@ class SinkSuite(SinkConformance):
     def test_two_topics_are_one_tasks_work(
         self, sink: SinkCase, klamm_worker_of: WorkerOf, klamm_bootstrap: str
     ) -> None:
-        """Partitions of several topics come to one task, as they are made."""
+        """One task gets partitions of several topics, as they are made."""
         worker = klamm_worker_of(sink.connector)
         self._bootstrap = klamm_bootstrap
         topics = [make_topic(klamm_bootstrap) for _ in range(2)]
@@ -239,5 +239,5 @@ class SinkSuite(SinkConformance):
         return [each for each in expected if each not in found]
 
     def _sorted(self, found: Sequence[Any]) -> list[Any]:
-        """As it is where the target keeps the order, else in an order of its own."""
+        """Returns the records unchanged where the target keeps the order, else sorted."""
         return list(found) if self._case.ordered else sorted(found, key=repr)

@@ -1,4 +1,4 @@
-"""`SourceSuite`: what a source connector must stand, with a task alone and on a real broker and worker."""
+"""`SourceSuite`: the tests that a source connector must pass, with a task alone and on a real broker and worker."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class SourceSuite(SourceConformance):
             yield found
 
     def test_acknowledgements_out_of_order_lose_nothing(self, tmp_path: Path) -> None:
-        """Whatever the order of acknowledgements: from what is committed, a new task goes on with all that is not."""
+        """In whatever order the acknowledgements come, a new task goes on with everything that is not committed."""
         self.produce(tmp_path, RECORDS)
         with RunningSource(self, tmp_path) as task:
             first = task.read(RECORDS)
@@ -175,7 +175,7 @@ class SourceSuite(SourceConformance):
         return [self._case.shown(self._decoded(m.value())[1]) for m in reader.seen]
 
     def _expected_of(self, reader: TopicReader) -> list[Any]:
-        """What should be in the topic by now; a source without an end has as many as there are."""
+        """Returns the records that should be in the topic by now. A source without an end has as many as the topic."""
         if not self._case.endless:
             return self._expected
         missing = len(reader.seen) - len(self._expected)
@@ -196,7 +196,7 @@ def _acknowledge(
     records: list[SourceRecord],
     order: list[int],
 ) -> list[SourceRecord]:
-    """Acknowledge all but LATE, in this order; the records whose offsets may be committed then."""
+    """Acknowledges all records but LATE, in this order. Returns the records whose offsets may be committed then."""
     for number in order:
         runs[number].pending -= 1
         task.task.commit_record(records[number], None)

@@ -1,7 +1,7 @@
-"""Runs a command that must not outlive whoever started it: `python -m klamm.testing.tether [--user UID] COMMAND...`.
+"""Runs a command that must not outlive its owner: `python -m klamm.testing.tether [--user UID] COMMAND...`.
 
-The command gets SIGTERM when our standard input ends, which it does when its owner ends in whatever way, or when we
-get SIGTERM; SIGKILL follows after ten seconds. Our exit code is the command's.
+The command gets SIGTERM when our standard input ends, because its owner has ended, or when we get SIGTERM. SIGKILL follows after
+ten seconds. Our exit code is the command's.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PATIENCE_S: Final = 10.0
 
 
 def run(command: list[str], user: int | None = None) -> int:
-    """Run it, as this user id where one is given (which takes root); its exit code, negative for a signal."""
+    """Runs the command, as this user id if one is given (which takes root). Returns its exit code, negative for a signal."""
     groups: list[int] | None = None if user is None else []
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, user=user, group=user, extra_groups=groups)
 
@@ -32,7 +32,7 @@ def run(command: list[str], user: int | None = None) -> int:
             process.kill()
 
     def wait_for_owner() -> None:
-        # Not sys.stdin: the interpreter aborts when it ends while a thread holds that lock.
+        # Not sys.stdin: the interpreter aborts at its end while a thread holds that lock.
         while os.read(0, 4096):
             pass
         end()

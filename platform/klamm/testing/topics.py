@@ -1,4 +1,4 @@
-"""Topics for tests: made, filled and read to the end, with librdkafka, on any cluster."""
+"""Topics for tests: makes, fills and reads them, with librdkafka, on any cluster."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Sent(NamedTuple):
 
 
 def make_topic(bootstrap: str, partitions: int = 1, name: str | None = None) -> str:
-    """A new topic, under a name that no other test has unless one is given."""
+    """Makes a topic. Its name is one that no other test has, unless `name` gives it."""
     found = name or f"test-{uuid.uuid4().hex[:12]}"
     admin = AdminClient({"bootstrap.servers": bootstrap})
     future = admin.create_topics([NewTopic(found, partitions, 1)])[found]
@@ -33,7 +33,7 @@ def make_topic(bootstrap: str, partitions: int = 1, name: str | None = None) -> 
 
 
 def send(bootstrap: str, topic: str, records: Iterable[Sent]) -> None:
-    """Write records, in order; all are acknowledged when this returns. Raises KlammError."""
+    """Writes records in order. All are acknowledged when this returns. Raises KlammError."""
     failed: list[str] = []
 
     def note(error: object, _message: object) -> None:
@@ -51,7 +51,7 @@ def send(bootstrap: str, topic: str, records: Iterable[Sent]) -> None:
 
 
 class TopicReader:
-    """Reads a topic from its beginning, without a group. `seen` is what has come so far, in order of each partition.
+    """Reads a topic from its beginning, without a group. `seen` holds the records so far, in order within each partition.
 
     Reads committed records only, as a careful consumer does. `with` closes it.
     """
@@ -72,13 +72,13 @@ class TopicReader:
         self._consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in found.partitions])
 
     def read(self, timeout_s: float = 0.1) -> list[Message]:
-        """What has come since; waits for up to `timeout_s` seconds."""
+        """Returns the records that have come since the last call. Waits for up to `timeout_s` seconds."""
         found = [m for m in self._consumer.consume(10_000, timeout_s) if m.error() is None]
         self.seen += found
         return found
 
     def wait_for(self, count: int, timeout_s: float = _TIMEOUT_S) -> None:
-        """Until `count` records have been seen. Raises KlammError."""
+        """Waits until `count` records have been seen. Raises KlammError."""
         end = time.monotonic() + timeout_s
         while len(self.seen) < count:
             if time.monotonic() > end:

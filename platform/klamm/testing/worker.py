@@ -4,8 +4,8 @@
         worker.create("tickets", {"connector.class": "TicketSource", "topic": "t"})
         worker.wait_running("tickets")
 
-It can be stopped, killed and started again: it keeps its port, group and topics. Workers with the same `group` are one
-group. It ends with `stop`, `kill`, the end of the `with` block, or the process that started it.
+A test can stop, kill and start it again: it keeps its port, group and topics. Workers with the same `group` are one group. It
+ends with `stop`, `kill`, the end of the `with` block, or the process that started it.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ JSON_CONVERTER: Final = "org.apache.kafka.connect.json.JsonConverter"
 
 
 class WorkerFailed(KlammError):
-    """The worker, or a connector on it, did not do what was waited for; carries status and the end of the log."""
+    """The worker, or a connector on it, did not do what the test waited for. Carries status and the end of the log."""
 
 
 class Answer(NamedTuple):
-    """An answer of the REST API; `body` is decoded JSON, text that is none, or None."""
+    """An answer of the REST API. `body` is decoded JSON, text that is no JSON, or None."""
 
     status: int
     body: Any
@@ -46,13 +46,13 @@ class Answer(NamedTuple):
 
     @property
     def message(self) -> str:
-        """Why it was refused; empty for a success."""
+        """The reason of a refusal; empty for a success."""
         return str(self.body.get("message", "")) if isinstance(self.body, dict) else ""
 
 
 class EmbeddedWorker(EmbeddedProcess):
-    """See the module. `config` are worker properties beside those that a test needs; `plugins` classes (of connectors,
-    converters, transforms, predicates) of packages that are not installed, in modules that another process can import.
+    """See the module. `config` are worker properties in addition to those that a test needs. `plugins` are classes of connectors,
+    converters, transforms or predicates whose package is not installed, in modules that another process can import.
     """
 
     _what = "worker"
@@ -77,11 +77,11 @@ class EmbeddedWorker(EmbeddedProcess):
 
     @property
     def url(self) -> str:
-        """Where its REST API is."""
+        """The address of its REST API."""
         return f"http://127.0.0.1:{self.port}"
 
     def start(self) -> Self:
-        """Start, and return once it serves and has its place in the group. Raises WorkerFailed."""
+        """Starts the worker, and returns once it serves and has its place in the group. Raises WorkerFailed."""
         if self.running:
             raise WorkerFailed(f"the worker on port {self.port} is running already (pid {self.pid})")
         properties = {"listeners": f"http://127.0.0.1:{self.port}", **self.config}
@@ -101,7 +101,7 @@ class EmbeddedWorker(EmbeddedProcess):
         return self
 
     def request(self, method: str, path: str, body: Any = None) -> Answer:
-        """Ask its REST API; refusals are answers, too. Raises OSError when nobody answers."""
+        """Sends a request to its REST API. A refusal is an answer, too. Raises OSError when nobody answers."""
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/json"} if data is not None else {}
         request = urllib.request.Request(self.url + path, data, headers, method=method)  # noqa: S310 - our own URL
@@ -113,46 +113,46 @@ class EmbeddedWorker(EmbeddedProcess):
                 return Answer(e.code, _decoded(e.read()), dict(e.headers))
 
     def create(self, name: str, config: Mapping[str, str]) -> None:
-        """Make a connector, or change its configuration. WorkerFailed when it is refused, with the reason."""
+        """Makes a connector, or changes its configuration. Raises WorkerFailed with the reason when it is refused."""
         answer = self.request("PUT", f"/connectors/{name}/config", dict(config))
         if answer.status not in {200, 201}:
             raise WorkerFailed(f"connector {name} is refused ({answer.status}): {answer.message}")
 
     def delete(self, name: str) -> None:
-        """Remove a connector; its tasks have ended when this returns. Does nothing where there is none."""
+        """Removes a connector. Its tasks have ended when this returns. Does nothing where there is no such connector."""
         self._ask("DELETE", f"/connectors/{name}", 204, 404)
 
     def pause(self, name: str) -> None:
-        """Tasks stay and rest; returns when they do."""
+        """Pauses a connector, and returns when its tasks are paused."""
         self._ask("PUT", f"/connectors/{name}/pause", 202)
         self.wait_state(name, "PAUSED")
 
     def halt(self, name: str) -> None:
-        """Stop a connector (`PUT …/stop`). Its tasks may still be committing their offsets; `resume` waits for them."""
+        """Stops a connector (`PUT …/stop`). Its tasks may still be committing their offsets; `resume` waits for them."""
         self._ask("PUT", f"/connectors/{name}/stop", 204)
         self.wait(lambda: self.states(name) == ["STOPPED"], f"connector {name} stopped", name)
 
     def resume(self, name: str) -> None:
-        """End of `pause` and `halt`; returns when its tasks run."""
+        """Ends `pause` or `halt`, and returns when the tasks run."""
         self._ask("PUT", f"/connectors/{name}/resume", 202)
         self.wait_running(name)
 
     def status(self, name: str) -> dict[str, Any]:
-        """`GET /connectors/NAME/status`; empty while there is none."""
+        """Returns `GET /connectors/NAME/status`; empty while there is no such connector."""
         answer = self.request("GET", f"/connectors/{name}/status")
         return answer.body if answer.status == 200 else {}
 
     def states(self, name: str) -> list[str]:
-        """The state of the connector and those of its tasks."""
+        """Returns the state of the connector, then those of its tasks."""
         status = self.status(name)
         return [status["connector"]["state"], *(t["state"] for t in status["tasks"])] if status else []
 
     def wait_running(self, name: str) -> None:
-        """Until the connector runs, with at least one task, and all of them run. WorkerFailed at once when one has failed."""
+        """Waits until the connector and at least one task run, and all its tasks do. Raises WorkerFailed at once when one has failed."""
         self.wait_state(name, "RUNNING")
 
     def wait_state(self, name: str, state: str) -> None:
-        """Until the connector and all its tasks, at least one, are in a state."""
+        """Waits until the connector and all its tasks, at least one, are in a state."""
 
         def reached() -> bool:
             found = self.states(name)
@@ -165,7 +165,7 @@ class EmbeddedWorker(EmbeddedProcess):
     def wait(
         self, condition: Callable[[], bool], what: str, name: str | None = None, timeout_s: float = WAIT_S
     ) -> None:
-        """Until `condition` holds. WorkerFailed says what did not happen, and how connector `name` is."""
+        """Waits until `condition` holds. WorkerFailed says what did not happen, and the state of connector `name`."""
         end = time.monotonic() + timeout_s
         while not condition():
             if time.monotonic() > end:
@@ -196,7 +196,7 @@ def _decoded(data: bytes) -> Any:
 
 
 def _defaults(bootstrap: str, group: str, directory: Path) -> dict[str, str]:
-    """Topics of the group's own; offsets are committed often, so that tests need not wait for them."""
+    """Returns the usual properties: topics of the group's own, and frequent commits, so that tests need not wait for them."""
     stores = ("config", "offset", "status")
     return {
         "bootstrap.servers": bootstrap,

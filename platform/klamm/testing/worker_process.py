@@ -1,6 +1,6 @@
-"""The process of an `EmbeddedWorker`: its properties are the first line of its standard input, as JSON.
+"""The process of an `EmbeddedWorker`. The first line of its standard input holds its properties as JSON.
 
-It ends as if by SIGTERM when its standard input ends, that is with the process that started it.
+It stops as on SIGTERM when its standard input ends, which happens when its owner ends.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from klamm_base.errors import ConfigError
 
 
 def run() -> int:
-    """The exit code."""
+    """Runs the worker, and returns the exit code."""
     logs.configure()
     properties = json.loads(sys.stdin.buffer.readline())
     threading.Thread(target=_stop_with_owner, name="owner", daemon=True).start()
@@ -31,7 +31,7 @@ def run() -> int:
 
 
 def _stop_with_owner() -> None:
-    """Until standard input ends."""
+    """Waits until standard input ends, then sends this process SIGTERM."""
     while os.read(0, 1024):
         pass
     os.kill(os.getpid(), signal.SIGTERM)

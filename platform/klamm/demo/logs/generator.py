@@ -2,9 +2,9 @@
 
     python -m klamm.demo.logs.generator DIRECTORY SEED START_MS RATE TOTAL ROTATIONS
 
-Writes the lines of that plan when they are due, and rotates the files ROTATIONS times each, spread over the run. Says
-on standard output, as JSON lines, how many lines it has written. Ends early when its standard input ends, which is
-when the process that started it is gone.
+Writes each line of that plan when it is due, and rotates each file ROTATIONS times, spread over the run. Reports on standard
+output, as JSON lines, how many lines it has written. Ends early when its standard input ends, because then the process that
+started it is gone.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ class Generator:
 
     @property
     def rotations(self) -> int:
-        """How often files were rotated so far, over all files."""
+        """The number of rotations so far, over all files."""
         return sum(f.rotations for f in self._files.values())
 
     def write_due(self, now_ms: int) -> None:
-        """Write what is due; rotate where the plan says so."""
+        """Writes the lines that are due, and rotates where the plan says so."""
         while not self.done:
-            # A tick's lines, but never past a rotation
+            # Writes a tick's lines, but never past a rotation
             until = min([self._plan.total, *self._rotate_at[:1]])
             due = min(until, (now_ms - self._plan.start_ms) * self._plan.rate // 1000)
             if due > self.written:
@@ -90,7 +90,7 @@ def _say(generator: Generator) -> None:
 
 
 def main() -> None:
-    """Run the plan of the command line."""
+    """Runs the plan of the command line."""
     directory, *numbers = sys.argv[1:]
     seed, start_ms, rate, total, rotations = map(int, numbers)
     threading.Thread(target=_leave_with_parent, daemon=True, name="parent-watch").start()

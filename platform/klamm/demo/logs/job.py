@@ -24,7 +24,7 @@ APPLICATION: Final = "`@timestamp` string, id string, level string, service stri
 
 
 def spark_job(bootstrap: str, checkpoint: Path, target: Target) -> Job:
-    """Topics in, events, unparsed lines and rates out."""
+    """Returns the job that reads the topics and writes events, unparsed lines and rates."""
     direct = isinstance(target, ElasticsearchTarget)
     return Job(
         name=JOB,
@@ -43,7 +43,7 @@ def spark_job(bootstrap: str, checkpoint: Path, target: Target) -> Job:
 
 
 def log_options() -> dict[str, Any]:
-    """What the log job is told: JSON lines, access lines, and a table of services."""
+    """Returns the log job's options: the formats of JSON and access lines, and a table of services."""
     access = {
         "client": "source.address", "user": "user.name", "method": "http.request.method", "path": "url.original",
         "version": "http.version", "status": "http.response.status_code", "bytes": "http.response.body.bytes",
@@ -70,7 +70,7 @@ def log_options() -> dict[str, Any]:
 
 
 def _documents(target: Target) -> Output:
-    """Events and unparsed lines, in one query: the topics are read and parsed once for both."""
+    """Returns the output of events and unparsed lines. One query reads and parses the topics once for both."""
     if isinstance(target, ElasticsearchTarget):
         query = f"SELECT doc_id, concat('{target.index('')}', kind) AS _index, document FROM {DOCUMENTS}"  # noqa: S608
         options = {"hosts": target.url, "id": "doc_id", "document": "document"}
@@ -80,7 +80,7 @@ def _documents(target: Target) -> Output:
 
 
 def _rates(target: Target) -> Output:
-    # A window's row is written again while it grows
+    # Spark writes a window's row again while the window grows
     if isinstance(target, ElasticsearchTarget):
         options = {"hosts": target.url, "index": target.index("rates"), "id": "doc_id"}
         return Output("rates", "elasticsearch", mode="update", trigger="5 seconds", options=options)
@@ -88,12 +88,12 @@ def _rates(target: Target) -> Output:
 
 
 def topic(name: str) -> str:
-    """The topic between Spark and the sink connector."""
+    """Returns the name of a topic between Spark and the sink connector."""
     return f"demo.{name}"
 
 
 def connectors(target: SqliteTarget) -> list[dict[str, Any]]:
-    """One sink connector per table, each upserting by `doc_id`: what Spark writes twice is one row."""
+    """Returns one sink connector per table. Each upserts by `doc_id`, so that a record that Spark writes twice is one row."""
     return [
         {
             "name": f"demo-{name}",

@@ -1,4 +1,4 @@
-"""The kinds of target, apart from the targets: the command line needs their names and nothing else."""
+"""The kinds of target. They are in a module of their own because the command line needs their names and nothing else."""
 
 from __future__ import annotations
 

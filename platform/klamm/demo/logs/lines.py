@@ -1,8 +1,8 @@
-"""What the services of the demonstration write: pure, and the same for the same seed and start time.
+"""The lines that the services of the demonstration write. Pure: the same seed and start time give the same lines.
 
-Line `n` is due at `start_ms + n * 1000 / rate` and carries that time, so the whole stream is known before the first
-line is written. Every line has an id of its own: `rid=<32 hex digits>` in an access log, `"id":"<32 hex digits>"` in
-an application log; so have the few lines that no parser understands.
+Line `n` is due at `start_ms + n * 1000 / rate` and carries that time, so the whole stream is known before the first line is
+written. Every line has an id of its own: `rid=<32 hex digits>` in an access log, `"id":"<32 hex digits>"` in an application
+log. The few lines that no parser understands have an id, too.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from hashlib import blake2b
 from typing import Final, Literal
 
 ID_PATTERN: Final = r'(?:rid=|"id":")([0-9a-f]{32})'
-"""Where a line's id is, in every kind of line."""
+"""Finds a line's id in every kind of line."""
 
 UNPARSABLE: Final = 1 / 400
-"""This share of the lines is damaged, as logs are: a line of another program, a JSON document that was cut off."""
+"""This share of the lines is damaged, as in real logs: a line of another program, or a JSON document that was cut off."""
 ERRORS: Final = 0.01
 ERRORS_IN_EPISODE: Final = 0.3
 
@@ -29,7 +29,7 @@ Rotation = Literal["rename", "copytruncate"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """A service that logs; `share` of all lines are its own, and `file` is where, relative to the log directory."""
+    """A service that logs. It writes `share` of all lines into `file`, a path relative to the log directory."""
 
     name: str
     kind: Kind
@@ -56,7 +56,7 @@ SERVICES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """Between these times (ms since the epoch) a service fails often."""
+    """A time in which a service fails often, in ms since the epoch."""
 
     start_ms: int
     end_ms: int
@@ -64,7 +64,7 @@ class Episode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What is to be written: `total` lines at `rate` a second from `start_ms` (ms since the epoch)."""
+    """The plan of a run: `total` lines at `rate` a second from `start_ms` (ms since the epoch)."""
 
     seed: int
     start_ms: int
@@ -75,7 +75,7 @@ class Plan:
         return self.start_ms + number * 1000 // self.rate
 
     def episodes(self) -> dict[str, Episode]:
-        """One for every service, somewhere in the run, a fifth of it long."""
+        """Returns one episode for every service. It begins somewhere in the run and takes a fifth of it."""
         random_ = random.Random(f"episodes {self.seed}")
         length = self.total * 1000 // self.rate
         starts = {s.name: self.start_ms + int(length * random_.uniform(0.1, 0.7)) for s in SERVICES}
@@ -84,7 +84,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of `service`, with its end."""
+    """A line of `service`, with its line end."""
 
     service: Service
     due_ms: int
@@ -154,11 +154,11 @@ class Lines:
         return line[: line.index('"message"') + 16] if damaged else line
 
     def _id(self, number: int) -> str:
-        """A line's id: unique, and random to look at."""
+        """Returns a line's id, which is unique and looks random."""
         return blake2b(number.to_bytes(8, "big", signed=True), key=self._salt, digest_size=16).hexdigest()
 
     def _access(self, service: Service, id_: str, due_ms: int, *, fails: bool, damaged: bool) -> str:
-        """Nginx's combined format, then $request_time, $host and $request_id."""
+        """Returns a line of nginx's combined format, followed by $request_time, $host and $request_id."""
         random_ = self._random
         if damaged:
             return f"nginx: [alert] 31#31: *{due_ms % 9973} open socket left in connection 12, rid={id_}"
@@ -172,7 +172,7 @@ class Lines:
         )
 
     def _app(self, service: Service, id_: str, due_ms: int, *, fails: bool) -> str:
-        """A JSON document a line; `trace_id` is the id of the access log's latest request."""
+        """Returns a JSON document. Its `trace_id` is the id of the latest request in an access log."""
         random_ = self._random
         stamp = datetime.fromtimestamp(due_ms / 1000, UTC).isoformat(timespec="milliseconds")
         text = random_.choice(_FAILURES if fails else _MESSAGES[service.name])

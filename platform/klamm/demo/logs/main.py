@@ -1,4 +1,4 @@
-"""Run the log demonstration from start to end."""
+"""The log demonstration from start to end."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LOGS: Final = "*.log"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The command line."""
+    """The settings of the command line."""
 
     seconds: float = 30.0
     rate: int = 1000
@@ -42,7 +42,7 @@ class Settings:
 
 
 def run(settings: Settings) -> int:
-    """Run it; 0 when everything matches, 1 when not, 130 when interrupted. Raises KlammError."""
+    """Runs the demonstration. Returns 0 when everything matches, 1 when not, 130 when interrupted. Raises KlammError."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if settings.report is not None and not settings.report.absolute().parent.is_dir():
         raise ConfigError(f"--json {settings.report}: there is no such directory", key="json")
@@ -65,7 +65,7 @@ def run(settings: Settings) -> int:
 
 
 def _keep_logs(directory: Path) -> None:
-    """Removes everything else: topics, documents and what the services logged may be large."""
+    """Removes everything but the logs: topics, documents and the services' files may be large."""
     for path in directory.iterdir():
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
@@ -74,7 +74,7 @@ def _keep_logs(directory: Path) -> None:
 
 
 def _directory(asked: Path | None) -> Path:
-    """A new directory for this run. It lies inside the one that was asked for, so that nobody else's files go with it."""
+    """Makes a directory for this run. It lies inside the one that was asked for, so that the cleanup removes nobody else's files."""
     if asked is not None:
         try:
             asked.mkdir(parents=True, exist_ok=True)
@@ -105,7 +105,7 @@ def _run(settings: Settings, directory: Path) -> report.Report:
 
 
 def _notes(choice: Choice, again: int, end: Drained, *, keep: bool) -> Iterator[str]:
-    """What a reader of the report may ask."""
+    """Yields sentences that explain the report."""
     if end.stage:
         behind = ", ".join(f"{r.stage} {r.lag:,} {r.unit}" for r in end.gave_up) or "nothing that is known"
         why = f" ({end.why})" if end.why else ""
@@ -123,7 +123,7 @@ def _notes(choice: Choice, again: int, end: Drained, *, keep: bool) -> Iterator[
 
 
 def _java() -> dict[str, str]:
-    """The environment with Spark's Java, which is installed where there is none. Raises KlammError."""
+    """Returns the environment with Spark's Java, and installs a Java where there is none. Raises KlammError."""
     from klamm_spark import java
 
     java.need_packages()
@@ -166,7 +166,7 @@ def _start_elasticsearch(choice: Choice, directory: Path | None, stack: ExitStac
 
 
 def _remove(target: ElasticsearchTarget) -> None:
-    """Our indices from a server that is somebody's."""
+    """Removes our indices from a server that belongs to somebody else."""
     try:
         target.remove()
     except KlammError as e:

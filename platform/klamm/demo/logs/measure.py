@@ -1,4 +1,4 @@
-"""How far a stage is: a total that grows, its rate over the last seconds, and what is still before it. Pure."""
+"""The progress of a stage: a total that grows, its rate over the last seconds, and its lag. Pure."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ SPAN_S: Final = 5.0
 
 
 class Meter:
-    """The rate of a total over the last SPAN_S."""
+    """Measures the rate of a total over the last SPAN_S."""
 
     def __init__(self) -> None:
         self._points: deque[tuple[float, int]] = deque()
 
     def rate(self, now: float, total: int) -> float:
-        """A second; note the total of now. A total that went back (a restart) begins anew."""
+        """Notes the current total and returns its rate per second. A total that went back (a restart) begins anew."""
         if self._points and total < self._points[-1][1]:
             self._points.clear()
         self._points.append((now, total))
@@ -28,7 +28,7 @@ class Meter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """One stage now. `lag` is in `unit`; None where it is not known (yet). `mark` holds what else shows that it moves."""
+    """The state of one stage. `lag` is in `unit`, and None while it is unknown. `mark` holds further figures that change when the stage moves."""
 
     stage: str
     total: int

@@ -1,4 +1,4 @@
-"""The pipeline: what is started in which order, what counts as drained, and what ends when.
+"""The pipeline: starts the stages in order, decides when all is drained, and ends them.
 
 generator → files → agent → broker (logs.*) → Spark → Elasticsearch
                                                    ↘ broker (demo.*) → Connect's SQL sink → SQLite
@@ -31,7 +31,7 @@ TICK_S: Final = 0.5
 
 
 class Broker(Protocol):
-    """What is started and stopped around everything else."""
+    """The server that starts before all stages and stops after them."""
 
     @property
     def bootstrap(self) -> str: ...
@@ -43,8 +43,8 @@ class Broker(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """The end of a run. `stage` stood still where it was given up, because of `why` if that is known; `gave_up` are the
-    stages that were behind then.
+    """The end of a run. `stage` is the stage that stood still when the run gave up, and `why` the reason if that is known.
+    `gave_up` are the stages that were behind then.
     """
 
     seconds: float
@@ -54,9 +54,9 @@ class Drained:
 
 
 class Pipeline:
-    """All stages around one data directory. `with` starts broker and topics and ends everything that was started.
+    """All stages around one data directory. `with` starts broker and topics, and ends everything that was started.
 
-    `broker` is one to use instead of `klamm up`; the SQLite target needs the latter's Connect.
+    `broker` replaces `klamm up`; the SQLite target needs the Connect worker of `klamm up`.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Pipeline:
         self._stack.close()
 
     def start_processing(self, say: Callable[[str], None]) -> None:
-        """Spark and, for SQLite, the sink connectors; returns once they run."""
+        """Starts Spark and, for SQLite, the sink connectors. Returns once they run."""
         job = spark_job(self.broker.bootstrap, self.directory / "checkpoints", self.target)
         self.spark = SparkStage(job, self.directory / "spark.log", self._java)
         self._stack.callback(self.spark.process.stop)
@@ -119,7 +119,7 @@ class Pipeline:
             time.sleep(0.1)
 
     def start_logging(self, *, seed: int, rate: int, total: int) -> Plan:
-        """The agent, and the services whose files it reads."""
+        """Starts the agent, and the services whose files it reads."""
         self.agent = AgentStage(
             self.files,
             self.directory / "agent",
@@ -136,7 +136,7 @@ class Pipeline:
         return plan
 
     def check(self) -> None:
-        """Raises StageFailed for the first stage that has failed and is not to be started again; NoAnswer."""
+        """Raises StageFailed for the first stage that has failed for good, and NoAnswer when Connect does not answer."""
         self.generator.process.check()
         self.agent.process.check()
         if self.agent.process.code is not None:
@@ -152,7 +152,7 @@ class Pipeline:
                     raise StageFailed("Connect", str(e)) from None
 
     def readings(self, now: float) -> list[Reading]:
-        """How far every stage is, from the last one to the first: so no stage is ahead of the one before it."""
+        """Returns the progress of every stage. Asks the last stage first, so that no stage is ahead of the one before it."""
         documents = self.target.count()
         spark, ends = self.spark.least_read(), self.topics.ends(list(INPUTS), PARTITIONS)
         agent, lines = self.agent.status(), self.generator.lines
@@ -160,7 +160,7 @@ class Pipeline:
         if self.spark.restarts:
             batch += f" (driver restarted {self.spark.restarts} times)"
         rotated, waits = f"{self.generator.rotations} rotations", str(agent.get("waiting_for", ""))
-        # A copy that copytruncate made is another file to the agent, which reads it: in doubt lines come twice
+        # The agent takes a copy that copytruncate made for another file and reads it: such lines come twice
         again = f"{ends - lines:,} lines came again" if ends > lines else ""
         written, committed = self._sink_offsets()
         sinks, mark = "", (written, committed)
@@ -198,7 +198,7 @@ class Pipeline:
         return self._meters.setdefault(stage, Meter()).rate(now, total)
 
     def drained(self) -> bool:
-        """Whether every line has gone through every stage that says how far it is."""
+        """Returns True once every line has gone through every stage that reports its progress."""
         if not self.generator.done or self.agent.status().get("lag_bytes") != 0:
             return False
         ends = self.topics.ends(list(INPUTS), PARTITIONS)
@@ -209,8 +209,8 @@ class Pipeline:
     def run(self, show: Callable[[list[Reading]], None], *, patience_s: float) -> Drained:
         """Shows readings until all is drained, or until no stage moves for `patience_s`.
 
-        The report says what has not arrived then. A server that does not answer is asked again: it stands still as long as it
-        does not. Raises StageFailed.
+        The report then says what has not arrived. Asks a server that does not answer again; meanwhile nothing moves. Raises
+        StageFailed.
         """
         began = time.monotonic()
         patience = Patience(patience_s, self._cpu_s)
@@ -235,7 +235,7 @@ class Pipeline:
             time.sleep(TICK_S)
 
     def _standing(self, readings: Sequence[Reading]) -> str:
-        """Names the first stage that has not done what is there for it: those behind it wait for it."""
+        """Returns the first stage that is behind. The stages after it wait for it."""
         if not self.generator.done:
             return "generator"
         last = readings[-1].stage if readings else "broker"
@@ -246,11 +246,11 @@ class Pipeline:
         return cpu_seconds({process.pid for process in stages if process.running})
 
     def lines_sent(self) -> int:
-        """Records that the agent has written, lines that it sent twice included."""
+        """Returns the number of records that the agent has written, including lines that it sent twice."""
         return self.topics.ends(list(INPUTS), PARTITIONS)
 
     def stop(self) -> None:
-        """Stop what writes, from the first stage on; broker and target stay, to be read."""
+        """Stops the stages that write, from the first on. Broker and target stay, to be read."""
         self.generator.process.stop()
         self.agent.process.stop()
         self.spark.process.stop()

@@ -1,7 +1,7 @@
-"""A process of the pipeline: started, watched, stopped, and gone when we are, however we end.
+"""A process of the pipeline: started, watched and stopped. It ends with us, however we end.
 
-Each child has a session of its own, so that Ctrl-C reaches the command alone, and a pipe whose other end only the command
-holds: end of file tells the child that its parent is gone.
+Each child has a session of its own, so that Ctrl-C reaches the command alone. It also has a pipe whose other end only the
+command holds: end of file tells the child that its parent is gone.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class StageFailed(KlammError):
 
 
 class Process:
-    """`python -m MODULE ARGUMENTS`. Lines of its standard output go to `on_line`, in a thread; its log to a file.
+    """Runs `python -m MODULE ARGUMENTS`. A thread gives the lines of its standard output to `on_line`; its log goes to a file.
 
     `watched` puts the read end of the pipe into the arguments (for `klamm.up.child`); otherwise the pipe is the child's
     standard input, which begins with `hello`.
@@ -73,7 +73,7 @@ class Process:
         return None if self._process is None else self._process.poll()
 
     def start(self) -> None:
-        """Start it, once more after `kill` or `stop`."""
+        """Starts the process, also again after `kill` or `stop`."""
         words = [sys.executable, "-m", self._module]
         with contextlib.ExitStack() as ours, self.log.open("ab") as log:
             if self._watched:
@@ -97,13 +97,13 @@ class Process:
         self._reader.start()
 
     def check(self) -> None:
-        """Raises StageFailed when it ended by itself with an exit code that is not 0."""
+        """Raises StageFailed when the process ended by itself with an exit code other than 0."""
         code = self.code
         if code is not None and code != 0:
             raise StageFailed(self.name, f"the process ended ({_how(code)})\n{self.tail()}".rstrip())
 
     def stop(self) -> int | None:
-        """SIGTERM, then SIGKILL after STOP_S; the exit code."""
+        """Sends SIGTERM, then SIGKILL after STOP_S. Returns the exit code."""
         if self.running:
             assert self._process is not None
             self._process.terminate()
@@ -114,20 +114,20 @@ class Process:
         return self._gone()
 
     def kill(self) -> None:
-        """`kill -9`."""
+        """Sends SIGKILL."""
         if self._process is not None:
             self._process.kill()
         self._gone()
 
     def wait(self, timeout_s: float) -> int | None:
-        """Wait for it to end by itself; None when it does not."""
+        """Waits until the process ends by itself, and returns its exit code; None when it goes on."""
         assert self._process is not None
         with contextlib.suppress(subprocess.TimeoutExpired):
             return self._process.wait(timeout_s)
         return None
 
     def tail(self) -> str:
-        """The last lines of its log."""
+        """Returns the last lines of its log."""
         try:
             lines = self.log.read_text(errors="replace").splitlines()[-TAIL:]
         except FileNotFoundError:

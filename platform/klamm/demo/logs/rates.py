@@ -1,6 +1,6 @@
-"""Windowed error rates, computed from the source files once more, and compared with what the job wrote.
+"""Windowed error rates, computed again from the source files and compared with the rates that the job wrote.
 
-Shares no code with the job: what both get wrong in the same way would not be seen otherwise.
+Shares no code with the job: an error that both made alike would go unseen.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Rate(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """What of a parsed line counts."""
+    """The fields of a parsed line that the rates need."""
 
     service: str
     time_ms: int
@@ -39,7 +39,7 @@ class Entry(NamedTuple):
 
 @dataclass(slots=True)
 class Expected:
-    """What the files say: the rate of every window, and how many lines are neither kind of log."""
+    """The result of reading the files: the rate of every window, and the number of lines that are neither kind of log."""
 
     rates: dict[Window, Rate] = field(default_factory=dict)
     unparsable: int = 0
@@ -47,7 +47,7 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A window whose rate differs; None where one side has no such window."""
+    """A window whose rate differs; None for a side that has no such window."""
 
     window: Window
     expected: Rate | None
@@ -61,7 +61,7 @@ class RateComparison:
 
 
 def parse(line: bytes) -> Entry | None:
-    """An access or application log line; None for anything else."""
+    """Parses an access or application log line. Returns None for anything else."""
     if line.startswith(b"{"):
         return _application(line)
     found = _ACCESS.fullmatch(line)
@@ -83,7 +83,7 @@ def _application(line: bytes) -> Entry | None:
 
 
 def expected(lines: Iterable[bytes], window_ms: int) -> Expected:
-    """The rates of all lines."""
+    """Computes the rates of all lines."""
     result = Expected()
     counts: dict[Window, list[int]] = {}
     for line in lines:
@@ -100,7 +100,7 @@ def expected(lines: Iterable[bytes], window_ms: int) -> Expected:
 
 
 def found(rows: Iterable[Mapping[str, Any]]) -> dict[Window, Rate]:
-    """The rates that the job wrote: service, window_start (ISO, UTC), lines, errors."""
+    """Reads the rates that the job wrote: service, window_start (ISO, UTC), lines, errors."""
     return {
         Window(str(row["service"]), _ms(str(row["window_start"]))): Rate(
             int(row["lines"]), int(row["errors"])
@@ -114,7 +114,7 @@ def _ms(stamp: str) -> int:
 
 
 def compare(wanted: Mapping[Window, Rate], got: Mapping[Window, Rate]) -> RateComparison:
-    """Every window of either side."""
+    """Compares every window of either side."""
     windows = sorted(wanted.keys() | got.keys())
     differences = [Difference(w, wanted.get(w), got.get(w)) for w in windows if wanted.get(w) != got.get(w)]
     return RateComparison(len(windows), differences)

@@ -1,6 +1,6 @@
-"""The report at the end: source files against target, by id, and the windowed rates computed once more.
+"""The report at the end: compares source files and target by id, and computes the windowed rates again.
 
-It asks the files and the target only; what agent, broker and Spark say of themselves is not in it.
+It reads the files and the target only, and trusts nothing that agent, broker or Spark say of themselves.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SHOWN: Final = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What was found; `unparsable` is how many lines of the files are neither kind of log."""
+    """The result of the comparison. `unparsable` counts the lines of the files that are neither kind of log."""
 
     target: str
     note: str
@@ -39,7 +39,7 @@ class Report:
 
     @property
     def complete(self) -> bool:
-        """Whether everything matches."""
+        """True when everything matches."""
         return (
             self.comparison.complete
             and self.comparison.unparsed == self.unparsable
@@ -47,7 +47,7 @@ class Report:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """For `--json`."""
+        """Returns the report for `--json`."""
         return {
             "complete": self.complete,
             "target": self.target,
@@ -72,7 +72,7 @@ class Report:
 
 
 def make(directory: Path, target: Target, *, note: str, seconds: float) -> Report:
-    """Read both sides and compare. Raises KlammError when one cannot be read."""
+    """Reads both sides and compares them. Raises KlammError when one side cannot be read."""
     paths = files.expand([str(directory / PATTERN)])
     comparison = reconcile(files.source_lines(paths, files.identifier(ID_PATTERN)), target.documents())
     wanted = rates.expected((line.data for line in files.raw_lines(paths)), WINDOW_MS)
@@ -88,12 +88,12 @@ def make(directory: Path, target: Target, *, note: str, seconds: float) -> Repor
 
 
 def write(report: Report, path: Path) -> None:
-    """As JSON."""
+    """Writes the report as JSON."""
     path.write_text(json.dumps(report.as_dict(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def show(report: Report) -> None:
-    """Print it."""
+    """Prints the report."""
     from rich.console import Console
     from rich.table import Table
 

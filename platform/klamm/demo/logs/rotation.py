@@ -1,7 +1,7 @@
 """Log files that are rotated as logrotate does it: by renaming, or by copying and truncating.
 
-A rotated file keeps its content: `access.log.1` is the newest of them. Copy and truncate are done by the writer itself
-between two writes, so that no line falls into the gap that logrotate's `copytruncate` has.
+A rotated file keeps its content; `access.log.1` is the newest. The writer itself copies and truncates between two writes,
+so that no line falls into the gap that logrotate's `copytruncate` has.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from klamm.demo.logs.lines import Rotation
 
 
 class LogFile:
-    """One growing file. `rotate` moves what it holds out of the way; `lines` counts over all its rotations."""
+    """One growing file. `rotate` moves its content out of the way; `lines` counts over all its rotations."""
 
     def __init__(self, path: Path, rotation: Rotation | None) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -25,14 +25,14 @@ class LogFile:
         self.rotations = 0
 
     def write(self, lines: list[bytes]) -> None:
-        """Append whole lines: a reader never meets half of one for long."""
+        """Appends whole lines, so that a reader never sees half of one for long."""
         data = memoryview(b"".join(lines))
         while data:
             data = data[os.write(self._fd, data) :]
         self.lines += len(lines)
 
     def rotate(self) -> None:
-        """Rotate as this file is rotated; nothing for one that is not."""
+        """Rotates the file in its own way. Does nothing for a file without rotation."""
         if self._rotation is None:
             return
         for number in range(self.rotations, 0, -1):

@@ -13,7 +13,7 @@ PLAIN_S: Final = 2.0
 
 
 class View:
-    """Shows the readings of all stages. Use with `with`."""
+    """Shows the readings of all stages. Use it in a `with` block."""
 
     def __init__(self, total: int) -> None:
         self._total = total
@@ -39,7 +39,7 @@ class View:
             self._print(self._last)
 
     def show(self, readings: list[Reading]) -> None:
-        """These are the readings now."""
+        """Shows these readings."""
         self._last = readings
         if self._live is not None:
             self._live.update(self._table(readings))

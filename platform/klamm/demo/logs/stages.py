@@ -1,4 +1,4 @@
-"""Generator, agent and Spark driver as stages: how each is started, and how far each says that it is."""
+"""Generator, agent and Spark driver as stages. Each knows how to start and how far it has come."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from klamm_spark.model import Job
 
 ROTATIONS: Final = 3
 RESTARTS: Final = 3
-"""Of the Spark driver. A machine with too much to do fails it: Spark gives a new Python process ten seconds."""
+"""How often the Spark driver is started again. An overloaded machine makes it fail: Spark gives a new Python process ten seconds."""
 
 
 class GeneratorStage:
@@ -36,7 +36,7 @@ class GeneratorStage:
 
 
 class AgentStage:
-    """`klamm agent start`: every service's files, rotated ones too, one topic for each kind of log."""
+    """`klamm agent start` on every service's files, rotated ones too, with one topic for each kind of log."""
 
     def __init__(self, directory: Path, state: Path, bootstrap: str, config: Path, log: Path) -> None:
         config.write_text(agent_toml(directory, state, bootstrap), encoding="utf-8")
@@ -45,7 +45,7 @@ class AgentStage:
         self.process = Process("agent", "klamm.up.child", words, log, watched=True)
 
     def status(self) -> Mapping[str, Any]:
-        """What the agent says of itself: acked, lag_bytes, gaps and more; empty before it said anything."""
+        """Returns the agent's own status: acked, lag_bytes, gaps and more. It is empty until the agent writes it."""
         try:
             found = json.loads(self._status.read_text())
         except FileNotFoundError:
@@ -54,7 +54,7 @@ class AgentStage:
 
 
 def agent_toml(directory: Path, state: Path, bootstrap: str) -> str:
-    """The agent's configuration: lines in their JSON envelope, which says file and offset."""
+    """Returns the agent's configuration. Lines travel in a JSON envelope that says file and offset."""
     parts = [f"bootstrap_servers = {_toml(bootstrap)}", f"state_dir = {_toml(str(state))}"]
     for topic, kind in zip(INPUTS, ("access", "app"), strict=True):
         paths = [str(directory / f"{s.file}*") for s in SERVICES if s.kind == kind]
@@ -84,12 +84,12 @@ class SparkStage:
         )
 
     def start(self) -> None:
-        """Start, or start again: what was said before counts no longer."""
+        """Starts the driver, also again. Forgets what it said before."""
         self.started, self.progress, self._failure = False, {}, None
         self.process.start()
 
     def check(self) -> None:
-        """Raises StageFailed with the driver's own sentence where it has said one."""
+        """Raises StageFailed, with the driver's own sentence where it has said one."""
         if self._failure is not None:
             what = f"{self._failure['error']}: {self._failure['message']}"
             raise StageFailed("Spark", what, retriable=self._failure["retriable"])
@@ -98,7 +98,7 @@ class SparkStage:
             raise StageFailed("Spark", "the driver ended by itself")
 
     def mend(self) -> None:
-        """Start again what another start may mend, RESTARTS times at most. Raises StageFailed for anything else."""
+        """Starts the driver again after a failure that may pass, at most RESTARTS times. Raises StageFailed for any other failure."""
         try:
             self.check()
         except StageFailed as e:
@@ -110,17 +110,17 @@ class SparkStage:
 
     @property
     def mark(self) -> tuple[int, ...]:
-        """Batches and positions of all queries, and restarts: changes whenever a batch ends."""
+        """The batches and positions of all queries, and the restarts: changes whenever a batch ends."""
         batches = [int(self.progress.get(name, {}).get("batch", -1)) for name in self._outputs]
         return (self.restarts, *batches, *map(self.read, self._outputs))
 
     def read(self, query: str) -> int:
-        """How far into the topics a query has come, in records (topics begin at offset 0)."""
+        """Returns how many records of the topics a query has read (topics begin at offset 0)."""
         offsets = self.progress.get(query, {}).get("offsets", {})
         return sum(sum(partitions.values()) for topic, partitions in offsets.items() if topic in INPUTS)
 
     def least_read(self) -> int:
-        """The position of the query that is furthest behind."""
+        """Returns the position of the query that is furthest behind."""
         return min((self.read(name) for name in self._outputs), default=0)
 
     def _on_line(self, line: str) -> None:

@@ -1,7 +1,7 @@
-"""Where the documents go: Elasticsearch, or SQLite behind a Connect sink. What the job writes there, and how it is read.
+"""The targets of the documents: Elasticsearch, or SQLite behind a Connect sink.
 
-`choose` finds the one to use. A target says which outputs the Spark job has for it, counts its documents while the
-pipeline runs, and reads them all at the end.
+`choose` finds the one to use. A target makes its place ready, counts its documents while the pipeline runs, and reads them
+all at the end.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ RATE_FIELDS: Final = ["service.name", "window_start", "lines", "errors"]
 
 
 class Target(Protocol):
-    """Where documents arrive, and how to read them without asking whoever wrote them."""
+    """A place where documents arrive. It reads them without asking the program that wrote them."""
 
     name: str
 
@@ -40,13 +40,13 @@ class Target(Protocol):
     def prepare(self) -> None: ...
 
     def count(self) -> int:
-        """Events and unparsed lines so far."""
+        """Returns the number of events and unparsed lines so far."""
 
     def documents(self) -> Iterator[Document]:
-        """Every event and unparsed line by the id of its line."""
+        """Yields every event and unparsed line, by the id of its line."""
 
     def rates(self) -> Iterator[dict[str, Any]]:
-        """Every row of the windowed error rates."""
+        """Yields every row of the windowed error rates."""
 
     def remove(self) -> None: ...
 
@@ -69,7 +69,7 @@ class ElasticsearchTarget:
         return f"{self.prefix}-{name}"
 
     def prepare(self) -> None:
-        """Make the indices: texts that are looked up are keywords, messages are searched by word."""
+        """Makes the indices: strings are keywords, messages are searched by word."""
         text = {"match_mapping_type": "string", "mapping": {"type": "keyword", "ignore_above": 1024}}
         for name in NAMES:
             self._call(
@@ -116,7 +116,7 @@ class ElasticsearchTarget:
 
 
 class SqliteTarget:
-    """Tables `events`, `unparsed` and `rates` of a file, which the SQL sink connector makes."""
+    """Tables `events`, `unparsed` and `rates` of a file, made by the SQL sink connector."""
 
     name = "SQLite"
 
@@ -128,7 +128,7 @@ class SqliteTarget:
         return str(self.file)
 
     def prepare(self) -> None:
-        """Nothing: the connector makes the tables."""
+        """Does nothing: the connector makes the tables."""
 
     def count(self) -> int:
         if not self.file.exists():
@@ -153,10 +153,10 @@ class SqliteTarget:
             yield row | {"service": row["service_name"]}
 
     def remove(self) -> None:
-        """Nothing: the file goes with the data directory."""
+        """Does nothing: the file goes with the data directory."""
 
     def _rows(self, table: str, columns: list[str]) -> Iterator[tuple[str, targets.Row]]:
-        """Yields the rows of a table; none where the connector has not made it, because nothing came so far."""
+        """Yields the rows of a table; none before the connector has made the table, which it does when the first record comes."""
         if self.file.exists():
             with closing(self._connect()) as connection:
                 there = table in _tables(connection)
@@ -172,14 +172,14 @@ def _tables(connection: sqlite3.Connection) -> set[str]:
 
 
 def redacted(url: str) -> str:
-    """A URL without user and password."""
+    """Returns a URL without user and password."""
     parts = urlsplit(url)
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which target to use. Without `url`, `installation` says what to start; `why` is what to tell the user."""
+    """The chosen target. Without `url`, `installation` is the server to start; `why` explains the choice to the user."""
 
     kind: Kind
     why: str
@@ -188,9 +188,9 @@ class Choice:
 
 
 def choose(kind: Kind, url: str | None) -> Choice:
-    """Elasticsearch that was named, answers on this machine, or can be started; else SQLite.
+    """Chooses Elasticsearch if it was named, answers on this machine, or can be started; else SQLite.
 
-    Raises KlammError when what was asked for is not to be had.
+    Raises KlammError when the target that was asked for cannot be used.
     """
     if kind is Kind.SQLITE:
         return Choice(Kind.SQLITE, "SQLite, as asked")
@@ -226,7 +226,7 @@ def _installation_place() -> Path:
 
 
 def _answers(url: str) -> str | None:
-    """None when Elasticsearch answers there; else why not."""
+    """Returns None when Elasticsearch answers there, else the reason why not."""
     from elasticsearch import ApiError, TransportError
 
     client = targets.elasticsearch_client(url).options(request_timeout=3, max_retries=0)

@@ -1,4 +1,4 @@
-"""The broker as a client sees it: topics of the demonstration, and where their logs end."""
+"""The broker as a client sees it: the demonstration's topics, their end offsets and the groups' offsets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Topics:
         self._bootstrap = bootstrap
 
     def create(self, names: list[str], partitions: int) -> None:
-        """Make the topics. Raises KlammError."""
+        """Makes the topics. Raises KlammError."""
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient, NewTopic
 
