@@ -86,17 +86,17 @@ def common_config() -> ConfigDef:
     define("enabled", Type.BOOLEAN, True, documentation="Whether to mirror from source to target at all.")
     define(
         "admin.timeout.ms", Type.LONG, 60_000, validator=between(1), importance=Importance.LOW,
-        documentation="How long requests that find or make topics may take, ms.",
+        documentation="Timeout of requests that find or create topics, ms.",
     )  # fmt: skip
     define(
         "replication.policy.class", Type.CLASS, f"{JAVA}DefaultReplicationPolicy", validator=_policy,
         importance=Importance.LOW,
-        documentation="How remote topics are named: DefaultReplicationPolicy (alias and separator before the name) "
+        documentation="The names of remote topics: DefaultReplicationPolicy (alias and separator before the name) "
         "or IdentityReplicationPolicy (the same name).",
     )  # fmt: skip
     define(
         "replication.policy.separator", Type.STRING, ".", validator=non_empty, importance=Importance.LOW,
-        documentation="What stands between alias and topic in the name of a remote topic.",
+        documentation="The text between alias and topic in the name of a remote topic.",
     )  # fmt: skip
     define(
         "replication.policy.internal.topic.separator.enabled", Type.BOOLEAN, True, importance=Importance.LOW,

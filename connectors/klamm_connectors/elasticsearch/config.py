@@ -130,8 +130,8 @@ def _connection(d: ConfigDef) -> ConfigDef:
         .define("elastic.https.ssl.keystore.type", Type.STRING, "PEM", importance=_LOW, documentation="PEM, as for the truststore.")
         .define("elastic.https.ssl.key.password", Type.PASSWORD, None, importance=_LOW, documentation="Password of the client's key, if it has one.")
         .define("elastic.https.ssl.endpoint.identification.algorithm", Type.STRING, "https", importance=_LOW, documentation="https checks the host name in the server's certificate; the empty text does not.")
-        .define("connection.timeout.ms", Type.INT, 1000, validator=between(1), importance=_LOW, documentation="How long a connection may take. While no node can be reached the task waits.")
-        .define("read.timeout.ms", Type.INT, 3000, validator=between(1), importance=_LOW, documentation="How long an answer may take; each time it takes longer the request is sent again and given twice as long.")
+        .define("connection.timeout.ms", Type.INT, 1000, validator=between(1), importance=_LOW, documentation="Timeout of a connection. While no node can be reached, the task waits.")
+        .define("read.timeout.ms", Type.INT, 3000, validator=between(1), importance=_LOW, documentation="Timeout of an answer. After each timeout the request is sent again with twice the time.")
         .define("connection.compression", Type.BOOLEAN, False, importance=_LOW, documentation="Compress requests with gzip.")
     )  # fmt: skip
 
@@ -141,12 +141,12 @@ def _sending(d: ConfigDef) -> ConfigDef:
         d.define("batch.size", Type.INT, 2000, validator=between(1), importance=_MEDIUM, documentation="Documents of one bulk request at most. Smaller ones are sent while the server is busy.")
         .define("bulk.size.bytes", Type.LONG, 5 * 1024 * 1024, validator=between(1), importance=_LOW, documentation="Bytes of one bulk request at most; a larger document is a request of its own.")
         .define("max.in.flight.requests", Type.INT, 5, validator=between(1, _IN_FLIGHT_MAX), importance=_MEDIUM, documentation="Requests under way at most. Halved while the server answers 429, and grown again.")
-        .define("max.buffered.records", Type.INT, 20000, validator=between(1), importance=_LOW, documentation="Records that are taken and not yet acknowledged, about; beyond it the partitions are paused.")
-        .define("linger.ms", Type.LONG, 1, validator=between(0), importance=_LOW, documentation="How long a batch that is not full waits for more records.")
-        .define("flush.timeout.ms", Type.LONG, 180000, validator=between(1), importance=_LOW, documentation="What an answer may take at most, after read.timeout.ms was doubled again and again.")
+        .define("max.buffered.records", Type.INT, 20000, validator=between(1), importance=_LOW, documentation="The approximate number of records that are taken and not yet acknowledged; beyond it the partitions are paused.")
+        .define("linger.ms", Type.LONG, 1, validator=between(0), importance=_LOW, documentation="The time for which a batch that is not full waits for more records.")
+        .define("flush.timeout.ms", Type.LONG, 180000, validator=between(1), importance=_LOW, documentation="The longest timeout of an answer, after read.timeout.ms was doubled repeatedly.")
         .define("flush.synchronously", Type.BOOLEAN, False, importance=_LOW, documentation="Before a commit, wait up to ten seconds for everything that was taken, instead of one.")
-        .define("max.retries", Type.INT, 5, validator=between(0), importance=_LOW, documentation="How often a document is sent again after an error of the server that may pass; then the task fails. Neither 429 nor a server that is away counts.")
-        .define("retry.backoff.ms", Type.LONG, 100, validator=between(0), importance=_LOW, documentation="The first pause before something is sent again; doubled up to ten seconds.")
+        .define("max.retries", Type.INT, 5, validator=between(0), importance=_LOW, documentation="Retries of a document after a temporary error of the server; then the task fails. A 429 and an absent server do not count.")
+        .define("retry.backoff.ms", Type.LONG, 100, validator=between(0), importance=_LOW, documentation="The first pause before a retry; it doubles up to ten seconds.")
     )  # fmt: skip
 
 
@@ -154,7 +154,7 @@ def _documents(d: ConfigDef) -> ConfigDef:
     return (
         d.define("key.ignore", Type.BOOLEAN, False, importance=_HIGH, documentation="false: the record's key is the document's id and its offset the version. true: the id is topic+partition+offset.")
         .define("topic.key.ignore", Type.LIST, [], importance=_LOW, documentation="Topics for which key.ignore is true.")
-        .define("schema.ignore", Type.BOOLEAN, False, importance=_LOW, documentation="false: an index that is made here gets its mapping from the records' schema, where there is one. true: Elasticsearch finds the mapping itself.")
+        .define("schema.ignore", Type.BOOLEAN, False, importance=_LOW, documentation="false: an index that the sink creates gets its mapping from the records' schema, where there is one. true: Elasticsearch finds the mapping itself.")
         .define("topic.schema.ignore", Type.LIST, [], importance=_LOW, documentation="Topics for which schema.ignore is true.")
         .define("compact.map.entries", Type.BOOLEAN, True, importance=_LOW, documentation='Write maps with text keys as {"k": "v"}; false: as [{"key": "k", "value": "v"}].')
         .define("write.method", Type.STRING, "INSERT", validator=_one_of("INSERT", "UPSERT"), importance=_LOW, documentation="INSERT replaces a document, UPSERT changes the fields that the record has.")

@@ -73,25 +73,25 @@ def _connection(d: ConfigDef) -> ConfigDef:
         .define("database.port", Type.INT, 3306, validator=between(1, 65535), importance=_HIGH, documentation="Its port.")
         .define("database.user", Type.STRING, validator=non_empty, importance=_HIGH, documentation="User with SELECT, REPLICATION SLAVE and REPLICATION CLIENT (MariaDB: also BINLOG MONITOR; MySQL: also RELOAD for the snapshot's lock).")
         .define("database.password", Type.PASSWORD, None, importance=_HIGH, documentation="The user's password.")
-        .define("database.server.id", Type.LONG, 0, validator=between(0, 4294967295), importance=_MEDIUM, documentation="The number under which the connector reads the binlog: unlike that of the server and of every replica. 0 makes one from the connector's name.")
+        .define("database.server.id", Type.LONG, 0, validator=between(0, 4294967295), importance=_MEDIUM, documentation="The number under which the connector reads the binlog: it must differ from that of the server and of every replica. 0 makes one from the connector's name.")
         .define("database.ssl.mode", Type.STRING, "disabled", validator=one_of("disabled", "required", "verify_ca", "verify_identity"), importance=_LOW, documentation="Whether the connection is encrypted and the server's certificate checked.")
         .define("database.ssl.ca", Type.STRING, None, importance=_LOW, documentation="File with the authority's certificate, for verify_ca and verify_identity.")
-        .define("connect.timeout.ms", Type.INT, 30000, validator=between(1), importance=_LOW, documentation="How long one try to connect may take.")
+        .define("connect.timeout.ms", Type.INT, 30000, validator=between(1), importance=_LOW, documentation="Timeout of one attempt to connect.")
     )  # fmt: skip
 
 
 def _events(d: ConfigDef) -> ConfigDef:
     return (
         d.define("topic.prefix", Type.STRING, validator=_legal_prefix, importance=_HIGH, documentation="Name of the server in topics and offsets: a table's topic is PREFIX.DATABASE.TABLE. With another prefix the connector begins anew.")
-        .define("event.format", Type.STRING, "envelope", validator=one_of("envelope", "row"), importance=_HIGH, documentation="envelope: Debezium's before, after, source, op. row: the row after the change as a flat struct, a tombstone for a deleted row; what sinks take as it is.")
+        .define("event.format", Type.STRING, "envelope", validator=one_of("envelope", "row"), importance=_HIGH, documentation="envelope: Debezium's before, after, source, op. row: the row after the change as a flat struct, a tombstone for a deleted row; sinks need no conversion.")
         .define("key.format", Type.STRING, "struct", validator=one_of("struct", "value"), importance=_MEDIUM, documentation="struct: the primary key as a struct of its columns. value: a primary key of one column as its bare value, for sinks that make it an id; keys of several columns stay structs.")
-        .define("tombstones.on.delete", Type.BOOLEAN, True, importance=_MEDIUM, documentation="With envelopes: whether a record without a value follows the one of a deleted row, so that a compacted topic forgets the key.")
+        .define("tombstones.on.delete", Type.BOOLEAN, True, importance=_MEDIUM, documentation="With envelopes: whether a record without a value follows the record of a deleted row, so that a compacted topic forgets the key.")
         .define("include.schema.changes", Type.BOOLEAN, False, importance=_LOW, documentation="Only false: there is no topic of schema changes. Column names come with the events (binlog_row_metadata=FULL).")
         .define("decimal.handling.mode", Type.STRING, "precise", validator=one_of("precise", "string", "double"), importance=_MEDIUM, documentation="DECIMAL as Connect's Decimal, as text, or as a number of 64 bits.")
         .define("bigint.unsigned.handling.mode", Type.STRING, "long", validator=one_of("long", "precise"), importance=_MEDIUM, documentation="BIGINT UNSIGNED as INT64 (a value beyond it fails the task) or as Connect's Decimal.")
         .define("time.precision.mode", Type.STRING, "adaptive_time_microseconds", validator=one_of("adaptive_time_microseconds", "connect"), importance=_MEDIUM, documentation="DATE, TIME and DATETIME as Debezium's numbers with their full precision, or as Connect's Date, Time and Timestamp (milliseconds).")
         .define("binary.handling.mode", Type.STRING, "bytes", validator=one_of("bytes", "base64", "hex"), importance=_LOW, documentation="BINARY, BLOB and GEOMETRY as bytes or as text.")
-        .define("heartbeat.interval.ms", Type.INT, 0, validator=between(0), importance=_MEDIUM, documentation="How often a record goes to HEARTBEATPREFIX.PREFIX, so that the committed position moves while captured tables stand still. 0: never.")
+        .define("heartbeat.interval.ms", Type.INT, 0, validator=between(0), importance=_MEDIUM, documentation="Interval of the records to HEARTBEATPREFIX.PREFIX, so that the committed position moves while captured tables do not change. 0: no records.")
         .define("heartbeat.topics.prefix", Type.STRING, "__debezium-heartbeat", validator=_legal_prefix, importance=_LOW, documentation="Prefix of the heartbeat topic.")
     )  # fmt: skip
 
@@ -111,9 +111,9 @@ def _capture(d: ConfigDef) -> ConfigDef:
         d.define("snapshot.mode", Type.STRING, "initial", validator=one_of(*SNAPSHOT_MODES), importance=_HIGH, documentation="initial: read the tables when there is no offset, then the binlog. initial_only: stop after the tables. no_data (also schema_only, never): begin at the binlog's present end. always: read the tables at every start. when_needed: as initial, and again when the binlog no longer has the position.")
         .define("snapshot.fetch.size", Type.INT, 2000, validator=between(1, 1_000_000), importance=_MEDIUM, documentation="Rows of one read in a snapshot.")
         .define("snapshot.locking.mode", Type.STRING, "minimal", validator=one_of("minimal", "none"), importance=_LOW, documentation="minimal: on MySQL a global read lock while position and snapshot are taken together (MariaDB needs none). none: no lock; safe only when nothing is written at that moment.")
-        .define("max.batch.size", Type.INT, 2048, validator=between(1), importance=_MEDIUM, documentation="About how many records the task hands over at once.")
-        .define("max.queue.size", Type.INT, 256, validator=between(1), importance=_LOW, documentation="How many binlog events wait, at most, to be taken.")
-        .define("poll.interval.ms", Type.LONG, 500, validator=between(1, 1000), importance=_LOW, documentation="How long the task waits for the next event before it answers that there is none.")
+        .define("max.batch.size", Type.INT, 2048, validator=between(1), importance=_MEDIUM, documentation="The approximate number of records that the task hands over at once.")
+        .define("max.queue.size", Type.INT, 256, validator=between(1), importance=_LOW, documentation="The most binlog events that wait for the task.")
+        .define("poll.interval.ms", Type.LONG, 500, validator=between(1, 1000), importance=_LOW, documentation="The time for which the task waits for the next event before it reports none.")
     )  # fmt: skip
 
 

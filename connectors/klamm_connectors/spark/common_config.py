@@ -56,7 +56,7 @@ def define_common(definition: ConfigDef) -> ConfigDef:
         definition
         .define("query.sql", Type.STRING, None, importance=high, documentation="SQL over the view `input`. Without it and `query.function` the input is written as it is.")
         .define("query.function", Type.STRING, None, documentation="A Python function `module:function(df, spark)` that returns the DataFrame to write; with a third parameter it gets `query.options`.")
-        .define("query.options", Type.STRING, None, importance=low, documentation="What the function gets as its third argument: a JSON object.")
+        .define("query.options", Type.STRING, None, importance=low, documentation="The third argument of the function: a JSON object.")
         .define("trigger.interval.ms", Type.LONG, 1000, validator=between(0), documentation="Time between the starts of two batches.")
         .define("checkpoint.location", Type.STRING, None, importance=high, documentation="Directory (or s3a://... and the like) where the job keeps its place and state. Default: below "
             "`~/.local/share/klamm/spark` (or KLAMM_SPARK_DIR), by connector and cluster. Workers on several machines need one that all of them reach.")

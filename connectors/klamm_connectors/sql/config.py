@@ -49,23 +49,23 @@ def config_def() -> ConfigDef:
     """Returns the configuration keys."""
     return (
         ConfigDef()
-        .define("connection.url", Type.STRING, DEFAULT_URL, validator=non_empty, importance=_HIGH, documentation="Database: a SQLAlchemy URL (sqlite:///file.db, mysql://host/db, mariadb://host/db, postgresql://host/db where a driver is installed) or a jdbc: URL of these. The default is the file klamm.db in the worker's working directory. Give user and password apart, so that nobody sees them here.")
+        .define("connection.url", Type.STRING, DEFAULT_URL, validator=non_empty, importance=_HIGH, documentation="Database: a SQLAlchemy URL (sqlite:///file.db, mysql://host/db, mariadb://host/db, postgresql://host/db where a driver is installed) or a jdbc: URL of these. The default is the file klamm.db in the worker's working directory. Give user and password by their own keys, so that nobody sees them here.")
         .define("connection.user", Type.STRING, None, importance=_HIGH, documentation="The database's user.")
         .define("connection.password", Type.PASSWORD, None, importance=_HIGH, documentation="The user's password.")
-        .define("insert.mode", Type.STRING, "insert", validator=one_of("insert", "upsert", "update"), importance=_HIGH, documentation="insert: new rows (records that come again after a crash are there twice, or fail on the primary key). upsert: insert or replace by primary key; what makes repetition harmless. update: change rows that are there.")
+        .define("insert.mode", Type.STRING, "insert", validator=one_of("insert", "upsert", "update"), importance=_HIGH, documentation="insert: new rows (records that come again after a crash are there twice, or fail on the primary key). upsert: insert or replace by primary key; this makes repetitions harmless. update: change existing rows.")
         .define("batch.size", Type.INT, 3000, validator=between(1), importance=_MEDIUM, documentation="Rows of one statement, at most.")
         .define("delete.enabled", Type.BOOLEAN, False, importance=_MEDIUM, documentation="Whether a record without a value deletes the row with its key. Needs pk.mode=record_key.")
         .define("table.name.format", Type.STRING, "${topic}", validator=non_empty, importance=_MEDIUM, documentation="Name of the table; ${topic} is the topic, ${table} what follows its last dot.")
-        .define("pk.mode", Type.STRING, "none", validator=one_of("none", "kafka", "record_key", "record_value"), importance=_HIGH, documentation="Where the primary key comes from: nowhere, from topic, partition and offset, from the record's key, from its value.")
+        .define("pk.mode", Type.STRING, "none", validator=one_of("none", "kafka", "record_key", "record_value"), importance=_HIGH, documentation="The origin of the primary key: none; kafka: topic, partition and offset; record_key: the record's key; record_value: its value.")
         .define("pk.fields", Type.LIST, [], importance=_MEDIUM, documentation="Names of the key's columns. kafka: three names (default __connect_topic, __connect_partition, __connect_offset). record_key: one name for a key that is no struct, else fields of the key (default all). record_value: fields of the value (default all).")
         .define("fields.whitelist", Type.LIST, [], importance=_MEDIUM, documentation="Fields of the value to write. Empty: all.")
-        .define("auto.create", Type.BOOLEAN, False, importance=_MEDIUM, documentation="Whether to make tables that are missing.")
-        .define("auto.evolve", Type.BOOLEAN, False, importance=_MEDIUM, documentation="Whether to add columns that are missing.")
-        .define("max.retries", Type.INT, 10, validator=between(0), importance=_MEDIUM, documentation="How often a batch is tried again after a lost connection, a deadlock or a lock timeout, before the task fails.")
-        .define("retry.backoff.ms", Type.INT, 3000, validator=between(0), importance=_MEDIUM, documentation="Pause before each of these tries.")
+        .define("auto.create", Type.BOOLEAN, False, importance=_MEDIUM, documentation="Whether to create missing tables.")
+        .define("auto.evolve", Type.BOOLEAN, False, importance=_MEDIUM, documentation="Whether to add missing columns.")
+        .define("max.retries", Type.INT, 10, validator=between(0), importance=_MEDIUM, documentation="Retries of a batch after a lost connection, a deadlock or a lock timeout, before the task fails.")
+        .define("retry.backoff.ms", Type.INT, 3000, validator=between(0), importance=_MEDIUM, documentation="The pause before each of these retries.")
         .define("db.timezone", Type.STRING, "UTC", validator=_zone, importance=_MEDIUM, documentation="Time zone in which timestamps are written to columns without one.")
         .define("exactly.once", Type.BOOLEAN, False, importance=_MEDIUM, documentation="Whether offsets are kept in the database, in the transaction that writes the rows: then each record is written once, whatever ends a task or its database, also with insert.mode=insert. Needs tables with transactions (InnoDB).")
-        .define("exactly.once.table", Type.STRING, "klamm_offsets", validator=non_empty, importance=_LOW, documentation="The table of these offsets; made when it is not there. Several connectors may share it.")
+        .define("exactly.once.table", Type.STRING, "klamm_offsets", validator=non_empty, importance=_LOW, documentation="The table of these offsets; it is created when it is missing. Several connectors may share it.")
     )  # fmt: skip
 
 

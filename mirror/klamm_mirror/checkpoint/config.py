@@ -77,7 +77,7 @@ def config_def() -> ConfigDef:
         Type.SHORT,
         3,
         importance=Importance.LOW,
-        documentation="With how many replicas the checkpoints topic is made.",
+        documentation="Replicas of the checkpoints topic.",
     )
     return common_config().merged(topics_config()).merged(syncs_config()).merged(own)
 

@@ -46,7 +46,7 @@ def config_def() -> ConfigDef:
             Type.SHORT,
             3,
             importance=Importance.LOW,
-            documentation="With how many replicas the heartbeats topic is made.",
+            documentation="Replicas of the heartbeats topic.",
         )
     )
     return common_config().merged(own)

@@ -54,7 +54,7 @@ def config_def() -> ConfigDef:
     )  # fmt: skip
     define(
         "consumer.poll.timeout.ms", Type.LONG, 1000, validator=between(1), importance=Importance.LOW,
-        documentation="How long a broker of the source may wait for new records before it answers, ms.",
+        documentation="The time for which a broker of the source may wait for new records before it answers, ms.",
     )  # fmt: skip
     for what, text in (
         ("refresh.topics", "look for new topics and partitions"),
@@ -75,7 +75,7 @@ def config_def() -> ConfigDef:
     )  # fmt: skip
     define(
         "offset.lag.max", Type.LONG, 100, validator=between(0), importance=Importance.LOW,
-        documentation="How far a partition may drift from its last offset sync before the next is written, records.",
+        documentation="The number of records by which a partition may drift from its last offset sync before the next is written.",
     )  # fmt: skip
     define(
         "heartbeats.replication.enabled", Type.BOOLEAN, True, importance=Importance.LOW,

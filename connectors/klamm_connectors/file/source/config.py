@@ -58,7 +58,7 @@ def config_def() -> ConfigDef:
             2000,
             validator=between(1),
             importance=Importance.LOW,
-            documentation="How many lines the task hands over at once, at most.",
+            documentation="The most lines that the task hands over at once.",
         )
     )
 

@@ -40,7 +40,7 @@ def config_def() -> ConfigDef:
         ConfigDef()
         .define(
             "output.format", Type.STRING, importance=high, validator=non_empty,
-            documentation="Where results go: `parquet` or any other format of Spark's, or `klamm` (topics), `elasticsearch`, "
+            documentation="The target: `parquet` or any other format of Spark's, or `klamm` (topics), `elasticsearch`, "
             "`sql`, which are ours.",
         )
         .define(
@@ -48,13 +48,13 @@ def config_def() -> ConfigDef:
             documentation="Spark's output mode: `append`, `update` or `complete`.",
         )
         .define("output.partition.by", Type.LIST, [], importance=low, documentation="Columns that make directories (file formats).")
-        .define("value.format", Type.STRING, "bytes", validator=one_of(*VALUE_FORMATS), importance=high, documentation="What values are: `bytes` (columns key, value as they are), `string`, or `json` (the fields of `value.schema` are columns).")
+        .define("value.format", Type.STRING, "bytes", validator=one_of(*VALUE_FORMATS), importance=high, documentation="The form of values: `bytes` (columns key, value as they are), `string`, or `json` (the fields of `value.schema` are columns).")
         .define("value.drift", Type.BOOLEAN, True, importance=low, documentation="Whether JSON values are compared with the schema, and what differs is reported.")
-        .define("source.connector", Type.STRING, "klamm", validator=one_of(*CONNECTORS), importance=low, documentation="What reads topics: `klamm`, or `spark` for Spark's own connector (its jars: `klamm spark setup --kafka-connector`), which real-time mode needs.")
+        .define("source.connector", Type.STRING, "klamm", validator=one_of(*CONNECTORS), importance=low, documentation="The reader of topics: `klamm`, or `spark` for Spark's own connector (its jars: `klamm spark setup --kafka-connector`), which real-time mode needs.")
         .define("trigger", Type.STRING, None, importance=low, documentation="In place of `trigger.interval.ms`: `available_now` (what is there, then no more), or `real-time 5 minutes` (Spark's real-time mode, with the time between checkpoints).")
         .define("value.schema", Type.STRING, None, documentation="Fields of JSON values as SQL's DDL: `id BIGINT, name STRING`; or `infer`: found from what is in the topics, and kept.")
         .define("watermark.column", Type.STRING, None, importance=low, documentation="The column with the time of an event, for windows.")
-        .define("watermark.delay", Type.STRING, None, importance=low, documentation="How late an event may come: `10 minutes`.")
+        .define("watermark.delay", Type.STRING, None, importance=low, documentation="The delay that an event may have, such as `10 minutes`.")
         .define("max.offsets.per.trigger", Type.LONG, None, documentation="About how many records a batch takes at most. Unset: all there are.")
         .define("fail.on.data.loss", Type.BOOLEAN, True, documentation="Whether the task fails when records are gone before it read them; otherwise they are counted.")
     )  # fmt: skip

@@ -32,7 +32,7 @@ def config_def() -> ConfigDef:
     high, low = Importance.HIGH, Importance.LOW
     return define_common(
         ConfigDef()
-        .define("source.format", Type.STRING, importance=high, validator=non_empty, documentation="What is read: `jdbc`, `parquet`, `json`, `csv`, `iceberg`, `rate` or any other source of Spark's; its jars by `spark.jars` or `spark.jars.packages`.")
+        .define("source.format", Type.STRING, importance=high, validator=non_empty, documentation="The source: `jdbc`, `parquet`, `json`, `csv`, `iceberg`, `rate` or any other source of Spark's; add its jars by `spark.jars` or `spark.jars.packages`.")
         .define("source.schema", Type.STRING, None, documentation="The schema as SQL's DDL, where the source does not know it (streams of JSON or CSV files need one).")
         .define("source.read", Type.STRING, "stream", validator=one_of(*READS), importance=high, documentation="`stream`: Structured Streaming, with its checkpoint; `batch`: read again and again (sources that cannot be streamed, such as `jdbc`).")
         .define("poll.interval.ms", Type.LONG, 10000, validator=between(-1), documentation="With `batch`: time between the beginnings of two reads. -1: read once.")
