@@ -1,7 +1,8 @@
-"""The right broker for each request, and patience: retriable answers are repeated until the timeout.
+"""A client that finds the right broker for each request, and repeats retriable requests until the timeout.
 
-An `Admin` lives for one command. A partition's leader and a coordinator may move at any time: what they refuse for that
-reason is asked again, of the new one. An unknown topic is not waited for: who mistypes a name wants to know at once.
+An `Admin` lives for one command. A partition's leader and a coordinator may move at any time: a request that fails
+for that reason goes to the new broker. An unknown topic is an error at once: a user who mistypes a name wants to
+know.
 """
 
 from __future__ import annotations
@@ -46,16 +47,18 @@ _AT_A_TIME: Final = 16  # requests; a cluster has other clients too
 K = TypeVar("K")
 T = TypeVar("T")
 LeaderCall = Callable[[int, list[TopicPartition]], Awaitable[Mapping[TopicPartition, Any]]]
-"""Ask broker `int` about these partitions: a value for each, or the AdminError that it answered with."""
+"""Asks broker `int` about these partitions, and returns a value or an AdminError for each."""
 
 
 def passing(code: int) -> bool:
-    """Whether the same question may be answered otherwise a moment later."""
+    """Return whether the same request may succeed a moment later."""
     return code in _PASSING
 
 
 class Admin:
-    """Use as `async with Admin(bootstrap, timeout_s=30) as admin`. Raises AdminError and ClientError."""
+    """A client for administrative requests: `async with Admin(bootstrap, timeout_s=30) as admin`. Raises AdminError
+    and ClientError.
+    """
 
     def __init__(
         self,
@@ -79,7 +82,7 @@ class Admin:
 
     @property
     def timeout_ms(self) -> int:
-        """What requests tell the broker: how long it may take itself."""
+        """The time in ms that a request allows the broker."""
         return int(self.timeout_s * 1000)
 
     # ---- one request
@@ -119,7 +122,10 @@ class Admin:
             await asyncio.sleep(_PAUSE_S)
 
     async def each(self, items: Sequence[K], call: Callable[[K], Awaitable[T]]) -> list[T | AdminError]:
-        """`call` for every item, several at a time: results in the order of the items, AdminErrors among them."""
+        """Call `call` for every item, several at a time.
+
+        Returns results in the order of the items; an AdminError is a result.
+        """
         room = asyncio.Semaphore(_AT_A_TIME)
 
         async def one(item: K) -> T | AdminError:
@@ -134,13 +140,16 @@ class Admin:
     # ---- the cluster
 
     async def brokers(self) -> dict[int, Node]:
-        """The live brokers, by id in ascending order."""
+        """Return the live brokers, by id in ascending order."""
         answer = await self.metadata([])
         nodes = (Node(id=b.node_id, host=b.host, port=b.port) for b in answer.brokers)
         return {n.id: n for n in sorted(nodes, key=lambda n: n.id)}
 
     async def metadata(self, topics: Iterable[str] | None = None) -> MetadataResponse:
-        """Metadata of these topics (None: all). What does not exist carries its error code; nothing is created."""
+        """Return metadata of these topics (None: all).
+
+        A topic that does not exist carries its error code and is not created.
+        """
         await self._cluster.any_broker()
         answer: MetadataResponse = await self._cluster.refresh(topics)
         return answer
@@ -192,7 +201,7 @@ class Admin:
     # ---- coordinators
 
     async def coordinator(self, key: str, key_type: int = GROUP) -> Node:
-        """The coordinator of a group or a transactional id, found again after `forget`."""
+        """Return the coordinator of a group or a transactional id, found again after `forget`."""
         known = self._coordinators.get((key_type, key))
         if known is None:
             known = self._coordinators[key_type, key] = await self._find(key, key_type)

@@ -1,7 +1,7 @@
 """Entities that settings are kept for, as Kafka's `kafka-configs` names them, and changing them.
 
-Topics, brokers, their loggers, groups and client metrics have settings; users, clients and addresses have quotas, and users
-SCRAM credentials, set and deleted like settings.
+Topics, brokers, their loggers, groups and client metrics have settings; users, clients and addresses have quotas, and
+users SCRAM credentials, set and deleted like settings.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ class ConfigError(KlammError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """A kind of entity with settings: where its own ones come from, next to the broker's and the defaults."""
+    """A kind of entity with settings, and the source of the entity's own settings."""
 
     resource: Resource
     source: str | None
 
     def own_source(self, name: str) -> str | None:
-        """The source of what was set for this very entity; None: all of it."""
+        """Return the source of settings that were made for this entity itself; None where all settings are its own."""
         if self.resource is Resource.BROKER and not name:
             return "DYNAMIC_DEFAULT_BROKER_CONFIG"
         return self.source
@@ -71,7 +71,7 @@ _KEY: Final = re.compile(r"[$a-zA-Z0-9._-]*")
 
 
 def parse_added(text: str) -> dict[str, str]:
-    """`k1=v1,k2=[v1,v2]`: commas inside brackets belong to the value. Raises ConfigError."""
+    """Parse `k1=v1,k2=[v1,v2]`: commas inside brackets belong to the value. Raises ConfigError."""
     pairs = [
         re.split(r"\s*=\s*" + _OUTSIDE_BRACKETS, word) for word in re.split("," + _OUTSIDE_BRACKETS, text)
     ]
@@ -84,7 +84,7 @@ def parse_added(text: str) -> dict[str, str]:
 
 
 def read_properties(path: str) -> dict[str, str]:
-    """Settings from a file. Raises ConfigError."""
+    """Return settings from a file. Raises ConfigError."""
     from klamm_base.properties import load_properties
 
     return checked(dict(load_properties(Path(path))))
@@ -101,7 +101,7 @@ def checked(put: dict[str, str]) -> dict[str, str]:
 
 
 async def names_of(admin: Admin, kind: str) -> list[str]:
-    """All entities of a kind with settings; "" stands for the brokers' defaults, at the end."""
+    """Return all entities of a kind with settings; "" stands for the brokers' defaults, at the end."""
     match RESOURCES[kind].resource:
         case Resource.TOPIC:
             return [t.name for t in await list_topics(admin)]
@@ -115,7 +115,7 @@ async def names_of(admin: Admin, kind: str) -> list[str]:
 
 
 async def exists(admin: Admin, kind: str, name: str) -> bool:
-    """Whether there is such an entity. A group counts where the broker cannot say which groups have settings."""
+    """Return whether the entity exists. A group does where the broker cannot say which groups have settings."""
     if kind == "groups" and await list_resources(admin, Resource.GROUP) is None:
         return True
     return name in await names_of(admin, kind)
@@ -185,7 +185,10 @@ def _refuse(what: str, names: Sequence[str]) -> None:
 
 
 def parse_credential(mechanism: str, text: str) -> tuple[int, str]:
-    """`iterations=8192,password=secret`; the iterations may be left out. Raises ConfigError, without the password."""
+    """Parse `iterations=8192,password=secret`; the iterations are optional.
+
+    Raises ConfigError, which never holds the password.
+    """
     found = re.fullmatch(r"(?:iterations=(-?[0-9]*),)?password=(.*)", text)
     if found is None:
         raise ConfigError(
@@ -200,7 +203,7 @@ def parse_credential(mechanism: str, text: str) -> tuple[int, str]:
 
 
 def quota_entity(types: Sequence[str], names: Sequence[str]) -> dict[str, str | None]:
-    """Kinds of the protocol with names; None where no name is given, "" for the default. Raises ConfigError."""
+    """Return the protocol's kinds with names: None where no name is given, "" for the default. Raises ConfigError."""
     if len(names) > len(types):
         raise ConfigError("More entity names specified than entity types")
     padded = [*names, *([None] * (len(types) - len(names)))]

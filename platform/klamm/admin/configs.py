@@ -1,4 +1,6 @@
-"""Settings of topics, brokers, their loggers, groups and client metrics: DescribeConfigs (32), IncrementalAlterConfigs (44)."""
+"""Settings of topics, brokers, their loggers, groups and client metrics: DescribeConfigs (32),
+IncrementalAlterConfigs (44).
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,7 @@ SOURCES: Final = {
     7: "DYNAMIC_CLIENT_METRICS_CONFIG",
     8: "DYNAMIC_GROUP_CONFIG",
 }
-"""Where a value comes from."""
+"""Sources of values, by the protocol's number."""
 DEFAULT: Final = "DEFAULT_CONFIG"
 _SET: Final = 0
 _DELETE: Final = 1
@@ -52,7 +54,7 @@ _SELF_ANSWERED: Final = (Resource.BROKER, Resource.BROKER_LOGGER)  # that broker
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Synonym:
-    """A value that lies below, and would count without the ones before it."""
+    """A value of lower rank, which would count without the synonyms before it."""
 
     name: str
     value: str | None
@@ -61,7 +63,7 @@ class Synonym:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A setting. The value of a sensitive one is None: brokers do not tell it."""
+    """A setting. The value of a sensitive setting is None: brokers do not tell it."""
 
     name: str
     value: str | None
@@ -74,7 +76,7 @@ class Entry:
 async def describe_config(
     admin: Admin, resource: Resource, name: str, *, keys: Collection[str] | None = None
 ) -> list[Entry]:
-    """The settings of one thing, in the order that the broker told. Raises AdminError."""
+    """Return the settings of one thing, in the order that the broker told. Raises AdminError."""
     asked = DescribeConfigsResource(
         resource_type=int(resource),
         resource_name=name,
@@ -119,7 +121,7 @@ async def alter_config(
 
 
 async def list_resources(admin: Admin, resource: Resource) -> list[str] | None:
-    """Names of the groups or client metrics that have settings (74); None where the broker cannot say."""
+    """Return names of the groups or client metrics that have settings (74); None where the broker cannot say."""
     try:
         answer = await admin.ask(ListConfigResourcesRequest(resource_types=[int(resource)]))
     except UnsupportedApi:

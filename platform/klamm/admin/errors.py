@@ -1,4 +1,4 @@
-"""What a cluster refuses, as a sentence and with its code."""
+"""A cluster's refusal, as a sentence and with its code."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from klamm_kafka.wire.errors import ErrorCode
 
 
 class AdminError(KlammError):
-    """A request was refused. `code` is the protocol's error code, `text` the reason without what it was about."""
+    """A request was refused. `code` is the protocol's error code, `text` the reason without the request's subject."""
 
     def __init__(self, code: int, what: str, text: str | None = None) -> None:
         self.code = code
@@ -18,7 +18,7 @@ class AdminError(KlammError):
 
 
 def message_of(code: int) -> str:
-    """What an error code means, in words."""
+    """Return the meaning of an error code in words."""
     try:
         known = ErrorCode(code)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Which topics and partitions a pattern means, as Kafka's commands read it. Pure."""
+"""Patterns for topics and partitions, as Kafka's commands read them. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ class FilterError(KlammError):
 
 
 def topic_pattern(text: str) -> re.Pattern[str]:
-    """A regular expression for whole names; a comma is "or", spaces and outer quotes do not count. Raises FilterError."""
+    """Return a regular expression for whole names; a comma is "or", spaces and outer quotes do not count.
+
+    Raises FilterError.
+    """
     cleaned = text.strip().replace(",", "|").replace(" ", "").strip("\"'")
     try:
         return re.compile(cleaned)
@@ -27,7 +30,7 @@ def topic_pattern(text: str) -> re.Pattern[str]:
 
 
 def by_topic_and_numbers(topic: str | None, numbers: str | None) -> PartitionFilter:
-    """`--topic` and `--partitions`. Raises FilterError."""
+    """Return the filter for `--topic` and `--partitions`. Raises FilterError."""
     pattern = topic_pattern(topic or ".*")
     try:
         chosen = {int(n) for n in numbers.split(",")} if numbers else set()
@@ -39,7 +42,10 @@ def by_topic_and_numbers(topic: str | None, numbers: str | None) -> PartitionFil
 
 
 def by_rules(text: str) -> PartitionFilter:
-    """`topic1:1,topic2:0-3,topic3,topic4:5-,topic5:-3`; the upper end of a range is outside. Raises FilterError."""
+    """Return the filter for `topic1:1,topic2:0-3,topic3,topic4:5-,topic5:-3`.
+
+    A range excludes its upper end. Raises FilterError.
+    """
     rules = [_rule(part) for part in text.split(",")]
     return lambda tp: any(rule(tp) for rule in rules)
 

@@ -1,4 +1,4 @@
-"""A group's positions and its lag: which member reads which partition, and how far it is."""
+"""A group's positions and lag: the member that reads each partition, and its offset."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from klamm.admin.offsets import log_ends
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """A partition of a group. None: no offset is committed, the log's end is not known, nobody reads it."""
+    """A partition of a group. None stands for no committed offset, an unknown end of the log, no reader."""
 
     group: str
     partition: TopicPartition
@@ -32,9 +32,10 @@ class Position:
 
 
 async def positions(admin: Admin, groups: Sequence[Group]) -> list[list[Position]]:
-    """The rows of each group: members with most partitions first, then what nobody is assigned; partitions in order.
+    """Return the rows of each group: members with most partitions first, then unassigned partitions; partitions in
+    order.
 
-    Raises AdminError. Logs are asked for their ends once, however many groups read them.
+    Raises AdminError. Asks for each log's end once, however many groups read it.
     """
     offsets: list[dict[TopicPartition, Committed]] = []
     for found in await admin.each(groups, lambda g: committed(admin, g.group)):
@@ -49,7 +50,7 @@ async def positions(admin: Admin, groups: Sequence[Group]) -> list[list[Position
 def arrange(
     group: Group, offsets: Mapping[TopicPartition, Committed], ends: Mapping[TopicPartition, int | None]
 ) -> list[Position]:
-    """The rows of `positions`, in its order."""
+    """Return the rows of `positions`, in its order."""
 
     def row(tp: TopicPartition, member: Member | None) -> Position:
         found = offsets.get(tp)

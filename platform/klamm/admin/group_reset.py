@@ -14,7 +14,7 @@ from klamm_kafka.wire.errors import ErrorCode
 
 
 async def state_of(admin: Admin, group: str) -> str:
-    """The group's state; "Dead" for one that does not exist, whose offsets may be set all the same."""
+    """Return the group's state; "Dead" for a group that does not exist, whose offsets may be set all the same."""
     try:
         return (await describe_group(admin, group)).state
     except AdminError as e:
@@ -24,12 +24,12 @@ async def state_of(admin: Admin, group: str) -> str:
 
 
 def may_reset(state: str) -> bool:
-    """Offsets are only set while nobody reads: a member would overwrite them."""
+    """Return whether offsets may be set in this state: only while nobody reads, because a member would overwrite them."""
     return state in EMPTY
 
 
 async def chosen_partitions(admin: Admin, topics: Sequence[str]) -> list[TopicPartition]:
-    """The partitions of `topic` and `topic:0,1` words. Raises AdminError for a topic that is not there."""
+    """Return the partitions of `topic` and `topic:0,1` words. Raises AdminError for a topic that is not there."""
     parsed = [parse_topic(t) for t in topics]
     whole = [name for name, numbers in parsed if numbers is None]
     result = {TopicPartition(name, p) for name, numbers in parsed for p in numbers or ()}
@@ -61,7 +61,7 @@ async def check_partitions(admin: Admin, partitions: Collection[TopicPartition])
 async def plan_group(
     admin: Admin, group: str, reset: Reset, topics: Sequence[str] | None, *, all_topics: bool
 ) -> Plan:
-    """What a reset of this group would set; the scope is `topics`, or everything that it has committed."""
+    """Return the plan of a reset of this group, for `topics` or for everything that the group has committed."""
     offsets = await committed(admin, group)
     if reset.how is How.FILE:
         partitions: Collection[TopicPartition] = from_file(reset, group)
@@ -79,7 +79,9 @@ async def plan_partitions(
     partitions: Collection[TopicPartition],
     current: Mapping[TopicPartition, int],
 ) -> Plan:
-    """The same for whoever keeps offsets elsewhere; `name` is what a file of offsets may call it."""
+    """Return the plan of a reset for a reader that keeps its offsets elsewhere; a file of offsets may call the reader
+    `name`.
+    """
     await check_partitions(admin, partitions)
     return plan(reset, name, partitions, await _numbers(admin, reset, partitions, current))
 

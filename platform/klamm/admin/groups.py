@@ -1,7 +1,7 @@
-"""Consumer groups of both kinds: who is in them, what they have committed, and changing that.
+"""Consumer groups of both kinds: their members, their committed offsets, and changes of both.
 
-A group of the consumer protocol (KIP-848) is described by ConsumerGroupDescribe (69), any other by DescribeGroups (15): the
-first is asked, and what it does not know the second is asked for, as Kafka's own client does.
+ConsumerGroupDescribe (69) describes a group of the consumer protocol (KIP-848), DescribeGroups (15) any other: we ask
+the first, and the second for groups that the first does not know, as Kafka's own client does.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class GroupListing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """A member. Epoch and target belong to the consumer protocol: None for a classic group."""
+    """A member of a group. Epoch and target belong to the consumer protocol: None for a classic group."""
 
     id: str
     instance_id: str | None
@@ -66,7 +66,7 @@ class Member:
     target: tuple[TopicPartition, ...] = ()
     epoch: int | None = None
     upgraded: bool | None = None
-    """Whether it speaks the consumer protocol itself; None where the broker does not say."""
+    """True for a member that speaks the consumer protocol itself; None where the broker does not say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +98,7 @@ class Committed:
 async def list_groups(
     admin: Admin, *, types: Collection[str] = (), states: Collection[str] = (), consumers_only: bool = True
 ) -> list[GroupListing]:
-    """The groups of all brokers by name. `consumers_only` leaves out Connect's, share and Streams groups."""
+    """Return the groups of all brokers by name. `consumers_only` leaves out Connect's, share and Streams groups."""
     asked_types = list(types) or (list(TYPES) if consumers_only else [])
     found: dict[str, GroupListing] = {}
     for node_id in await admin.brokers():
@@ -138,7 +138,7 @@ def _type_name(told: str) -> str:
 
 
 async def describe_group(admin: Admin, group: str) -> Group:
-    """What a group's coordinator knows. Raises AdminError with GROUP_ID_NOT_FOUND for one that is not there."""
+    """Return a group as its coordinator knows it. Raises AdminError with GROUP_ID_NOT_FOUND for an unknown group."""
 
     async def attempt() -> Group:
         coordinator = await admin.coordinator(group)
@@ -149,7 +149,7 @@ async def describe_group(admin: Admin, group: str) -> Group:
 
 
 async def _describe_848(admin: Admin, group: str, coordinator: Node) -> Group | None:
-    """None for a group that is none of the consumer protocol's."""
+    """Return a group of the consumer protocol; None for any other group."""
     try:
         answer = await admin.ask_coordinator(
             group, describe_848.ConsumerGroupDescribeRequest(group_ids=[group])
@@ -222,7 +222,9 @@ def _member_classic(member: describe_classic.DescribedGroupMember) -> Member:
 
 
 def assigned(data: bytes) -> tuple[TopicPartition, ...]:
-    """The partitions of a consumer's assignment; none while the group is rebalancing, or for what is no assignment."""
+    """Return the partitions of a consumer's assignment; none while the group is rebalancing, or for bytes that are no
+    assignment.
+    """
     try:
         (version,) = struct.unpack_from(">h", data)
         known = min(version, ConsumerProtocolAssignment.MAX_VERSION)
@@ -235,7 +237,7 @@ def assigned(data: bytes) -> tuple[TopicPartition, ...]:
 
 
 def assignment_text(partitions: Iterable[TopicPartition]) -> str:
-    """`topic:0,1;topic2:0`."""
+    """Return partitions as `topic:0,1;topic2:0`."""
     return ";".join(f"{topic}:{','.join(map(str, ids))}" for topic, ids in by_topic(partitions).items())
 
 
@@ -243,7 +245,7 @@ def assignment_text(partitions: Iterable[TopicPartition]) -> str:
 
 
 async def committed(admin: Admin, group: str) -> dict[TopicPartition, Committed]:
-    """All committed offsets of a group, by topic and partition; none for a group that does not exist."""
+    """Return all committed offsets of a group, by topic and partition; none for a group that does not exist."""
     what = f"cannot read the offsets of group {group!r}"
 
     async def attempt() -> dict[TopicPartition, Committed]:

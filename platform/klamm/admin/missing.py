@@ -1,4 +1,4 @@
-"""Settings that are to be deleted and are not there: a broker takes that without a word, and a typing error with it."""
+"""A check for settings that are to be deleted and are not set. A broker accepts such a deletion, and so a typing error."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from klamm_base.properties import suggestion
 
 
 async def not_set(admin: Admin, kind: str, name: str, delete: Sequence[str]) -> list[str]:
-    """Those of the settings that the entity has no value of its own for.
+    """Return the settings for which the entity has no value of its own.
 
-    Raises KlammError for one that such an entity does not have at all, and AdminError. Quotas, credentials and loggers
-    that are not there are refused when they are deleted.
+    Raises KlammError for a setting that no entity of this kind has, and AdminError. Skips quotas, credentials and
+    loggers: the broker refuses to delete those that are not set.
     """
     if kind not in RESOURCES or kind == "broker-loggers" or not delete:
         return []

@@ -26,7 +26,7 @@ class Node:
 
 
 def by_topic(partitions: object) -> dict[str, list[int]]:
-    """Partition numbers by topic, both in ascending order."""
+    """Return partition numbers by topic, both in ascending order."""
     result: dict[str, list[int]] = {}
     for topic, partition in sorted(partitions):  # type: ignore[call-overload]
         result.setdefault(topic, []).append(partition)

@@ -1,4 +1,4 @@
-"""ListOffsets (API key 2): where logs begin and end, and the first record of a time."""
+"""ListOffsets (API key 2): beginnings and ends of logs, and the first record of a time."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ SPECS: Final[Mapping[str, int]] = {
 }
 """The special times; any number from 0 on is a timestamp in ms."""
 _SINCE: Final = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
-"""The version of the request from which on a special time is understood."""
+"""The first version of the request that knows a special time."""
 NONE: Final = -1
 
 
 def parse_time(text: str) -> int:
-    """A timestamp, or a special time by number or name. Raises FilterError."""
+    """Return a timestamp, or a special time by number or name. Raises FilterError."""
     if text in SPECS:
         return SPECS[text]
     if text.removeprefix("-").isdecimal():
@@ -52,7 +52,9 @@ def parse_time(text: str) -> int:
 async def list_offsets(
     admin: Admin, partitions: Collection[TopicPartition], timestamp: int
 ) -> dict[TopicPartition, int | AdminError]:
-    """The offset of a time in each partition: `NONE` where no record is that late, an AdminError where it failed."""
+    """Return the offset of a time in each partition: `NONE` where no record is that late, an AdminError where it
+    failed.
+    """
 
     async def call(node_id: int, mine: list[TopicPartition]) -> Mapping[TopicPartition, Any]:
         topics = [
@@ -80,7 +82,7 @@ async def list_offsets(
 async def known_offsets(
     admin: Admin, partitions: Collection[TopicPartition], timestamp: int
 ) -> dict[TopicPartition, int]:
-    """As `list_offsets`, for partitions that must have an answer. Raises the first AdminError."""
+    """Return what `list_offsets` does, for partitions that must have an answer. Raises the first AdminError."""
     found = await list_offsets(admin, partitions, timestamp)
     for offset in found.values():
         if isinstance(offset, AdminError):
@@ -89,6 +91,6 @@ async def known_offsets(
 
 
 async def log_ends(admin: Admin, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int | None]:
-    """Log end offsets; None for partitions without a leader, or that are gone."""
+    """Return log end offsets; None for partitions without a leader, or that are gone."""
     found = await list_offsets(admin, partitions, LATEST)
     return {tp: o if isinstance(o, int) else None for tp, o in found.items()}

@@ -47,7 +47,7 @@ class Quotas:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credential:
-    """A user's SCRAM credentials: iterations by mechanism, or why they cannot be told."""
+    """A user's SCRAM credentials: iterations by mechanism, or the reason why they are unknown."""
 
     user: str
     iterations: Mapping[str, int]
@@ -55,7 +55,7 @@ class Credential:
 
 
 async def describe_quotas(admin: Admin, kinds: Mapping[str, str | None]) -> list[Quotas]:
-    """Quotas of exactly these kinds of entity. A name of None means every one, "" the default."""
+    """Return quotas of exactly these kinds of entity. A name of None means every entity, "" the default."""
     components = [
         ComponentData(
             entity_type=kind,
@@ -101,7 +101,7 @@ async def alter_quotas(
 
 
 async def describe_credentials(admin: Admin, users: Sequence[str]) -> list[Credential]:
-    """SCRAM credentials of these users (none given: of all)."""
+    """Return SCRAM credentials of these users, or of all users where none is given."""
 
     async def attempt() -> list[Credential]:
         asked = [UserName(name=u) for u in users] or None

@@ -1,4 +1,4 @@
-"""Deleting records up to an offset (21), and what log directories hold (35)."""
+"""DeleteRecords (21), up to an offset, and DescribeLogDirs (35)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from klamm_kafka.wire.messages.describe_log_dirs import DescribableLogDirTopic, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replica:
-    """What one directory holds of a partition, in bytes. `lag` in records, of a replica that is catching up."""
+    """A directory's replica of a partition: its size in bytes, and the `lag` in records while it is catching up."""
 
     partition: TopicPartition
     size: int
@@ -70,7 +70,7 @@ async def delete_records(
 async def describe_log_dirs(
     admin: Admin, brokers: Collection[int], partitions: Collection[TopicPartition] | None = None
 ) -> list[LogDir]:
-    """The log directories of these brokers, with these partitions (None: all). Raises AdminError, ClientError."""
+    """Return the log directories of these brokers, with these partitions (None: all). Raises AdminError, ClientError."""
     asked = None
     if partitions is not None:
         asked = [DescribableLogDirTopic(topic=t, partitions=ids) for t, ids in by_topic(partitions).items()]

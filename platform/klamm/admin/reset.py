@@ -1,6 +1,6 @@
-"""What resetting a group's offsets would set: pure planning, and the CSV that plans travel in.
+"""Plans of new offsets for a group, and the CSV that plans travel in. Pure.
 
-A plan never leaves the log: an offset beyond either end is put at that end, with a warning, as Kafka does. Nothing here
+A plan never leaves the log: an offset beyond either end moves to that end, with a warning, as in Kafka. Nothing here
 asks a broker or a clock; `group_reset` brings the numbers.
 """
 
@@ -24,7 +24,7 @@ class ResetError(KlammError):
 
 
 class How(Enum):
-    """What the new offsets are taken from."""
+    """The source of the new offsets."""
 
     EARLIEST = auto()
     LATEST = auto()
@@ -37,7 +37,7 @@ class How(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reset:
-    """`value`: the offset, the shift or the timestamp in ms; `plan`: offsets by group, from a file."""
+    """A wanted reset. `value`: the offset, the shift or the timestamp in ms; `plan`: offsets by group, from a file."""
 
     how: How
     value: int = 0
@@ -46,7 +46,7 @@ class Reset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogState:
-    """What a plan may look at, for every partition of it. `at_time`: -1 where no record is that late."""
+    """The facts that a plan uses, for each of its partitions. `at_time`: -1 where no record is that late."""
 
     starts: Mapping[TopicPartition, int]
     ends: Mapping[TopicPartition, int]
@@ -58,7 +58,8 @@ class LogState:
 class Plan:
     """New offsets in order of topic and partition, and what the user should know about them.
 
-    `clipped`: what was beyond an end of its log; `fallbacks`: where no record is as late as the time asked for.
+    `clipped`: offsets that were beyond an end of their log; `fallbacks`: partitions without a record as late as the
+    wanted time.
     """
 
     offsets: Mapping[TopicPartition, int]
@@ -67,7 +68,7 @@ class Plan:
 
 
 def plan(reset: Reset, group: str, partitions: Collection[TopicPartition], state: LogState) -> Plan:
-    """New offsets for `partitions` (for `How.FILE`: those of the file). Raises ResetError."""
+    """Return new offsets for `partitions` (for `How.FILE`: those of the file). Raises ResetError."""
     wanted = sorted(partitions)
     clipped: list[str] = []
     fallbacks: list[str] = []
@@ -96,7 +97,7 @@ def plan(reset: Reset, group: str, partitions: Collection[TopicPartition], state
 
 
 def from_file(reset: Reset, group: str) -> Mapping[TopicPartition, int]:
-    """A group's rows of the file. Raises ResetError where it has none."""
+    """Return a group's rows of the file. Raises ResetError where it has none."""
     rows = (reset.plan or {}).get(group)
     if rows is None:
         raise ResetError(f"No reset plan for group {group} found")
@@ -128,7 +129,7 @@ def _clipped(tp: TopicPartition, offset: int, how: str, limit: int) -> str:
 
 
 def parse_topic(text: str) -> tuple[str, tuple[int, ...] | None]:
-    """`topic` or `topic:0,1`: the name, and the partitions if they are given. Raises ResetError."""
+    """Return the name and the partitions (None: all) of `topic` or `topic:0,1`. Raises ResetError."""
     if ":" not in text:
         return text, None
     parts = text.split(":")
@@ -146,7 +147,7 @@ _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d([.,]\d{1,9})?)?(Z|[+
 
 
 def parse_datetime(text: str) -> int:
-    """`YYYY-MM-DDThh:mm:ss.sss`, with `Z` or `+hh:mm` (default UTC), as ms since 1970. Raises ResetError."""
+    """Return `YYYY-MM-DDThh:mm:ss.sss`, with `Z` or `+hh:mm` (default UTC), as ms since 1970. Raises ResetError."""
     message = f"{text!r} is not a time like 2026-01-31T23:59:59.000, with Z or +01:00 where it is not UTC"
     if not _TIME.fullmatch(text):
         raise ResetError(message)
@@ -167,7 +168,7 @@ _DURATION: Final = re.compile(
 
 
 def parse_duration(text: str) -> int:
-    """`PnDTnHnMnS` in ms, a part of a ms cut off. Raises ResetError."""
+    """Return `PnDTnHnMnS` in ms, a part of a ms cut off. Raises ResetError."""
     found = _DURATION.fullmatch(text)
     parts = found.groupdict() if found else {}
     if not found or not any(parts[k] for k in "dhms") or parts["t"] in ("T", "t"):
@@ -184,7 +185,7 @@ def parse_duration(text: str) -> int:
 
 
 def write_csv(plans: Mapping[str, Mapping[TopicPartition, int]], *, with_group: bool) -> str:
-    """Lines `topic,partition,offset`, after the group where there are several. No header, as Kafka's."""
+    """Return lines `topic,partition,offset`, after the group where there are several. No header, as Kafka's."""
     return "".join(
         ",".join([*([_quoted(group)] if with_group else []), _quoted(tp.topic), f"{tp.partition},{offset}"])
         + "\n"
@@ -194,14 +195,17 @@ def write_csv(plans: Mapping[str, Mapping[TopicPartition, int]], *, with_group: 
 
 
 def _quoted(text: str) -> str:
-    """A text field as Kafka's writer has it: it quotes long ones, and those with a character up to the comma."""
+    """Return a text field as Kafka's writer has it: quoted where it is long, or has a character up to the comma."""
     if len(text) > 24 or any(c <= "," for c in text):
         return '"' + text.replace('"', '""') + '"'
     return text
 
 
 def read_csv(text: str, groups: Sequence[str]) -> dict[str, dict[TopicPartition, int]]:
-    """Offsets by group. Lines without a group are those of the only one in `groups`. Raises ResetError with the line."""
+    """Return offsets by group.
+
+    A line without a group belongs to the only group in `groups`. Raises ResetError with the line.
+    """
     result: dict[str, dict[TopicPartition, int]] = {}
     for number, words in enumerate(csv.reader(io.StringIO(text)), 1):
         if not words:

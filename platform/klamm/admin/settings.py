@@ -1,6 +1,6 @@
 """Client settings of the administrative commands: `--bootstrap-server`, `--command-config`, `--timeout`.
 
-TLS and SASL are what the file says, in the names of Java's clients. The client behind these commands is the asyncio one.
+The file sets TLS and SASL, in the names of Java's clients. These commands use our asyncio client.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class ClientSettings:
     unused: tuple[str, ...] = ()
 
     def open(self) -> Admin:
-        """A client that connects when it is first asked."""
+        """Return a client that connects when it is first asked."""
         return Admin(
             self.bootstrap, timeout_s=self.timeout_s, client_id=self.client_id, security=self.security
         )
@@ -38,7 +38,10 @@ class ClientSettings:
 def client_settings(
     bootstrap: str, command_config: Path | None, *, timeout_s: float | None = None, client_id: str = "klamm"
 ) -> ClientSettings:
-    """The command line wins over the file. Raises ConfigError naming file and key."""
+    """Return the settings of a command line and its file; the command line wins.
+
+    Raises ConfigError naming file and key.
+    """
     props = _load(command_config) if command_config is not None else {}
     source = str(command_config) if command_config is not None else None
     try:
@@ -57,7 +60,7 @@ def client_settings(
 
 
 def _is_used(key: str, security: ClientSecurity) -> bool:
-    """Of TLS and SASL, what the protocol in use has to do with."""
+    """Return whether a key has an effect. A key of TLS or SASL has one where the protocol in use is TLS or SASL."""
     if key.startswith("ssl."):
         return security.tls is not None and (key not in NO_EFFECT or key == "ssl.enabled.protocols")
     if key.startswith("sasl."):

@@ -40,7 +40,10 @@ _ELR_LIMIT = 2000  # partitions of an answer, what Kafka's own client asks for
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partition:
-    """`leader` is None without one. `elr`, `last_known_elr`: None where the broker does not say."""
+    """A partition of a topic.
+
+    `leader`: None without a leader. `elr`, `last_known_elr`: None where the broker does not say.
+    """
 
     number: int
     leader: int | None
@@ -49,12 +52,12 @@ class Partition:
     elr: tuple[int, ...] | None = None
     last_known_elr: tuple[int, ...] | None = None
     adding: tuple[int, ...] | None = None
-    """Replicas that a reassignment under way adds; None without one."""
+    """Replicas that a running reassignment adds; None without a reassignment."""
     removing: tuple[int, ...] | None = None
 
     @property
     def replication_factor(self) -> int:
-        """Without the replicas that a reassignment is still adding."""
+        """The number of replicas, without those that a reassignment is still adding."""
         moving = {*(self.adding or ()), *(self.removing or ())}
         return len(self.replicas) - (len(self.adding or ()) if moving & set(self.replicas) else 0)
 
@@ -70,12 +73,12 @@ class Topic:
 
 
 def id_text(raw: bytes) -> str:
-    """A topic id as Kafka writes it: base64 for URLs, without padding."""
+    """Return a topic id as Kafka writes it: base64 for URLs, without padding."""
     return base64.urlsafe_b64encode(raw).decode().rstrip("=")
 
 
 def parse_id(text: str) -> bytes:
-    """The other way. Raises ValueError."""
+    """Return the bytes of a topic id as Kafka writes it. Raises ValueError."""
     raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
     if len(raw) != 16:
         raise ValueError(f"{text} is no topic id: {len(raw)} bytes instead of 16")
@@ -83,7 +86,7 @@ def parse_id(text: str) -> bytes:
 
 
 async def list_topics(admin: Admin) -> list[Topic]:
-    """All topics by name; internal ones are there too."""
+    """Return all topics by name, internal topics too."""
     answer = await admin.metadata()
     return sorted((_topic(t) for t in answer.topics if not t.error_code), key=lambda t: t.name)
 
@@ -91,7 +94,7 @@ async def list_topics(admin: Admin) -> list[Topic]:
 async def partitions_where(
     admin: Admin, wanted: Callable[[TopicPartition], bool], *, exclude_internal: bool = False
 ) -> list[TopicPartition]:
-    """The partitions that a filter lets through, by topic and number."""
+    """Return the partitions that a filter lets through, by topic and number."""
     return [
         tp
         for topic in await list_topics(admin)
@@ -120,7 +123,8 @@ def _topic(found: MetadataResponseTopic) -> Topic:
 
 
 async def describe_topics(admin: Admin, names: Sequence[str], *, limit: int | None = None) -> list[Topic]:
-    """Topics in the order of their names, with what DescribeTopicPartitions (75) adds where it is served.
+    """Return topics in the order of their names, with the facts that DescribeTopicPartitions (75) adds where a broker
+    serves it.
 
     Raises AdminError for a topic that is not there.
     """
@@ -176,7 +180,7 @@ def _partition_75(p: Any) -> Partition:
 async def reassignments(
     admin: Admin, topics: Collection[Topic]
 ) -> dict[TopicPartition, tuple[list[int], list[int]]]:
-    """Replicas that are being added and removed, of partitions that are on the move; none where nobody can say."""
+    """Return the replicas that reassignments add and remove, by partition; nothing where the broker cannot say."""
     asked = [
         ListPartitionReassignmentsTopics(name=t.name, partition_indexes=[p.number for p in t.partitions])
         for t in topics
@@ -227,7 +231,7 @@ async def create_topic(
 async def create_partitions(
     admin: Admin, topics: Mapping[str, int], assignments: Mapping[str, Sequence[Sequence[int]]] | None = None
 ) -> None:
-    """Enlarge topics to so many partitions. Raises the first AdminError after all were tried."""
+    """Enlarge topics to so many partitions. Tries all, then raises the first AdminError."""
     new = assignments or {}
     rows = [
         CreatePartitionsTopic(
@@ -267,5 +271,5 @@ async def delete_topics(admin: Admin, names: Sequence[str]) -> None:
 
 
 def unknown(error: AdminError) -> bool:
-    """Whether a topic or partition simply is not there."""
+    """Return whether a topic or partition simply is not there."""
     return error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -1,4 +1,4 @@
-"""Transactions: who has one, in which state, on which partitions, and ending one that nobody else will end."""
+"""Transactions: their producers, states and partitions, and ending a transaction that nobody else will end."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Listing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transaction:
-    """What a coordinator knows of a transactional id. `started_ms` is None while nothing is under way."""
+    """A transactional id as its coordinator knows it. `started_ms` is None while no transaction is open."""
 
     transactional_id: str
     coordinator: int
@@ -70,7 +70,10 @@ async def list_transactions(
     duration_ms: int | None = None,
     pattern: str | None = None,
 ) -> list[Listing]:
-    """Transactional ids of all coordinators, by broker and id. Raises AdminError, UnsupportedApi for an old broker's filter."""
+    """Return transactional ids of all coordinators, by broker and id.
+
+    Raises AdminError, UnsupportedApi for an old broker's filter.
+    """
     request = ListTransactionsRequest(
         producer_id_filters=sorted(producer_ids),
         duration_filter=-1 if duration_ms is None else duration_ms,
@@ -130,7 +133,7 @@ async def describe_transaction(admin: Admin, transactional_id: str) -> Transacti
 async def describe_producers(
     admin: Admin, partitions: Collection[TopicPartition], *, broker_id: int | None = None
 ) -> dict[TopicPartition, list[ProducerState] | AdminError]:
-    """Active producers by partition, as its leader (or `broker_id`, a replica of it) knows them."""
+    """Return active producers by partition, as its leader (or `broker_id`, a replica of it) knows them."""
 
     async def call(
         node_id: int, mine: list[TopicPartition]
@@ -176,7 +179,7 @@ async def find_hanging(
     now_ms: int,
     broker_id: int | None = None,
 ) -> list[OpenTransaction]:
-    """Transactions without a coordinator that would end them. Raises AdminError."""
+    """Return transactions without a coordinator that would end them. Raises AdminError."""
     found = await describe_producers(admin, partitions, broker_id=broker_id)
     candidates = []
     for tp, producers in found.items():
@@ -204,7 +207,7 @@ async def find_hanging(
 
 
 def hanging(candidates: Sequence[OpenTransaction], known: Mapping[int, Transaction]) -> list[OpenTransaction]:
-    """Those of the open transactions whose coordinator does not count the partition among its own (any more)."""
+    """Return the open transactions whose coordinator does not (or no longer) list the partition."""
     return [
         c
         for c in candidates
@@ -247,7 +250,7 @@ async def abort(
 
 
 async def find_open(admin: Admin, partition: TopicPartition, start_offset: int) -> ProducerState | None:
-    """The producer whose open transaction starts at this offset."""
+    """Return the producer whose open transaction starts at this offset."""
     found = (await describe_producers(admin, [partition]))[partition]
     if isinstance(found, AdminError):
         raise found
@@ -271,7 +274,10 @@ async def terminate(admin: Admin, transactional_id: str) -> None:
 async def partitions_to_search(
     admin: Admin, topic: str | None, partition: int | None, broker_id: int | None
 ) -> list[TopicPartition]:
-    """One partition, those of a topic, or all; of one broker if it is given. Raises AdminError for an unknown topic."""
+    """Return one partition, a topic's, or all partitions; of one broker if it is given.
+
+    Raises AdminError for an unknown topic.
+    """
     if topic is not None and partition is not None:
         return [TopicPartition(topic, partition)]
     topics = await list_topics(admin)

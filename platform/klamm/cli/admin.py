@@ -1,4 +1,4 @@
-"""What the administrative commands share: their options, and running a piece of work against a cluster."""
+"""Options that several commands share, and a check that exactly one of several options was given."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ExecuteOption = Annotated[
 
 
 def exactly_one(given: dict[str, bool], *, of: str) -> str:
-    """The one option of several that is there; usage error otherwise."""
+    """Return the name of the one option that was given. Raises BadParameter for none or several."""
     names = [name for name, there in given.items() if there]
     if len(names) != 1:
         listed = ", ".join(given)

@@ -56,7 +56,7 @@ def start(
         for number in (signal.SIGTERM, signal.SIGINT):
             if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
                 signal.signal(number, stop)
-        # Under nohup it is ignored, so that a closed terminal ends nobody: then it reloads and nothing else
+        # nohup makes us ignore SIGHUP, so that a closed terminal ends nothing: then SIGHUP only reloads
         ends = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
         signal.signal(signal.SIGHUP, lambda _number, _frame: service.hang_up(may_end=ends))
 
@@ -193,7 +193,11 @@ def status(
 
 
 def _state_dir(config: Path | None) -> Path:
-    """Of a configuration; one with an error is said, as the agent that runs goes on with the one before."""
+    """Return the state folder that a configuration names.
+
+    Prints an error in the configuration where the folder can be read all the same: a running agent goes on with the
+    configuration before.
+    """
     from klamm_agent.config.agent import AgentConfig, state_dir_of
     from klamm_base.errors import ConfigError
 

@@ -1,6 +1,6 @@
-"""What the commands share: options, exit codes, output as table or JSON, errors as one sentence.
+"""Parts that all commands share: options, exit codes, output as table or JSON, errors as one sentence.
 
-Only typer is imported here; whatever a command needs it imports when it runs, because start-up is a feature.
+This module imports only typer. A command imports what it needs when it runs, because start-up is a feature.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ OverrideOption = Annotated[
 
 @contextmanager
 def reported(*, server: bool = False) -> Iterator[None]:
-    """Turn what can go wrong into one sentence on standard error and an exit code.
+    """Turn an error into one sentence on standard error and an exit code.
 
-    What nobody foresaw is `main`'s to report; a `server` logs it with its traceback.
+    Leaves an unexpected error to `main`; a `server` logs it with its traceback.
     """
     try:
         yield
@@ -66,10 +66,10 @@ def reported(*, server: bool = False) -> Iterator[None]:
 
 
 def output_failure(error: Exception) -> str | None:
-    """What to say when an error is standard output's, such as a full disk; None when it is another.
+    """Return a sentence for an error of standard output, such as a full disk; None for any other error.
 
-    Commands write nothing else: such an error without a file's name is standard output's. What is left in its buffer
-    is dropped, or the interpreter would complain about it once more at exit.
+    Commands write nothing else, so a write error without a file's name belongs to standard output. Drops the rest of
+    its buffer, or the interpreter would report it once more at exit.
     """
     if not isinstance(error, OSError) or error.errno not in _WRITE_ERRORS or error.filename is not None:
         return None
@@ -83,7 +83,7 @@ def drop_output() -> None:
 
 
 def fail(message: str, code: int = EXIT_FAILED) -> None:
-    """Say what went wrong and leave with `code`; with KLAMM_DEBUG set, show where it came from too."""
+    """Print the error and leave with `code`; with KLAMM_DEBUG set, print the traceback too."""
     if os.environ.get("KLAMM_DEBUG"):
         import traceback
 
@@ -93,7 +93,7 @@ def fail(message: str, code: int = EXIT_FAILED) -> None:
 
 
 def print_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], output: Output) -> None:
-    """Rows as a table (aligned text, a frame on a terminal) or as a JSON array."""
+    """Print rows as a table (in colours on a terminal) or as a JSON array."""
     if output is Output.JSON:
         typer.echo(json.dumps(list(rows), indent=2))
     elif sys.stdout.isatty():
@@ -103,7 +103,7 @@ def print_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], output
 
 
 def print_record(record: Mapping[str, Any], output: Output) -> None:
-    """One thing: `key  value` lines or a JSON object."""
+    """Print one record as `key  value` lines or as a JSON object."""
     if output is Output.JSON:
         typer.echo(json.dumps(record, indent=2))
         return
@@ -156,12 +156,12 @@ def _cell(value: Any) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """`1 record`, `2 records`."""
+    """Return `1 record`, `2 records`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def pairs(words: Sequence[str] | None, option: str) -> dict[str, str]:
-    """`key=value` words as a mapping; anything else is a usage error."""
+    """Return `key=value` words as a mapping. Raises BadParameter for any other word."""
     result = {}
     for word in words or []:
         key, equals, value = word.partition("=")

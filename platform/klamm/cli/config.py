@@ -40,7 +40,7 @@ EntityDefault = Annotated[
 
 
 def _entity(types: Sequence[str], names: Sequence[str] | None, *, default: bool) -> list[str]:
-    """The names, with "" for each that is the default. Usage error for what cannot be meant."""
+    """Return the entities' names, "" for a default. Raises BadParameter for a combination that makes no sense."""
     for kind in types:
         if kind not in _KINDS:
             raise typer.BadParameter(

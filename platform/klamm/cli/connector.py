@@ -45,7 +45,7 @@ def list_connectors(worker: Worker, output: OutputOption = Output.TABLE) -> None
 
 
 def _counts(states: list[str]) -> list[str]:
-    """`RUNNING` for one task, the number before it for many."""
+    """Return `RUNNING` for one task; the number stands before the state of several."""
     return [state if n == 1 else f"{n}{TIMES}{state}" for state, n in Counter(states).most_common()]
 
 
@@ -80,7 +80,7 @@ def status(worker: Worker, name: Name, output: OutputOption = Output.TABLE) -> N
 
 
 def _retries(tasks: list[dict[str, Any]], now_ms: float) -> Iterator[tuple[str, str]]:
-    """What tasks try again just now, and why it did not work."""
+    """Yield the operations that tasks are retrying now, with their last error."""
     for task in tasks:
         retrying = (task.get("progress") or {}).get("details", {}).get("retrying") or {}
         for stage, each in retrying.items():
@@ -93,8 +93,9 @@ def _retries(tasks: list[dict[str, Any]], now_ms: float) -> Iterator[tuple[str, 
 
 
 def _details(figures: dict[str, Any]) -> str:
-    """A task's own figures on one line; what is no plain word or number as JSON. Kafka's metrics are for `-o json`,
-    but for those of errors that are not zero.
+    """Return a task's own figures on one line; a value that is no plain word or number is JSON.
+
+    Leaves Kafka's metrics to `-o json`, except counts of errors that are not zero.
     """
     errors = {k: v for k, v in (figures.get("errors") or {}).items() if v and not k.startswith("last-")}
     shown = {k: v for k, v in figures.items() if k not in ("figures", "errors", "retrying")} | errors
@@ -105,7 +106,7 @@ def _details(figures: dict[str, Any]) -> str:
 
 
 def _restart_text(note: dict[str, Any], now_ms: float) -> str:
-    """What the restart policy made of the last failure."""
+    """Return a sentence about the restart policy's answer to the last failure."""
     ago = f"failed {max(0.0, now_ms - note['failed_ms']) / 1000:.0f} s ago ({note['error']})"
     if "next_try_ms" not in note:
         return f"{ago}, not restarted: {note.get('why', 'no reason given')}"
@@ -116,7 +117,7 @@ def _restart_text(note: dict[str, Any], now_ms: float) -> str:
 
 
 def _task_row(task: dict[str, Any], now_ms: float) -> dict[str, Any]:
-    """A task as a table shows it: its progress beside its state, and how long ago it last got on."""
+    """Return a task's row: its progress beside its state, and the time since its last acknowledgement."""
     progress = task.get("progress") or {}  # Kafka's own workers have none
     row = {**progress, **task, "task": task["id"]}
     if progress.get("last_ack_ms") is not None:
@@ -160,7 +161,7 @@ _PROGRESS = ["task", "state", "records", "per_s", "bytes", "lag", "last_ack", "w
 
 
 def _progress_row(task: dict[str, Any], before: dict[str, Any] | None, at_ms: int) -> dict[str, Any]:
-    """A task's row; `per_s` since the answer before."""
+    """Return a task's row; `per_s` is the rate since the answer before."""
     row = {**task, "task": task["id"], "per_s": None}
     if task["idle_ms"] is not None:
         row["last_ack"] = f"{task['idle_ms'] / 1000:.0f} s ago"

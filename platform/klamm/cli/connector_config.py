@@ -32,7 +32,7 @@ DryRunOption = Annotated[
 
 
 class ConfigFormat(StrEnum):
-    """How a configuration is printed."""
+    """Formats of a printed configuration."""
 
     JSON = "json"
     YAML = "yaml"
@@ -84,8 +84,8 @@ def edit(worker: Worker, name: Name, dry_run: DryRunOption = False) -> None:
     """Change a connector's configuration in an editor.
 
     Opens the editor of VISUAL or EDITOR (else vi) on the configuration as .properties, checks the result, shows the
-    difference and applies it. A password stays `[hidden]` unless you write another. What cannot be applied is kept in a
-    file that the error names.
+    difference and applies it. A password stays `[hidden]` unless you write another. What cannot be applied is kept in
+    a file that the error names.
     """
     with reported():
         current = worker.call("GET", path_of(name, "/config"))

@@ -1,4 +1,4 @@
-"""How commands name a connector, and its place in a worker's REST API."""
+"""The argument that names a connector, and its path in a worker's REST API."""
 
 from __future__ import annotations
 

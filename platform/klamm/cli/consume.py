@@ -111,12 +111,12 @@ def consume(
 
 
 def _or_null(data: bytes | None) -> bytes:
-    """The bytes as they are, so that what is piped on is what was in the topic; a tombstone is `null`."""
+    """Return the bytes unchanged, so that a pipe gets what the topic holds; `null` for a tombstone."""
     return b"null" if data is None else data
 
 
 def json_value(data: bytes | None) -> str | dict[str, str] | None:
-    """Text; what is not UTF-8 as `{"base64": ...}`, because JSON has no bytes."""
+    """Return text; bytes that are not UTF-8 as `{"base64": ...}`, because JSON has no bytes."""
     if data is None:
         return None
     try:
@@ -128,7 +128,10 @@ def json_value(data: bytes | None) -> str | dict[str, str] | None:
 
 
 def formatter(pattern: str) -> Piece:
-    """A function that prints a message by a format string (kcat's and rpk's letters). Usage error when bad."""
+    """Return a function that formats a message by a pattern (kcat's and rpk's letters).
+
+    Raises BadParameter for a bad pattern.
+    """
     pieces: list[Piece] = []
     for literal, letter in re.findall(r"([^%]+)|%(.?)", pattern):
         if literal:

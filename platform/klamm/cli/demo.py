@@ -1,4 +1,4 @@
-"""`klamm demo`: the demonstrations, each of which ends with a proof."""
+"""`klamm demo`: demonstrations, each of which ends with a proof."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`klamm dlq`: what is in dead letter topics, and sending it where it was meant to go."""
+"""`klamm dlq`: shows dead letter topics, and sends dead letters to the topics they were meant for."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def _tell(run: Replay) -> None:
 
 
 def _users(worker: Worker) -> dict[str, list[str]]:
-    """Dead letter topics of a worker's connectors."""
+    """Return dead letter topics of a worker's connectors."""
     users: dict[str, list[str]] = {}
     for name, item in worker.call("GET", "/connectors?expand=info").items():
         topic = (item["info"]["config"].get(_TOPIC_KEY) or "").strip()
@@ -178,7 +178,7 @@ def _users(worker: Worker) -> dict[str, list[str]]:
 
 
 def _counts(cluster: Cluster, topic: str) -> dict[str, Any]:
-    """Records by offsets: markers of transactions, and what compaction took, are counted as well."""
+    """Count records by offsets. This counts markers of transactions, and records that compaction removed, as well."""
     from klamm.dlq.reading import committed, ranges
 
     consumer = _consumer(cluster, topic)

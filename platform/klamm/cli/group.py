@@ -115,7 +115,7 @@ _COLUMNS: dict[str, tuple[list[str], list[str]]] = {
 async def _described(
     admin: Admin, groups: Sequence[str] | None, *, what: str
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """Rows of what can be described, and a sentence for each group that cannot."""
+    """Return rows for the groups that can be described, and a sentence for each other group."""
     from klamm.admin.errors import AdminError
     from klamm.admin.groups import describe_group
 

@@ -90,7 +90,7 @@ def _check_topics(topics: Sequence[str] | None) -> None:
 
 
 def reset_of(how: str, value: Any, groups: Sequence[str]) -> Reset:
-    """From the option that was given and its value; `groups` are whose offsets a file without groups has."""
+    """Return the reset for an option and its value. A file that names no groups holds the offsets of `groups`."""
     from klamm.admin.reset import How, Reset, ResetError, parse_datetime, parse_duration
 
     try:
@@ -172,7 +172,10 @@ async def _planned(
     all_topics: bool,
     execute: bool,
 ) -> tuple[dict[str, Plan], list[str]]:
-    """Plans of the groups that may be reset, carried out if asked, and why the others may not."""
+    """Return the plans of the groups that may be reset, and a sentence for each other group.
+
+    Carries the plans out with `execute`.
+    """
     from klamm.admin.group_reset import carry_out, may_reset, plan_group, state_of
     from klamm_base.errors import KlammError
 

@@ -1,4 +1,4 @@
-"""What the commands of `klamm group` share: which groups are meant."""
+"""Arguments and options that name groups, for the commands of `klamm group`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def check_scope(groups: Sequence[str] | None, *, all_groups: bool) -> None:
 
 
 async def group_names(admin: Admin, groups: Sequence[str] | None) -> list[str]:
-    """The groups that are named; all of them where none is."""
+    """Return the named groups, or all groups where none is named."""
     from klamm.admin.groups import list_groups as ask
 
     return list(dict.fromkeys(groups)) if groups else [g.group for g in await ask(admin)]

@@ -48,7 +48,7 @@ def _command(name: str) -> Callable[..., None]:
 
 
 def run(name: str, words: list[str]) -> int:
-    """One command; its exit code."""
+    """Run one command and return its exit code."""
     from klamm.kafka_tools.run import main
 
     try:

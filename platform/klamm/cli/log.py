@@ -128,7 +128,10 @@ def dump(
 def _decoder(
     plain_classes: tuple[str | None, str | None] | None, *, offsets: bool, transactions: bool
 ) -> Decoder | None:
-    """How contents are printed: None where they are not. Usage error for two ways at once, or a strange class."""
+    """Return the decoder that prints contents, None to leave them out.
+
+    Raises BadParameter for two decoders at once, or an unknown class.
+    """
     from klamm.logdump import decoders
     from klamm.logdump.errors import DumpError
 

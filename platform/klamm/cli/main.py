@@ -99,7 +99,7 @@ kafka.register(app)
 
 
 def main() -> None:
-    """Entry point of the `klamm` script. What no command foresaw is one sentence too, unless KLAMM_DEBUG is set."""
+    """Run the `klamm` script. Reports an unexpected error as one sentence, too, unless KLAMM_DEBUG is set."""
     try:
         try:
             app(prog_name="klamm")  # also for `python -m`
@@ -118,9 +118,11 @@ def main() -> None:
 
 
 def _flush() -> None:
-    """Now, not when the interpreter ends: it would complain of a reader that went away (`klamm … | head`), which is no error.
+    """Flush standard output now.
 
-    The stream itself: click wraps it so that a failure does not show, and the interpreter finds it. Raises OSError.
+    At its end the interpreter would report a reader that went away (`klamm … | head`), which is no error.
+
+    Flushes the stream itself: click's wrapper hides a failure, and the interpreter finds it later. Raises OSError.
     """
     try:
         if sys.__stdout__ is not None and not sys.__stdout__.closed:

@@ -1,4 +1,7 @@
-"""Options that say where offsets are set to, with the names of Kafka's reset tools: of `klamm group reset` and `klamm spark reset`."""
+"""Options of `klamm group reset` and `klamm spark reset` that say where offsets are set to.
+
+Kafka's reset tools name them so.
+"""
 
 from __future__ import annotations
 

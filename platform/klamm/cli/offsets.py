@@ -51,7 +51,7 @@ def offsets(
 ) -> None:
     """Print the offset of each partition at a time.
 
-    The time is the end, the start, or a timestamp, whose first record is meant.
+    The time is the end, the start, or a timestamp, which stands for its first record.
     """
     if topic is not None and topic_option is not None:
         raise typer.BadParameter("give the topic once", param_hint="--topic")

@@ -1,7 +1,7 @@
 """Rows of the administrative commands as table, wide table, JSON, JSON lines, YAML or CSV.
 
-Values keep their types where the format has types: a number is a number, what is not known is null. Plain text is printed
-to terminals too, because it can be copied, and starting stays fast; a table (not a wide one) is fitted to the terminal.
+Values keep their types where the format has types: a number is a number, an unknown value is null. Terminals get
+plain text, too: it can be copied, and commands start fast. A table is fitted to the terminal, a wide table is not.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ def print_rows(rows: Rows, columns: Sequence[str], format_: Format, *, wide: Seq
 
 
 def table(rows: Rows, columns: Sequence[str], *, room: int | None = None) -> str:
-    """Aligned text; numbers to the right. The heads alone when there are no rows.
+    """Return aligned text, numbers to the right; the heads alone when there are no rows.
 
-    In less `room` than the lines take (None: as much as they like) the longest texts are cut, which shows as an ellipsis.
+    Where the lines are wider than `room` (None: no limit), the longest texts are cut and end with an ellipsis.
     """
     heads = [c.upper().replace("_", "-") for c in columns]
     cells = [[cell(row.get(c)) for c in columns] for row in rows]
@@ -78,12 +78,14 @@ def table(rows: Rows, columns: Sequence[str], *, room: int | None = None) -> str
 
 
 def _terminal_width() -> int | None:
-    """None where the output is not a terminal: what is piped on is whole."""
+    """Return the terminal's columns, None where the output is no terminal: piped output is never cut."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def _narrowed(widths: list[int], least: list[int], room: int) -> list[int]:
-    """Widths that fit, if the widest columns of text (those with a `least` width) can give enough."""
+    """Return widths that fit into `room`, taken from the widest columns of text (those with a `least` width);
+    unchanged widths where that is not enough.
+    """
     result = list(widths)
     while sum(result) + 2 * (len(result) - 1) > room:
         can = [i for i, low in enumerate(least) if low and result[i] > max(low, _LEAST_WIDTH)]
@@ -98,13 +100,13 @@ def _cut(text: str, width: int) -> str:
 
 
 def _numbers(values: Sequence[Any]) -> bool:
-    """Whether a column has numbers and nothing else, apart from what is not known."""
+    """Return whether all known values of a column are numbers, and there is one."""
     known = [v for v in values if v is not None]
     return bool(known) and all(isinstance(v, int | float) and not isinstance(v, bool) for v in known)
 
 
 def cell(value: Any) -> str:
-    """A value in a table: a hyphen for what is not known or empty."""
+    """Return a value as a table shows it: a hyphen for an unknown or empty value."""
     match value:
         case None | "":
             return "-"
@@ -123,7 +125,7 @@ def _csv_cell(value: Any) -> Any:
 
 
 def yaml(value: Any, indent: int = 0) -> str:
-    """YAML of what JSON can say. Text is quoted as JSON does, which YAML reads the same."""
+    """Return a JSON value as YAML. Quotes text as JSON does, which YAML reads the same."""
     pad = "  " * indent
     if isinstance(value, Mapping) and value:
         return "".join(f"{pad}{_key(k)}:{_behind(v, indent)}" for k, v in value.items())

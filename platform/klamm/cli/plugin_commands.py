@@ -1,7 +1,8 @@
 """Commands of packages that are installed beside Klamm (hook `register_commands`).
 
-Nothing is looked for unless a word is no command of Klamm's, or help lists them all: then the hook modules are imported,
-those of Klamm itself left out. A package that is broken is told of on standard error, and disturbs nothing else.
+The packages are looked up only for a word that is no command of Klamm's, and for help that lists all commands. Then
+the hook modules of other packages are imported. A broken package is reported on standard error, and disturbs nothing
+else.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Group(TyperGroup):
 
 @cache
 def found() -> dict[str, Command]:
-    """The commands by name. What is broken is told of, once."""
+    """Return the commands by name. Reports a broken package once."""
     commands: dict[str, Command] = {}
     for entry_point in sorted({(e.name, e.value): e for e in _strangers()}.values(), key=lambda e: e.name):
         try:
@@ -85,7 +86,7 @@ def _commands_of(entry_point: EntryPoint) -> Sequence[Command]:
 
 
 def _as_typer(command: Command) -> Any:
-    """A command that hands all words to the target."""
+    """Return a command that hands all words to the target."""
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
     def run(words: Words = None) -> None:
@@ -97,7 +98,7 @@ def _as_typer(command: Command) -> Any:
 
 
 def run_target(command: Command, words: list[str]) -> int:
-    """Import what a command names and run it; its exit code. KlammError when it cannot be imported."""
+    """Import the target of a command, run it and return its exit code. Raises KlammError when the import fails."""
     module, _, name = command.target.partition(":")
     try:
         target: Any = importlib.import_module(module)

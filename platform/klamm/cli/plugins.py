@@ -1,7 +1,7 @@
 """`klamm plugins`: plugin packages, each set in a locked environment of its own.
 
-Without --url the plugin directory of this machine is changed, which its workers look at; with --url a worker installs
-for its whole group.
+Without --url the commands change the plugin directory of this machine, which its workers watch. With --url a worker
+installs for its whole group.
 """
 
 from __future__ import annotations
@@ -134,8 +134,8 @@ def remove(
 ) -> None:
     """Remove a package that no connector uses.
 
-    With --force the tasks that run with it go on until they are restarted. Its environment goes when no process uses it
-    any more.
+    With --force the tasks that run with it go on until they are restarted. Its environment goes when no process uses
+    it any more.
     """
     with reported():
         if url is not None:
@@ -233,7 +233,7 @@ def _rows(store: Store) -> list[dict[str, Any]]:
 
 
 def _spec(package: str) -> dict[str, str]:
-    """What a worker is asked for: wheels and folders of this machine go along."""
+    """Return the body of a request to install. A wheel or project folder of this machine goes along."""
     from klamm.environments.tools import Sources, find_tool
 
     path = Path(package).expanduser()

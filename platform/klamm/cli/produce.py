@@ -87,7 +87,7 @@ def produce(
 def _records(
     values: list[str] | None, key: bytes | None, separator: bytes, properties: Mapping[str, str]
 ) -> Iterator[Pair]:
-    """Key and value of each record. Bytes stay as they are: a line need not be UTF-8."""
+    """Yield key and value of each record. Bytes stay as they are: a line need not be UTF-8."""
     lines = (os.fsencode(v) for v in values) if values else (_line(raw) for raw in sys.stdin.buffer)
     parse_key = properties.get("parse.key", "false").lower() == "true"
     null = os.fsencode(properties["null.marker"]) if "null.marker" in properties else None
@@ -106,7 +106,7 @@ def _line(raw: bytes) -> bytes:
 
 
 def _separator(text: str) -> bytes:
-    """The separator's bytes; a tab may be written as backslash t, which shells pass on as they are."""
+    """Return the separator's bytes. Backslash t stands for a tab, because shells pass it on unchanged."""
     if not text:
         raise typer.BadParameter("key.separator is empty", param_hint="--property")
     return os.fsencode(text.replace("\\t", "\t"))

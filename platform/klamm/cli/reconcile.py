@@ -1,4 +1,4 @@
-"""`klamm reconcile`: are the lines of these files in that target, each exactly once?"""
+"""`klamm reconcile`: checks that each line of some files is in a target exactly once."""
 
 from __future__ import annotations
 
@@ -132,8 +132,8 @@ def reconcile(
 ) -> None:
     """Compare lines of files with documents of a target.
 
-    Compares by id; exit code 1 when they differ. Files may grow and rotate meanwhile: what they hold when the command
-    begins has to be in the target, at the latest after --settle. Named are lines that are missing, ids that came
+    Compares by id; exit code 1 when they differ. Files may grow and rotate meanwhile: the lines that they hold when
+    the command begins have to be in the target, at the latest after --settle. Names missing lines, ids that came
     twice, and documents that no line explains. Several targets count as one.
     """
     from klamm.reconcile import files, report, times
@@ -182,7 +182,7 @@ def _all(readers: list[Reader]) -> Iterator[Document]:
 
 @dataclass(frozen=True, slots=True)
 class _Ids:
-    """Where ids are."""
+    """The fields and the pattern that hold ids."""
 
     field: str
     raw: str | None
@@ -193,7 +193,7 @@ class _Ids:
         return [self.field, *([self.raw] if self.raw else [])]
 
     def of_row(self) -> Callable[[dict[str, Any]], tuple[str, bool]]:
-        """The id of a row, and whether it stands in its field (or else in the line itself)."""
+        """Return a function that finds a row's id, and whether the id stands in its field (or else in the line itself)."""
         from klamm.reconcile import targets
 
         by_field = targets.field_id(self.field)
@@ -212,7 +212,7 @@ class _Ids:
 
 @dataclass(frozen=True, slots=True)
 class _Targets:
-    """What the options name, as readers that can be asked again and again."""
+    """The targets that the options name, as readers that can be read again and again."""
 
     ids: _Ids
     url: str | None
@@ -222,7 +222,7 @@ class _Targets:
     tables: list[str]
 
     def readers(self) -> Iterator[Reader]:
-        """Of indices and tables. Raises BadParameter."""
+        """Yield readers of indices and tables. Raises BadParameter."""
         from klamm.reconcile import tables, targets
 
         fields = self.ids.fields

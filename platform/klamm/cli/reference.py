@@ -24,14 +24,14 @@ called `kafka-…` take Kafka's options and end as Kafka's do: [Kafka's runbooks
 
 
 def page() -> str:
-    """The whole page as Markdown."""
+    """Return the whole page as Markdown."""
     root = typer.main.get_command(app)
     context = root.make_context("klamm", [], resilient_parsing=True)
     return HEAD + "".join(_section(path, command, context) for path, command in walk(root, ("klamm",)))
 
 
 def walk(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """`klamm` itself, then every command that does something, with the words that lead to it."""
+    """Yield `klamm` itself, then each command that does something, with the words that lead to it."""
     children = getattr(command, "commands", None)
     if not children:
         yield path, command
@@ -44,7 +44,7 @@ def walk(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...],
 
 
 def _section(path: tuple[str, ...], command: Any, root: Any) -> str:
-    # Below the root's context, which says what the option for help is called
+    # The root's context names the option for help
     parent = root if len(path) > 1 else None
     context = command.make_context(path[-1], [], parent=parent, resilient_parsing=True)
     words = [path[0] if len(path) == 1 else " ".join(path), *command.collect_usage_pieces(context)]
@@ -57,7 +57,7 @@ def _section(path: tuple[str, ...], command: Any, root: Any) -> str:
 
 
 def _of_kafka(name: str) -> list[str]:
-    """The options of one of Kafka's own command lines, which parse themselves."""
+    """Return the options of one of Kafka's own command lines, which parse themselves."""
     from klamm.kafka_tools.run import TOOLS, options_of
 
     return [f"- `{left}`: {what}" for left, what in options_of(name)] if name in TOOLS else []

@@ -27,7 +27,7 @@ PASSWORD_ENV: Final = "KLAMM_REST_PASSWORD"  # noqa: S105 - the variable's name
 
 
 class RestError(KlammError):
-    """A worker refused a request, with this HTTP status; the sentence is the worker's."""
+    """A worker's refusal of a request: its sentence, and the HTTP `status`."""
 
     def __init__(self, said: str, status: int) -> None:
         super().__init__(said)

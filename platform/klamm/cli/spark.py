@@ -1,4 +1,4 @@
-"""`klamm spark`: a Spark job from a file, and what a machine needs for it."""
+"""`klamm spark`: runs a Spark job from a file, and sets a machine up for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`klamm spark check`, `status` and `schema`: would a changed job fit its checkpoint, how is it, what arrives."""
+"""`klamm spark check`, `status` and `schema`: compare a job with its checkpoint, and show its state and the arriving
+data.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,7 @@ def status(
     """Show how a job is.
 
     Shows whether it runs, its queries with lag, rates, state and watermark, and how the arriving data has changed.
-    Read from beside its checkpoint, on the machine where it is.
+    Reads files beside the job's checkpoint, on the machine that has it.
     """
     from klamm_spark.beside import STATUS, read_json
 
@@ -126,7 +128,10 @@ def _job(pipeline: Path, checkpoint: str | None, *, contents: bool = False) -> J
 
 
 def _beside(job: Job, otherwise: str) -> LocalFiles:
-    """Files beside the checkpoint; where that is no directory of this machine, `otherwise` says what to do."""
+    """Return the files beside the checkpoint.
+
+    Fails with `otherwise` as advice where the checkpoint is no directory of this machine.
+    """
     from klamm_spark.beside import LocalFiles, local_place
 
     place = local_place(job.checkpoint)
@@ -137,7 +142,7 @@ def _beside(job: Job, otherwise: str) -> LocalFiles:
 
 
 def _ask(job: Job, pipeline: Path, *, verbose: bool) -> list[dict[str, Any]]:
-    """The driver's answer. Raises ConfigError or KlammError."""
+    """Return the driver's answer. Raises ConfigError or KlammError."""
     from klamm_base.errors import ConfigError, KlammError
     from klamm_spark.pipeline import place_in
     from klamm_spark.process import DriverProcess
@@ -165,7 +170,7 @@ def _ask(job: Job, pipeline: Path, *, verbose: bool) -> list[dict[str, Any]]:
 
 
 def _with_life(found: dict[str, Any], files: LocalFiles) -> dict[str, Any]:
-    """A process that was killed could not say so: its lock does."""
+    """Return a status that is right about a killed process, too: the process could not say so, but its lock is free."""
     from klamm_spark.lock import in_use
 
     if found["state"] in {"STARTING", "RUNNING"} and not in_use(files.directory):

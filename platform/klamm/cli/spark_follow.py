@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Failing:
-    """What the command adds to a failure: where in its file a key stands, and where the whole log is."""
+    """The context that the command adds to a failure: the place of a key in its file, and the path of the whole log."""
 
     place: Callable[[str], str]
     log: Path | None = None
@@ -81,7 +81,7 @@ def follow(driver: DriverProcess, status: JobStatus, failing: Failing) -> int:
 
 @contextlib.contextmanager
 def metrics(status: JobStatus, host: str, port: int | None) -> Iterator[int | None]:
-    """`GET /metrics` while the job runs, in a thread of its own; the port that was taken. Raises KlammError."""
+    """Serve `GET /metrics` in a thread of its own while the job runs; gives the port. Raises KlammError."""
     if port is None:
         yield None
         return
@@ -138,7 +138,7 @@ def _drift(event: dict[str, Any]) -> None:
 
 
 def _lag(event: dict[str, Any]) -> str:
-    """Records behind; `-` when Spark does not say, as of a batch that is run again after a kill."""
+    """Return the number of records behind; `-` when Spark does not say, as for a batch that runs again after a kill."""
     return str(sum(event["lag"].values())) if event["lag"] else "-"
 
 
@@ -155,7 +155,7 @@ def _lines(event: dict[str, Any]) -> None:
 
 
 def _table() -> Callable[[dict[str, Any]], None]:
-    """One line per query, kept up to date."""
+    """Return a function that shows one line per query and keeps it up to date."""
     from rich.console import Console
     from rich.table import Table
 

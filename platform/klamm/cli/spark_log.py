@@ -20,7 +20,9 @@ _BYTES: Final = 10 << 20
 def log_lines(
     checkpoint: str, *, verbose: bool
 ) -> Iterator[tuple[Callable[[str], None] | None, Path | None]]:
-    """What takes the lines, and the file. Neither where everything is shown: when asked for, or when there is no place for a file."""
+    """Return a function that takes the lines, and the log file; None for both where everything is shown: when the
+    user asks for it, or when there is no place for a file.
+    """
     file = None if verbose else _file(checkpoint)
     if file is None:
         yield None, None
@@ -39,7 +41,7 @@ def log_lines(
 
 
 def without_traces() -> Callable[[str], None]:
-    """What shows lines on standard error, those of stack traces left out."""
+    """Return a function that shows lines on standard error, without those of stack traces."""
     from klamm_spark.trace_filter import TraceFilter
 
     traces = TraceFilter()
@@ -53,7 +55,9 @@ def without_traces() -> Callable[[str], None]:
 
 
 def _file(checkpoint: str) -> RotatingFileHandler | None:
-    """Grows to 10 MiB; the part before is kept. Whether a job can use its checkpoint it says itself."""
+    """Return the log file, which grows to 10 MiB and keeps the part before; None where the checkpoint's folder cannot
+    hold it: the job itself reports a checkpoint that is unusable.
+    """
     from klamm_spark.beside import local_place
 
     place = local_place(checkpoint)

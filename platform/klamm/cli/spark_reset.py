@@ -1,4 +1,4 @@
-"""`klamm spark reset`: a job begins anew, as kafka-streams-application-reset does it for an application of Kafka Streams."""
+"""`klamm spark reset`: makes a job begin anew, as kafka-streams-application-reset does for Kafka Streams."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Found:
-    """What the cluster says: new offsets of all partitions, groups that kept what was written, topics to delete."""
+    """The cluster's answers: new offsets of all partitions, groups that remember written batches, topics to delete."""
 
     planned: Plan
     start: Mapping[TopicPartition, int]
@@ -83,7 +83,10 @@ def reset(
     command_config: CommandConfigOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Remove a job's checkpoint and state, and set where it begins. Shows what would be done unless --execute is given."""
+    """Remove a job's checkpoint and state, and set where it begins.
+
+    Shows what would be done unless --execute is given.
+    """
     given = {
         "--to-latest": to_latest, "--to-offset": to_offset is not None, "--to-datetime": to_datetime is not None,
         "--by-duration": by_duration is not None, "--shift-by": shift_by is not None,
@@ -201,7 +204,7 @@ async def _look(
     planned = await plan_partitions(admin, job.name, wanted, chosen, now)
     if strange := sorted(set(planned.offsets) - set(everything)):
         fail(f"--from-file: the job does not read {strange[0]}", EXIT_USAGE)
-    # A job's start names every partition; what it has not read yet it begins with the first record
+    # A job's start names every partition; the job begins an unread partition with its first record
     others = [tp for tp in everything if tp not in planned.offsets]
     first = await known_offsets(admin, [tp for tp in others if tp not in now], EARLIEST)
     start = {tp: now.get(tp, first.get(tp, 0)) for tp in others} | dict(planned.offsets)
@@ -239,7 +242,10 @@ async def _internal(admin: Admin, wanted: list[str], read: list[str]) -> list[st
 
 
 def _marker_prefixes(job: Job, standings: tuple[Standing, ...]) -> tuple[str, ...]:
-    """Groups in whose offsets exactly-once outputs keep what they have written: a new checkpoint has new ones."""
+    """Return prefixes of the groups in whose offsets exactly-once outputs remember their writes.
+
+    A new checkpoint has new groups.
+    """
     from klamm_spark.datasource.exactly_once import PREFIX, group_prefix
 
     by_name = {o.name: {k.lower(): v for k, v in o.options.items()} for o in job.outputs}

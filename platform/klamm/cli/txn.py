@@ -74,7 +74,7 @@ def describe(cluster: AdminCluster, transactional_id: Id, output: FormatOption =
 
 
 async def _known(admin: Admin, transactional_id: str) -> Transaction:
-    """What its coordinator knows of it. Raises KlammError for an id that is not there."""
+    """Return the transaction as its coordinator knows it. Raises KlammError for an unknown id."""
     from klamm.admin.errors import AdminError
     from klamm.admin.transactions import describe_transaction
     from klamm_kafka.wire.errors import ErrorCode
@@ -240,7 +240,7 @@ def terminate(cluster: AdminCluster, transactional_id: Id) -> None:
 
 
 async def _terminate(admin: Admin, transactional_id: str) -> None:
-    """Kafka's way to end it is InitProducerId, which would make an id that is not there."""
+    """Terminate a known transactional id. Kafka does this by InitProducerId, which would create an unknown id."""
     from klamm.admin.transactions import terminate
 
     await _known(admin, transactional_id)

@@ -47,7 +47,7 @@ def up(
 
     from klamm.up import embedded, ports, supervisor
 
-    # The lock first: who is told that the directory is in use needs no ports
+    # The lock first: a directory that is in use ends the command, which then needs no ports
     with reported(server=True), embedded.locked(data_dir):
         broker, said_broker = ports.choose(broker_port, BROKER_PORT, "--broker-port")
         rest, said_rest = ports.choose(rest_port, REST_PORT, "--rest-port", frozenset({broker}))

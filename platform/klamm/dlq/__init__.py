@@ -1,1 +1,1 @@
-"""Dead letter topics from outside: what is in them, and sending it where it was meant to go."""
+"""Dead letter topics from outside: reading dead letters, and sending them to the topics they were meant for."""

@@ -1,7 +1,7 @@
-"""A dead letter as its topic holds it: the record as it was, and what Connect's headers say went wrong. Pure.
+"""A dead letter as its topic holds it: the original record, and the error that Connect's headers describe. Pure.
 
-Any worker's: the headers are Kafka's (`__connect.errors.*`), ours adds those of a source's record. Where
-`errors.deadletterqueue.context.headers.enable` was false there are none, and nobody knows where a record came from.
+Any worker's dead letters have Kafka's headers (`__connect.errors.*`); ours adds headers for a source's record. Where
+`errors.deadletterqueue.context.headers.enable` was false there are no headers, and nobody knows a record's origin.
 """
 
 from __future__ import annotations
@@ -14,18 +14,21 @@ from klamm_base.errors import KlammError
 
 PREFIX: Final = "__connect.errors."
 REPLAYED: Final = "klamm.replayed.from"
-"""Header of a record that was sent again: where its dead letter is (`topic-partition@offset`); a list, if it came back."""
+"""Header of a replayed record: the place of its dead letter (`topic-partition@offset`); a list of places if it came back."""
 
 Headers = list[tuple[str, bytes | None]]
 
 
 class CannotReplay(KlammError):
-    """A dead letter that cannot be sent where it was meant to go; says why, and what helps."""
+    """A dead letter cannot be sent to the topic it was meant for; the sentence says why, and what helps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Letter:
-    """`headers` are the record's own; `facts` are Connect's, without their prefix. `timestamp` is epoch ms."""
+    """A dead letter.
+
+    `headers` are the record's own; `facts` are Connect's headers, without their prefix. `timestamp` is epoch ms.
+    """
 
     topic: str
     partition: int
@@ -45,7 +48,7 @@ class Letter:
         value: bytes | None,
         headers: Sequence[tuple[str, bytes | None]],
     ) -> Letter:
-        """From a consumed record."""
+        """Return the dead letter that a consumed record is."""
         own = [(n, v) for n, v in headers if not n.startswith(PREFIX)]
         facts = {
             n.removeprefix(PREFIX): (v or b"").decode("utf-8", "replace")
@@ -69,7 +72,7 @@ class Letter:
 
     @property
     def origin(self) -> str | None:
-        """Where the record came from, or was meant to go, in words; None where nobody knows."""
+        """The record's origin, or its destination, in words; None where nobody knows."""
         topic = self.facts.get("topic")
         if topic is None:
             return None
@@ -91,7 +94,7 @@ class Letter:
         return f"{name.rpartition('.')[2]}: {self.facts.get('exception.message', '')}"
 
     def destination(self, to: str | None = None) -> tuple[str, int]:
-        """The topic and partition (-1: let the key choose) that it is sent to again. Raises CannotReplay."""
+        """Return the topic and partition (-1: let the key choose) for the replay. Raises CannotReplay."""
         if to is not None:
             return to, -1
         topic = self.facts.get("topic")
@@ -110,13 +113,13 @@ class Letter:
         return topic, int(partition) if partition.isdigit() else -1
 
     def again(self) -> Headers:
-        """The headers that it is sent with: its own, and where it was in the meantime."""
+        """Return the headers for the replay: the record's own, and the place of the dead letter."""
         return [*self.headers, (REPLAYED, str(self).encode())]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """Which dead letters are meant; what is None does not matter. `error` and `text` are parts, in any case."""
+    """A choice of dead letters; a field of None allows everything. `error` and `text` are parts of texts, in any case."""
 
     connector: str | None = None
     topic: str | None = None

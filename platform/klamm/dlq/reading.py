@@ -1,4 +1,4 @@
-"""Reading a dead letter topic from here to its end of now, with librdkafka. Blocking."""
+"""Reading a dead letter topic up to its present end, with librdkafka. Blocks."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from klamm_base.errors import KlammError
 _BATCH: Final = 500
 _STEP_S: Final = 0.5
 _ANSWER_S: Final = 10.0
-# A broker that says nothing for so long in the middle of reading is gone.
+# A broker that sends nothing for so long while we read is gone.
 _SILENCE_STEPS: Final = 60
 
 
 def ranges(consumer: Consumer, topic: str) -> dict[int, tuple[int, int]]:
-    """Partitions, each with its first offset and its end. Raises KlammError when there is no such topic."""
+    """Return partitions, each with its first offset and its end. Raises KlammError when there is no such topic."""
     found = consumer.list_topics(timeout=_ANSWER_S).topics.get(topic)  # all: to ask for one might create it
     if found is None:
         raise KlammError(f"there is no topic {topic}")
@@ -29,7 +29,7 @@ def ranges(consumer: Consumer, topic: str) -> dict[int, tuple[int, int]]:
 
 
 def committed(consumer: Consumer, topic: str, partitions: Mapping[int, tuple[int, int]]) -> dict[int, int]:
-    """Where the consumer's group is in each partition; its beginning where it has read nothing."""
+    """Return the group's offset in each partition; the partition's beginning where the group has committed nothing."""
     asked = [TopicPartition(topic, p) for p in partitions]
     return {
         p.partition: max(p.offset, partitions[p.partition][0])
@@ -40,7 +40,7 @@ def committed(consumer: Consumer, topic: str, partitions: Mapping[int, tuple[int
 def letters(
     consumer: Consumer, topic: str, starts: Mapping[int, int], ends: Mapping[int, int]
 ) -> Iterator[list[Letter]]:
-    """The dead letters from `starts` to before `ends`, in batches. The consumer must tell ends of partitions
+    """Yield the dead letters from `starts` to before `ends`, in batches. The consumer must report ends of partitions
     (`enable.partition.eof`): markers of transactions are offsets without records.
     """
     left = {p for p, end in ends.items() if starts[p] < end}
@@ -66,7 +66,7 @@ def letters(
 
 
 def _what_there_is(consumer: Consumer) -> list[Any]:
-    """`consume` itself would wait until it has as many as it may."""
+    """Return the messages that are there already: `consume` alone would wait for a full batch."""
     first = consumer.poll(_STEP_S)
     return [] if first is None else [first, *consumer.consume(_BATCH - 1, 0)]
 

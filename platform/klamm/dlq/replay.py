@@ -1,7 +1,7 @@
-"""Sends dead letters where they were meant to go, each exactly once: in transactions that also move the offset of the
-replay's group (`klamm-dlq-replay-TOPIC`), so that the next replay goes on where this one ended, whatever ends it.
+"""Sends dead letters to the topics they were meant for, each exactly once. A transaction also moves the offset of the
+replay's group (`klamm-dlq-replay-TOPIC`), so that the next replay goes on where this replay ended, however it ended.
 
-A replay of chosen letters moves nothing: what was left out would be forgotten. It says so.
+A replay of chosen letters moves no offset, and says so: the offset would pass over the letters that were left out.
 """
 
 from __future__ import annotations
@@ -22,15 +22,17 @@ _ANSWER_S: Final = 10.0
 
 
 def group_of(topic: str) -> str:
-    """The consumer group, and the transactional id, of replays of a dead letter topic."""
+    """Return the consumer group, and the transactional id, of replays of a dead letter topic."""
     return f"klamm-dlq-replay-{topic}"
 
 
 @dataclass(slots=True, kw_only=True)
 class Replay:
-    """One run. `to`: a topic instead of the one each letter came from; `again`: from the first letter on, whatever was
-    replayed before; `skip`: leave out, and count, what cannot be replayed, instead of stopping there; `most`: end after
-    so many. What has happened is in `sent` (by topic), `left_out` (not wanted) and `refused`.
+    """One run.
+
+    `to`: a topic for all letters, instead of their own; `again`: begin with the first letter, replayed or not;
+    `skip`: leave out, and count, letters that cannot be replayed, instead of stopping; `most`: end after so many
+    letters. The results are in `sent` (by topic), `left_out` (not wanted) and `refused`.
     """
 
     topic: str
@@ -47,19 +49,21 @@ class Replay:
 
     @property
     def remembers(self) -> bool:
-        """Whether this run moves the group's offset."""
+        """True if this run moves the group's offset."""
         return self.wanted.all and not self.dry_run
 
     def run(self, consumer: Consumer, producer: Producer) -> None:
-        """Raises CannotReplay for the first letter that cannot be sent, KlammError for what Kafka refuses; what was
-        committed before stays sent.
+        """Replay the letters.
+
+        Raises CannotReplay for the first letter that cannot be sent, KlammError where Kafka refuses; letters of
+        earlier transactions stay sent.
         """
         found = ranges(consumer, self.topic)
         topics = consumer.list_topics(timeout=_ANSWER_S).topics  # all: to ask for one might create it
         self._partitions = {name: len(topic.partitions) for name, topic in topics.items()}
         ends = {p: high for p, (_, high) in found.items()}
         if not self.dry_run:
-            # First: from here on no other replay, which may be under way, moves the offsets that are asked for next.
+            # First: this fences another running replay, so that nobody moves the offsets that we ask for next.
             self._fence_others(producer)
         starts = {p: low for p, (low, _) in found.items()}
         if self.wanted.all and not self.again:
@@ -79,7 +83,7 @@ class Replay:
             raise KlammError(f"dead letters cannot be sent: {error.str()} ({error.name()})") from e
 
     def _first(self, batch: list[Letter], most: int) -> list[Letter]:
-        """As much of the batch as holds so many that are wanted."""
+        """Return the beginning of the batch that holds so many wanted letters."""
         cut: list[Letter] = []
         for letter in batch:
             if most == 0:
@@ -100,7 +104,9 @@ class Replay:
     def _sendable(
         self, batch: list[Letter]
     ) -> tuple[list[tuple[Letter, tuple[str, int]]], list[Letter], CannotReplay | None]:
-        """What of a batch is sent, and where to; what is done with then; why the run stops there, if it does."""
+        """Return the letters of a batch to send, with their places; the letters that are done then; the error that
+        stops the run, if any.
+        """
         sendable: list[tuple[Letter, tuple[str, int]]] = []
         done: list[Letter] = []
         for letter in batch:
@@ -117,7 +123,7 @@ class Replay:
         return sendable, done, None
 
     def _place(self, letter: Letter) -> tuple[str, int]:
-        """Where to; a partition that the topic does not have any more is chosen by the key."""
+        """Return the letter's topic and partition; the key chooses where the topic no longer has the partition."""
         topic, partition = letter.destination(self.to)
         if topic not in self._partitions:
             raise CannotReplay(f"{letter} belongs into the topic {topic}, which does not exist")
@@ -171,5 +177,5 @@ class Replay:
         try:
             producer.abort_transaction(_TRANSACTION_S)
         except KafkaException:
-            # Fenced, or the broker is away: it aborts the transaction itself when its time is over.
+            # We are fenced, or the broker is away: the broker aborts the transaction itself after its timeout.
             return

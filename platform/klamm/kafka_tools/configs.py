@@ -128,7 +128,7 @@ def run(options: Options) -> int:
 
 
 def _hide(options: Options) -> list[str]:
-    """The command line for a message: Kafka repeats it whole, but added values may be passwords."""
+    """Return the command line for a message: Kafka repeats it whole, but added values may be passwords."""
     shown = []
     for option in OPTIONS:
         if options.has(option.name):
@@ -300,7 +300,7 @@ def _quota_line(quotas: Quotas) -> str:
 
 
 def java_double(value: float) -> str:
-    """A number as Java prints a double: 1024.0, 1.2345678E7, 1.0E-4."""
+    """Return a number as Java prints a double: 1024.0, 1.2345678E7, 1.0E-4."""
     if value == 0 or 1e-3 <= abs(value) < 1e7:
         return repr(value)
     if not math.isfinite(value):

@@ -1,4 +1,4 @@
-"""What `kafka-console-producer` and `kafka-console-consumer` share: client settings from options, files and properties."""
+"""Client settings of `kafka-console-producer` and `kafka-console-consumer`, from options, files and properties."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from klamm_base.properties import load_properties
 
 
 def key_values(words: Sequence[str]) -> dict[str, str]:
-    """`key=value` words. Raises UsageError."""
+    """Return `key=value` words as a mapping. Raises UsageError."""
     result = {}
     for word in words:
         key, equals, value = word.partition("=")
@@ -23,7 +23,7 @@ def key_values(words: Sequence[str]) -> dict[str, str]:
 
 
 def properties(options: Options, names: Sequence[str]) -> dict[str, str]:
-    """The properties of one of several options; the older names are said to be old."""
+    """Return the properties of the one option that was given; warns of the older names."""
     return key_values(options.all(_one_of(options, names) or names[0]))
 
 
@@ -39,7 +39,7 @@ def _one_of(options: Options, names: Sequence[str]) -> str | None:
 
 
 def file_and_properties(options: Options, kind: Literal["producer", "consumer"]) -> dict[str, str]:
-    """Client settings in Java's names: the file, and over it the command line."""
+    """Return client settings in Java's names: the file, and over it the command line."""
     name = _one_of(options, ("command-config", f"{kind}.config"))
     path = options.get(name) if name else None
     found: Mapping[str, str] = load_properties(Path(path)) if path else {}
@@ -47,7 +47,7 @@ def file_and_properties(options: Options, kind: Literal["producer", "consumer"])
 
 
 def librdkafka(java: Mapping[str, str], kind: Literal["producer", "consumer"]) -> dict[str, Any]:
-    """Settings for librdkafka. What has no effect there is said."""
+    """Return settings for librdkafka; warns of those without effect there."""
     translated = translate(java, kind)
     for name, why in translated.ignored:
         say(f"{name} has no effect: {why}")

@@ -82,7 +82,7 @@ def _producer(options: Options) -> Any:
 
 
 def _lines() -> Any:
-    """The lines of standard input as text; bytes that are not UTF-8 survive. A prompt on a terminal."""
+    """Return the lines of standard input as text; bytes that are not UTF-8 survive. Shows a prompt on a terminal."""
     prompt = sys.stdin.isatty()
     while True:
         if prompt:

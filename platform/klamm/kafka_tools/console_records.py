@@ -28,7 +28,7 @@ _FORMATTER_KEYS: Final = {f"print.{name}" for name in _SHOWN} | {
 
 
 class ConsoleError(KlammError):
-    """A property that cannot be used, or a line that is no record."""
+    """A property is unusable, or a line is no record."""
 
 
 def _true(props: Mapping[str, str], name: str, *, default: bool = False) -> bool:
@@ -51,7 +51,7 @@ class Parsed:
 
 
 class LineReader:
-    """Splits lines `headers TAB key TAB value`, as far as properties say that they have these parts."""
+    """Splits lines `headers TAB key TAB value`; properties say which parts a line has."""
 
     def __init__(self, props: Mapping[str, str]) -> None:
         _check(props, _READER_KEYS)
@@ -76,7 +76,7 @@ class LineReader:
             raise ConsoleError("null.marker and key.separator may not be equal")
 
     def parse(self, line: str, number: int) -> Parsed:
-        """The record of a line. Raises ConsoleError naming the line's number."""
+        """Return the record of a line. Raises ConsoleError naming the line's number."""
         rest, headers, key = line, None, None
         if self._parse_headers:
             headers, rest = self._part(line, rest, self._delimiter, "headers delimiter", number)
@@ -140,7 +140,7 @@ class Shown:
 
 
 class Formatter:
-    """A record as a line: columns that are switched on, in Kafka's order, between `key.separator`s."""
+    """Prints a record as a line: the columns that are switched on, in Kafka's order, with `key.separator` between them."""
 
     def __init__(self, props: Mapping[str, str]) -> None:
         _check(props, _FORMATTER_KEYS)

@@ -88,7 +88,7 @@ _NO_ACTION: Final = (
 
 
 class _Plain(KlammError):
-    """A failure whose text stands behind `failed due to` as it is."""
+    """A failure whose text follows `failed due to` unchanged."""
 
 
 def run(options: Options) -> int:
@@ -181,7 +181,7 @@ async def _list(admin: Admin, options: Options) -> None:
 
 
 def _words(what: str, text: str | None, valid: Sequence[str]) -> list[str]:
-    """Names of a comma separated list, in any case, with or without underscores."""
+    """Return names of a comma separated list, in any case, with or without underscores."""
     if not text:
         return []
     known = {v.lower(): v for v in valid}
@@ -276,7 +276,7 @@ async def _delete_offsets(admin: Admin, options: Options) -> None:
 async def _partitions_to_forget(
     admin: Admin, options: Options, results: dict[TopicPartition, AdminError | None]
 ) -> list[TopicPartition]:
-    """The partitions meant by --topic; a topic that is not there goes to `results` as partition -1."""
+    """Return the partitions of --topic; an unknown topic goes to `results` as partition -1."""
     wanted: set[TopicPartition] = set()
     for word in options.all("topic"):
         try:

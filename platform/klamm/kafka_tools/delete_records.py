@@ -1,4 +1,4 @@
-"""`kafka-delete-records`: delete what is before an offset, as a JSON file says."""
+"""`kafka-delete-records`: delete the records before the offsets of a JSON file."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def run(options: Options) -> int:
 
 
 def read_plan(path: Path) -> dict[TopicPartition, int]:
-    """Offsets by partition. Raises KlammError naming what is wrong with the file."""
+    """Return offsets by partition. Raises KlammError naming what is wrong with the file."""
     try:
         document = json.loads(path.read_text())
     except OSError as e:

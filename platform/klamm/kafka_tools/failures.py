@@ -85,14 +85,14 @@ _KNOWN: Final[dict[int, tuple[str, str]]] = {
 
 
 def reason(error: AdminError) -> str:
-    """The broker's own words, or Kafka's for the code, or ours."""
+    """Return the broker's own words, or Kafka's for the code, or ours."""
     if error.given:
         return error.text
     return _KNOWN[error.code][1] if error.code in _KNOWN else error.text
 
 
 def with_class(error: AdminError) -> str:
-    """The reason behind the name of Kafka's exception, as `toString` of it prints both."""
+    """Return the reason behind the name of Kafka's exception, as `toString` of it prints both."""
     if error.code in _KNOWN:
         return f"{_PREFIX}{_KNOWN[error.code][0]}: {reason(error)}"
     try:

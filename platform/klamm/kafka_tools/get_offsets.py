@@ -37,7 +37,7 @@ OPTIONS = (
 
 
 def run(options: Options) -> int:
-    """Lines `topic:partition:offset`, sorted as text, as Kafka does."""
+    """Print lines `topic:partition:offset`, sorted as text, as Kafka does."""
     options.require("bootstrap-server")
     try:
         wanted, timestamp = _filter(options), parse_time(options.text("time"))

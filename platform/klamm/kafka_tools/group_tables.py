@@ -15,12 +15,12 @@ _REBALANCING: Final = ("PreparingRebalance", "CompletingRebalance", "Assigning",
 
 
 def missing(value: object) -> str:
-    """A value, or a hyphen where there is none."""
+    """Return a value, or a hyphen where there is none."""
     return MISSING if value is None else str(value)
 
 
 def listed(groups: Sequence[GroupListing], *, with_type: bool, with_state: bool) -> str:
-    """Groups with their types and states."""
+    """Return groups with their types and states."""
     width = max([15, *(len(g.group) for g in groups)]) + 10
     head = ["TYPE"] * with_type + ["STATE"] * with_state
     rows = [["GROUP", *head]] + [
@@ -41,7 +41,7 @@ def warn_of_state(group: Group, *, rows: int) -> bool:
 
 
 def offsets_table(rows: Sequence[Position], *, verbose: bool) -> str:
-    """Positions and lag of one group."""
+    """Return positions and lag of one group."""
     cells = [_position(p, verbose=verbose) for p in rows]
     epoch = ["LEADER-EPOCH"] * verbose
     head = ["GROUP", "TOPIC", "PARTITION", *epoch, "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG"]
@@ -66,7 +66,7 @@ def _position(p: Position, *, verbose: bool) -> list[str]:
 
 
 def members_table(group: Group, *, verbose: bool) -> str:
-    """Members of one group; the head is there even if nobody is."""
+    """Return members of one group; an empty group has the head alone."""
     with_instance = any(m.instance_id for m in group.members)
     kinds = {m.upgraded for m in group.members}
     migrating = verbose and {True, False} <= kinds
@@ -112,7 +112,7 @@ def _epochs(group: Group, m: Member) -> list[str]:
 
 
 def state_table(group: Group, *, verbose: bool) -> str:
-    """Coordinator, assignor and state of one group."""
+    """Return coordinator, assignor and state of one group."""
     coordinator = f"{group.coordinator.host}:{group.coordinator.port}  ({group.coordinator.id})"
     epochs = ["GROUP-EPOCH", "TARGET-ASSIGNMENT-EPOCH"] * verbose
     head = ["GROUP", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "STATE", *epochs, "#MEMBERS"]
@@ -128,7 +128,7 @@ def state_table(group: Group, *, verbose: bool) -> str:
 
 
 def reset_table(plans: Mapping[str, Mapping[TopicPartition, int]]) -> str:
-    """New offsets of all groups."""
+    """Return new offsets of all groups."""
     group_width = max([15, *map(len, plans)])
     topic_width = max([15, *(len(tp.topic) for offsets in plans.values() for tp in offsets)])
     rows = [("GROUP", "TOPIC", "PARTITION", "NEW-OFFSET")] if plans else []

@@ -1,4 +1,4 @@
-"""`kafka-log-dirs`: what the log directories of brokers hold, as JSON."""
+"""`kafka-log-dirs`: the contents of brokers' log directories, as JSON."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def run(options: Options) -> int:
 
 
 def as_json(brokers: list[int], found: list[LogDir], topics: set[str]) -> str:
-    """Kafka's document of version 1, with partitions of these topics (none: of all)."""
+    """Return Kafka's document of version 1, with partitions of these topics (none given: of all topics)."""
     rows: list[dict[str, Any]] = []
     for broker in brokers:
         directories = [

@@ -1,7 +1,7 @@
 """Command lines as Kafka's tools read them: long options, `--name value` or `--name=value`, never abbreviated.
 
-One hyphen does as well as two, an option may be given several times, words that belong to no option are passed over:
-that is what the parser of Kafka's tools does, and scripts rely on it. Messages are Kafka's where it has one.
+One hyphen does as well as two, an option may be given several times, and words that belong to no option are ignored.
+The parser of Kafka's tools does this, and scripts rely on it. Messages are Kafka's where Kafka has a message.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ GONE: Final = {
 
 
 class UsageError(Exception):
-    """A command line that cannot be carried out. Kafka's tools end with 1 then."""
+    """A command line cannot be carried out. Kafka's tools then end with exit code 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
     """An option. `value` names its argument (None: a flag); `optional`: the argument may be left out.
 
-    `only_with`: it makes sense beside one of these only.
+    `only_with`: the option makes sense only beside one of these.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Option:
 
 
 class Options:
-    """What a command line said."""
+    """The options that a command line gave."""
 
     def __init__(
         self, tool: str, given: dict[str, list[str]], specs: dict[str, Option], order: Sequence[str] = ()
@@ -61,28 +61,28 @@ class Options:
         return name in self._given
 
     def all(self, name: str) -> list[str]:
-        """Every argument of an option, or its default."""
+        """Return every argument of an option, or its default."""
         if self._given.get(name):
             return self._given[name]
         default = self._specs[name].default
         return [] if default is None else [default]
 
     def get(self, name: str) -> str | None:
-        """The argument of an option. Raises UsageError when it was given several times."""
+        """Return the argument of an option. Raises UsageError when it was given several times."""
         values = self.all(name)
         if len(values) > 1:
             raise UsageError(f"Found multiple arguments for option {name}, but you asked for only one")
         return values[0] if values else None
 
     def text(self, name: str) -> str:
-        """The argument of an option that must have one."""
+        """Return the argument of an option that must have one."""
         value = self.get(name)
         if value is None:
             raise UsageError(f'Missing required argument "[{name}]"')
         return value
 
     def number(self, name: str) -> int | None:
-        """The argument as a whole number. Raises UsageError."""
+        """Return the argument as a whole number. Raises UsageError."""
         value = self.get(name)
         if value is None:
             return None
@@ -91,7 +91,7 @@ class Options:
         return int(value)
 
     def named_in_order(self, name: str, flag: str) -> list[str]:
-        """Arguments of `name` in the order of the command line, with "" wherever `flag` stood between them."""
+        """Return arguments of `name` in the order of the command line, with "" wherever `flag` stood between them."""
         values = iter(self.all(name))
         return [next(values) if n == name else "" for n in self._order if n in (name, flag)]
 
@@ -144,7 +144,7 @@ COMMON: Final = (
 
 
 def _rest(pending: list[str], words: Iterator[str]) -> Iterator[str]:
-    """The words in order; what was looked at and put back into `pending` comes first."""
+    """Yield the words in order; what was looked at and put back into `pending` comes first."""
     while True:
         if pending:
             yield pending.pop()
@@ -194,7 +194,7 @@ def version_line() -> str:
 
 
 def help_text(tool: str, summary: str, specs: Sequence[Option]) -> str:
-    """Usage for a terminal, at most 100 columns."""
+    """Return the usage for a terminal, at most 100 columns wide."""
     width = min(shutil.get_terminal_size((80, 24)).columns, 100)
     rows = sorted((*specs, *COMMON), key=lambda s: s.name)
     left = [left_column(s) for s in rows]
@@ -208,17 +208,17 @@ def help_text(tool: str, summary: str, specs: Sequence[Option]) -> str:
 
 
 def described(spec: Option) -> str:
-    """What the option means, with its default."""
+    """Return the option's meaning, with its default."""
     return spec.help + (f" (default: {spec.default})" if spec.default is not None else "")
 
 
 def left_column(spec: Option) -> str:
-    """The option as it is written."""
+    """Return the option as it is written."""
     if spec.value is None:
         return f"--{spec.name}"
     return f"--{spec.name} [{spec.value}]" if spec.optional else f"--{spec.name} <{spec.value}>"
 
 
 def say(text: str = "") -> None:
-    """A line on standard error."""
+    """Print a line on standard error."""
     sys.stderr.write(text + "\n")

@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 class Tool(Protocol):
-    """What a command's module has."""
+    """The interface of a command's module."""
 
     SUMMARY: str
     OPTIONS: Sequence[Option]
@@ -79,7 +79,7 @@ def main(name: str, args: Sequence[str]) -> int:
 
 
 def options_of(name: str) -> list[tuple[str, str]]:
-    """What a command's reference lists: each option with its argument, and what it means."""
+    """Return the rows of a command's reference: each option with its argument, and its meaning."""
     tool: Tool = importlib.import_module(f"klamm.kafka_tools.{TOOLS[name]}")
     rows = [(left_column(o), described(o)) for o in tool.OPTIONS]
     return rows or list(getattr(tool, "COMMANDS", {}).items())
@@ -101,7 +101,7 @@ def connected(
     *,
     timeout_s: float | None = None,
 ) -> T:
-    """The same, with the values themselves."""
+    """Run one piece of work as `with_admin` does, with the options' values."""
     path = Path(command_config) if command_config else None
     settings = client_settings(bootstrap, path, timeout_s=timeout_s)
     for key in settings.unused:

@@ -128,7 +128,7 @@ async def _list(admin: Admin, options: Options) -> None:
 
 
 async def _chosen(admin: Admin, options: Options) -> list[api.Topic]:
-    """The topics that --topic means, without internal ones if told so."""
+    """Return the topics that --topic means, without internal ones if told so."""
     pattern = topic_pattern(options.text("topic")) if options.has("topic") else None
     return [
         t
@@ -182,7 +182,7 @@ def _configs(words: Sequence[str]) -> dict[str, str]:
 
 
 def parse_assignment(text: str) -> dict[int, list[int]]:
-    """`1:2,2:1`: replicas by partition. Raises KlammError."""
+    """Return `1:2,2:1` as replicas by partition. Raises KlammError."""
     result: dict[int, list[int]] = {}
     for number, word in enumerate(text.split(",") if text else ()):
         parts = [p.strip() for p in word.split(":")]
@@ -262,7 +262,7 @@ async def _to_describe(admin: Admin, options: Options) -> list[api.Topic]:
     ]
     if not found and not options.has("if-exists"):
         raise KlammError(f"TopicId '{options.get('topic-id')}' does not exist as expected")
-    # by their ids Kafka asks Metadata, which says nothing of eligible leader replicas
+    # Kafka asks Metadata for topics by id; Metadata has no eligible leader replicas
     return found
 
 

@@ -1,7 +1,7 @@
 """`kafka-transactions`: list and describe transactions, find and end those that hang.
 
-This command of Kafka has sub-commands, and a parser of another kind than the rest: `list`, `describe`, `describe-producers`,
-`abort`, `find-hanging`, `forceTerminateTransaction`.
+This command of Kafka has sub-commands, and a parser of another kind than the rest: `list`, `describe`,
+`describe-producers`, `abort`, `find-hanging`, `forceTerminateTransaction`.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class _Parser(argparse.ArgumentParser):
 
 
 def run(options: Options) -> int:
-    """Not used: `main` has a parser of its own."""
+    """Refuse: `main` has a parser of its own."""
     raise UsageError("kafka-transactions is started by its sub-commands")
 
 
 def main(args: Sequence[str]) -> int:
-    """Parse and act; the exit code. Raises UsageError and KlammError."""
+    """Parse, act and return the exit code. Raises UsageError and KlammError."""
     for word in args:
         name = word.removeprefix("--").partition("=")[0]
         if word.startswith("--") and name in GONE:
@@ -71,7 +71,7 @@ def main(args: Sequence[str]) -> int:
 
 
 def _failed(given: argparse.Namespace) -> str:
-    """What was being done, in Kafka's words."""
+    """Return the failed action in Kafka's words."""
     match given.command:
         case "list":
             return "Failed to list transactions"
@@ -139,7 +139,7 @@ def _partition(sub: argparse.ArgumentParser) -> None:
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Columns as wide as their widest cell, each with a tab behind it."""
+    """Print columns as wide as their widest cell, each with a tab behind it."""
     lines = [list(head), *([str(c) for c in row] for row in rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
     for line in lines:
@@ -207,7 +207,7 @@ async def _abort(admin: Admin, given: argparse.Namespace) -> None:
                 f"Could not find any open transactions starting at offset {given.start_offset} on partition {tp}"
             )
         ids = (found.producer_id, found.producer_epoch, found.coordinator_epoch)
-    # -1: no marker was ever written there. 0 is no newer than any epoch that a coordinator can have
+    # -1: no marker was ever written there. 0 is not newer than any coordinator's epoch
     await api.abort(admin, tp, producer_id=ids[0], producer_epoch=ids[1], coordinator_epoch=max(ids[2], 0))
 
 

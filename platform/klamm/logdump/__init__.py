@@ -1,5 +1,5 @@
-"""Prints what is in the files of a partition, as Kafka's DumpLogSegments does: `run.dump` is the door.
+"""Prints the contents of a partition's files, as Kafka's DumpLogSegments does. `run.dump` is the entry.
 
-Files are read from front to back, a batch at a time: memory does not grow with them, and a broker may be writing the same
-files. Nothing is ever written to them.
+It reads files from front to back, a batch at a time: memory does not grow with them, and a broker may write the same
+files meanwhile. It never writes to them.
 """

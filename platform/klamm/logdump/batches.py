@@ -1,7 +1,7 @@
 """Batches of a `.log` file, one at a time.
 
-The end is what the file's size was when it was opened. A batch that is not all there ends the iteration; what the bytes
-behind the last whole batch are is the caller's to say. A size field that cannot be one raises DumpError.
+The end is the file's size at its opening. An incomplete batch ends the iteration; the caller reports the bytes behind
+the last whole batch. An impossible size field raises DumpError.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Batch:
     header: BatchHeader
 
     def checksum_holds(self) -> bool:
-        """Whether the CRC is that of the content; reads the batch piece by piece."""
+        """Return whether the CRC is that of the content; reads the batch piece by piece."""
         crc, left = 0, self.header.size - _CRC_FROM
         self.file.seek(self.position + _CRC_FROM)
         while left > 0:
@@ -55,7 +55,7 @@ class Batch:
         return crc == self.header.crc
 
     def records(self) -> list[Record]:
-        """The records, decompressed. Raises DumpError."""
+        """Return the records, decompressed. Raises DumpError."""
         self.file.seek(self.position)
         data = self.file.read(self.header.size)
         try:
@@ -92,7 +92,7 @@ class LogFile:
         return self._file.read(size)
 
     def batch_at(self, position: int, end: int) -> Batch | None:
-        """The batch at a position, if it is all there before `end`. Raises DumpError."""
+        """Return the batch at a position, None where it is not complete before `end`. Raises DumpError."""
         if position < 0 or position + _UP_TO_MAGIC > end:
             return None
         self.seek(position)
@@ -119,7 +119,7 @@ class LogFile:
             raise DumpError(f"{self.path}: position {position}: {e}") from None
 
     def batches(self, start: int = 0, end: int | None = None) -> Iterator[Batch]:
-        """Whole batches from `start` to `end` (by default the file's). Raises DumpError."""
+        """Yield whole batches from `start` to `end` (by default the file's). Raises DumpError."""
         limit = self.size if end is None else min(end, self.size)
         position = start
         while (batch := self.batch_at(position, limit)) is not None:

@@ -1,6 +1,6 @@
 """Keys and values of records as text: plain ones, and the records of Kafka's internal topics. Pure.
 
-A decoder takes a record and gives the text of its key and of its value; None for what is not shown.
+A decoder takes a record and returns the texts of its key and its value; None for a part that is not shown.
 """
 
 from __future__ import annotations
@@ -60,7 +60,10 @@ _PLAIN: Final[Mapping[str, Callable[[bytes], str]]] = {
 
 
 def plain(key_class: str, value_class: str) -> Decoder:
-    """`--key-decoder-class` and `--value-decoder-class`. Raises DumpError for a class that is not Kafka's own."""
+    """Return the decoder for `--key-decoder-class` and `--value-decoder-class`.
+
+    Raises DumpError for a class that is not Kafka's.
+    """
     key, value = _plain_one("key", key_class), _plain_one("value", value_class)
 
     def decode(record: Record) -> tuple[str | None, str | None]:
@@ -89,12 +92,12 @@ def _plain_one(part: str, name: str) -> Callable[[bytes], str]:
 
 
 def offsets() -> Decoder:
-    """Records of `__consumer_offsets`."""
+    """Return the decoder for records of `__consumer_offsets`."""
     return _coordinator(_offset_types(), _group_value)
 
 
 def transaction_log() -> Decoder:
-    """Records of `__transaction_state`."""
+    """Return the decoder for records of `__transaction_state`."""
     types = {0: (transaction_records.TransactionLogKey, transaction_records.TransactionLogValue)}
     return _coordinator(types, to_json)
 
@@ -151,7 +154,9 @@ def _key_and_value(
 
 
 def _group_value(message: Message, version: int) -> dict[str, Any]:
-    """A value of `__consumer_offsets`; in a consumers' group the members' subscriptions and assignments are opened too."""
+    """Return a value of `__consumer_offsets`; in a consumers' group with the members' subscriptions and assignments
+    decoded.
+    """
     data = to_json(message, version)
     if isinstance(message, group_records.GroupMetadataValue) and message.protocol_type == "consumer":
         for member in data["members"]:

@@ -6,4 +6,4 @@ from klamm_base.errors import KlammError
 
 
 class DumpError(KlammError):
-    """The file cannot be read further. The message names the file and the place."""
+    """A file cannot be read further. The message names the file and the place."""

@@ -1,4 +1,4 @@
-"""Lines for `.index`, `.timeindex` and `.txnindex` files, and where they disagree with their `.log`."""
+"""Lines for `.index`, `.timeindex` and `.txnindex` files, and their disagreements with the `.log`."""
 
 from __future__ import annotations
 
@@ -16,18 +16,21 @@ _TIME_ENTRY: Final = struct.Struct(">qi")
 _TXN_ENTRY: Final = struct.Struct(">hqqqq")
 _PIECE_ENTRIES: Final = 4096
 Report = Callable[[str, str], None]
-"""Takes what is wrong, in a heading and a line below it, for the end of the output."""
+"""Takes a fault, as a heading and a line below it, for the end of the output."""
 
 
 class Mode(NamedTuple):
-    """`verify`: compare, print no entries. `sanity`: only what decides at a broker's start whether to rebuild."""
+    """The mode of a dump.
+
+    `verify`: compare, print no entries. `sanity`: check only what makes a starting broker rebuild an index.
+    """
 
     verify: bool = False
     sanity: bool = False
 
 
 def _entries(path: Path, layout: struct.Struct) -> Iterator[tuple[int, ...]]:
-    """Whole entries, a few thousand at a time. Raises DumpError."""
+    """Yield whole entries, a few thousand at a time. Raises DumpError."""
     try:
         with path.open("rb") as file:
             while data := file.read(layout.size * _PIECE_ENTRIES):
@@ -53,7 +56,7 @@ def _last(path: Path, layout: struct.Struct) -> tuple[int, ...]:
 
 
 def dump_index(path: Path, mode: Mode, max_message_size: int, report: Report) -> Iterator[str]:
-    """Entries; each must point at a batch that ends at its offset. Raises DumpError."""
+    """Yield entries; each must point at a batch that ends at its offset. Raises DumpError."""
     base = base_offset(path)
     with LogFile(path.with_suffix(".log")) as log:
         size = _size(path)
@@ -106,7 +109,7 @@ def _check_offsets(path: Path, base: int, size: int) -> None:
 
 
 def dump_time_index(path: Path, mode: Mode, report: Report) -> Iterator[str]:
-    """Entries; the batch that ends at an entry's offset must hold its timestamp, and none a later one."""
+    """Yield entries; the batch that ends at an entry's offset must hold its timestamp, and none a later one."""
     base = base_offset(path)
     with LogFile(path.with_suffix(".log")) as log:
         if mode.sanity:
@@ -139,7 +142,7 @@ class _Lookup:
         self._next: tuple[int, ...] | None = next(self._entries, None)
 
     def position(self, offset: int) -> int:
-        """Of the last entry at or before `offset`; 0 without one."""
+        """Return the position of the last entry at or before `offset`; 0 without such an entry."""
         if offset < self._wanted:
             self._restart()
         self._wanted, last = offset, -1
@@ -208,7 +211,7 @@ def _check_times(path: Path, base: int) -> None:
 
 
 def dump_txn_index(path: Path) -> Iterator[str]:
-    """Aborted transactions. Raises DumpError."""
+    """Yield aborted transactions. Raises DumpError."""
     size = _size(path)
     for version, producer, first, last, stable in _entries(path, _TXN_ENTRY):
         if version != 0:

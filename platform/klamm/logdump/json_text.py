@@ -15,7 +15,10 @@ _SMALL_HEX: Final = re.compile(r"\\u00([0-9a-f]{2})")
 
 
 def to_json(message: Struct, version: int) -> dict[str, Any]:
-    """What a version of the message holds. Tagged fields are there if they can be null, or are not the default."""
+    """Return the fields of a version of the message.
+
+    Includes tagged fields that can be null, or differ from the default.
+    """
     result: dict[str, Any] = {}
     for spec in message.FIELDS:
         value = getattr(message, spec.name)
@@ -28,7 +31,10 @@ def to_json(message: Struct, version: int) -> dict[str, Any]:
 
 
 def _left_out(spec: FieldSpec, value: Any, version: int) -> bool:
-    """Whether a tagged field is not printed. Null is, even where it is the default; an empty array is not."""
+    """Return whether a tagged field is left out.
+
+    Null is printed, even where it is the default; an empty array is left out.
+    """
     if spec.nullable_in(version):
         return bool(spec.array) and value == []
     return bool(value == spec.make_default())
@@ -53,12 +59,12 @@ def _one(spec: FieldSpec, value: Any, version: int) -> Any:
 
 
 def camel(name: str) -> str:
-    """`group_epoch` as `groupEpoch`."""
+    """Return `group_epoch` as `groupEpoch`."""
     first, *rest = name.split("_")
     return first + "".join(part.capitalize() for part in rest)
 
 
 def compact(document: Mapping[str, Any]) -> str:
-    """JSON without spaces, as Jackson writes it."""
+    """Return JSON without spaces, as Jackson writes it."""
     text = json.dumps(document, separators=(",", ":"), ensure_ascii=False)
     return _SMALL_HEX.sub(lambda found: "\\u00" + found[1].upper(), text)

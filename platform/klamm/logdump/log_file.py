@@ -23,13 +23,13 @@ _CONTROL_TYPES: Final = {
 _CHECKPOINT: Final = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 WHOLE: Final = 2**31 - 1  # bytes: what --max-bytes is when it is not given
 Gap = Callable[[int, int], None]
-"""Told of each record whose offset does not follow the one before: (before, this one)."""
+"""Called for each gap between offsets, with the offset before and the offset after it."""
 
 
 def dump_log(
     path: Path, *, deep: bool, decoder: Decoder | None, skip_metadata: bool, max_bytes: int, gap: Gap
 ) -> Iterator[str]:
-    """Lines without their ends. `decoder` prints keys and values; None leaves them out. Raises DumpError."""
+    """Yield lines without their ends. `decoder` prints keys and values; None leaves them out. Raises DumpError."""
     yield _title(path)
     with LogFile(path) as log:
         end = min(log.size, max_bytes)
@@ -59,7 +59,7 @@ def _title(path: Path) -> str:
 
 
 def base_offset(path: Path) -> int:
-    """The offset in a file's name. Raises DumpError."""
+    """Return the offset in a file's name. Raises DumpError."""
     digits = path.name.split(".")[0]
     if not digits.isdecimal():
         raise DumpError(

@@ -1,6 +1,6 @@
-"""Dumps files one after the other. What is wrong with them is said on standard error, at the end, as Kafka does.
+"""Dumps files one after the other. Reports their faults on standard error, at the end, as Kafka does.
 
-A file that cannot be read further is said at once, the others are dumped all the same; the exit code is 1 then.
+Reports a file that cannot be read further at once, and dumps the others all the same; the exit code is 1 then.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _IN_MEMORY: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DumpOptions:
-    """DumpLogSegments' options. `decoder` prints contents; without one they are left out."""
+    """DumpLogSegments' options. `decoder` prints contents; None leaves them out."""
 
     deep: bool = False
     decoder: Decoder | None = None
@@ -85,7 +85,7 @@ def why_not(path: Path) -> str | None:
 
 
 def _lines(path: Path, options: DumpOptions, findings: _Findings) -> Iterator[str] | None:
-    """The lines of a file; None for one that is none of a partition's."""
+    """Yield the lines of a file; None for one that is none of a partition's."""
 
     def gap(before: int, this: int) -> None:
         findings.add(f"Non-consecutive offsets in {path.absolute()}", f"  {before} is followed by {this}")

@@ -1,7 +1,7 @@
 """What the log agent says of its files: how far each is acknowledged, and which bytes it left out by its settings.
 
-Read from its state directory while it runs (`registry.json` is replaced as a whole, `gaps.jsonl` only grows). Nothing of
-it counts as delivered: it says only which missing lines are not lost.
+Read from its state directory while it runs (`registry.json` is replaced as a whole, `gaps.jsonl` only grows). Nothing
+of it counts as delivered: it says only which missing lines are not lost.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from klamm_base.errors import ConfigError, KlammError
 
 NOT_SENT: Final = "not sent by the agent yet"
 GONE: Final = frozenset({"truncated", "replaced", "gone"})
-"""Gaps of what was in a file once: no excuse for a line that is there."""
+"""Kinds of gaps in earlier contents of a file: no excuse for a line that is in the file now."""
 
 
 @dataclass(slots=True)
 class Left:
-    """A range of a file that was left out; of a rule's only `lines` lines in it, otherwise all (None)."""
+    """A range of a file that the agent left out: `lines` of its lines, by a rule, or all of them (None)."""
 
     start: int
     end: int
@@ -42,7 +42,7 @@ class AgentState:
         self._left: dict[Inode, list[Left]] = {}
 
     def load(self) -> None:
-        """Positions and gaps as they are on the disk now."""
+        """Read positions and gaps from the disk."""
         path = self._directory / "registry.json"
         try:
             document = json.loads(path.read_bytes())
@@ -64,13 +64,15 @@ class AgentState:
     def _together(
         self, rules: list[tuple[Inode, Left]], gaps: list[tuple[Inode, Left]]
     ) -> dict[Inode, list[Left]]:
-        """By file. What a rule left out of a file that the agent knows is in the registry; in the ledger are the counts of
-        what the file was before.
+        """Return the gaps by file.
+
+        The registry holds the gaps that rules made in a file that the agent knows; the ledger holds the counts of the
+        file's earlier contents.
         """
         found: dict[Inode, list[Left]] = {}
         counted = rules + [(i, gap) for i, gap in gaps if gap.lines is not None and i not in self._acked]
         for inode, rule in counted:
-            # All rules of a file in one: which of two took a line that both could have taken is not written
+            # One count for all rules of a file: the agent does not record the rule that took a line
             one = next(iter(found.get(inode, ())), None)
             if one is None:
                 found[inode] = [rule]
@@ -85,11 +87,13 @@ class AgentState:
         return found
 
     def behind(self, sources: Iterable[Source]) -> bool:
-        """Whether some of these are not acknowledged up to their cut."""
+        """Return whether a source is not acknowledged up to its cut."""
         return any((at := self._position(s)) is not None and at < s.cut for s in sources)
 
     def excuse(self, sources: Iterable[Source]) -> Callable[[SourceLine], str]:
-        """Why a line of these need not be in the target, by the state of the last `load`; empty where it has to."""
+        """Return a function that says why a line need not be in the target, by the state of the last `load`; "" where
+        it must.
+        """
         positions: dict[str, int] = {}
         left: dict[str, list[Left]] = {}
         for source in sources:
@@ -112,7 +116,9 @@ class AgentState:
         return why
 
     def _position(self, source: Source) -> int | None:
-        """Where the file is acknowledged to; None where the agent knows no such file, or another content of it."""
+        """Return the acknowledged position; None where the agent does not know the file, or knows another content of
+        it.
+        """
         known = self._acked.get(source.inode)
         if known is None or source.compressed:
             return None
@@ -133,7 +139,7 @@ def _left(entry: Mapping[str, Any], *, rule: bool) -> tuple[Inode, Left]:
 
 
 def _gaps(path: Path) -> list[tuple[Inode, Left]]:
-    """The ledger, without what was in files once and is no more."""
+    """Return the ledger's gaps, without those of earlier contents of files."""
     try:
         lines = path.read_bytes().splitlines()
     except FileNotFoundError:

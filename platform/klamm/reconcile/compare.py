@@ -1,7 +1,7 @@
 """The comparison, pure: ids of source lines against ids of documents.
 
-It asks neither the stages between them nor the order of anything. Ids are compared in parts (`PARTS` by hash), so that
-the memory needed is that of one part; `spill.py` keeps the parts.
+It needs neither the stages between source and target nor any order. Ids are compared in parts (`PARTS` by hash), so
+that memory holds one part at a time; `spill.py` keeps the parts.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 PARTS: Final = 64
 LISTED: Final = 20
-"""How many of each kind of difference are listed, unless told otherwise."""
+"""The default number of listed differences of each kind."""
 
 
 class SourceLine(NamedTuple):
@@ -75,32 +75,32 @@ class Listing:
 
 @dataclass(slots=True)
 class Comparison:
-    """What was found. Lines and documents without an id cannot be compared: they count as differences."""
+    """The result of a comparison. Lines and documents without an id cannot be compared: they count as differences."""
 
     source_lines: int = 0
     """Lines that had to be there."""
     later_lines: int = 0
-    """Lines that may be there: written while the target was read, or outside of the asked times."""
+    """Lines that may be in the target: written while the target was read, or outside of the asked times."""
     documents: int = 0
     of_later_lines: int = 0
     """Documents of those."""
     excused: Counter[str] = field(default_factory=Counter)
-    """Lines that are not there and need not be, by why: not sent yet, dropped by a policy of the agent."""
+    """Lines that are not in the target and need not be, by reason: not sent yet, or dropped by a policy of the agent."""
     delivered: int = 0
     """Source lines that are in the target at least once, parsed or not."""
     unparsed: int = 0
-    """Those of them that are in the place for unparsable lines only."""
+    """Delivered lines that are only in the place for unparsable lines."""
     missing: Listing = field(default_factory=lambda: Listing(itemgetter(1, 2)))
     duplicates: Listing = field(default_factory=lambda: Listing(itemgetter(0)))
     unexpected: Listing = field(default_factory=lambda: Listing(itemgetter(0, 1)))
     repeated: Listing = field(default_factory=lambda: Listing(itemgetter(1, 2)))
-    """Source lines whose id another source line has too: files that hold the same lines, or ids that are none."""
+    """Source lines whose id another source line has, too: files hold the same lines, or the ids are not unique."""
     lines_without_id: Listing = field(default_factory=lambda: Listing(itemgetter(1, 2)))
     documents_without_id: Listing = field(default_factory=lambda: Listing(itemgetter(1)))
     unread: Listing = field(default_factory=lambda: Listing(itemgetter(0, 1)))
     """Bytes of source files that were gone before they were read, and no other file had them."""
     ignored: frozenset[str] = frozenset()
-    """Kinds of differences that are counted and not minded: `unexpected` where old files are removed, `lines_without_id`
+    """Kinds of differences that are counted and allowed: `unexpected` where old files are removed, `lines_without_id`
     where an event may have several lines."""
 
     @property
@@ -118,17 +118,17 @@ class Comparison:
 
     @property
     def complete(self) -> bool:
-        """Whether every source line is in the target exactly once, and nothing else is."""
+        """True if every source line is in the target exactly once, and nothing else is."""
         return not any(d.count for name, d in self.differences.items() if name not in self.ignored)
 
 
 def part_of(id_: str) -> int:
-    """The part in which an id is compared, in this process."""
+    """Return the part in which an id is compared, in this process."""
     return hash(id_) % PARTS
 
 
 def no_excuse(line: SourceLine) -> str:
-    """Every line has to be there."""
+    """Return no excuse: every line has to be in the target."""
     return ""
 
 
@@ -140,10 +140,12 @@ def compare(
     later: Iterable[SourceLine] = (),
     excuse: Callable[[SourceLine], str] = no_excuse,
 ) -> None:
-    """Compare one part (or everything at once) and add what is found to `into`. Plain tuples will do for lines and documents.
+    """Compare one part (or everything at once) and add the result to `into`.
 
-    `later` are lines that may have a document and need none. `excuse` says of a line without a document why it needs
-    none; empty: it is missing.
+    Plain tuples will do for lines and documents.
+
+    `later` are lines that may have a document and need none. `excuse` says why a line needs no document; "": the line
+    is missing.
     """
     lines = _by_id(source, into)
     others = {line[0] for line in later if line[0]} - lines.keys()

@@ -1,10 +1,10 @@
-"""Source files that grow and rotate while they are read: a cut of them all, and later what has come since.
+"""Source files that grow and rotate while they are read: a cut of them all, and later the lines since the cut.
 
-`take` opens every file and notes where its last complete line ends: these lines were there at that moment. They are
-read through the open file, so that renaming, removing and compressing it changes nothing. A file that is truncated
-before it was read (copytruncate) no longer has the same first bytes and the same last ones before the cut: then what is
-left of it is looked for in a copy, which has both. `rest` gives what files have beyond the cut by then, and files that were not
-there: whoever reads a target in between has seen no document of any other line.
+`take` opens every file and notes the end of its last complete line: these lines are the cut. It reads them through
+the open file, so that renaming, removing and compressing the file changes nothing. A file that is truncated before it
+was read (copytruncate) no longer has the same first bytes, and the same last bytes before the cut; its copy has both,
+and the unread lines come from the copy. `rest` gives the lines beyond the cut, and those of new files: documents of a
+target that was read in between belong to no other line.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ HEAD: Final = 1024
 TAIL: Final = 256
 CHUNK: Final = 1 << 20
 STABLE_S: Final = 10.0
-"""How long rotation may go on without two looks that see the same files."""
+"""The longest time for two looks in a row to see the same files while rotation goes on."""
 AGAIN_S: Final = 0.05
 COPY_S: Final = 3.0
-"""How long a copy beside its original is taken for a rotation that is under way."""
+"""The time for which a copy beside its original counts as a running rotation."""
 
 Inode = tuple[int, int]
 
 
 @dataclass(slots=True)
 class Source:
-    """An open file; its lines up to `cut` are in the cut, or, of a compressed one, all."""
+    """An open file. Its lines up to `cut` are in the cut; all lines of a compressed file are."""
 
     path: str
     inode: Inode
@@ -50,10 +50,12 @@ class Source:
     """The bytes before the cut."""
     compressed: bool
     seen: int = 0
-    """How far it has been given out."""
+    """The offset up to which its lines were given out."""
 
     def is_in(self, fd: int) -> bool:
-        """Whether an open file, this one or another, has what this one had when it was opened."""
+        """Return whether an open file, this file or another, begins with the contents that this file had at its
+        opening.
+        """
         size = len(self.tail)
         return (
             os.pread(fd, len(self.head), 0) == self.head and os.pread(fd, size, self.cut - size) == self.tail
@@ -61,7 +63,7 @@ class Source:
 
 
 class Sources:
-    """All files of some patterns. Use with `with`: it closes them. Raises KlammError for what cannot be read."""
+    """All files of some patterns, to be used in a `with`, which closes them. Raises KlammError for an unreadable file."""
 
     def __init__(self, patterns: Sequence[str], exclude: Sequence[str] = ()) -> None:
         self._patterns = patterns
@@ -83,7 +85,7 @@ class Sources:
             os.close(fd)
 
     def take(self) -> None:
-        """The cut: two looks that see the same files, none of them a copy that is just being made."""
+        """Take the cut: after two looks that see the same files, none of them a copy in the making."""
         _allow_many_files()
         expand(self._patterns)
         copies_until = time.monotonic() + COPY_S
@@ -98,7 +100,7 @@ class Sources:
         self._opened = [s.fd for s in self.cut]
 
     def lines(self) -> Iterator[RawLine]:
-        """The lines of the cut. What was truncated meanwhile and is in no copy is in `unread` afterwards."""
+        """Yield the lines of the cut. `unread` holds lines that were truncated meanwhile and are in no copy."""
         for source in self.cut:
             if source.compressed:
                 yield from _compressed(source)
@@ -107,13 +109,13 @@ class Sources:
             source.seen = source.cut
 
     def rest(self) -> Iterator[RawLine]:
-        """Lines that have come since the cut, or since this was last asked; some of them may come twice."""
+        """Yield lines that have come since the cut, or since the last call; some lines may come twice."""
         until = time.monotonic() + STABLE_S
         while True:
             self._look_again()
             for source in self._files.values():
                 yield from _new_lines(source)
-            # What was truncated after it was opened and before it was read is in a copy that has come since
+            # Lines that were truncated between opening and reading are in a copy that has come since
             if all(s.compressed or s.is_in(s.fd) for s in self._files.values()):
                 return
             if time.monotonic() > until:
@@ -131,7 +133,10 @@ class Sources:
                 self._opened.append(source.fd)
 
     def _look(self) -> dict[Inode, Source]:
-        """All files, open: two looks that see the same ones. Not those that are just being compressed."""
+        """Return all files, open, after two looks that see the same files.
+
+        Leaves out a file in the making by compression.
+        """
         until = time.monotonic() + STABLE_S
         while True:
             found = self._open_all()
@@ -171,7 +176,7 @@ class Sources:
         return found
 
     def _part(self, source: Source, start: int, end: int) -> Iterator[RawLine]:
-        """Lines of a part of the cut, from a copy if the file is truncated meanwhile."""
+        """Yield lines of a part of the cut, from a copy if the file is truncated meanwhile."""
         at = start
         for line in _chunks(source, start, end):
             yield line
@@ -188,7 +193,10 @@ class Sources:
             os.close(copy.fd)
 
     def _copy_of(self, source: Source) -> Source | None:
-        """Another file that has what this one had, open. All are looked at together: names change while one looks."""
+        """Return another file, open, that has this file's contents.
+
+        Looks at all files together: names change meanwhile.
+        """
         copy = None
         for other in self._look().values():
             same = other.inode != source.inode and not other.compressed and source.is_in(other.fd)
@@ -216,7 +224,7 @@ def _open(path: Path) -> Source:
 
 
 def _last_line_end(fd: int, start: int, size: int) -> int:
-    """Where the last complete line between `start` and `size` ends; `start` where there is none."""
+    """Return the end of the last complete line between `start` and `size`; `start` where there is none."""
     end = size
     while end > start:
         begin = max(start, end - CHUNK)
@@ -228,11 +236,11 @@ def _last_line_end(fd: int, start: int, size: int) -> int:
 
 
 def _chunks(source: Source, start: int, end: int) -> Iterator[RawLine]:
-    """Complete lines from `start` to `end`, as long as the file is what it was when it was opened."""
+    """Yield complete lines from `start` to `end`, as long as the file keeps the contents that it had at its opening."""
     left, at, place = b"", start, start
     while at < end:
         data = os.pread(source.fd, min(CHUNK, end - at), at)
-        # Looked at after the read: bytes of a file that was truncated before it never pass for its own
+        # We check after the read: bytes of a file that was truncated before never pass for the file's own
         if not data or not source.is_in(source.fd):
             return
         at += len(data)
@@ -243,7 +251,7 @@ def _chunks(source: Source, start: int, end: int) -> Iterator[RawLine]:
 
 
 def _new_lines(source: Source) -> Iterator[RawLine]:
-    """What an open file has beyond the place to which it was read."""
+    """Yield the lines of an open file beyond the last read offset."""
     size = os.fstat(source.fd).st_size
     if source.compressed:
         if source.seen == 0:
@@ -272,13 +280,13 @@ def _compressed(source: Source) -> Iterator[RawLine]:
 
 
 def _being_compressed(source: Source, found: dict[Inode, Source]) -> bool:
-    """Whether the file that this one is made of is there still: `gzip` removes it at the end."""
+    """Return whether the original of this compressed file still exists: `gzip` removes it at the end."""
     plain = source.path.removesuffix(".gz")
     return source.compressed and any(s.path == plain for s in found.values())
 
 
 def _has_copies(sources: list[Source]) -> bool:
-    """Whether a file is the beginning of another one, as it is until `copytruncate` truncates."""
+    """Return whether a file is the beginning of another file, as it is until `copytruncate` truncates."""
     by_head = sorted((s for s in sources if s.head), key=lambda s: s.head)
     return any(a.is_in(b.fd) or b.is_in(a.fd) for a, b in pairwise(by_head))
 
@@ -292,7 +300,7 @@ def _inode(path: Path) -> Inode | None:
 
 
 def _allow_many_files() -> None:
-    """Every file of the cut is open at a time."""
+    """Raise the limit of open files: every file of the cut is open at the same time."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

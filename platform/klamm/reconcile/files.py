@@ -22,8 +22,9 @@ class RawLine(NamedTuple):
 
 
 def expand(patterns: Sequence[str], *, must: bool = True) -> list[Path]:
-    """The files that the patterns name, `**` for any folders. Raises ConfigError for a pattern that names none, when
-    it `must`.
+    """Return the files that the patterns name, `**` for any folders.
+
+    With `must`, raises ConfigError for a pattern without files.
     """
     found: set[Path] = set()
     for pattern in patterns:
@@ -36,7 +37,10 @@ def expand(patterns: Sequence[str], *, must: bool = True) -> list[Path]:
 
 
 def raw_lines(paths: Iterable[Path]) -> Iterator[RawLine]:
-    """All complete lines. What follows a file's last line end is being written still, or was cut off: not a line."""
+    """Yield all complete lines.
+
+    Text after a file's last line end is no line: it is being written still, or was cut off.
+    """
     for path in paths:
         name, offset = str(path), 0
         try:
@@ -54,7 +58,7 @@ def _open(path: Path) -> BinaryIO:
 
 
 def identifier(pattern: str) -> re.Pattern[bytes]:
-    """The regular expression whose first group is a line's id. Raises ConfigError when it has none."""
+    """Return the regular expression whose first group is a line's id. Raises ConfigError when it has none."""
     try:
         compiled = re.compile(pattern.encode())
     except re.error as e:
@@ -65,17 +69,17 @@ def identifier(pattern: str) -> re.Pattern[bytes]:
 
 
 def json_field(name: str) -> str:
-    """The expression for a string field of a JSON document in a line."""
+    """Return the expression for a string field of a JSON document in a line."""
     return rf'"{re.escape(name)}"\s*:\s*"([^"]+)"'
 
 
 def source_lines(paths: Iterable[Path], id_: re.Pattern[bytes]) -> Iterator[SourceLine]:
-    """All lines with their ids."""
+    """Yield all lines with their ids."""
     return with_ids(raw_lines(paths), id_)
 
 
 def with_ids(lines: Iterable[RawLine], id_: re.Pattern[bytes]) -> Iterator[SourceLine]:
-    """Lines with their ids; the id is empty where a line has none."""
+    """Yield lines with their ids; the id is empty where a line has none."""
     search = id_.search
     for file, offset, data in lines:
         found = search(data)

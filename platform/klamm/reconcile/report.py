@@ -1,4 +1,4 @@
-"""What a comparison found, as text and as JSON."""
+"""The result of a comparison, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KINDS = {
 
 
 def as_dict(result: Comparison) -> dict[str, Any]:
-    """For `--json`: counts, and of every kind of difference the first ones."""
+    """Return the report for `--output json`: counts, and the first differences of each kind."""
     return {
         "complete": result.complete,
         "source_lines": result.source_lines,
@@ -38,7 +38,7 @@ def as_dict(result: Comparison) -> dict[str, Any]:
 
 
 def as_text(result: Comparison) -> list[str]:
-    """Lines to print."""
+    """Return lines to print."""
     counts = {
         "source lines": result.source_lines,
         "delivered": result.delivered,
@@ -61,7 +61,7 @@ def _first(count: int, listed: int) -> str:
 
 
 def item(found: SourceLine | Document | Duplicate | Unread) -> str:
-    """One line, document or duplicate in a line of text."""
+    """Return one line, document or duplicate as a line of text."""
     match found:
         case SourceLine(id, file, offset):
             return f"{id or '(no id)'}  {file} at byte {offset}"

@@ -1,7 +1,7 @@
-"""Reconciliation of an installation that runs: a cut of the sources, the target, and what the sources have by then.
+"""Reconciliation of a running installation: a cut of the sources, then the target, then the sources' new lines.
 
-Every line of the cut has to be in the target, at the latest `settle_s` after the cut was read. Every document has to be
-explained by a line of the cut, or by one that was written before the target had been read.
+Every line of the cut has to be in the target, at the latest `settle_s` after the cut was read. A line has to explain
+every document: a line of the cut, or a line that was written before the target had been read.
 """
 
 from __future__ import annotations
@@ -19,14 +19,16 @@ from klamm.reconcile.files import RawLine, with_ids
 from klamm.reconcile.spill import IN_MEMORY, Spill, compared
 
 AGAIN_S: Final = 2.0
-"""Between two readings of the target; as long as the last one took, if that is longer."""
+"""The pause between two readings of the target, or the duration of the last reading, if that is longer."""
 AGENT_LOOK_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What is to be compared. `target` reads all documents anew each time it is called; `wanted` says which lines have to
-    be there (None: all); `say` tells what is waited for.
+    """A comparison to carry out.
+
+    `target` reads all documents anew at each call; `wanted` says which lines have to be in the target (None: all);
+    `say` tells the user why we wait.
     """
 
     sources: Sources
@@ -59,7 +61,9 @@ def reconcile_running(asked: Question) -> Comparison:
 
 
 def _fill(asked: Question, lines: Spill, later: Spill) -> None:
-    """Ids of the cut: of lines that have to be there, and of those that were not asked for."""
+    """Add the ids of the cut to `lines` (those that have to be in the target) and to `later` (those outside the asked
+    times).
+    """
     if asked.wanted is None:
         lines.fill(with_ids(asked.sources.lines(), asked.pattern))
         return

@@ -21,11 +21,11 @@ from klamm.reconcile.compare import (
 )
 
 IN_MEMORY: Final = 200_000
-"""Entries of each side that are kept before they are written out: some 40 MB."""
+"""The number of entries of each side that stay in memory: some 40 MB."""
 
 
 class Spill:
-    """Tuples whose first field is an id, by part. Use with `with`: it removes its files."""
+    """Tuples whose first field is an id, by part, to be used in a `with`, which removes the files."""
 
     def __init__(self, in_memory: int = IN_MEMORY) -> None:
         self._limit = in_memory
@@ -52,7 +52,10 @@ class Spill:
                 self._write_out()
 
     def part(self, number: int) -> Iterator[tuple[Any, ...]]:
-        """The entries of one part, as often as is asked; what is added meanwhile may or may not be among them."""
+        """Yield the entries of one part; may be called again.
+
+        Entries that are added meanwhile may or may not be among them.
+        """
         if self._files:
             file = self._files[number]
             file.seek(0)
@@ -89,7 +92,7 @@ def compared(
     later: Spill | None = None,
     excuse: Callable[[SourceLine], str] = no_excuse,
 ) -> Comparison:
-    """Part by part, what `compare.compare` finds."""
+    """Compare part by part with `compare.compare`, and return the whole result."""
     result = Comparison()
     for number in range(PARTS):
         compare(

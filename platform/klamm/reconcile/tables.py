@@ -17,7 +17,7 @@ _SPARKS_LOG: Final = "_spark_metadata"
 
 
 def sql_rows(url: str, table: str, fields: list[str]) -> Iterator[tuple[str, Row]]:
-    """(`table/primary key`, the asked columns) of every row, in one transaction. Raises KlammError."""
+    """Yield (`table/primary key`, the asked columns) of every row, in one transaction. Raises KlammError."""
     try:
         import sqlalchemy as sa
     except ModuleNotFoundError:
@@ -49,10 +49,10 @@ def sql_rows(url: str, table: str, fields: list[str]) -> Iterator[tuple[str, Row
 
 
 def parquet_rows(folder: Path, fields: list[str]) -> Iterator[tuple[str, Row]]:
-    """(`file:row`, the asked columns) of every row of the Parquet files in a folder and below it.
+    """Yield (`file:row`, the asked columns) of every row of the Parquet files in a folder and below it.
 
-    Where Spark keeps a log of what its streaming query has committed (`_spark_metadata`), these files are read and no
-    others: a batch that was killed leaves files that do not count. Raises KlammError.
+    Where Spark logs the commits of its streaming query (`_spark_metadata`), reads only the logged files: a killed
+    batch leaves files that do not count. Raises KlammError.
     """
     try:
         import pyarrow as pa
@@ -89,7 +89,7 @@ def _parquet_files(folder: Path) -> list[Path]:
 
 
 def _committed(log: Path) -> list[Path]:
-    """Files of Spark's log: of the last compaction and of the batches after it, in the order of batches."""
+    """Return files of Spark's log: of the last compaction and of the batches after it, in the order of batches."""
     batches = {
         int(p.name.partition(".")[0]): p for p in log.iterdir() if p.name.partition(".")[0].isdecimal()
     }

@@ -21,14 +21,14 @@ Row = dict[str, Any]
 
 
 def elasticsearch_client(url: str) -> Any:
-    """A client for a server's URL, which may hold user and password. Raises ConfigError without the extra."""
+    """Return a client for a server's URL, which may hold user and password. Raises ConfigError without the extra."""
     try:
         from elasticsearch import Elasticsearch
     except ModuleNotFoundError:
         raise ConfigError(
             f"reading Elasticsearch needs an extra: {how_to_install('elasticsearch')}"
         ) from None
-    # It logs every request; what goes wrong comes as an error, too
+    # The client logs every request; failures are raised as errors, too
     logging.getLogger("elastic_transport").setLevel(logging.ERROR)
     try:
         return Elasticsearch(url, request_timeout=60, retry_on_timeout=True, max_retries=3)
@@ -39,10 +39,10 @@ def elasticsearch_client(url: str) -> Any:
 def elasticsearch_documents(
     client: Any, index: str, fields: list[str], *, page: int = PAGE
 ) -> Iterator[tuple[str, Row]]:
-    """(`_index/_id`, the asked fields, `_id` among them if it is asked for) of every document that the indices held when this began.
+    """Yield (`_index/_id`, the asked fields, `_id` among them if it is asked for) of every document of the indices.
 
-    Reads a point in time with `search_after`, so what is written meanwhile changes nothing. An index that does not
-    exist has no documents.
+    Reads a point in time with `search_after`: documents that are written meanwhile do not appear. An index that does
+    not exist has no documents.
     """
     from elasticsearch import ApiError, TransportError
 
@@ -77,7 +77,7 @@ def elasticsearch_documents(
 
 
 def sqlite_rows(file: Path, table: str, fields: list[str]) -> Iterator[tuple[str, Row]]:
-    """(`table/rowid`, the asked columns) of every row. Raises KlammError when the table cannot be read."""
+    """Yield (`table/rowid`, the asked columns) of every row. Raises KlammError when the table cannot be read."""
     if not file.is_file():
         raise KlammError(f"no such SQLite file: {file}")
     columns = ", ".join(_quoted(f) for f in fields)
@@ -94,7 +94,9 @@ def _quoted(name: str) -> str:
 
 
 def field_id(name: str) -> Callable[[Row], str]:
-    """The id in a field; `a.b` is field b of object a, or a field of that name. Empty where it is not there."""
+    """Return a function that finds the id in a field; `a.b` is field b of object a, or a field of that name. "" where
+    it is absent.
+    """
 
     def get(row: Row) -> str:
         value: Any = row.get(name)
@@ -108,7 +110,7 @@ def field_id(name: str) -> Callable[[Row], str]:
 
 
 def pattern_id(name: str, pattern: re.Pattern[bytes]) -> Callable[[Row], str]:
-    """The id that an expression finds in a field that holds the raw line."""
+    """Return a function that finds the id by an expression in a field that holds the raw line."""
     get = field_id(name)
 
     def search(row: Row) -> str:
@@ -121,6 +123,6 @@ def pattern_id(name: str, pattern: re.Pattern[bytes]) -> Callable[[Row], str]:
 def documents(
     rows: Iterator[tuple[str, Row]], id_: Callable[[Row], str], *, parsed: bool = True
 ) -> Iterator[Document]:
-    """Rows as what is compared."""
+    """Yield rows as documents to compare."""
     for key, row in rows:
         yield Document(id_(row), key, parsed)

@@ -1,4 +1,4 @@
-"""The time of a line, and whether it lies between two moments. Pure."""
+"""The time of a line, and a test that it lies between two moments. Pure."""
 
 from __future__ import annotations
 
@@ -22,9 +22,11 @@ _MILLISECONDS: Final = 1e11  # epoch numbers above are milliseconds: as seconds 
 
 @dataclass(slots=True)
 class Between:
-    """Whether a line has to be in the target: from `since` (included) up to `until` (not included), seconds since the
-    epoch. A line without a time has that of the line before; before the first time there is, all lines count. What our own
-    expression finds may be no time (2026-02-31 in some text); what another one finds has to be one.
+    """A test that a line has to be in the target: from `since` (included) up to `until` (not included), seconds since
+    the epoch.
+
+    A line without a time has the time of the line before; before the first time, all lines count. Text that our own
+    expression finds may be no time (2026-02-31 in some text); text that a user's expression finds has to be a time.
     """
 
     pattern: re.Pattern[bytes]
@@ -60,7 +62,7 @@ class Between:
 
 
 def between(pattern: str | None, since: str | None, until: str | None) -> Callable[[RawLine], bool] | None:
-    """What the options ask for; None where they ask for all lines. Raises ConfigError."""
+    """Return the test that the options ask for; None where they ask for all lines. Raises ConfigError."""
     if since is None and until is None:
         return None
     try:
@@ -83,8 +85,10 @@ def _moment(option: str, text: str | None) -> float | None:
 
 
 def seconds(text: str) -> float:
-    """Seconds since the epoch of a time in ISO 8601 (UTC where it names no zone), as web servers write it, or as a
-    number of seconds or milliseconds since the epoch. Raises ConfigError.
+    """Return seconds since the epoch.
+
+    Reads a time in ISO 8601 (UTC where it names no zone), as web servers write it, or as a number of seconds or
+    milliseconds since the epoch. Raises ConfigError.
     """
     if _EPOCH.fullmatch(text):
         number = float(text)

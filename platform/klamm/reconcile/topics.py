@@ -1,4 +1,4 @@
-"""A topic as target: every record that it held when this began, transactions that were aborted left out."""
+"""A topic as target: every record that it holds at the beginning of the reading, without aborted transactions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from klamm.reconcile.compare import Document
 from klamm_base.errors import KlammError
 
 QUIET_S: Final = 30.0
-"""Without any record although the end is not reached: then the broker does not serve it."""
+"""The time without any record before the end, after which we give up: the broker does not serve the partition."""
 BATCH: Final = 10_000
 ANSWER_S: Final = 10.0
 
@@ -23,8 +23,10 @@ def topic_documents(
     id_: Callable[[dict[str, Any]], tuple[str, bool]],
     of_text: Callable[[bytes], str],
 ) -> Iterator[Document]:
-    """Records with a value, under `topic-partition-offset`. The id is `id_`'s of a value that is a JSON object, and where it
-    finds none `of_text`'s of the value as it is. Raises KlammError when the topic cannot be read.
+    """Yield records with a value, under `topic-partition-offset`.
+
+    `id_` finds the id in a value that is a JSON object; where it finds none, `of_text` looks in the value as it is.
+    Raises KlammError when the topic cannot be read.
     """
     from confluent_kafka import Consumer, KafkaException, TopicPartition
 
@@ -55,7 +57,7 @@ def topic_documents(
 
 
 def _ends(settings: Mapping[str, Any], places: list[Any]) -> dict[int, int]:
-    """Where each partition ends for a reader of committed records: before the first transaction that is open."""
+    """Return each partition's end for a reader of committed records: the first open transaction, or the end of the log."""
     from confluent_kafka import IsolationLevel
     from confluent_kafka.admin import AdminClient, OffsetSpec
 
@@ -76,7 +78,10 @@ def _records(
     id_: Callable[[dict[str, Any]], tuple[str, bool]],
     of_text: Callable[[bytes], str],
 ) -> Iterator[Document]:
-    """Up to the offsets in `left`. A partition may end in records that nobody sees (markers, what was aborted)."""
+    """Yield records up to the offsets in `left`.
+
+    A partition may end in records that nobody sees (markers, aborted records).
+    """
     from confluent_kafka import KafkaError
 
     heard = time.monotonic()

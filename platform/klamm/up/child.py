@@ -1,9 +1,9 @@
-"""A child of `klamm up`: an ordinary `klamm` command that leaves when its parent is gone.
+"""A child of `klamm up`: an ordinary `klamm` command that ends when its parent is gone.
 
     python -m klamm.up.child FD broker start …
 
-FD is the read end of a pipe whose other end only the parent holds. End of file means that the parent died,
-however it died, on every platform: then this process stops as on SIGTERM. A thread waits there; it runs nothing else.
+FD is the read end of a pipe; only the parent holds the other end. End of file means that the parent died, however it
+died, on every platform. Then this process stops as on SIGTERM. A thread waits there and does nothing else.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import time
 from typing import Final
 
 GRACE_S: Final = 20.0
-"""For an orderly stop after the parent died; then the process ends itself."""
+"""The time for an orderly stop after the parent died; then the process ends itself."""
 
 
 def _watch(fd: int) -> None:

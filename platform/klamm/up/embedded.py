@@ -29,16 +29,18 @@ WORKER: Final = {
     "config.storage.replication.factor": "1",
     "offset.storage.replication.factor": "1",
     "status.storage.replication.factor": "1",
-    # What a crash repeats is what was not committed yet; a commit a second costs nothing on one machine.
+    # A crash repeats uncommitted records only; a commit a second costs nothing on one machine.
     "offset.flush.interval.ms": "1000",
 }
 
 
 def children(data_dir: Path, broker_port: int, rest_port: int, metrics_port: int) -> list[ChildSpec]:
-    """Broker first, then worker. Their settings are written beside the data, to be read and reused.
+    """Return the broker and the worker, in this order.
 
-    Addresses and directories are given as overrides too: a KLAMM_LISTENERS in the environment, which beats a file,
-    must not move a server away from where `klamm up` says that it is.
+    Writes their settings beside the data, where users read and reuse them.
+
+    Gives addresses and directories as overrides, too: a KLAMM_LISTENERS in the environment, which beats a file, must
+    not move a server away from the address that `klamm up` prints.
     """
     broker = {
         "listeners": f"PLAINTEXT://{HOST}:{broker_port}",
@@ -63,7 +65,7 @@ def _overrides(settings: dict[str, str]) -> list[str]:
 
 
 def _write(path: Path, settings: dict[str, str]) -> Path:
-    """Settings of this run; written anew at each start because ports may differ."""
+    """Write the settings of this run and return the path. Each start writes them anew because ports may differ."""
     text = "# Written by `klamm up` at every start: changes made here do not last.\n"
     text += "".join(f"{k}={v}\n" for k, v in settings.items())
     write_atomically(path, text.encode(), sync=False)

@@ -1,4 +1,4 @@
-"""Which ports `klamm up` takes: the one asked for, or another when a default is taken."""
+"""The choice of ports for `klamm up`: the wanted port, or another when a default port is taken."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LISTENING: Final = "0A"  # TCP_LISTEN in /proc/net/tcp
 
 
 def is_free(port: int) -> bool:
-    """Whether a server could listen on this loopback port now."""
+    """Return whether a server could listen on this loopback port now."""
     with socket.socket() as s:
         s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -28,7 +28,7 @@ def is_free(port: int) -> bool:
 
 
 def any_free(taken: frozenset[int] = frozenset()) -> int:
-    """A free loopback port of the system's choice."""
+    """Return a free loopback port of the system's choice."""
     while True:
         with socket.socket() as s:
             s.bind((HOST, 0))
@@ -40,9 +40,9 @@ def any_free(taken: frozenset[int] = frozenset()) -> int:
 def choose(
     asked: int | None, default: int, option: str, taken: frozenset[int] = frozenset()
 ) -> tuple[int, str | None]:
-    """The port to use and, when it is not the default one, a sentence that says so.
+    """Return the port to use and, when a default port is taken, a sentence that says so.
 
-    Raises KlammError when the port was asked for (`option`) and is taken; 0 asks for any free one.
+    Raises KlammError when the user asked for the port (by `option`) and it is taken; 0 asks for any free port.
     """
     if asked == 0:
         return any_free(taken), None
@@ -60,7 +60,9 @@ def choose(
 
 
 def holder(port: int, proc: Path = Path("/proc")) -> str | None:
-    """Who listens on a port, as `process 123 (java)`; None where that cannot be told (not Linux, another user's)."""
+    """Return the process that listens on a port, as `process 123 (java)`; None where the system does not tell (not
+    Linux, another user's process).
+    """
     inodes = {
         fields[9]
         for table in ("tcp", "tcp6")

@@ -1,8 +1,8 @@
 """Starts the broker, then the worker; restarts what dies; stops them in the opposite order.
 
-One asyncio loop, processes only: nothing of a broker or a worker runs here. Children have a session of their own,
-so that Ctrl-C reaches this process alone, which then stops worker and broker in order. A child that dies before it
-was ready ends everything; one that dies later is started again after a pause that doubles up to 30 s.
+One asyncio loop, processes only: nothing of a broker or a worker runs here. Children have a session of their own, so
+that Ctrl-C reaches this process alone, which then stops worker and broker in order. A child that dies before it was
+ready ends everything; one that dies later is started again after a pause that doubles up to 30 s.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from klamm_base.errors import KlammError
 log = logging.getLogger(__name__)
 
 PATIENCE_S: Final = 30.0
-"""After this long without a ready line it is said that we wait. A broker that recovers a large log may take minutes,
-and killing it would make it begin again."""
+"""After this long without a ready line we log that we wait. A broker that recovers a large log may take minutes; killed, it
+would begin again."""
 STOP_S: Final = 20.0
 COMMAND: Final = (sys.executable, "-m", "klamm.up.child")
 STEADY_S: Final = 60.0
-"""A child that lived so long starts again after the shortest pause."""
+"""A child that ran so long starts again after the shortest pause."""
 
 
 def restarts() -> Backoff:
@@ -53,7 +53,7 @@ class ChildSpec:
 
 
 class Child:
-    """One process that is kept running. `ready` is its ready line's text after the word."""
+    """One process that is kept running."""
 
     def __init__(self, spec: ChildSpec, parent_pipe: int) -> None:
         self.spec = spec
@@ -69,7 +69,7 @@ class Child:
         return line
 
     async def stop(self) -> None:
-        """SIGTERM, then SIGKILL after STOP_S."""
+        """Send SIGTERM, then SIGKILL after STOP_S."""
         self._stopping = True
         if self._process is not None and self._process.returncode is None:
             self._process.send_signal(signal.SIGTERM)
