@@ -1,4 +1,6 @@
-"""What the herder asks the worker to do: plain data, carried out by the runtime in order per target."""
+"""The actions that the herder asks the worker for: plain data, which the runtime carries out in order per
+target.
+"""
 
 from __future__ import annotations
 
@@ -41,8 +43,8 @@ class WriteTasks:
 
 @dataclass(frozen=True, slots=True)
 class StartTask:
-    """Start a task, once everything of its connector that was to be stopped before has ended; one of that id that
-    runs is stopped first.
+    """Start a task, after everything of its connector that was asked to stop has ended. A running task of that
+    id is stopped first.
     """
 
     spec: TaskSpec
@@ -85,7 +87,9 @@ class DropTopics:
 
 @dataclass(frozen=True, slots=True)
 class Rejoin:
-    """The group is to decide anew who runs what; or it is the barrier behind which what has stopped starts again."""
+    """Ask the group to rebalance: either to decide anew who runs what, or as the barrier behind which stopped
+    tasks start again.
+    """
 
     reason: str
 

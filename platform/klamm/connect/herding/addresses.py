@@ -1,4 +1,6 @@
-"""Whether a worker can reach its broker and be reached by its group: what is wrong with names, in sentences."""
+"""Checks whether this worker can reach its broker, and its group can reach this worker. Says what is wrong
+in sentences.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ WHAT_TO_SET = "set listeners (such as http://0.0.0.0:8083) and rest.advertised.h
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine means itself by it."""
+    """Returns whether a host means only this machine to itself."""
     if host.lower() == "localhost":
         return True
     try:
@@ -22,7 +24,9 @@ def is_loopback(host: str) -> bool:
 
 
 def unreachable(url: str, servers: Sequence[str]) -> str | None:
-    """What is wrong with a url that is on loopback while the brokers are not: workers elsewhere cannot reach it."""
+    """Returns what is wrong with a url on loopback while the brokers are elsewhere: other workers cannot reach
+    it.
+    """
     host = urlsplit(url).hostname or ""
     if not is_loopback(host) or all(is_loopback(server.rpartition(":")[0]) for server in servers):
         return None
@@ -33,7 +37,7 @@ def unreachable(url: str, servers: Sequence[str]) -> str | None:
 
 
 def shared(url: str, group: str, members: Mapping[str, str]) -> str | None:
-    """What is wrong when several members of the group have this url."""
+    """Returns what is wrong when several members of the group have this url."""
     same = sorted(member for member, each in members.items() if each == url)
     if len(same) < 2:
         return None
@@ -44,7 +48,7 @@ def shared(url: str, group: str, members: Mapping[str, str]) -> str | None:
 
 
 async def unresolved(servers: Sequence[str]) -> list[str]:
-    """A sentence for each host of these HOST:PORT that has no address."""
+    """Returns a sentence for each host of these HOST:PORT that has no address."""
     loop = asyncio.get_running_loop()
     found = []
     for host in dict.fromkeys(server.rpartition(":")[0] for server in servers):

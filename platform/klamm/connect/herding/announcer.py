@@ -1,7 +1,8 @@
-"""Says on the event bus what changed in the config and status topics, whoever wrote it.
+"""Publishes on the event bus what changed in the config and status topics, whoever wrote it.
 
-Level-triggered: told that something about a connector or task may be new, it compares what is there with what it said
-last. So every worker of a group tells the same story, once. Values of settings and secrets are never in it.
+The announcer is level-triggered: a caller says that a connector or task may have changed, and the
+announcer compares the present state with what it said last. So every worker of a group tells the same
+story, once. It never publishes values of settings or secrets.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _Known = tuple[dict[str, str], TargetState, int]
 
 
 class Announcer:
-    """See the module. Silent until `begin`: what the topics held before is no news."""
+    """See the module. Silent until `begin`, because what the topics held before is no news."""
 
     def __init__(self, bus: EventBus, configs: ConfigState, statuses: StatusState) -> None:
         self._bus = bus
@@ -28,7 +29,7 @@ class Announcer:
         self._speaks = False
 
     def begin(self) -> None:
-        """From now on changes are told."""
+        """Publish changes from now on."""
         self._said = {name: self._now(name) for name in self._configs.connectors}
         for name in self._statuses.connectors():
             targets: list[str | TaskId] = [name, *self._statuses.tasks(name)]
@@ -38,7 +39,7 @@ class Announcer:
         self._speaks = True
 
     def config(self, name: str) -> None:
-        """Something about a connector's configuration, target state or tasks may be new."""
+        """Compare a connector's configuration, target state and number of tasks with what was last published."""
         if not self._speaks:
             return
         before = self._said.get(name)
@@ -59,7 +60,7 @@ class Announcer:
             self._bus.publish("tasks.config", {"connector": name, "tasks": tasks})
 
     def status(self, target: str | TaskId) -> None:
-        """The status of a connector (by name) or a task may be new."""
+        """Compare the status of a connector (by name) or a task with what was last published."""
         if not self._speaks:
             return
         status, before = self._statuses.get(target), self._shown.get(target)

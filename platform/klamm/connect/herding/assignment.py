@@ -1,4 +1,6 @@
-"""What a worker runs of what there is: plain data between the group and the herder."""
+"""The assignment of a worker, and the view of the config topic that the group assigns: plain data between
+group and herder.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from klamm.connect.topics.config_topic import ConfigState, TargetState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """What the group wants this worker to run."""
+    """The connectors and tasks that the group wants this worker to run."""
 
     connectors: frozenset[str] = frozenset()
     tasks: frozenset[TaskId] = frozenset()
@@ -22,12 +24,12 @@ class Assignment:
         )
 
     def names(self) -> set[str]:
-        """Every connector of which this worker runs something."""
+        """Returns every connector of which this worker runs something."""
         return {*self.connectors, *(task.connector for task in self.tasks)}
 
 
 def view(config: ConfigState) -> dict[str, int]:
-    """What there is to assign: every connector and how many tasks of it are to run."""
+    """Returns every connector with the number of its tasks that should run: what the group has to assign."""
     return {
         name: 0 if config.target(name) is TargetState.STOPPED else len(config.tasks(name))
         for name in config.connectors
@@ -35,7 +37,7 @@ def view(config: ConfigState) -> dict[str, int]:
 
 
 def everything(config: ConfigState) -> Assignment:
-    """The assignment of a worker that is alone."""
+    """Returns the assignment of a worker that is alone."""
     there = view(config)
     return Assignment(
         connectors=frozenset(there),

@@ -1,7 +1,9 @@
-"""What a worker does with the other workers of its group: who leads, what the leader is sent, what others tell.
+"""A worker's dealings with the other workers of its group: who leads, what it sends the leader, what the
+others report.
 
-The leader alone writes configs (it also keeps the session key fresh); the worker that runs a connector sends it the task
-configs, signed. A worker that is alone has no group here and may do everything.
+Only the leader writes configs; it also keeps the session key fresh. The worker that runs a connector
+sends the leader its task configs, signed. A worker that is alone has no group here and may do
+everything.
 """
 
 from __future__ import annotations
@@ -45,17 +47,17 @@ SIGNED_FROM: Final = (
 
 
 Answer = tuple[int, Any]
-"""HTTP status and JSON of another worker; status 0: it did not answer in time."""
+"""HTTP status and JSON of another worker's answer; status 0: no answer in time."""
 
 
 class LeaderBusy(KlammError):
-    """The leader could not take something just now; the sentence says why. To be sent again."""
+    """The leader could not take a request just now; the message says why. Send the request again later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Elsewhere:
-    """What other workers tell of what they run: by task (`name-0`) `progress` and `restart`, by connector `restart`; keys
-    without a value are left out.
+    """Reports of other workers on what they run: `progress` and `restart` by task (`name-0`), `restart` by
+    connector. Keys without a value are left out.
     """
 
     tasks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -116,16 +118,16 @@ class Cluster:
 
     @property
     def alive(self) -> bool:
-        """Whether nobody can have taken over what runs here."""
+        """Returns whether no other worker can have taken over what runs here."""
         return self.group is None or self.group.alive
 
     def check_alive(self) -> None:
-        """Raises Conflict when others may have taken over by now and this worker does not know yet."""
+        """Raises Conflict when other workers may have taken over by now and this worker does not know yet."""
         if not self.alive:
             raise Conflict("This worker has lost contact with its group; try again, or ask another worker")
 
     async def require_leader(self) -> None:
-        """Wait for a rebalance to end. Raises NotTheLeader (with the leader's url) when another one leads."""
+        """Wait for a rebalance to end. Raises NotTheLeader (with the leader's url) when another worker leads."""
         await self._known()
         if not self.is_leader:
             if self.leader_url == self.url:
@@ -139,7 +141,9 @@ class Cluster:
         await self.duties.prepare()
 
     async def require_owner(self, item: str | TaskId) -> None:
-        """Raises NotAssigned, or NotTheLeader when only the leader knows who runs it."""
+        """Raises NotAssigned when the item does not run here, and NotTheLeader when only the leader knows who runs
+        it.
+        """
         assigned = self._assigned_here()
         if item in (assigned.tasks if isinstance(item, TaskId) else assigned.connectors):
             return
@@ -148,9 +152,10 @@ class Cluster:
         raise NotAssigned(f"{item} does not run on this worker", self._other(url))
 
     async def tasks_gone(self, connector: str, timeout_s: float) -> bool:
-        """By the leader: wait until no worker runs a task of a connector that has none any more; whether that was in time.
+        """As the leader, wait until no worker runs a task of a stopped connector; returns False when that takes
+        longer than `timeout_s`.
 
-        Its tasks have stopped where they ran, with their last commit, when the group has met without them.
+        Once the group has met without the tasks, they have stopped where they ran and made their last commit.
         """
         deadline = time.monotonic() + timeout_s
         while self.group is not None and (not self.is_leader or self.group.has_tasks_of(connector)):
@@ -160,7 +165,9 @@ class Cluster:
         return True
 
     def orphans(self) -> list[str | TaskId]:
-        """By the leader: connectors and tasks that nobody runs, as they wait for their worker to come back."""
+        """Returns, for the leader, the connectors and tasks that nobody runs because they wait for their worker to
+        come back.
+        """
         group = self.group
         if group is None or isinstance(group, SoleMember):
             return []
@@ -190,7 +197,7 @@ class Cluster:
             return
 
     async def leader_changed(self, url: str, timeout_s: float) -> bool:
-        """Wait for a leader that is not at `url`; whether there is one in time."""
+        """Wait for a leader at another url than `url`; returns False when none is found in time."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             await self._next_news(0.1)
@@ -203,7 +210,7 @@ class Cluster:
             self.group.request_rejoin(reason)
 
     def assigned(self) -> None:
-        """The group has met."""
+        """Note that the group has met: wake those who wait for it, and keep a session key if this worker leads."""
         self._news.set()
         self._news = asyncio.Event()
         if self.is_leader and self._signs and (self._key_task is None or self._key_task.done()):
@@ -219,7 +226,7 @@ class Cluster:
     # The session key
 
     async def _keep_key(self) -> None:
-        """The leader's: a key is there, and no older than it may be."""
+        """As the leader, keep a session key in the config topic that is no older than its configured lifetime."""
         while self.is_leader:
             wait_ms = self.keys.renewal_ms(self._configs.session_key, _epoch_ms())
             if wait_ms is None:
@@ -235,14 +242,16 @@ class Cluster:
 
     @property
     def _signs(self) -> bool:
-        """Whether requests are signed: a group with older workers, or told to speak an older protocol, does without."""
+        """Returns whether requests are signed. A group with older workers, or one configured for an older
+        protocol, does not sign.
+        """
         group = self.group
         return (
             group is not None and not isinstance(group, SoleMember) and group.protocol_version >= SIGNED_FROM
         )
 
     def signed(self, body: bytes) -> dict[str, str]:
-        """The headers of an internal request. Raises LeaderBusy while there is no key."""
+        """Returns the headers of an internal request. Raises LeaderBusy while there is no key."""
         if not self._signs:
             return {}
         key = self._configs.session_key
@@ -251,9 +260,10 @@ class Cluster:
         return self.keys.sign(key, body)
 
     async def verify(self, headers: Mapping[str, str], body: bytes) -> None:
-        """Whether an internal request is one. Raises RequestErrors.
+        """Raises a RequestError unless another worker of the group has signed this internal request.
 
-        A signature with a key that this worker has not read yet is no forgery: it reads on first.
+        The signature may be made with a key that this worker has not read yet, so it reads the config topic to
+        its end before it refuses.
         """
         if self.group is not None and self.group.protocol_version < SIGNED_FROM:
             return
@@ -273,7 +283,7 @@ class Cluster:
     # What is sent
 
     async def send_task_configs(self, name: str, configs: Sequence[Mapping[str, str]]) -> None:
-        """To the leader, which commits them. Raises LeaderBusy when it makes sense to try again."""
+        """Send task configs to the leader, which commits them. Raises LeaderBusy when another attempt may succeed."""
         await self._internal("POST", f"/connectors/{quote(name, safe='')}/tasks", orjson.dumps(list(configs)))
         await self._config_log.read_to_end(SEND_S)
 
@@ -299,7 +309,9 @@ class Cluster:
             raise LeaderBusy(f"the leader at {url} does not answer: {e or type(e).__name__}") from None
 
     async def fence(self, name: str) -> None:
-        """The leader fences the producers of a connector's former tasks (KIP-618). Raises LeaderBusy, RequestError."""
+        """Have the leader fence the producers of a connector's former tasks (KIP-618). Raises LeaderBusy,
+        RequestError.
+        """
         await self._known()
         if self.is_leader:
             await self.duties.fence(name)
@@ -307,7 +319,7 @@ class Cluster:
         await self._internal("PUT", f"/connectors/{quote(name, safe='')}/fence", b"")
 
     def http(self) -> aiohttp.ClientSession:
-        """The client for other workers' REST."""
+        """Returns the HTTP client for other workers' REST."""
         import aiohttp
 
         if self._session is None:
@@ -319,7 +331,7 @@ class Cluster:
     # What others tell
 
     async def check_addresses(self) -> None:
-        """Say so when another member has this worker's url; once, until it is over."""
+        """Log when another member has this worker's url: once, until that is over."""
         if self.group is None or isinstance(self.group, SoleMember):
             return
         try:
@@ -333,7 +345,7 @@ class Cluster:
         self._shares_url = why is not None
 
     async def elsewhere(self) -> Elsewhere:
-        """How what runs on the group's other workers is, as far as they answer in time."""
+        """Returns what the group's other workers report on what they run, as far as they answer in time."""
         if self.group is None or isinstance(self.group, SoleMember):
             return Elsewhere()
         if self._signs and self._configs.session_key is None:
@@ -349,7 +361,9 @@ class Cluster:
         return self._told
 
     async def ask_others(self, path: str) -> dict[str, Answer] | None:
-        """GET of an internal path at all other workers of the group, by their urls; None: who they are is not known now."""
+        """GET an internal path from all other workers of the group; returns their answers by url, or None while
+        the group's members are unknown.
+        """
         if self.group is None or isinstance(self.group, SoleMember):
             return {}
         urls = await self._urls()
@@ -358,7 +372,7 @@ class Cluster:
         return dict(zip(urls, await asyncio.gather(*(self._get(url, path) for url in urls)), strict=True))
 
     async def _urls(self) -> set[str] | None:
-        """Of the group's other workers; None: they are not known."""
+        """Returns the urls of the group's other workers; None while the members are unknown."""
         assert self.group is not None, "looked"
         try:
             async with asyncio.timeout(TELL_S):

@@ -1,9 +1,11 @@
-"""Fencing the tasks of a source connector's former configurations (KIP-618): the leader's part of exactly once.
+"""Fences the tasks of a source connector's former configurations (KIP-618): the leader's part of exactly
+once.
 
-A task writes with a transactional producer whose id follows from group, connector and task number, so a task fences
-the one before it of the same number by itself. Numbers that the new set of tasks does not have any more are
-fenced here, before any task of the new set starts. The task count record in the config topic says how many
-there may be: written after a fencing, read by the next one.
+A task writes with a transactional producer. The id of that producer follows from group, connector and
+task number, so a task by itself fences its predecessor of the same number. The leader fences the
+numbers that the new set of tasks no longer has, before any task of the new set starts. The task count
+record in the config topic says how many such producers there may be: the leader writes the record after
+a fencing and reads it at the next.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ _AT_A_TIME: Final = 8
 
 
 class Plan(Enum):
-    """What is to be done before tasks of the newest configuration may start."""
+    """The work to do before tasks of the newest configuration may start."""
 
     NOTHING = "nothing"
     RECORD = "record"
@@ -46,7 +48,9 @@ class Plan(Enum):
 
 
 def plan(configs: ConfigState, name: str) -> Plan:
-    """Kafka's rule. Without a record there were no transactional producers; one task fences one task by itself."""
+    """Returns the plan by Kafka's rule. Without a record there were no transactional producers; a single task
+    fences its single predecessor by itself.
+    """
     if not configs.pending_fencing(name):
         return Plan.NOTHING
     count = configs.fenced_count(name)
@@ -56,7 +60,8 @@ def plan(configs: ConfigState, name: str) -> Plan:
 
 
 def fence(client: Mapping[str, str], ids: Sequence[str], *, timeout_s: float = TIMEOUT_S) -> None:
-    """Take over every transactional id, which ends what its producer has open and refuses all that it still sends.
+    """Take over every transactional id. That aborts the open transaction of its producer, and the broker
+    refuses all that this producer still sends.
 
     `client` are Java's client properties. Blocks. Raises KlammError.
     """
@@ -87,7 +92,7 @@ def _take_over(config: Mapping[str, Any], id: str, deadline: float) -> None:
 
 
 class ZombieFencing:
-    """What the leader does for `PUT /connectors/{c}/fence`: one round at a time for each connector."""
+    """Fences for `PUT /connectors/{c}/fence`, on the leader: one round at a time for each connector."""
 
     def __init__(
         self, config: WorkerConfig, writer: ConfigWriter, registry: Callable[[], PluginRegistry]
@@ -98,9 +103,11 @@ class ZombieFencing:
         self._rounds: dict[str, asyncio.Task[None]] = {}
 
     async def fence(self, name: str, *, locked: bool = False) -> None:
-        """Return when tasks of the newest configuration may start. Raises RequestError, LogError, KlammError.
+        """Fence, and return when tasks of the newest configuration may start. Raises RequestError, LogError,
+        KlammError.
 
-        `locked`: the caller has the config writer's lock, and so cannot wait for a round that somebody else began.
+        `locked`: the caller holds the config writer's lock, and so cannot wait for a round that another caller
+        began.
         """
         if locked:
             await self._fence(name, contextlib.nullcontext())
@@ -147,7 +154,7 @@ class ZombieFencing:
             raise RequestError(f"Failed to perform zombie fencing: {e}") from None
 
     def _client(self, config: Mapping[str, str]) -> dict[str, str]:
-        """The connector's admin client's properties, as Kafka fences with."""
+        """Returns the properties of the connector's admin client, with which Kafka fences, too."""
         worker = self._config
         return {
             **worker.client,

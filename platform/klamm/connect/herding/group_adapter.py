@@ -1,7 +1,8 @@
-"""A worker's place among the workers of its group: what the group asks of it, and what it may do.
+"""The seam between a worker and its group: passes the group's decisions on, and says what the worker needs
+of a membership.
 
-`Group` is what the worker needs of a membership. A worker that is alone (standalone, a mirror's flow) has a
-`SoleMember`: the leader, with everything assigned, and the same rules.
+`Group` is that need. A worker that is alone (standalone, a mirror's flow) has a `SoleMember` instead of
+a membership: it is the leader, has everything assigned, and follows the same rules.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Group(Protocol):
 
 
 class Assignee(Protocol):
-    """The part of a worker that carries out what the group decides; `runtime.Runtime` says what each does."""
+    """The part of a worker that carries out the group's decisions; `runtime.Runtime` documents each method."""
 
     generation: int
 
@@ -90,8 +91,11 @@ class GroupAdapter:
         await self.assignee.lose()
 
     async def catch_up(self, offset: int) -> bool:
-        """Read on. Before it joins (-1) the worker has stopped what must not run any more: others rely on that once the
-        group has met. What it reads later is no part of that meeting: whose task configs have changed waits for the next.
+        """Read the config topic to its end; returns whether `offset` was reached.
+
+        Before the worker joins (`offset` is -1) it also stops what must not run any more, because the others
+        rely on that once the group has met. Whatever the worker reads later is no part of that meeting: tasks
+        whose configs changed wait for the next one.
         """
         try:
             await self._config_log.read_to_end(self._sync_timeout_s)
@@ -105,7 +109,7 @@ class GroupAdapter:
 
 
 class SoleMember:
-    """The only worker there is. `run` brings the assignments, one after the other."""
+    """The membership of a worker that is alone. A task of its own makes the assignments, one after the other."""
 
     def __init__(self, adapter: GroupAdapter) -> None:
         self._adapter = adapter
@@ -131,12 +135,12 @@ class SoleMember:
         self._asked.set()
 
     async def start(self) -> None:
-        """Assign everything, now and whenever there is something else."""
+        """Assign everything now, and again whenever the configs change."""
         await self._assign()
         self._task = asyncio.create_task(self._run(), name="sole member")
 
     async def ended(self) -> None:
-        """Wait for what should not be: assignments that come no more. Raises what ended them."""
+        """Wait until the task that makes the assignments ends, which it should never do; raises what ended it."""
         assert self._task is not None, "started"
         await asyncio.shield(self._task)
 
@@ -154,7 +158,7 @@ class SoleMember:
     async def _assign(self) -> None:
         assignee = self._adapter.assignee
         await assignee.meet()
-        # The membership that guards a sole worker's topics may have generations of its own.
+        # A sole worker's topics may be guarded by a membership with generations of its own.
         self.generation = max(self.generation, assignee.generation)
         assignee.assign(everything(self._adapter.configs), self.generation)
         self._adapter.assigned.set()

@@ -1,4 +1,6 @@
-"""What the herder remembers of each connector and task: what it last asked for, and what was last said."""
+"""The herder's memory of each connector and task: its last request for it, and the last state that was
+reported.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from klamm.connect.model import PluginInfo, State, TaskSpec
 
 
 class Hold(Enum):
-    """A task that was stopped because its config has changed waits until the group has met."""
+    """The hold of a task that was stopped because its config has changed: it waits until the group has met."""
 
     NO = auto()
     NEW = auto()  # the group was not called yet
@@ -30,7 +32,7 @@ class HerdedTask:
 
 @dataclass(slots=True)
 class HerdedConnector:
-    """What was last asked of the supervisor for one connector, and what it last said."""
+    """The herder's last request to the supervisor for one connector, and the supervisor's last report on it."""
 
     config: dict[str, str]
     plugin: PluginInfo | None
@@ -50,5 +52,7 @@ class HerdedConnector:
 
 
 def made_of(spec: TaskSpec) -> tuple[dict[str, str], dict[str, str], int]:
-    """What a task is started anew for. A new generation of an exactly-once source fences all tasks of the last one."""
+    """Returns the parts of a task's spec whose change restarts it. A new generation of an exactly-once source
+    fences all tasks of the one before.
+    """
     return spec.task_config, spec.connector_config, spec.generation

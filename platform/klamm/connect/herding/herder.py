@@ -1,17 +1,20 @@
-"""What this worker should run, decided purely: config snapshots, assignments, events and commands in, actions out.
+"""Decides, purely, what this worker should run: config snapshots, assignments, events and commands in,
+actions out.
 
-No event loop, no clock, no I/O: the service carries the actions out in order per target and reports back. The
-herder is level-triggered: `reconcile` compares what the config topic wants of what the group has assigned to this
-worker with what was last asked for, so that it may be called at any time, any number of times, and a restarted worker
-just begins with everything to do.
+The herder has no event loop, no clock and no I/O: the runtime carries its actions out in order per
+target and reports back. It is level-triggered: `reconcile` compares what should run here (wanted by the
+config topic, assigned by the group) with what it last asked for. So `reconcile` may be called at any
+time, any number of times, and a restarted worker just begins with everything to do.
 
-Rules: nothing runs that is not assigned. A connector's own child runs only while its target state is STARTED (Kafka,
-too, stops the connector on pause). Its tasks are those that the config topic has committed. Task configs are asked for
-whenever the connector says RUNNING, and again when others than its last answer come to be committed (half of a change
-that failed), and written only when they differ. Of one connector's tasks all that change or go are stopped, and have
-ended, before any of the new ones starts: an old task may still be at work on what is now another one's. As they may run
-on several workers, a rebalance is the barrier: what changes is held until the group has met (`Rejoin`, `meet`, `assign`).
-Who failed is restarted by the supervisor's policy, not here; the herder only shows what the supervisor says.
+Rules: Nothing runs that is not assigned. A connector's own child runs only while its target state is
+STARTED (Kafka, too, stops the connector on pause). A connector's tasks are those that the config topic
+has committed. The herder asks for task configs whenever the connector reports RUNNING, and again when
+other configs than its last answer are committed (half of a change that failed). It writes them only
+when they differ. When a connector's tasks change or go, all of these have ended before any new one
+starts, because an old task may still work on what now belongs to another. As tasks may run on several
+workers, a rebalance is the barrier: changed tasks are held until the group has met (`Rejoin`, `meet`,
+`assign`). The supervisor's policy, not the herder, restarts what failed; the herder only shows what the
+supervisor reports.
 """
 
 from __future__ import annotations
@@ -52,14 +55,15 @@ log = logging.getLogger(__name__)
 RETRY_MS: Final = 250  # as Kafka: task configs that cannot be had are asked for again after 250 ms,
 RETRY_MAX_MS: Final = 60_000  # then twice as long each time, at most a minute
 
-# A restart begins with the end of the old process, which says UNASSIGNED: RESTARTING says more.
+# A restart begins with the end of the old process, which reports UNASSIGNED. RESTARTING says more, so it
+# stays.
 _OLD_PROCESS_GONE: Final = (State.UNASSIGNED, State.RESTARTING)
 
 
 class Herder:
-    """See the module. `find_plugin` gives the plugin of a `connector.class`, None when it is not installed; `seeks` says
-    whether that is not sure yet (there will be another `reconcile`); `current` gives a
-    configuration with the last known values of its references.
+    """See the module. `find_plugin` returns the plugin of a `connector.class`, None when it is not installed.
+    `seeks` says whether a search for that class still goes on (another `reconcile` follows it). `current`
+    returns a configuration with the last known values of its references.
     """
 
     def __init__(
@@ -77,7 +81,8 @@ class Herder:
         self._connectors: dict[str, HerdedConnector] = {}
         self._assigned = Assignment()
         self._view: dict[str, int] | None = None  # as the group was last asked to look at
-        # Of questions, over all connectors: one that was deleted and made again must not get the old one's answer.
+        # Counts questions over all connectors: a connector that was deleted and made again must not get its
+        # predecessor's answer.
         self._epoch = 0
 
     @property
@@ -87,7 +92,7 @@ class Herder:
     # What should run
 
     def clean_up(self, config: ConfigState, statuses: StatusState) -> list[Action]:
-        """The leader's, after each rebalance: forget the statuses of what was deleted while nobody ran it."""
+        """As the leader, after each rebalance, drop the statuses of whatever was deleted while nobody ran it."""
         out: list[Action] = []
         for name in sorted(statuses.connectors()):
             gone = name not in config
@@ -98,7 +103,7 @@ class Herder:
         return out
 
     def assign(self, assignment: Assignment, config: ConfigState) -> list[Action]:
-        """The group has met: run exactly this from now on. What was held before it met starts."""
+        """Run exactly this from now on, because the group has met. Tasks that were held before the meeting start."""
         self._assigned = assignment
         for task in self._tasks():
             if task.hold is Hold.MET:
@@ -106,14 +111,14 @@ class Herder:
         return self.reconcile(config)
 
     def meet(self, config: ConfigState) -> None:
-        """The worker goes to the group: what it holds and knows now is what the others may rely on."""
+        """Note that the worker joins the group now: the others may rely on what it holds and knows at this moment."""
         self.look(config)
         for task in self._tasks():
             if task.hold in {Hold.NEW, Hold.CALLED}:
                 task.hold = Hold.MET
 
     def look(self, config: ConfigState) -> None:
-        """What the group is to assign is known to be this: no need to call it for that."""
+        """Record the current view so that it triggers no rejoin."""
         self._view = view(config)
 
     def _tasks(self) -> Iterator[HerdedTask]:
@@ -121,7 +126,9 @@ class Herder:
             yield from found.tasks.values()
 
     def revoke(self, connectors: Collection[str], tasks: Collection[TaskId]) -> list[Action]:
-        """Stop what others are to run. What these said is shown no more; `shut_down` has the last words."""
+        """Stop what other workers shall run. Later reports on it are not shown; the runtime shows it as
+        UNASSIGNED.
+        """
         self._assigned = self._assigned.without(connectors, tasks)
         out: list[Action] = []
         for each in tasks:
@@ -142,13 +149,13 @@ class Herder:
         return out
 
     def forget(self) -> None:
-        """The place in the group is lost, and all that ran is dead."""
+        """Forget everything: contact with the group is lost, and everything that ran is dead."""
         self._assigned, self._view = Assignment(), None
         self._connectors.clear()
 
     def reconcile(self, config: ConfigState, changed: Collection[str] | None = None) -> list[Action]:
-        """What to do so that exactly what `config` wants, as far as it is assigned, runs. `changed` are the connectors
-        that may be other than at the last call; None is all.
+        """Returns the actions after which exactly that runs which `config` wants and the group has assigned here.
+        `changed` are the connectors that may differ from the last call; None means all.
         """
         out: list[Action] = []
         for name in [n for n in (self._connectors if changed is None else changed) if n not in config]:
@@ -162,12 +169,12 @@ class Herder:
                     out += self._settle_connector(name, config)
                 out += self._settle_tasks(name, config)
                 if name in self._assigned.connectors:
-                    out += self._doubt_answer(name, config)
-        out += self._call_group(config)
+                    out += self._recompute_foreign_tasks(name, config)
+        out += self._request_rejoin(config)
         return out
 
-    def _call_group(self, config: ConfigState) -> list[Action]:
-        """Once for every change of what there is to assign, and for tasks that wait for the barrier."""
+    def _request_rejoin(self, config: ConfigState) -> list[Action]:
+        """Returns one Rejoin for every change of what there is to assign, and for tasks that wait for the barrier."""
         now = view(config)
         if self._view is not None and now != self._view:
             self._view = now
@@ -187,8 +194,10 @@ class Herder:
             found = self._connectors[name]
             found.config, found.plugin = wanted, self._find_plugin(wanted.get("connector.class", ""))
 
-    def _doubt_answer(self, name: str, config: ConfigState) -> list[Action]:
-        """Ask again when tasks were committed that the connector did not make: a deletion begins with none."""
+    def _recompute_foreign_tasks(self, name: str, config: ConfigState) -> list[Action]:
+        """Ask the connector again when other tasks were committed than it answered. A deletion, for example,
+        begins with none.
+        """
         found = self._connectors[name]
         before, found.committed = found.committed, list(config.tasks(name))
         if found.answer is None or found.committed in (before, found.answer):
@@ -243,7 +252,7 @@ class Herder:
         out: list[Action] = []
         for i in sorted(found.tasks.keys() - wanted.keys()):
             del found.tasks[i]
-            # Should it be wanted again, the group decides anew: others may not have stopped theirs yet.
+            # If the task is wanted again, the group decides anew: other workers may not have stopped theirs yet.
             self._assigned = self._assigned.without((), [TaskId(name, i)])
             out.append(StopTask(TaskId(name, i)))
             if i >= len(config.tasks(name)) or config.target(name) is TargetState.STOPPED:
@@ -269,8 +278,8 @@ class Herder:
         return [*out, *starts]
 
     def _task_specs(self, name: str, config: ConfigState) -> dict[int, TaskSpec]:
-        """The committed tasks. They run with the connector config that they were made from, until new ones are
-        committed: half of a change never runs.
+        """Returns the committed tasks. They run with the connector config that they were made from until new ones
+        are committed, so half of a change never runs.
         """
         found = self._connectors[name]
         if config.target(name) is TargetState.STOPPED or found.plugin is None:
@@ -292,7 +301,7 @@ class Herder:
         }
 
     def _show(self, name: str, state: State, trace: str | None = None) -> list[Action]:
-        """Set a connector's own state; nothing when it is shown already."""
+        """Set a connector's own state; returns no action when that state is already shown."""
         found = self._connectors[name]
         if found.state is state and trace is None:
             return []
@@ -306,7 +315,7 @@ class Herder:
     # What the supervisor says
 
     def on_event(self, event: StateEvent) -> list[Action]:
-        """A child's new state. Words about what is no longer wanted are ignored."""
+        """Take in a child's new state. Reports about what is no longer wanted are ignored."""
         found = self._connectors.get(event.connector)
         if found is None:
             return []
@@ -324,7 +333,7 @@ class Herder:
         return [PutStatus(target, event.state, event.trace, task.version), *topics]
 
     def _on_connector_event(self, event: StateEvent, found: HerdedConnector) -> list[Action]:
-        # Not wanted any more: its last words; what is shown since is newer.
+        # These are the last words of a connector that is no longer wanted; the shown status is newer.
         if not found.runs or (event.state, found.state) == _OLD_PROCESS_GONE:
             return []
         found.state, found.trace = event.state, event.trace
@@ -339,7 +348,7 @@ class Herder:
         return out
 
     def on_task_configs_changed(self, name: str) -> list[Action]:
-        """The connector asks for new task configs (its context's request_task_reconfiguration)."""
+        """Take in that the connector asks for new task configs (its context's request_task_reconfiguration)."""
         found = self._connectors.get(name)
         return self._ask(name, found) if found is not None and found.runs else []
 
@@ -356,7 +365,7 @@ class Herder:
     def on_task_configs(
         self, name: str, epoch: int, configs: Sequence[Mapping[str, str]], config: ConfigState
     ) -> list[Action]:
-        """The connector's answer: written when it differs from what is committed."""
+        """Take in the connector's answer; returns a write when the answer differs from the committed configs."""
         found = self._connectors.get(name)
         if (
             found is None or found.epoch != epoch or name not in config
@@ -379,25 +388,27 @@ class Herder:
         return out
 
     def awaits(self, name: str, epoch: int) -> bool:
-        """Whether the question that was asked then is still the newest: its answer counts."""
+        """Returns whether the question of this epoch is still the newest, so that its answer counts."""
         found = self._connectors.get(name)
         return found is not None and found.epoch == epoch
 
     def on_task_configs_delayed(self, name: str, epoch: int, now_ms: int) -> None:
-        """The leader could not be told just now (a rebalance): asked again later, with nothing to show."""
+        """Ask the connector again later, without showing a failure: the leader could not be told just now (a
+        rebalance).
+        """
         found = self._connectors.get(name)
         if found is not None and found.epoch == epoch:
             self._retry(found, now_ms)
 
     def _retry(self, found: HerdedConnector, now_ms: int) -> int:
-        """Ask again, each time later; the wait in ms."""
+        """Schedule the next question, each time later; returns the wait in ms."""
         wait_ms = min(RETRY_MS << min(found.retries, 16), RETRY_MAX_MS)
         found.retries += 1
         found.retry_at_ms = now_ms + wait_ms
         return wait_ms
 
     def on_task_configs_failed(self, name: str, epoch: int, error: str, now_ms: int) -> list[Action]:
-        """The connector has no answer, or it could not be written: shown, and asked again later."""
+        """Show that the connector has no answer, or that its answer could not be written, and ask again later."""
         found = self._connectors.get(name)
         if found is None or found.epoch != epoch:
             return []
@@ -405,7 +416,7 @@ class Herder:
         return self._fail(name, f"cannot make task configs (next try in {wait_ms / 1000:g} s): {error}")
 
     def tick(self, now_ms: int) -> list[Action]:
-        """Do what is due."""
+        """Returns the actions that are due."""
         out: list[Action] = []
         for name, found in self._connectors.items():
             if found.retry_at_ms is not None and found.retry_at_ms <= now_ms:
@@ -413,7 +424,7 @@ class Herder:
         return out
 
     def next_deadline_ms(self) -> int | None:
-        """When `tick` has something to do."""
+        """Returns the time at which `tick` has something to do; None when nothing is scheduled."""
         return min(
             (c.retry_at_ms for c in self._connectors.values() if c.retry_at_ms is not None), default=None
         )
@@ -421,7 +432,7 @@ class Herder:
     # What the user says
 
     def restart(self, name: str, *, include_tasks: bool, only_failed: bool) -> list[Action]:
-        """Restart a connector and its tasks as far as asked; KeyError when there is no such connector.
+        """Restart a connector and its tasks as far as asked. Raises KeyError when there is no such connector.
 
         A connector that is paused or stopped does not run and is not restarted.
         """
@@ -438,12 +449,14 @@ class Herder:
         return [a for t in targets for a in self._restart(t)]
 
     def restart_task(self, id: TaskId) -> list[Action]:
-        """Restart one task; KeyError when there is no such task."""
+        """Restart one task. Raises KeyError when there is no such task."""
         task = self._connectors[id.connector].tasks[id.task]
         return self._restart(id) if task.hold is Hold.NO else []
 
     def _restart(self, target: Target) -> list[Action]:
-        """Started anew, not just again: what the supervisor has given up on, or never had, starts too."""
+        """Start the target anew. So a child starts that the supervisor has given up on, and also one that it never
+        had.
+        """
         if isinstance(target, TaskId):
             task = self._connectors[target.connector].tasks[target.task]
             task.state = State.RESTARTING
@@ -456,7 +469,9 @@ class Herder:
         return [PutStatus(target, State.RESTARTING, found.trace, found.version), StartConnector(spec)]
 
     def shown(self, target: Target) -> PutStatus | None:
-        """What this worker says of something that it runs; None of what it does not run, or has said nothing of."""
+        """Returns this worker's status of something that runs here; None when it does not run here or has no
+        status yet.
+        """
         if isinstance(target, TaskId):
             found = self._connectors.get(target.connector)
             task = found.tasks.get(target.task) if found is not None else None
@@ -469,7 +484,7 @@ class Herder:
         )
 
     def shut_down(self) -> list[Action]:
-        """The last words, after everything was stopped: nobody runs it now."""
+        """Returns the last statuses, after everything was stopped: UNASSIGNED, as nobody runs it now."""
         out: list[Action] = []
         for name, found in self._connectors.items():
             if found.runs:

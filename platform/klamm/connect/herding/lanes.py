@@ -1,6 +1,7 @@
-"""What is asked of one connector or task happens in order; one that takes its time delays nobody else.
+"""Runs calls for one connector or task in order. A slow call delays no other connector or task.
 
-Only the tasks of a connector wait for its other tasks: none starts before all that were asked to stop have ended.
+Only the tasks of a connector wait for each other: none starts before all of them that were asked to
+stop have ended.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 class Lanes:
-    """See the module. `on_error` hears of a call that failed, with what it was for and why."""
+    """See the module. `on_error` gets the target of a call that failed, and why it failed."""
 
     def __init__(self, on_error: Callable[[Target, str], None]) -> None:
         self._on_error = on_error
@@ -24,15 +25,17 @@ class Lanes:
         self._stops: dict[str, set[asyncio.Task[None]]] = {}  # of a connector's tasks, those that go on
 
     def run(self, target: Target, call: Callable[[], Awaitable[None]]) -> None:
-        """Run `call` after everything that was asked of the same target before."""
+        """Run `call` after all earlier calls for the same target."""
         self._run(target, call, frozenset())
 
     def start_task(self, task: TaskId, call: Callable[[], Awaitable[None]]) -> None:
-        """The same, and after the stops of the connector's tasks."""
+        """Run `call` after all earlier calls for the task, and after the stops of its connector's tasks."""
         self._run(task, call, frozenset(self._stops.get(task.connector, ())))
 
     def stop_task(self, task: TaskId, call: Callable[[], Awaitable[None]]) -> None:
-        """The same; tasks of the connector that start from now on wait for its end."""
+        """Run `call` after all earlier calls for the task. Tasks of its connector that start from now on wait for
+        its end.
+        """
         stop = self._run(task, call, frozenset())
         stops = self._stops.setdefault(task.connector, set())
         stops.add(stop)
@@ -47,7 +50,7 @@ class Lanes:
     def _run(
         self, target: Target, call: Callable[[], Awaitable[None]], after: frozenset[asyncio.Task[None]]
     ) -> asyncio.Task[None]:
-        # What is waited for is older than what waits: nobody waits in a circle.
+        # A call waits only for older calls, so no two wait for each other.
         before = self._lanes.get(target)
         wait_for = after if before is None else after | {before}
 
@@ -67,22 +70,22 @@ class Lanes:
         return self._lanes[target]
 
     async def settled(self, name: str) -> None:
-        """Wait until everything that was asked of a connector and its tasks is done (a task has stopped)."""
+        """Wait until all calls for a connector and its tasks have ended (a task has stopped)."""
         while lanes := [t for k, t in self._lanes.items() if name in (k, getattr(k, "connector", None))]:
             await asyncio.wait(lanes)
 
     async def done(self, targets: Collection[Target]) -> None:
-        """Wait until everything that was asked of these so far is done."""
+        """Wait until all calls so far for these targets have ended."""
         if lanes := [self._lanes[t] for t in targets if t in self._lanes]:
             await asyncio.wait(lanes)
 
     async def stopped(self) -> None:
-        """Wait for the stops of tasks that go on now."""
+        """Wait until the present stops of tasks have ended."""
         if stops := [stop for each in self._stops.values() for stop in each]:
             await asyncio.wait(stops)
 
     async def cancel(self) -> None:
-        """Nothing that waits begins any more."""
+        """Cancel every call, running or waiting."""
         lanes = list(self._lanes.values())
         for lane in lanes:
             lane.cancel()
@@ -91,5 +94,5 @@ class Lanes:
 
     @property
     def stopping(self) -> int:
-        """How many stops of tasks go on."""
+        """The number of task stops that are under way."""
         return sum(map(len, self._stops.values()))

@@ -1,7 +1,8 @@
-"""What the tasks on this worker cost, for the group's balance: CPU seconds per second, and throughput in the same unit.
+"""Measures the cost of the tasks on this worker for the group's balance: CPU seconds per second, and
+throughput in the same unit.
 
-Work that passes a task by mostly shows as its CPU. Data that is only handed on (a mirror's batches) loads the network and
-the broker more than the task, and counts on its own.
+The cost of work inside a task mostly shows as its CPU. Data that a task only hands on (a mirror's
+batches) loads the network and the broker more than the task, so throughput counts on its own.
 """
 
 from __future__ import annotations
@@ -15,21 +16,21 @@ from typing import Any, Final, NamedTuple
 from klamm.connect.model import Progress, TaskId
 
 LEAST_S: Final = 5.0  # a shorter time says little
-# What throughput weighs as much as a core.
+# This throughput weighs as much as one core.
 BYTES_PER_CORE: Final = 100_000_000
 RECORDS_PER_CORE: Final = 1_000_000
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
 class _Seen(NamedTuple):
-    """A process at one time: monotonic s, what it had cost by then."""
+    """A process at one moment: the time (monotonic s), and its cost until then."""
 
     at_s: float
     cost: float
 
 
 class Loads:
-    """Asked now and then; each answer is about the time since the one before it."""
+    """Measures on request; each answer covers the time since the one before."""
 
     def __init__(
         self,
@@ -47,7 +48,7 @@ class Loads:
         self._loads: dict[str, float] = {}
 
     def measure(self) -> Mapping[str, float]:
-        """Load per task (`name-0`); a task that has just started has none yet."""
+        """Returns the load per task (`name-0`); a task that has just started has none yet."""
         now = self._clock()
         seen, loads = {}, {}
         for task in self._tasks():
@@ -68,7 +69,7 @@ class Loads:
 
 
 def moved(progress: Progress | None) -> float:
-    """What a task has moved since it started, in core seconds."""
+    """Returns how much data a task has moved since it started, in core seconds."""
     if progress is None:
         return 0.0
     told: Any = progress.details.get("bytes")
@@ -77,7 +78,7 @@ def moved(progress: Progress | None) -> float:
 
 
 def cpu_s(pid: int) -> float | None:
-    """User and system time of a process, None when there is none (or no /proc)."""
+    """Returns user and system time of a process; None when there is no such process (or no /proc)."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

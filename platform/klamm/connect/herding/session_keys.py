@@ -1,7 +1,7 @@
-"""The key of a worker group and the signatures made with it (KIP-507). No I/O; time is passed in.
+"""The key of a worker group and the signatures made with it (KIP-507). No I/O; callers pass the time in.
 
-The leader makes a key and writes it to the config topic; whoever reads that topic can sign. Workers sign what they send to
-each other, so that nobody else can commit task configs.
+The leader makes a key and writes it to the config topic; every reader of that topic can sign. Workers
+sign their requests to each other, so that nobody else can commit task configs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ALGORITHM_HEADER: Final = "X-Connect-Request-Signature-Algorithm"
 
 
 class SessionKeys:
-    """How this worker makes keys, signs and verifies. Its configuration is `inter.worker.*`."""
+    """Makes keys, signs and verifies, as this worker's `inter.worker.*` settings say."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._key_algorithm: str = config["inter.worker.key.generation.algorithm"]
@@ -44,13 +44,13 @@ class SessionKeys:
         )
 
     def renewal_ms(self, key: SessionKey | None, now_ms: int) -> int | None:
-        """In how many ms the leader is to make a new key: 0 is now, None never."""
+        """Returns in how many ms the leader must make a new key: 0 is now, None never."""
         if key is None or key.algorithm != self._key_algorithm or len(key.key) != self._bits // 8:
             return 0
         return None if self._ttl_ms <= 0 else max(0, key.created_ms + self._ttl_ms - now_ms)
 
     def sign(self, key: SessionKey, body: bytes) -> dict[str, str]:
-        """The headers that sign a request."""
+        """Returns the headers that sign a request."""
         signature = _mac(key, body, self._signs_with)
         return {
             SIGNATURE_HEADER: base64.b64encode(signature).decode(),
@@ -58,7 +58,7 @@ class SessionKeys:
         }
 
     def verify(self, key: SessionKey | None, headers: Mapping[str, str], body: bytes) -> None:
-        """Raises BadRequest, Starting or Forbidden, in Kafka's words."""
+        """Raises BadRequest, Starting or Forbidden, in Kafka's words, unless the signature is valid."""
         given, encoded = headers.get(ALGORITHM_HEADER), headers.get(SIGNATURE_HEADER)
         if given is None or encoded is None:
             raise BadRequest("Internal request missing required signature")

@@ -1,4 +1,6 @@
-"""What this worker says of what it runs, in the status topic, and what it reads of others."""
+"""Publishes the statuses of what this worker runs to the status topic, and corrects what others wrongly
+say of it.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,9 @@ log = logging.getLogger(__name__)
 
 
 class StatusBoard:
-    """See the module. Changes are seen at once and written soon. `shown` returns the status of something that runs here;
-    `alive` says whether the group still has this worker; `generation` is that of the group's last meeting.
+    """See the module. A change shows at once and is written soon. `shown` returns the status of something that
+    runs here; `alive` says whether the group still has this worker; `generation` is that of the group's
+    last meeting.
     """
 
     def __init__(
@@ -40,7 +43,7 @@ class StatusBoard:
         self._tracks_topics = tracks_topics
 
     def read(self, key: str, value: bytes | None, _timestamp_ms: int) -> None:
-        """The next record of the topic."""
+        """Take in the next record of the topic."""
         foreign = self._statuses.apply(key, value)
         target = status_target(key)
         if target is None:
@@ -52,7 +55,7 @@ class StatusBoard:
         self._announcer.status(target)
 
     def _heal(self, target: Target, foreign: Status) -> None:
-        """Another worker has spoken about what runs here: one that does not know yet that it is not its any more."""
+        """A stale owner overwrote the status of something that runs here; publish ours again."""
         mine = self._shown(target)
         if mine is None or foreign.generation > self._generation() or not self._alive():
             return
@@ -63,21 +66,23 @@ class StatusBoard:
         self.put(mine)
 
     def _restore(self, target: Target) -> None:
-        """Another worker has taken a status away that is of something that runs here: it meant what was there before."""
+        """Another worker removed the status of something that runs here, as it meant the status before; publish
+        ours again.
+        """
         mine = self._shown(target)
         if mine is not None and self._alive():
             log.info("%s runs here; its status was taken away: corrected", target)
             self.put(mine)
 
     def unassign(self, targets: Iterable[Target]) -> None:
-        """By the leader: nobody runs these, whatever their last worker said."""
+        """As the leader, show these as UNASSIGNED, because nobody runs them, whatever their last worker said."""
         for target in targets:
             found = self._statuses.get(target)
             if found is not None and found.state in {State.RUNNING, State.PAUSED, State.RESTARTING}:
                 self.put(PutStatus(target, State.UNASSIGNED, None, found.version))
 
     def put(self, said: PutStatus) -> None:
-        """Show a state, unless a later owner has spoken, or may have: a worker that slept does not know yet."""
+        """Show a state, unless a later owner has spoken, or may have spoken while this worker slept."""
         if not self._alive():
             log.info("%s is not shown as %s: contact with the group is lost", said.target, said.state)
             return

@@ -1,8 +1,9 @@
-"""What exactly-once tasks ask of their worker while they start (KIP-618): fence what came before, and may I still start?
+"""Answers exactly-once tasks that start (KIP-618): fences their predecessors, and says whether they may
+still start.
 
-A task asks to fence before it makes its transactional producer, which ends what its predecessor had open, and
-asks afterwards whether its configuration is still the newest one and still this worker's. So whoever starts last is
-the one that the configuration names.
+A task asks to fence before it makes its transactional producer, which aborts what its predecessor had
+open. Afterwards the task asks whether its configuration is still the newest and still assigned to this
+worker. So the task that starts last is the one that the configuration names.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ Answer = Callable[[dict[str, Any]], Awaitable[Any]]
 
 
 class TaskRequests:
-    """See the module. `fence` fences by the group's leader, `assigned` returns what this worker runs."""
+    """See the module. `fence` has the group's leader fence; `assigned` returns what this worker runs."""
 
     def __init__(
         self,
@@ -42,7 +43,7 @@ class TaskRequests:
 
     @property
     def answers(self) -> Mapping[str, Answer]:
-        """By the name of the request, for the supervisor."""
+        """The answers by name of the request, for the supervisor."""
         return {
             "fence_zombies": self._fence,
             "verify_task": self._verify,
@@ -53,7 +54,7 @@ class TaskRequests:
         await self._fence_by_leader(params["connector"])
 
     async def _write_offsets(self, params: dict[str, Any]) -> None:
-        """A standalone worker's tasks leave their offsets to it."""
+        """Write the offsets of a standalone worker's task, which leaves them to its worker."""
         topic, producer = self._offset_log.topic, self._producer
         records: list[tuple[str, str | None]] = params["records"]
         await asyncio.gather(
