@@ -1,10 +1,12 @@
-"""What the config topic says: Kafka Connect's record formats and their meaning. No I/O.
+"""The state in the config topic: Kafka Connect's record formats and their meaning. No I/O.
 
-`ConfigState` is fed with the topic's records in log order (`apply`) and answers questions about them (`offset_state` and
-`status_state` are the same for the other two topics, and can be had from here). Reading any prefix of a log gives a consistent state: task configs count only once their commit record is
-read, and a half-written set counts as none. The `*_record` functions build what is written; keys, key order
-and compact JSON are Kafka's, so that either worker can read what the other wrote. Records that are not
-understood are logged and skipped, as Kafka does, because a newer worker may have written them.
+`ConfigState` takes the topic's records in log order (`apply`) and answers questions about them.
+`offset_state` and `status_state` do the same for the other two topics; their names can be imported from
+here, too. Reading any prefix of a log gives a consistent state: task configs count only once their
+commit record is read, and a half-written set counts as none. The `*_record` functions build the records
+to write. Keys, key order and compact JSON are Kafka's, so that either worker can read what the other
+wrote. Records that are not understood are logged and skipped, as in Kafka, because a newer worker may
+have written them.
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ TASK_COUNT: Final = "tasks-fencing-"
 
 
 class TargetState(StrEnum):
-    """What the user wants of a connector."""
+    """The state that the user wants of a connector."""
 
     STARTED = "STARTED"
     PAUSED = "PAUSED"
@@ -67,13 +69,15 @@ def connector_record(name: str, config: Mapping[str, str]) -> Record:
 
 
 def target_state_record(name: str, state: TargetState) -> Record:
-    """`state` is for workers older than Kafka 3.5, which do not know STOPPED."""
+    """Returns the record of a target state. Its `state` is for workers older than Kafka 3.5, which do not know
+    STOPPED.
+    """
     old = TargetState.PAUSED if state is TargetState.STOPPED else state
     return TARGET_STATE + name, encode({"state": old, "state.v2": state})
 
 
 def task_records(name: str, configs: Sequence[Mapping[str, str]]) -> list[Record]:
-    """The task configs and, last, the commit record that makes them count."""
+    """Returns the task configs and, last, the commit record that makes them count."""
     tasks: list[Record] = [
         (f"{TASK}{name}-{i}", encode({"properties": dict(config)})) for i, config in enumerate(configs)
     ]
@@ -81,22 +85,24 @@ def task_records(name: str, configs: Sequence[Mapping[str, str]]) -> list[Record
 
 
 def delete_records(name: str) -> list[Record]:
-    """First no tasks, then Kafka's two tombstones.
+    """Returns the records of a deletion: first a commit of no tasks, then Kafka's two tombstones.
 
-    Without the commit of zero tasks a new connector of the same name would find the old one's tasks once the
+    Without that commit a new connector of the same name would find the old connector's tasks once the
     tombstones are compacted away.
     """
     return [(COMMIT + name, encode({"tasks": 0})), (CONNECTOR + name, None), (TARGET_STATE + name, None)]
 
 
 def fencing_record(name: str, count: int) -> Record:
-    """How many tasks may have transactional producers: those are fenced before the next generation starts (KIP-618)."""
+    """Returns the record of how many tasks may have transactional producers. The leader fences these before
+    the next generation starts (KIP-618).
+    """
     return TASK_COUNT + name, encode({"task-count": count})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionKey:
-    """The key with which workers sign what they send to each other (KIP-507). `created_ms`: epoch ms."""
+    """The key with which workers sign their requests to each other (KIP-507). `created_ms`: epoch ms."""
 
     key: bytes = field(repr=False)
     algorithm: str
@@ -141,12 +147,12 @@ def logger_record(level: LoggerLevel) -> Record:
 
 
 Command = RestartRequest | LoggerLevel
-"""What workers do once, when they read it; not what they find when they start."""
+"""A command that workers carry out once, when they read it, but not when they find it at their start."""
 
 
 @dataclass(slots=True)
 class _Connector:
-    """What the log says of one name so far. `config` None: no such connector (yet, or any more)."""
+    """The state of one name so far. `config` is None when there is no such connector (yet, or any more)."""
 
     config: dict[str, str] | None = None
     target: TargetState = TargetState.STARTED
@@ -158,7 +164,8 @@ class _Connector:
 
 @dataclass(slots=True)
 class _Fencing:
-    """Of a name, also after its connector is deleted: a later one of the same name fences the old one's tasks.
+    """The fencing state of a name. It outlives its connector, because a later connector of that name fences
+    the old tasks.
 
     `count` is the newest task count record, None without one; `pending`: task configs were committed since.
     `generation` counts commits.
@@ -170,7 +177,7 @@ class _Fencing:
 
 
 class ConfigState:
-    """Connectors, their target states and their committed tasks, as the config topic tells."""
+    """Connectors, their target states and their committed tasks, as the config topic holds them."""
 
     def __init__(self) -> None:
         self._connectors: dict[str, _Connector] = {}
@@ -179,7 +186,7 @@ class ConfigState:
         self.session_key: SessionKey | None = None
 
     def take_commands(self) -> list[Command]:
-        """The commands since the last call, in order."""
+        """Returns the commands since the last call, in order."""
         commands, self._commands = self._commands, []
         return commands
 
@@ -191,7 +198,7 @@ class ConfigState:
         return isinstance(name, str) and self.config(name) is not None
 
     def config(self, name: str) -> dict[str, str] | None:
-        """The connector's config as it was posted; None when there is no such connector."""
+        """Returns the connector's config as it was posted; None when there is no such connector."""
         found = self._connectors.get(name)
         return found.config if found else None
 
@@ -199,27 +206,29 @@ class ConfigState:
         return self._connectors[name].target
 
     def tasks(self, name: str) -> list[dict[str, str]]:
-        """The committed task configs, in the order of the task numbers."""
+        """Returns the committed task configs, in the order of the task numbers."""
         return self._connectors[name].tasks
 
     def inconsistent(self, name: str) -> bool:
-        """Whether the last commit did not find all its task configs: they must be computed again."""
+        """Returns whether the last commit lacked some of its task configs, so that they must be computed again."""
         return self._connectors[name].inconsistent
 
     def applied(self, name: str) -> dict[str, str] | None:
-        """The connector config that the committed tasks were made from; None when the log does not tell."""
+        """Returns the connector config that the committed tasks were made from; None when the log does not say."""
         return self._connectors[name].applied
 
     def fenced_count(self, name: str) -> int | None:
-        """The newest task count record: how many transactional producers there may be; None when there is none."""
+        """Returns the newest task count record: the number of possible transactional producers; None without such
+        a record.
+        """
         return self._fencing.get(name, _Fencing()).count
 
     def pending_fencing(self, name: str) -> bool:
-        """Whether task configs were committed since the newest task count record."""
+        """Returns whether task configs were committed since the newest task count record."""
         return self._fencing.get(name, _Fencing()).pending
 
     def generation(self, name: str) -> int:
-        """How many sets of task configs were committed, as far as the log tells."""
+        """Returns how many sets of task configs the log shows as committed."""
         return self._fencing.get(name, _Fencing()).generation
 
     def apply(self, key: str, value: bytes | None) -> str | None:
@@ -319,8 +328,8 @@ class ConfigState:
             log.error("ignoring record %s: it does not say how many tasks there are", key)
             return None
         found = self._of(name)
-        # Only what was written since the last commit counts; after compaction, task configs beyond `count` may
-        # be left over from a larger set, so more than `count` is no error.
+        # Only what was written since the last commit counts. Compaction may leave task configs beyond `count`
+        # from a larger set, so more than `count` is no error.
         found.inconsistent = any(i not in found.uncommitted for i in range(count))
         if found.inconsistent:
             log.error("connector %s: its %d task configs are incomplete in the config topic", name, count)

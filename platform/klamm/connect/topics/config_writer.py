@@ -1,8 +1,9 @@
-"""Writes to the config topic: one change at a time, in order, read back, by whom it may be.
+"""Writes to the config topic: one change at a time, in order, and read back.
 
-Most changes are the leader's alone; pausing, resuming and log levels are any worker's, as in Kafka. A worker that has
-lost contact with its group writes nothing, as another one may have taken its place. With `exactly.once.source.support`
-the leader writes in transactions: what it does fences the leader before it (KIP-618).
+Most changes are the leader's alone; any worker may pause, resume and set log levels, as in Kafka. A
+worker that has lost contact with its group writes nothing, because another may have taken over. With
+`exactly.once.source.support` the leader writes in transactions, which fence the leader before it
+(KIP-618).
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ CLAIM_RETRY_MAX_S: Final = 30.0
 
 
 class Leadership(Protocol):
-    """The worker's standing in its group; `herding.cluster.Cluster` says what each does."""
+    """The worker's standing in its group; `herding.cluster.Cluster` documents each method."""
 
     async def require_leader(self) -> None: ...
     def check_alive(self) -> None: ...
@@ -43,8 +44,9 @@ class Leadership(Protocol):
 
 
 class ConfigWriter:
-    """See the module. `configs` is the state that `log` reads. Who reads it, decides and writes holds `lock` meanwhile.
-    `busy` while records are written: `on_written` then acts on all that they change together.
+    """See the module. `configs` is the state that `log` reads. A caller that reads it, decides and writes
+    holds `lock` meanwhile. `busy` is set while records are written: `on_written` then acts on all their
+    changes together.
     """
 
     def __init__(
@@ -71,13 +73,15 @@ class ConfigWriter:
         self._claiming = asyncio.Lock()
 
     def assigned(self, *, leads: bool) -> None:
-        """The group has met."""
+        """Note that the group has met, and whether this worker leads now."""
         self._may_claim = leads
         if self._fenced is not None and not leads:
             self._fenced.release()
 
     async def claim_soon(self) -> None:
-        """A new leader's first duty. What its predecessor left open in the config topic keeps everybody from reading on."""
+        """Claim the right to write: a new leader's first duty, as an open transaction of its predecessor keeps all
+        from reading on.
+        """
         wait_s = CLAIM_RETRY_S
         while self._fenced is not None and self._may_claim:
             try:
@@ -90,9 +94,9 @@ class ConfigWriter:
                 return
 
     async def prepare(self) -> None:
-        """As the leader, before anything is decided: nobody before this one writes any more, and what they wrote is read.
+        """As the leader, before any decision: fence earlier leaders, and read what they wrote.
 
-        Raises LogError, and Conflict for a leader that has been followed by another one, or may have been.
+        Raises LogError, and Conflict for a leader that another has followed, or may have followed.
         """
         fenced = self._fenced
         if fenced is None:
@@ -116,7 +120,7 @@ class ConfigWriter:
         """Write records in order, read them back, and act on them. Raises LogError, NotTheLeader, Conflict.
 
         The last record (the commit of task configs, the tombstone) follows when the others are acknowledged.
-        They are acted on together; when some could not be written, on those that were.
+        When some records cannot be written, the worker acts on those that were.
         """
         *first, last = records
         topic, producer, leadership = self.log.topic, self._producer, self._leadership
@@ -145,8 +149,8 @@ class ConfigWriter:
     async def put_task_configs(
         self, name: str, configs: Sequence[Mapping[str, str]], wanted: Callable[[], bool] = lambda: True
     ) -> None:
-        """Commit task configs, as the leader. Not those of a connector that is gone, or has been stopped, meanwhile, nor
-        what is not `wanted` any more when it is their turn.
+        """As the leader, commit task configs; not those of a connector that was deleted or stopped meanwhile, and
+        only if they are still `wanted` when their turn comes.
         """
         configs_now = self.configs
         async with self.lock:
@@ -165,7 +169,7 @@ class ConfigWriter:
             await self.write(records)
 
     async def _too_large(self, records: Sequence[Record]) -> RecordTooLarge:
-        """The sentence for records of which one is larger than the config topic takes."""
+        """Returns the error for records of which one is larger than the config topic takes."""
         topic, most = self.log.topic, self._producer.record_max
         limit, setting = await asyncio.to_thread(record_limit, self._admin, topic, most)
         key, value = max(records, key=lambda record: len(record[1] or b""))

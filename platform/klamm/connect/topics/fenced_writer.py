@@ -1,7 +1,9 @@
-"""Writes of the leader to the config topic that its successor can fence (KIP-618), one transaction for each change.
+"""Writes of the leader to the config topic that its successor can fence (KIP-618), one transaction for
+each change.
 
-A worker `claim`s when it becomes the leader: it takes over the group's transactional id, which aborts what the leader
-before it had open and refuses what that one still writes. Without `exactly.once.source.support` nobody needs this.
+A worker calls `claim` when it becomes the leader. It takes over the group's transactional id, which
+aborts the open transaction of the leader before it and makes the broker refuse that leader's later
+writes. Only `exactly.once.source.support` needs this.
 """
 
 from __future__ import annotations
@@ -32,11 +34,13 @@ _FENCED: Final = frozenset(
 
 
 class Fenced(LogError):
-    """Another worker has claimed the right to write: this one is not the leader any more, or must claim it again."""
+    """Another worker has claimed the right to write: this worker no longer leads, or must claim the right
+    again.
+    """
 
 
 def leader_transactional_id(group_id: str) -> str:
-    """Kafka: DistributedConfig.transactionalProducerId."""
+    """Returns the leader's transactional id (Kafka: DistributedConfig.transactionalProducerId)."""
     return f"connect-cluster-{group_id}"
 
 
@@ -58,21 +62,21 @@ class FencedWriter:
 
     @property
     def claimed(self) -> bool:
-        """Whether `write` may be called: claimed, and not fenced since."""
+        """Whether `write` may be called: the right was claimed, and not fenced since."""
         return self._producer is not None
 
     async def claim(self) -> None:
-        """Fence the leader before. Raises LogError when the broker does not answer in time."""
+        """Fence the earlier leader. Raises LogError when the broker does not answer in time."""
         async with self._lock:
             self._producer = None
             self._producer = await asyncio.to_thread(self._claim)
 
     def release(self) -> None:
-        """The worker does not lead any more."""
+        """Give up the right to write, because the worker no longer leads."""
         self._producer = None
 
     async def write(self, topic: str, records: Sequence[Record]) -> None:
-        """Write all of them or none. Raises Fenced, RecordTooLarge, LogError."""
+        """Write all records or none. Raises Fenced, RecordTooLarge, LogError."""
         async with self._lock:
             producer = self._producer
             if producer is None:
@@ -80,7 +84,7 @@ class FencedWriter:
             try:
                 await asyncio.to_thread(_write, producer, topic, records)
             except LogError:
-                # Whatever it was, the producer may be of no use any more: the next claim makes a new one.
+                # After any failure the producer may be useless, so the next claim makes a new one.
                 self._producer = None
                 raise
 

@@ -1,4 +1,4 @@
-"""The three topics that a group of workers keeps its state in: made at the first start."""
+"""Creates the three topics in which a group of workers keeps its state, at the first start."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from klamm.connect.topics.kafka_log import TopicSettings, ensure_compacted_topic
 
 
 def ensure_topics(admin: AdminClient, config: WorkerConfig) -> None:
-    """Create what is missing. Blocks. Raises LogError, ConfigError."""
+    """Create the topics that are missing. Blocks. Raises LogError, ConfigError."""
     for prefix in ("config", "offset", "status"):
         name, partitions, replication_factor = config.storage(prefix)
         ensure_compacted_topic(

@@ -1,7 +1,7 @@
 """A Java HashMap of byte arrays as Java serializes it: the file of a standalone worker's offsets. No I/O.
 
-Only this one kind of object is read and written (Java Object Serialization Stream Protocol, version 5). Whatever else
-there is in a file is refused with the place where it stands.
+Reads and writes only this one kind of object (Java Object Serialization Stream Protocol, version 5).
+Anything else in a file is refused, with its position.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from klamm_base.errors import KlammError
 
 _MAGIC: Final = b"\xac\xed\x00\x05"
 _NULL, _REFERENCE, _CLASS, _OBJECT, _ARRAY, _BLOCK, _END = 0x70, 0x71, 0x72, 0x73, 0x75, 0x77, 0x78
-# What stands for java.util.HashMap and byte[]: name, serialVersionUID, flags, fields, no annotation, no superclass.
+# The class descriptions of java.util.HashMap and byte[]: name, serialVersionUID, flags, fields, no
+# annotation, no superclass.
 _MAP_CLASS: Final = (
     b"\x00\x11java.util.HashMap\x05\x07\xda\xc1\xc3\x16\x60\xd1\x03\x00\x02"
     b"F\x00\x0aloadFactorI\x00\x09threshold\x78\x70"
@@ -31,7 +32,7 @@ class MalformedMap(KlammError):
 
 
 def encode(entries: Mapping[bytes, bytes | None]) -> bytes:
-    """The bytes that Java's ObjectInputStream reads back as HashMap<byte[], byte[]>."""
+    """Returns the bytes that Java's ObjectInputStream reads back as HashMap<byte[], byte[]>."""
     buckets = _LEAST_BUCKETS
     while len(entries) > buckets * _LOAD_FACTOR:
         buckets *= 2
@@ -52,7 +53,7 @@ def encode(entries: Mapping[bytes, bytes | None]) -> bytes:
 
 
 def decode(data: bytes) -> dict[bytes, bytes | None]:
-    """The entries of such a map. Raises MalformedMap."""
+    """Returns the entries of such a map. Raises MalformedMap."""
     reader = _Reader(data)
     reader.expect(_MAGIC + bytes([_OBJECT, _CLASS]) + _MAP_CLASS, "a serialized java.util.HashMap")
     reader.take(8, "its load factor")
@@ -88,7 +89,7 @@ class _Reader:
             raise MalformedMap(f"at byte {at} there is not {what}")
 
     def array(self) -> bytes | None:
-        """The next byte array, or null."""
+        """Returns the next byte array, or None for null."""
         at, kind = self._at, self.take(1, "an entry")[0]
         match kind:
             case _ if kind == _NULL:

@@ -1,11 +1,13 @@
 """A compacted topic that is read whole and written to: Kafka Connect's KafkaBasedLog on librdkafka.
 
-One consumer thread reads every partition from the beginning (assigned, no group) and hands batches to the
-event loop, where `on_record` gets them in order per partition. `read_to_end` is the barrier: when it returns,
-everything that was acknowledged before the call has been handed over. Writes are idempotent with acks=all.
-A broker that goes away is waited for; librdkafka reconnects. What a record means is the stores' business.
+One consumer thread reads every partition from the beginning (assigned, no group) and hands batches to
+the event loop, where `on_record` gets them in order per partition. `read_to_end` is the barrier: when
+it returns, everything that was acknowledged before the call has been handed over. Writes are idempotent
+with acks=all. The log waits for a broker that goes away; librdkafka reconnects. The readers of the log
+(`config_topic`, `offset_state`, `status_state`) know what a record means.
 
-Thread rule: public methods are called in the event loop; `_read` is the only code of the consumer thread.
+Thread rule: public methods are called in the event loop; `_read` is the only code of the consumer
+thread.
 """
 
 from __future__ import annotations
@@ -52,8 +54,8 @@ _LOCAL_BELOW: Final = 0
 _FETCH_MS: Final = 500  # librdkafka's default
 _SHORT_FETCH_MS: Final = 50
 CLIENT_RECORD_MAX: Final = 1_000_000  # librdkafka's default of message.max.bytes
-# A leader has changed (a broker that starts again has a new epoch) and the client asks by what it knew before. librdkafka
-# calls none of these retriable, and does not look for the new one by itself.
+# The leader has changed (a broker that starts again has a new epoch) while the client still uses what it
+# knew before. librdkafka calls none of these retriable, and does not look for the new leader by itself.
 _OTHER_LEADER: Final = frozenset(
     {
         KafkaError.FENCED_LEADER_EPOCH,
@@ -81,21 +83,24 @@ _FORBIDDEN: Final = frozenset(
         KafkaError.UNSUPPORTED_VERSION,
     }
 )
-# Each client would report every failed connection attempt; what follows from it is reported where it matters.
+# Without this each client would log every failed attempt to connect; `broker_outages` and failing calls
+# report an outage.
 _QUIET: Final = {"log_level": 2}
 
 
 class LogError(KlammError):
-    """The topic cannot be used, read or written; the sentence says which and why."""
+    """The topic cannot be used, read or written; the sentence names it and the reason."""
 
 
 class RecordTooLarge(LogError):
-    """A record that the topic, or the client, does not take; the sentence names its size and the limit."""
+    """The topic, or the client, does not take a record of this size; the sentence names the size and the
+    limit.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSettings:
-    """How the topic is created when it is missing. `key` is the worker property that names it."""
+    """The settings with which a missing topic is created. `key` is the worker property that names it."""
 
     name: str
     key: str
@@ -105,16 +110,16 @@ class TopicSettings:
 
 
 def make_admin(client_config: Mapping[str, Any]) -> AdminClient:
-    """An admin client. It does not log connection errors by itself: each call fails with a sentence."""
+    """Returns an admin client. It does not log connection errors by itself: each call fails with a sentence."""
     return AdminClient({**client_config, **_QUIET})
 
 
 def ensure_compacted_topic(admin: AdminClient, topic: TopicSettings) -> None:
-    """Create the topic if it is missing; refuse one that deletes records by age or size.
+    """Create the topic if it is missing; refuse a topic that deletes records by age or size.
 
-    Who may not create topics, or not see their settings, may have one that is there: as Kafka's workers do, it is used as
-    it is. Blocks; call it in a thread. Raises LogError (broker) or ConfigError (the topic is not compacted, its settings
-    cannot be used).
+    A worker that may not create topics, or not see their settings, uses an existing topic as it is, as
+    Kafka's workers do. Blocks; call it in a thread. Raises LogError (broker) or ConfigError (the topic is
+    not compacted, its settings cannot be used).
     """
     new = NewTopic(
         topic.name,
@@ -142,7 +147,7 @@ def ensure_compacted_topic(admin: AdminClient, topic: TopicSettings) -> None:
 
 
 def _check_there(admin: AdminClient, topic: TopicSettings, error: KafkaError) -> None:
-    """It could not be created: is it there all the same? Raises LogError, ConfigError."""
+    """Check that the topic exists all the same, after it could not be created. Raises LogError, ConfigError."""
     code, why = error.code(), f"cannot create topic {topic.name} ({topic.key}): {error.str()}"
     if code == KafkaError.TOPIC_ALREADY_EXISTS:
         return
@@ -152,7 +157,7 @@ def _check_there(admin: AdminClient, topic: TopicSettings, error: KafkaError) ->
         raise ConfigError(f"{why}. It is to be made with {given}", key=topic.key)
     if code not in _FORBIDDEN:
         raise LogError(why)
-    # Asked for all: asking for one by name could create it, with settings that nobody wants.
+    # This lists all topics: asking for one by name could create it, with settings that nobody wants.
     try:
         there = admin.list_topics(timeout=ADMIN_TIMEOUT_S).topics
     except KafkaException as e:
@@ -166,7 +171,9 @@ def _check_there(admin: AdminClient, topic: TopicSettings, error: KafkaError) ->
 
 
 def _cleanup_policy(admin: AdminClient, topic: str) -> str | None:
-    """Of a topic that another worker may be making at this moment: not every broker need know it yet. None: may not be seen."""
+    """Returns the cleanup policy; None when this worker may not see it. Another worker may be creating the
+    topic right now, so not every broker need know it yet.
+    """
     resource = ConfigResource(ResourceType.TOPIC, topic)
     deadline = time.monotonic() + ADMIN_TIMEOUT_S
     while True:
@@ -190,9 +197,9 @@ def _cleanup_policy(admin: AdminClient, topic: str) -> str | None:
 
 
 def record_limit(admin: AdminClient, topic: str, client_max: int) -> tuple[int, str]:
-    """What limits the size of a record of the topic: how many bytes, and the setting that says so. Blocks.
+    """Returns the largest record of the topic, in bytes, and the setting that limits it. Blocks.
 
-    What the broker does not tell in time is not named.
+    A limit that the broker does not tell in time is not named.
     """
     resource = ConfigResource(ResourceType.TOPIC, topic)
     client = client_max, "message.max.bytes of the worker's client"
@@ -206,10 +213,10 @@ def record_limit(admin: AdminClient, topic: str, client_max: int) -> tuple[int, 
 
 
 class LogProducer:
-    """Writes records to any topic, each acknowledged by all replicas in sync; one per worker.
+    """Writes records to any topic, each acknowledged by all in-sync replicas; one per worker.
 
-    `send` returns a future of the event loop. After a fatal error of the idempotent producer (librdkafka then
-    refuses everything) what is in flight fails, and the next send goes through a new producer.
+    `send` returns a future of the event loop. After a fatal error of the idempotent producer librdkafka
+    refuses everything: what is in flight fails, and the next send uses a new producer.
     """
 
     def __init__(self, client_config: Mapping[str, Any]) -> None:
@@ -250,7 +257,7 @@ class LogProducer:
         return int(self._config.get("message.max.bytes", CLIENT_RECORD_MAX))
 
     async def close(self) -> None:
-        """Wait (up to 5 s) for what is in flight, then stop."""
+        """Wait (up to 5 s) for records in flight, then stop."""
         left = await asyncio.to_thread(self._producer.flush, 5.0)
         if left:
             log.error("%d records of the internal topics were not acknowledged before the stop", left)
@@ -294,10 +301,10 @@ OnRecord = Callable[[str, bytes | None, int], None]
 
 
 class KafkaBasedLog:
-    """One topic, read whole. `start` returns when everything that is in it has been handed over.
+    """One topic, read whole. `start` returns when all its records have been handed over.
 
-    `transactions`: others write to it in transactions. Behind the last marker nothing says that the end is reached but a fetch
-    that finds nothing, so such fetches must not wait long.
+    `transactions`: others write to it in transactions. After the last marker only a fetch that finds
+    nothing shows the end, so such fetches must not wait long.
     """
 
     def __init__(
@@ -324,9 +331,10 @@ class KafkaBasedLog:
         self._consumer: Consumer | None = None
 
     async def start(self) -> None:
-        """Assign all partitions from the beginning and read to the end, or to where a transaction is open. Raises LogError.
+        """Assign all partitions from the beginning, and read to the end or to an open transaction. Raises
+        LogError.
 
-        Who has that open may be a task that was killed, and that this worker is about to start again.
+        The open transaction may be that of a killed task, which this worker is about to start again.
         """
         loop = asyncio.get_running_loop()
         partitions = await self._partitions()
@@ -351,7 +359,7 @@ class KafkaBasedLog:
     async def read_to_end(self, timeout_s: float = ADMIN_TIMEOUT_S, *, past_open: bool = True) -> None:
         """Wait until every record that was acknowledged before this call has been handed over.
 
-        Behind an open transaction there may be some that are committed, so its end is waited for; `past_open=False` leaves
+        Committed records may follow an open transaction, so this waits for its end; `past_open=False` leaves
         them out. Raises LogError when that takes too long.
         """
         isolation = IsolationLevel.READ_UNCOMMITTED if past_open else IsolationLevel.READ_COMMITTED
@@ -367,7 +375,7 @@ class KafkaBasedLog:
         return all(self._reached[p] >= end for p, end in ends.items())
 
     async def _partitions(self) -> list[int]:
-        """The topic's partitions. One that was just created may take a moment to be known."""
+        """Returns the topic's partitions. Waits for a topic that was just created and is not known yet."""
         deadline = time.monotonic() + ADMIN_TIMEOUT_S
         while True:
             try:
@@ -382,7 +390,9 @@ class KafkaBasedLog:
             await asyncio.sleep(RETRY_S)
 
     async def _ends(self, isolation: IsolationLevel) -> dict[int, int]:
-        """The end of each partition. A partition without a leader (just created, broker restarting) is waited for."""
+        """Returns the end of each partition. Waits for a partition without a leader (just created, broker
+        restarting).
+        """
         while True:
             try:
                 return await asyncio.to_thread(self._ask_for_ends, isolation)
@@ -428,7 +438,7 @@ class KafkaBasedLog:
         return consumer
 
     def _read(self, loop: asyncio.AbstractEventLoop, consumer: Consumer) -> None:
-        """The consumer thread: batches into the loop until stopped."""
+        """Hand batches over to the loop until stopped: the code of the consumer thread."""
         try:
             while not self._stopping:
                 # The first record at once, then all that is there: consume() alone would wait for a full batch.
@@ -437,7 +447,7 @@ class KafkaBasedLog:
                     messages = [first, *consumer.consume(POLL_RECORDS, 0)]
                     loop.call_soon_threadsafe(self._hand_over, messages)
         except RuntimeError as e:
-            # The loop is closed (the worker is going down without stop()): nobody is left to hand over to.
+            # The loop is closed (the worker ends without stop()), so nobody takes the records.
             log.debug("topic %s is not read any more: %s", self.topic, e)
         finally:
             consumer.close()
@@ -478,9 +488,10 @@ class KafkaBasedLog:
 
 
 def known_ends(futures: Mapping[TopicPartition, Future[Any]], timeout_s: float) -> dict[int, int]:
-    """The ends of partitions that an admin client was asked for. Blocks. Raises KafkaException for one that is not known.
+    """Returns the ends of partitions that an admin client was asked for. Blocks. Raises KafkaException for an
+    unknown end.
 
-    When the connection ends while librdkafka waits for the answer it says -1001, and calls that no error.
+    When the connection ends while librdkafka waits for the answer, it returns -1001 and no error.
     """
     ends = {each.partition: f.result(timeout_s).offset for each, f in futures.items()}
     if any(end < 0 for end in ends.values()):
@@ -489,7 +500,7 @@ def known_ends(futures: Mapping[TopicPartition, Future[Any]], timeout_s: float) 
 
 
 def _passes(error: KafkaError) -> bool:
-    """Whether waiting may help: a broker that restarts, a topic that was just created."""
+    """Returns whether waiting may help: a broker that restarts, a topic that was just created."""
     return error.retriable() or error.code() < _LOCAL_BELOW or error.code() in _WAIT_FOR
 
 

@@ -41,10 +41,10 @@ class LocalLog:
         self.caught_up = True
 
     async def stop(self) -> None:
-        """Nothing is open."""
+        """Does nothing, as nothing is open."""
 
     async def read_to_end(self, timeout_s: float = ADMIN_TIMEOUT_S) -> None:
-        """Always there."""
+        """Returns at once, as every record is handed over when it is written."""
 
     async def write(self, key: str, value: bytes | None) -> None:
         self.consumed = max(self.consumed, 0) + 1
@@ -87,7 +87,9 @@ class FileLog(LocalLog):
         await super().start()
 
     async def write(self, key: str, value: bytes | None) -> None:
-        """Returns when the file has it. Writes that come meanwhile are saved together. Raises LogError."""
+        """Write a record; returns when the file has it. Writes that come meanwhile are saved together. Raises
+        LogError.
+        """
         if value is None:
             self._entries.pop(key.encode(), None)
         else:
@@ -135,7 +137,7 @@ class LocalWriter:
         return asyncio.ensure_future(self._logs[topic].write(key, value))
 
     async def close(self) -> None:
-        """Each write has been waited for."""
+        """Does nothing, as the caller has waited for each write."""
 
 
 class LocalStorage:
@@ -152,15 +154,15 @@ class LocalStorage:
         return made
 
     async def ensure(self, admin: AdminClient, config: WorkerConfig) -> None:
-        """There are no topics."""
+        """Does nothing, as there are no topics."""
 
     def check(self) -> None:
-        """There is one order."""
+        """Does nothing, as there is a single order of records."""
 
 
 def _locked(path: Path) -> int:
-    """Hold the file against other workers for as long as the descriptor is open. The lock is a file beside it, as the
-    file itself is replaced.
+    """Hold the file against other workers for as long as the returned descriptor is open. The lock is a file
+    beside it, because the file itself is replaced.
     """
     lock = path.with_name(f".{path.name}.lock")
     try:

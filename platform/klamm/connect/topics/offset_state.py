@@ -1,6 +1,7 @@
-"""What the offset topic says: the positions of sources. No I/O.
+"""The state in the offset topic: the positions of sources. No I/O.
 
-Fed with the topic's records (`apply`); read with `get` and `of_connector`; `change` makes the records of a change.
+`apply` takes the topic's records; `get` and `of_connector` read the state; `change` makes the records
+of a change.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ log = logging.getLogger(__name__)
 def offset_record(
     connector: str, partition: Mapping[str, Any] | None, offset: Mapping[str, Any] | None
 ) -> Record:
-    """A source partition's offset; None resets it."""
+    """Returns the record of a source partition's offset; None resets it."""
     key = encode([connector, partition]).decode()
     return key, None if offset is None else encode(offset)
 
 
 @dataclass(slots=True)
 class _SourcePartition:
-    """One source partition, in each spelling (record key) that is in the topic and no tombstone."""
+    """One source partition, in each spelling (record key) that the topic holds without a tombstone."""
 
     partition: Any = None
     offset: Any = None
@@ -37,11 +38,11 @@ class _SourcePartition:
 
 
 class OffsetState:
-    """The source offsets of all connectors, as the offset topic tells.
+    """The source offsets of all connectors, as the offset topic holds them.
 
-    The same partition may be spelled in several ways: Java writes a map's keys in hash order, a plugin in its
-    own, a user in any. Each spelling is a key of its own and may lie in another partition of the topic, so that
-    the order of reading says nothing: the newest by the record's timestamp counts.
+    A partition may be spelled in several ways: Java writes a map's keys in hash order, a plugin in its own,
+    a user in any. Each spelling is a key of its own and may lie in another partition of the topic. So the
+    order of reading says nothing, and the newest timestamp of a record counts.
     """
 
     def __init__(self) -> None:
@@ -67,19 +68,19 @@ class OffsetState:
             found.timestamp_ms = timestamp_ms
 
     def get(self, connector: str, partition: Any) -> Any:
-        """The offset of one source partition, None when there is none."""
+        """Returns the offset of one source partition, None when there is none."""
         found = self._offsets.get(connector, {}).get(_canonical(partition))
         return found.offset if found else None
 
     def of_connector(self, connector: str) -> list[tuple[Any, Any]]:
-        """All (partition, offset) pairs of a connector."""
+        """Returns all (partition, offset) pairs of a connector."""
         stored = self._offsets.get(connector, {}).values()
         return [(s.partition, s.offset) for s in stored if s.offset is not None]
 
     def change(self, connector: str, partition: Any, offset: Any) -> list[Record]:
-        """The records that set a source partition's offset (None: reset it), whatever its spellings are.
+        """Returns the records that set a source partition's offset (None: reset it), in all its spellings.
 
-        Older spellings get tombstones, or they would be back when the newest one is compacted away.
+        Older spellings get tombstones, because they would return once the newest is compacted away.
         """
         new_key, value = offset_record(connector, partition, offset)
         found = self._offsets.get(connector, {}).get(_canonical(partition), _SourcePartition())

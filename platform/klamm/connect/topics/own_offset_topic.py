@@ -1,7 +1,8 @@
-"""A connector's own topic of source offsets (`offsets.storage.topic`): found or made, and read to its end, blocking.
+"""A connector's own topic of source offsets (`offsets.storage.topic`): found or created, and read to its
+end, blocking.
 
-Used by a task for itself and by the worker for its REST API. Read are committed records only, up to the high watermark:
-while a transaction is open in the topic there may be committed offsets behind it, so its end is waited for, as Kafka
+A task uses it for itself, the worker for its REST API. Only committed records are read, up to the high
+watermark. Committed offsets may follow an open transaction, so the reader waits for its end, as Kafka
 does.
 """
 
@@ -40,7 +41,7 @@ T = TypeVar("T")
 
 
 def storage_settings(worker: Mapping[str, str], topic: str) -> TopicSettings:
-    """As the worker makes its own offsets topic."""
+    """Returns the settings with which the worker creates its own offset topic, too."""
     return TopicSettings(
         name=topic,
         key=KEY,
@@ -50,7 +51,7 @@ def storage_settings(worker: Mapping[str, str], topic: str) -> TopicSettings:
 
 
 class OffsetTopic:
-    """One topic. `wait` is called again and again while something is waited for; what it raises ends the waiting."""
+    """One topic. `wait` is called again and again during each wait; its exceptions end the wait."""
 
     def __init__(
         self,
@@ -69,13 +70,14 @@ class OffsetTopic:
         self._state = OffsetState()
 
     def ensure(self) -> None:
-        """Make the topic if need be. Raises ConfigError for one that is not compacted, LogError."""
+        """Create the topic if it is missing. Raises ConfigError for a topic that is not compacted, LogError."""
         ensure_compacted_topic(self._admin, self._settings)
 
     def read_to_end(self, timeout_s: float = float("inf")) -> OffsetState:
-        """What the topic says now. Raises ConnectError when it cannot be read (in time).
+        """Returns the present state of the topic. Raises ConnectError when it cannot be read (in time).
 
-        It is read anew each time: tasks ask once, when they start, and a consumer that is kept goes on asking the broker.
+        Each call reads it anew: tasks ask once, when they start, while a kept consumer would go on asking the
+        broker.
         """
         deadline = time.monotonic() + timeout_s
         self._state = OffsetState()
@@ -99,7 +101,7 @@ class OffsetTopic:
                 "enable.partition.eof": True,  # tells that trailing transaction markers were passed
                 "auto.offset.reset": "earliest",
                 "isolation.level": "read_committed",
-                # The end of a partition is told by a fetch that finds nothing: that must not take half a second.
+                # Only a fetch that finds nothing shows the end of a partition, so it must not take half a second.
                 "fetch.wait.max.ms": 10,
             }
         )

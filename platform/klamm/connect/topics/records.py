@@ -20,7 +20,7 @@ def encode(value: Any) -> bytes:
 
 
 def decode(key: str, value: bytes) -> dict[str, Any] | None:
-    """The object in a record; None, and a line in the log, when it is none."""
+    """Returns the object in a record; None, with a line in the log, when there is no object."""
     try:
         data = orjson.loads(value)
     except orjson.JSONDecodeError as e:
@@ -33,6 +33,6 @@ def decode(key: str, value: bytes) -> dict[str, Any] | None:
 
 
 def task_of(text: str) -> TaskId | None:
-    """`name-0` as a TaskId; a connector's name may hold dashes itself."""
+    """Returns `name-0` as a TaskId; a connector's name may hold dashes itself."""
     name, dash, number = text.rpartition("-")
     return TaskId(name, int(number)) if dash and number.isascii() and number.isdigit() else None

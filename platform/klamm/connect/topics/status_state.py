@@ -1,4 +1,4 @@
-"""What the status topic says: states of connectors and tasks, and the topics that they use. No I/O."""
+"""The state in the status topic: states of connectors and tasks, and the topics that they use. No I/O."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Status:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActiveTopic:
-    """A connector uses a topic: who saw it first, and when (epoch ms)."""
+    """A topic that a connector uses: the task that saw it first, and when (epoch ms)."""
 
     topic: str
     connector: str
@@ -38,7 +38,7 @@ class ActiveTopic:
 
 
 def status_record(key: str | TaskId, status: Status) -> Record:
-    """The status of a connector (by name) or a task."""
+    """Returns the record of the status of a connector (by name) or a task."""
     return status_key(key), encode(
         {
             "state": status.state,
@@ -72,13 +72,14 @@ def topic_key(connector: str, topic: str) -> str:
 
 
 class StatusState:
-    """States of connectors and tasks and the topics they use, as the status topic tells.
+    """States of connectors and tasks and the topics they use, as the status topic holds them.
 
-    `put` and `drop` take effect here before the topic has them. Until a worker reads its own last word on a key back,
-    what it reads of that key is older and does not count; from then on the topic's order does. A tenure begins with
-    each generation of the group: when a worker with a later one speaks about a key, this worker has nothing to say about it any
-    more (it is a zombie and does not know yet) until it has a newer generation itself. Generations count within a
-    tenure only: they begin anew when a group was forgotten.
+    `put` and `drop` take effect here before the topic has them. Until a worker reads its own last word on a
+    key back, anything else that it reads of that key is older and does not count; from then on the topic's
+    order does. A tenure begins with each generation of the group. When a worker with a later generation
+    speaks about a key, this worker is a zombie without knowing it, and stays silent about the key until it
+    has a newer generation itself. Generations count within a tenure only: they begin anew when a group was
+    forgotten.
     """
 
     def __init__(self, worker_id: str) -> None:
@@ -92,16 +93,18 @@ class StatusState:
 
     @property
     def unread(self) -> int:
-        """How many of this worker's words the topic has not shown yet."""
+        """The number of this worker's words that the topic has not shown yet."""
         return len(self._said)
 
     def begin_tenure(self, generation: int) -> None:
-        """The group has met: this worker speaks for what it is to run."""
+        """Speak for everything assigned to this worker from now on, because the group has met."""
         self._generation = generation
         self._later_owner.clear()
 
     def end_tenure(self) -> None:
-        """The place is lost, and what was said last may never be written: the topic has the say."""
+        """Believe the topic again: contact with the group is lost, and this worker's last words may never be
+        written.
+        """
         self._said.clear()
 
     def apply(self, key: str, value: bytes | None) -> Status | None:
@@ -145,15 +148,15 @@ class StatusState:
             self._topics.get(connector, {}).pop(topic, None)
 
     def get(self, key: str | TaskId) -> Status | None:
-        """The status of a connector (by name) or a task."""
+        """Returns the status of a connector (by name) or a task."""
         return self._status.get(key)
 
     def tasks(self, connector: str) -> list[TaskId]:
-        """The tasks of a connector that have a status, in order."""
+        """Returns the tasks of a connector that have a status, in order."""
         return sorted(self._tasks.get(connector, ()))
 
     def connectors(self) -> set[str]:
-        """Every connector that has a status itself, by a task, or by a topic."""
+        """Returns every connector that has a status itself, by a task, or by a topic."""
         keys = {k.connector if isinstance(k, TaskId) else k for k in self._status}
         return keys | {name for name, topics in self._topics.items() if topics}
 
@@ -189,7 +192,7 @@ class StatusState:
         return self._say((status_key(key), None))
 
     def see_topic(self, topic: ActiveTopic) -> Record | None:
-        """Note that a connector uses a topic; the record to write if that is news."""
+        """Note that a connector uses a topic; returns the record to write if that is news."""
         of_connector = self._topics.setdefault(topic.connector, {})
         if topic.topic in of_connector:
             return None
@@ -203,7 +206,7 @@ class StatusState:
 
 
 def status_target(key: str) -> str | TaskId | None:
-    """Whose status a record of this key is: a connector's (by name) or a task's."""
+    """Returns the target of a record with this key: a connector (by name) or a task."""
     if key.startswith(STATUS_TASK):
         return task_of(key.removeprefix(STATUS_TASK))
     return key.removeprefix(STATUS_CONNECTOR) if key.startswith(STATUS_CONNECTOR) else None

@@ -32,18 +32,18 @@ class StatusWriter:
 
     @property
     def waiting(self) -> Mapping[str, bytes | None]:
-        """What is not sent yet."""
+        """The records that are not sent yet."""
         return self._waiting
 
     def write(self, record: Record) -> None:
         key, value = record
-        # The newest word per key last: a key that waits already moves to the end.
+        # The newest word per key goes last: a key that waits already moves to the end.
         self._waiting.pop(key, None)
         self._waiting[key] = value
         self._news.set()
 
     def forget(self) -> None:
-        """What waits is not written, nor what is under way and fails: others have the say by now."""
+        """Drop what waits, and do not repeat what is under way and fails: other workers speak for it by now."""
         self._waiting.clear()
         self._term += 1
 
@@ -56,8 +56,9 @@ class StatusWriter:
                 self._news.set()
 
     async def flush(self, timeout_s: float) -> bool:
-        """Whether everything that waited could be written in time."""
-        # It goes on when the time is over, or the caller is: of what is under way somebody must hear that it failed.
+        """Write everything that waits; returns False when that takes longer than `timeout_s`."""
+        # The write goes on after the timeout, and after its caller: somebody must hear when a record under way
+        # fails.
         writing = asyncio.create_task(self._once(), name="statuses")
         self._flushes.add(writing)
         writing.add_done_callback(self._flushes.discard)

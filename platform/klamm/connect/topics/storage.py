@@ -1,4 +1,6 @@
-"""Where a worker keeps its configs, offsets and statuses: topics of the cluster, or (standalone) its memory and a file."""
+"""The storage of a worker's configs, offsets and statuses: topics of the cluster, or (standalone) memory
+and a file.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ class RecordWriter(Protocol):
 
 
 class Storage(Protocol):
-    """The three logs and who writes to them."""
+    """The three logs and their writer."""
 
     @property
     def writer(self) -> RecordWriter: ...
@@ -67,11 +69,11 @@ class TopicStorage:
         return made
 
     async def ensure(self, admin: AdminClient, config: WorkerConfig) -> None:
-        """Make the topics that are missing. Raises LogError, ConfigError."""
+        """Create the topics that are missing. Raises LogError, ConfigError."""
         await asyncio.to_thread(ensure_topics, admin, config)
 
     def check(self) -> None:
-        """Once the logs are read. Raises LogError when configs would have no order."""
+        """Check the logs once they are read. Raises LogError when configs would have no order."""
         found = self._config_log
         if found is not None and found.partition_count != 1:
             raise LogError(
