@@ -88,6 +88,6 @@ def test_what_is_tried_again_is_a_line_of_its_own():
     retrying = {"put": {"error": "No space left on device", "since_ms": 1_000, "attempts": 3}}
     tasks = [{"id": 0}, {"id": 1, "progress": {"details": {"bytes": 7, "retrying": retrying}}}]
     assert list(_retries(tasks, 5_000)) == [
-        ("task 1", "put is tried again since 4 s, 3 failed attempts: No space left on device")
+        ("task 1", "put has been retried for 4 s, 3 failed attempts: No space left on device")
     ]
     assert _details(tasks[1]["progress"]["details"]) == "bytes 7"

@@ -79,7 +79,7 @@ def describe(
     """
     names = _entity(entity_type, entity_name, default=entity_default)
     if entity_type[0] == "broker-loggers" and not names:
-        raise typer.BadParameter("name the broker whose loggers are meant", param_hint="--entity-name")
+        raise typer.BadParameter("name the broker that has the loggers", param_hint="--entity-name")
     with reported():
         from klamm.admin.config_entities import RESOURCES
 

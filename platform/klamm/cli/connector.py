@@ -88,7 +88,7 @@ def _retries(tasks: list[dict[str, Any]], now_ms: float) -> Iterator[tuple[str, 
             tries = f"{each['attempts']} failed attempts" if each["attempts"] != 1 else "1 failed attempt"
             yield (
                 f"task {task['id']}",
-                f"{stage} is tried again since {since_s:.0f} s, {tries}: {each['error']}",
+                f"{stage} has been retried for {since_s:.0f} s, {tries}: {each['error']}",
             )
 
 

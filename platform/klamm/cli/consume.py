@@ -89,7 +89,7 @@ def consume(
     if from_beginning and offset:
         raise typer.BadParameter("give --from-beginning or --offset, not both", param_hint="--offset")
     if group and (offset or partition is not None):
-        raise typer.BadParameter("a group's offsets and partitions are its own", param_hint="--group")
+        raise typer.BadParameter("a group chooses its offsets and partitions itself", param_hint="--group")
     show = _as_json if output is Output.JSON else formatter(format_)
     start = "start" if from_beginning else offset or "end"
     with reported():

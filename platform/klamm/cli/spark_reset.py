@@ -83,10 +83,7 @@ def reset(
     command_config: CommandConfigOption = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Remove a job's checkpoint and state, and set where it begins.
-
-    Shows what would be done unless --execute is given.
-    """
+    """Remove a job's checkpoint and state, and set where it begins. Shows what would be done unless --execute is given."""
     given = {
         "--to-latest": to_latest, "--to-offset": to_offset is not None, "--to-datetime": to_datetime is not None,
         "--by-duration": by_duration is not None, "--shift-by": shift_by is not None,
