@@ -230,7 +230,7 @@ def test_what_is_not_installed_is_told_by_validation(monkeypatch):
     (said,) = validated("postgresql+pg8000://u:secret@h/db")["connection.url"]
     assert said.endswith("its driver, the Python package pg8000, is not installed: pip install 'pg8000'")
     assert "secret" not in said
-    assert "no such kind of database" in validated("nosuch://h/db")["connection.url"][0]
+    assert "this kind of database is unknown" in validated("nosuch://h/db")["connection.url"][0]
     monkeypatch.setitem(sys.modules, "pymysql", None)
     assert "pip install '.[mysql]'" in validated("mysql://h/db")["connection.url"][0]
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
