@@ -142,7 +142,7 @@ def test_an_environment_of_a_checkout_that_moved_is_made_anew(checkout):
 
 
 @pytest.mark.usefixtures("processes")
-@pytest.mark.parametrize("script", ["dev", ".ci/run", "tests/peers/fetch_kafka.sh"])
+@pytest.mark.parametrize("script", ["dev", ".ci/run", "tests/peers/fetch_kafka.sh", "tests/bare_debian.sh"])
 def test_scripts_are_executable_and_parse(script):
     path = ROOT / script
     assert os.access(path, os.X_OK)
