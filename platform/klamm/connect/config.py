@@ -408,12 +408,12 @@ class WorkerConfig:
 
     @property
     def exactly_once(self) -> bool:
-        """Whether source tasks write in transactions."""
+        """True when source tasks write in transactions."""
         return bool(self["exactly.once.source.support"] == "enabled")
 
     @property
     def transactional_leader(self) -> bool:
-        """Whether the leader writes the config topic with a producer that its successor fences."""
+        """True when the leader writes the config topic with a producer that its successor fences."""
         return bool(self["exactly.once.source.support"] != "disabled")
 
     @property

@@ -1,4 +1,4 @@
-"""What can be wrong with a request to the worker: each error carries the HTTP status that REST answers."""
+"""The errors of requests to the worker: each carries the HTTP status that REST answers."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What happens on a worker, told to whoever listens: state changes, config changes, rebalances, plugins.
+"""The event bus of a worker: state changes, config changes, rebalances, plugins.
 
-One bus per worker, used in its event loop only. The last events are kept so that a listener that lost its
-connection goes on where it was. Nobody who publishes ever waits: a listener that does not read loses events, and is
-told how many.
+One bus per worker, used in its event loop only. It keeps the last events, so that a listener that lost
+its connection goes on where it was. A publisher never waits: a listener that does not read loses
+events, and is told how many.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What crosses the border between the worker and its children: ids, specs and events, plain data.
+"""The data between the worker and its children: ids, specs and events.
 
 Everything here converts to and from JSON (`to_json`, `from_json`), because the control channel is lines
 of JSON. No I/O, no plugin code.
@@ -31,7 +31,7 @@ def transactional_id(group_id: str, task: TaskId) -> str:
 
 
 class Kind(StrEnum):
-    """What a child hosts."""
+    """The kinds of things that a child hosts."""
 
     SOURCE = "source"
     SINK = "sink"

@@ -1,1 +1,1 @@
-"""Starts and watches the processes that run plugin code, from the side of the worker."""
+"""The worker's side of the processes that run plugin code: starts and watches them."""

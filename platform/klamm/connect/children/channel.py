@@ -24,22 +24,22 @@ _RECEIVE_BYTES: Final = 64 << 10
 
 
 class ChannelError(Exception):
-    """The peer sent something that is no message, or is gone."""
+    """The peer is gone, or sent something that is no message."""
 
 
 def encode(message: Message) -> bytes:
-    """One message as a line; JSON escapes every newline inside."""
+    """Returns a message as a line; JSON escapes every newline inside."""
     return orjson.dumps(message, option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS)
 
 
 class Decoder:
-    """Bytes in, whole messages out."""
+    """Turns bytes into whole messages."""
 
     def __init__(self) -> None:
         self._rest = bytearray()
 
     def feed(self, data: bytes) -> list[Message]:
-        """Messages that `data` completes. Raises ChannelError for anything that is no JSON object."""
+        """Returns the messages that `data` completes. Raises ChannelError for anything that is no JSON object."""
         self._rest += data
         end = self._rest.rfind(b"\n") + 1
         if not end:
@@ -95,7 +95,7 @@ class AsyncChannel(asyncio.Protocol):
             for message in self._decoder.feed(data):
                 self._on_message(message)
         except (ChannelError, KeyError, TypeError, ValueError) as e:
-            # Not the worker's fault and no reason to harm it: this child is cut off.
+            # The worker is not at fault and must not be harmed: it cuts this child off.
             self._reason = e
             self.close()
 
@@ -104,12 +104,12 @@ class AsyncChannel(asyncio.Protocol):
         self._on_close(self._reason or exc)
 
     def send(self, message: Message) -> None:
-        """Queue a message; one for a peer that is gone is dropped (its end is reported by `on_close`)."""
+        """Queue a message. A message for a peer that is gone is dropped, and `on_close` reports the peer's end."""
         if self._transport is not None:
             self._transport.write(encode(message))
 
     def close(self) -> None:
-        """Drop the connection now, with what is still queued: a hung peer must not keep it open."""
+        """Close the connection now and drop what is still queued, because a hung peer must not keep it open."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -127,13 +127,13 @@ class BlockingChannel:
         return self._sock.fileno()
 
     def send(self, message: Message) -> None:
-        """Raises OSError when the worker is gone."""
+        """Send a message. Raises OSError when the worker is gone."""
         data = encode(message)
         with self._lock:
             self._sock.sendall(data)
 
     def receive(self) -> list[Message] | None:
-        """Wait for bytes; the messages they complete (maybe none), None at the end of the channel."""
+        """Wait for bytes; returns the messages that they complete (maybe none), None at the end of the channel."""
         data = self._sock.recv(_RECEIVE_BYTES)
         return self._decoder.feed(data) if data else None
 

@@ -1,7 +1,7 @@
 """The fork servers of a worker: one for its own packages, one for each plugin environment that is in use.
 
-The first one starts with the worker. Those of environments start when a child is first needed in one, and end when they
-have had no child for a while: each holds some 40 MB. Lives in the event loop.
+The first starts with the worker. An environment's fork server starts when a child first needs it, and
+ends when it has had no child for a while, because each holds some 40 MB. Lives in the event loop.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from klamm.connect.children.launcher import Child, Launcher, LaunchError
 
 log = logging.getLogger(__name__)
 
-# A restart of a connector, or a validation and the POST that follows it, find the server warm.
+# Long enough that a connector's restart, or the POST that follows a validation, finds the server warm.
 IDLE_S: Final = 60.0
 _LOOK_S: Final = 10.0
 
@@ -36,21 +36,21 @@ class ForkServers:
 
     @property
     def pid(self) -> int | None:
-        """The pid of the first one, which has the worker's own packages."""
+        """The pid of the first fork server, which has the worker's own packages."""
         return self._base.pid
 
     @property
     def sites(self) -> dict[str, int | None]:
-        """The environments that have a fork server now, and its pid."""
+        """The environments that have a fork server now, each with its pid."""
         return {site: launcher.pid for site, launcher in self._of_sites.items()}
 
     async def start(self) -> None:
-        """Start the first one. Raises LaunchError."""
+        """Start the first fork server. Raises LaunchError."""
         await self._base.start()
         self._sweeping = asyncio.create_task(self._sweep(), name="fork servers")
 
     async def stop(self) -> None:
-        """End all, with their children."""
+        """End all fork servers, with their children."""
         self._stopped = True
         if self._sweeping is not None:
             self._sweeping.cancel()

@@ -1,4 +1,4 @@
-"""The supervisor as the rest of the worker uses it, so that tests may put something else in its place."""
+"""The supervisor's interface, so that tests may put something else in its place."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""The worker's handle on the fork server: starts it, asks it for children, starts a new one when it dies.
+"""The worker's handle on a fork server: starts it, asks it for children, and starts a new one when it
+dies.
 
 Lives in the event loop. Invariant: every `Child` that was handed out gets its `exited` result, whatever
-happens to the fork server, and only when its process is gone, with what plugins started beside it in its session.
-Decides nothing about restarts.
+happens to the fork server. It gets the result only when its process is gone, with everything that
+plugins started beside it in its session. The launcher decides nothing about restarts.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from klamm_base.errors import KlammError
 
 log = logging.getLogger(__name__)
 
-# A fork takes milliseconds; a fork server that is silent this long is hung, and is replaced.
+# A fork takes milliseconds; a fork server that is silent for this long hangs and is replaced.
 FORK_TIMEOUT_S: Final = 10.0
 START_TIMEOUT_S: Final = 30.0
 _LINGER_S: Final = 2.0
@@ -41,7 +42,7 @@ class LaunchError(KlammError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exit:
-    """How a child ended: exit code, or signal, or `lost` with its fork server; `error` when it never began."""
+    """The end of a child: exit code, or signal, or `lost` with its fork server; `error` when it never began."""
 
     code: int | None = None
     signal: int | None = None
@@ -76,16 +77,18 @@ class Child:
         self._kill = kill
 
     def send(self, message: Message) -> None:
-        """A message to the child; dropped when it is gone."""
+        """Send the child a message; it is dropped when the child is gone."""
         if self.channel is not None:
             self.channel.send(message)
 
     def kill(self) -> None:
-        """SIGKILL for its whole process group, now."""
+        """Send SIGKILL to the child's whole process group, now."""
         self._kill(self.id)
 
     async def stacks(self, within_s: float) -> str:
-        """Where its threads are now, as `faulthandler` writes it; empty when it does not say in time."""
+        """Returns the stacks of the child's threads, as `faulthandler` writes them; empty when it does not answer
+        in time.
+        """
         if self.pid is None or self.output is None or self.exited.done():
             return ""
         self.output.keep()
@@ -93,7 +96,7 @@ class Child:
             os.kill(self.pid, signal.SIGQUIT)
         until = asyncio.get_running_loop().time() + within_s
         said = -1
-        # It is all there when nothing more comes; the lines are written one by one.
+        # The lines are written one by one, so the dump is complete when nothing more comes.
         while said < len(self.output.kept or ()) or not said:
             said = len(self.output.kept or ())
             if asyncio.get_running_loop().time() > until:
@@ -102,21 +105,22 @@ class Child:
         return self.last_words()
 
     def last_words(self) -> str:
-        """The stack dump that it wrote, asked for or in a crash."""
+        """Returns the stack dump that the child wrote, on request or in a crash."""
         return "\n".join(self.output.kept or ()) if self.output is not None else ""
 
     def on_closed(self, reason: Exception | None) -> None:
-        """The control channel ended: a child without one is of no use."""
+        """Kill the child, because its control channel has ended and a child without one is of no use."""
         if not self.closed.done():
             self.closed.set_result(None)
         if isinstance(reason, OSError):
-            # The process is gone, and did not read all that it was sent: whoever killed it knows, `exited` tells the rest.
+            # The process is gone and did not read everything that was sent. Its killer knows that, and `exited` tells
+            # the rest.
             log.debug("[%s] its channel ended: %s", self.label, reason)
             self.kill()
         elif reason is not None:
             log.error("[%s] bad control message, ending it: %s", self.label, reason)
             self.kill()
-        # One that has closed its channel and goes on (a plugin closed every descriptor) is beyond control.
+        # A child that closed its channel and goes on (a plugin closed every descriptor) is beyond control.
         asyncio.get_running_loop().call_later(_LINGER_S, self._end)
 
     def _end(self) -> None:
@@ -136,7 +140,7 @@ class Launcher:
 
     @property
     def busy(self) -> bool:
-        """Whether it has children, or is being started for one."""
+        """True while the fork server has children, or starts for one."""
         return self._starting is not None or (self._server is not None and self._server.busy)
 
     @property
@@ -145,7 +149,7 @@ class Launcher:
         return self._server.process.pid if self._server else None
 
     async def start(self) -> None:
-        """Start the fork server; raises LaunchError when it does not come up."""
+        """Start the fork server. Raises LaunchError when it does not come up."""
         await self._ready()
 
     async def stop(self) -> None:
@@ -276,12 +280,14 @@ class _Server:
         try:
             self._control.send(encode({"method": "kill", "id": child_id}))
         except OSError as e:
-            # Full or broken: it is hung or dead, and its end ends the children.
+            # The socket is full or broken, so the fork server hangs or is dead; its end ends the children.
             log.warning("the fork server (pid %d) takes no requests (%s), replacing it", self.process.pid, e)
             self.end()
 
     def end(self) -> None:
-        """SIGKILL. Popen's own `kill` might reap it, and its pid must stay taken until `_bury` is done with it."""
+        """Send SIGKILL. Popen's own `kill` might reap the process, whose pid must stay taken until `_bury` is done
+        with it.
+        """
         if self.process.returncode is None:
             os.kill(self.process.pid, signal.SIGKILL)
 
@@ -299,7 +305,7 @@ class _Server:
         deadline = self._loop.time() + FORK_TIMEOUT_S
         while not self.lost:
             try:
-                # A message of some 50 bytes on a local stream goes whole or not at all.
+                # A message of some 50 bytes on a local stream is sent as a whole or not at all.
                 socket.send_fds(self._control, [data], fds)
             except BlockingIOError:
                 if self._loop.time() > deadline:
@@ -351,8 +357,9 @@ class _Server:
         self._lost_task = self._loop.create_task(self._bury())
 
     async def _bury(self) -> None:
-        """Kill what is left of its session, reap it, then settle its children once their sockets say that they are
-        gone. The kernel ends the children with it, but not what those have started.
+        """Kill the rest of the fork server's session, reap it, then settle its children once their sockets show
+        that they are gone. The kernel ends the children with the fork server, but not the processes that they
+        have started.
         """
         if self._children:
             level = logging.DEBUG if self._stopping else logging.WARNING

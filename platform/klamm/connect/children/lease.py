@@ -1,8 +1,9 @@
 """The worker's lease on its children: while the worker pings, they may live.
 
-`LeaseKeeper` is the worker's half: a thread of its own, so that a busy event loop does not end tasks, and a
-stopped process (SIGSTOP, a frozen container) does. `LeaseWatch` is the fork server's half, pure: it says
-when the lease has ended. Time limit: children are gone within 2 s, of which the lease takes 1.5.
+`LeaseKeeper` is the worker's half. It has a thread of its own, so that a busy event loop does not end
+tasks, while a stopped process (SIGSTOP, a frozen container) does. `LeaseWatch` is the fork server's
+half and pure: it says when the lease has ended. Time limit: children are gone within 2 s, of which the
+lease takes 1.5.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class LeaseKeeper:
 
 
 class LeaseWatch:
-    """When was the last ping, and has the lease ended? Times are monotonic seconds, passed in."""
+    """Knows the last ping, and says whether the lease has ended. Times are monotonic seconds, passed in."""
 
     def __init__(self, now: float) -> None:
         self._last_ping = now
@@ -58,12 +59,12 @@ class LeaseWatch:
         self._last_ping = now
 
     def woke(self, now: float, *, slept_s: float, meant_s: float) -> None:
-        """The watcher slept for longer than it meant to (frozen, suspended, starved): it could not have seen
-        pings, and the worker, which shared its fate, could not have sent them. The lease begins anew.
+        """Begin the lease anew when the watcher slept for longer than it meant to (frozen, suspended, starved). It
+        could not have seen pings then, and the worker, which shared its fate, could not have sent them.
         """
         if slept_s > meant_s + HELD_UP_S:
             self._last_ping = now
 
     def remaining_s(self, now: float) -> float:
-        """Seconds until the lease ends, 0 when it has ended."""
+        """Returns the seconds until the lease ends, 0 when it has ended."""
         return max(0.0, self._last_ping + LEASE_S - now)

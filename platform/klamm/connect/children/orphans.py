@@ -1,8 +1,9 @@
-"""What is left of a session when its leader has died: found and killed. Blocks; for a thread.
+"""Finds and kills the processes that are left of a session whose leader has died. Blocks; for a thread.
 
-The fork server leads a session of its own, and everything that its children start is in it (unless it makes itself
-a session, as a daemon does). A session's number is its leader's pid, which nobody else gets before the leader is
-reaped: called until then, no stranger is ever killed.
+The fork server leads a session of its own. Everything that its children start is in that session,
+unless it makes a session for itself as a daemon does. A session's number is its leader's pid, which no
+other process gets before the leader is reaped. So no stranger is killed as long as the caller has not
+reaped the leader.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def kill_session(leader: int, groups: Sequence[int]) -> None:
 
 
 def _members(session: int) -> list[int]:
-    """The processes of a session that run: not its leader, and no zombies."""
+    """Returns the running processes of a session, without its leader and without zombies."""
     found = []
     for entry in _PROC.iterdir():
         if not entry.name.isdecimal() or int(entry.name) == session:

@@ -1,8 +1,9 @@
-"""What a child prints, as the worker's log lines, each with the child's name in front.
+"""Logs a child's output as lines of the worker's log, each with the child's name in front.
 
-A child's own log records come as `<level>logger: text` (see `child.main`); anything else that a plugin or a
-C library writes is logged as INFO. `broker_outages` takes what librdkafka says of a broker that is away. Reads without blocking; long lines are cut into pieces. A child that floods its
-output is read no faster than leaves the worker's loop most of its time: its own writes wait then.
+A child's own log records come as `<level>logger: text` (see `child.main`); anything else that a plugin
+or a C library writes is logged as INFO. `broker_outages` takes over what librdkafka says of a broker
+that is away. Reading does not block; long lines are cut into pieces. A child that floods its output is
+read only so fast that most of the worker's loop stays free; its own writes wait then.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from klamm.connect.broker_outages import OUTAGES
 log = logging.getLogger(__name__)
 
 _READ_BYTES: Final = 4 << 10
-# To log what was read may take this long without a rest, and a rest is so many times as long as the work was.
+# Logging may take this long without a rest; a rest is this many times as long as the work was.
 _WORK_S: Final = 0.005
 _REST: Final = 9
 LINE_BYTES_MAX: Final = 16 << 10
@@ -42,13 +43,13 @@ class OutputLog:
         self._loop.add_reader(fd, self._readable)
 
     def keep(self) -> None:
-        """From now on keep the lines in `kept`, too: a stack dump is about to come. Nobody need say so of one that
-        a crash makes.
+        """Keep the lines in `kept` from now on, because a stack dump is about to come. A crash's dump is kept
+        without this.
         """
         self.kept = []
 
     def finish(self) -> None:
-        """The child is gone: log what is left. A grandchild that holds the pipe is not waited for."""
+        """Log what is left, because the child is gone. A grandchild that holds the pipe is not waited for."""
         while self._fd is not None and self._read():
             continue
         self._close()
@@ -66,7 +67,7 @@ class OutputLog:
             self._loop.add_reader(self._fd, self._readable)
 
     def _read(self) -> bool:
-        """Whether there was something."""
+        """Read and log once; returns whether there was something."""
         assert self._fd is not None
         try:
             data = os.read(self._fd, _READ_BYTES)

@@ -1,8 +1,8 @@
-"""One supervised connector or task: the process it has now, and what follows when that ends.
+"""A supervised connector or task: its present process, and what follows when that ends.
 
-`Supervised` is a coroutine around one child after another. Its state events are: RUNNING and PAUSED when the
-child says so, RESTARTING with trace and attempt while it waits for its next process, FAILED when the policy
-gives up, UNASSIGNED when it was stopped. Lives in the event loop; calls no plugin code.
+`Supervised` is a coroutine around one child after another. Its state events are: RUNNING and PAUSED
+when the child says so, RESTARTING with trace and attempt while it waits for its next process, FAILED
+when the policy gives up, UNASSIGNED when it was stopped. Lives in the event loop; calls no plugin code.
 """
 
 from __future__ import annotations
@@ -33,14 +33,15 @@ log = logging.getLogger(__name__)
 REPORT_OVERDUE_MS: Final = 3_000
 # After SIGKILL a process is gone within milliseconds, unless it sits in the kernel (a dead NFS mount).
 _KILL_TIMEOUT_S: Final = 5.0
-# How long a hung process may take to say where it hangs, before it is killed.
+# The time that a hung process has to say where it hangs, before it is killed.
 _STACKS_S: Final = 2.0
 
-# However short a value is said to live: a process has to do something between two starts.
+# The shortest life of a resolved value, whatever its provider says: a process must get something done
+# between two starts.
 _RELOAD_MIN_S: Final = 1.0
 
 Ask = Callable[[str, dict[str, Any]], Awaitable[Any]]
-"""What answers a child's request: (method, params) -> result; raises KlammError."""
+"""Answers a child's request: (method, params) -> result. Raises KlammError."""
 
 
 class PluginCallError(KlammError):
@@ -62,7 +63,7 @@ class PluginCallError(KlammError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """Why a process ended that was not asked to."""
+    """The reason why a process ended that nobody asked to end."""
 
     error: ErrorClass
     trace: str
@@ -75,7 +76,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """The things that everything supervised shares."""
+    """The collaborators that everything supervised by one supervisor shares."""
 
     servers: ForkServers
     policy: RestartPolicy
@@ -86,7 +87,7 @@ class Surroundings:
     on_task_configs_changed: Callable[[str], None]
     secrets: Secrets
     on_expired: Callable[[TaskId | str], None]
-    """The life of a resolved value is over."""
+    """Called when the life of a resolved value is over."""
 
 
 class Supervised:
@@ -140,7 +141,7 @@ class Supervised:
 
     @property
     def order(self) -> Message:
-        """The first message to each of its processes, as things are now (paused or not)."""
+        """The first message to each of its processes, with the present pause state."""
         return self._order
 
     @property
@@ -154,7 +155,7 @@ class Supervised:
         return spec
 
     async def stop(self, timeout_s: float) -> None:
-        """Gracefully, then by force; returns when the process is gone."""
+        """Stop the process gracefully, after `timeout_s` by force; returns when it is gone."""
         self._stopping = True
         assert self._task is not None
         if self._child is None:
@@ -173,13 +174,13 @@ class Supervised:
         self._emit(State.UNASSIGNED)
 
     def kill(self) -> None:
-        """No more processes, and an end to the one there is; `stop` waits for that."""
+        """Kill the present process and start no more; `stop` waits for its end."""
         self._stopping = True
         if self._child is not None:
             self._child.kill()
 
     def set_paused(self, paused: bool) -> None:
-        """For the process of now and those that follow."""
+        """Pause or resume the present process and those that follow it."""
         spec = self._order["spec"]
         if spec["paused"] == paused:
             return
@@ -202,7 +203,9 @@ class Supervised:
             ) from None
 
     def watch(self, now_ms: int) -> None:
-        """Called now and then: see whether the main loop still comes round, and how much memory it has taken."""
+        """Check whether the main loop still comes round, and how much memory the process takes. Called now and
+        then.
+        """
         child = self._child
         if child is None or self._ending is not None:
             return
@@ -217,7 +220,9 @@ class Supervised:
             self._progressed(replace(last, waiting_for="plugin"))
 
     def excuse(self, silent_ms: int, now_ms: int) -> None:
-        """Nobody listened for so long: the process may have spoken, or have been stopped with its worker."""
+        """Count the last `silent_ms` as no silence: nobody listened then, or the process was stopped with its
+        worker.
+        """
         self._beat_ms = min(now_ms, self._beat_ms + silent_ms)
         self._report_ms = min(now_ms, self._report_ms + silent_ms)
 
@@ -228,7 +233,7 @@ class Supervised:
         child.kill()
 
     async def _end_hung(self, child: Child) -> None:
-        """Ask where it hangs, then kill it."""
+        """Ask the child where it hangs, then kill it."""
         text = f"No sign of life for {self._limits.heartbeat_ms / 1000:g} s (task.heartbeat.timeout.ms)"
         waiting = self.progress.waiting_for if self.progress else None
         if waiting:
@@ -278,7 +283,7 @@ class Supervised:
                     await asyncio.sleep(delay_ms / 1000)
 
     async def _live(self) -> Failure:
-        """One process, from fork to exit."""
+        """Run one process, from fork to exit; returns why it ended."""
         self._failure = None
         self._beats = -1
         self._beat_ms = self._report_ms = self._around.clock()
@@ -295,7 +300,7 @@ class Supervised:
         self._give(child, order)
         with self._expiring():
             how = await child.exited
-        # Its last words are on another socket than the news of its end: read that to its end.
+        # The child's last words and the news of its end come on two sockets: read the words to their end.
         await asyncio.wait({child.closed}, timeout=1)
         self._child = self._ending = self.usage = None
         self._settled.clear()
@@ -303,7 +308,7 @@ class Supervised:
         return self._failure or _failure_of(how, child.last_words())
 
     def _give(self, child: Child, order: Message) -> None:
-        """Its order, and what has changed since that was made."""
+        """Send the child its order, and whatever has changed since the order was made."""
         if self._stopping:
             child.kill()
             return
@@ -313,7 +318,7 @@ class Supervised:
 
     @contextmanager
     def _expiring(self) -> Iterator[None]:
-        """Tell when the values that the process was given are to be asked for again."""
+        """Call `on_expired` when the values that the process was given must be asked for again."""
         ttl_ms = self._resolved.ttl_ms
         if ttl_ms is None or not self._resolved.reloads:
             yield
@@ -326,7 +331,7 @@ class Supervised:
             timer.cancel()
 
     def references(self, configs: Iterable[Mapping[str, str]]) -> list[dict[str, str]]:
-        """Task configs that the connector made, with references where it was given their values."""
+        """Returns the task configs that the connector made, with references again where it was given their values."""
         return self._resolved.references(configs)
 
     def _note(
@@ -392,7 +397,9 @@ class Supervised:
         )
 
     def _hidden(self, details: dict[str, Any]) -> dict[str, Any]:
-        """Errors of what is tried again may quote secrets, as traces may; figures are numbers."""
+        """Returns `details` without secrets, which the errors of a retried operation may quote as traces do.
+        Figures are numbers.
+        """
         retrying = details.get("retrying")
         return (
             details if retrying is None else {**details, "retrying": self._around.secrets.redacted(retrying)}
@@ -450,7 +457,7 @@ class Supervised:
         self._tell(self._around.on_event, self._event(state, trace, attempt))
 
     def _tell(self, hear: Callable[..., None], *said: Any) -> None:
-        """The listener's errors are its own: they must not end a task."""
+        """Call a listener; its errors are logged, as they must not end a task."""
         try:
             hear(*said)
         except Exception:
@@ -473,7 +480,9 @@ class Supervised:
 
 
 def _failure_of(how: Exit, last_words: str) -> Failure:
-    """A process that ended without saying why; `last_words` is the stack dump of one that crashed."""
+    """Returns the failure of a process that ended without saying why; `last_words` is the stack dump of a
+    crash.
+    """
     if how.lost:
         return Failure.of(ErrorClass.LOST, "The process was ended with its fork server")
     text = str(how)

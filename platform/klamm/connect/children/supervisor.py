@@ -1,8 +1,8 @@
 """Starts, watches, restarts and stops the children that run plugin code. Runs none itself.
 
-Lives in the worker's event loop; every method is called there. A `supervised` is one connector or task with its
-processes; what to do after a failure is decided by `restart_policy`; processes come from the fork server
-(`launcher`). State events tell what a child does now; the herder decides what should run.
+Lives in the worker's event loop, where every method is called. `Supervised` is one connector or task
+with its processes; `restart_policy` decides what follows a failure; processes come from the fork
+servers (`launcher`). State events say what a child does now; the herder decides what should run.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ OffsetReader = Callable[[str, list[dict[str, Any]]], Awaitable[list[dict[str, An
 """(connector, source partitions) -> the stored offset of each, None where there is none."""
 
 Answer = Callable[[dict[str, Any]], Awaitable[Any]]
-"""What answers a child's request; raises KlammError with a sentence for the task."""
+"""Answers a child's request; raises KlammError with a sentence for the task."""
 
 
 class FindEnvironment(Protocol):
-    """Says in which environment a connector's processes run. Raises KlammError, ConfigError for a bad configuration;
-    not `strict`: plugin versions that are not there are no error.
+    """Finds the environment in which a connector's processes run. Raises KlammError, ConfigError for a bad
+    configuration. Without `strict`, a missing plugin version is no error.
     """
 
     async def __call__(
@@ -61,16 +61,16 @@ class FindEnvironment(Protocol):
 async def beside_the_worker(
     config: Mapping[str, str], worker: Mapping[str, str], *, strict: bool = True
 ) -> ChildEnvironment:
-    """Every plugin is one of the worker's own packages."""
+    """Finds every plugin in the worker's own packages."""
     return ChildEnvironment()
 
 
 GRACEFUL_S: Final = 5.0  # the default of task.shutdown.graceful.timeout.ms
 _WATCH_INTERVAL_S: Final = 0.5
-# A watch that comes round later than this was not watching.
+# A watch that comes round later than this was asleep.
 _ASLEEP_MS: Final = 2_000
-# One-shot children at a time: validation by many clients at once must not exhaust the machine, and a plugin that
-# hangs takes only its own few places.
+# The most one-shot children at a time: validation by many clients at once must not exhaust the machine,
+# and a plugin that hangs must only take its own few slots.
 _CALLS_MAX: Final = 12
 _CALLS_PER_PLUGIN_MAX: Final = 3
 
@@ -79,9 +79,11 @@ class Supervisor:
     """See the module. `clock` gives monotonic milliseconds.
 
     `on_event` and `on_progress` are called in the event loop and must not block. `read_offsets` reads the
-    offset topic to its end first; `requests` answer what else children ask. `on_task_configs_changed` gets the name of the connector that asked. A child that
-    is stopped and does not end within `graceful_s` is killed. `environment_of` says in which environment a connector's
-    processes run; it may take its time to build that. `secrets` puts values in place of references, and hides them.
+    offset topic to its end first; `requests` answer everything else that children ask.
+    `on_task_configs_changed` gets the name of the connector that asked. A child that is stopped and does
+    not end within `graceful_s` is killed. `environment_of` finds the environment of a connector's
+    processes, and may take its time to build it. `secrets` puts values in place of references, and hides
+    them.
     """
 
     def __init__(
@@ -153,7 +155,9 @@ class Supervisor:
         await self._servers.stop()
 
     async def kill_all(self) -> None:
-        """Kill every child at once, without a last word: others may run the same already. Returns when they are gone."""
+        """Kill every child at once, without a last word, as other workers may run the same already. Returns when
+        they are gone.
+        """
         for reload in self._reloads:  # one that is between two processes would start another
             reload.cancel()
         await asyncio.gather(*self._reloads, return_exceptions=True)
@@ -188,17 +192,17 @@ class Supervisor:
             ) from None
 
     async def start_connector(self, spec: ConnectorSpec) -> None:
-        """Start a connector's child; a running one of that name is stopped first. States come as events."""
+        """Start a connector's child, after stopping a running child of that name. States come as events."""
         warn_of_overrides(spec.name, spec.config, spec.worker)
         order = {"run": "connector", "label": spec.name, "spec": spec.to_json()}
         await self._start(spec.name, order, spec.config, spec.worker)
 
     async def stop_connector(self, name: str) -> None:
-        """Stop it; returns when its process is gone. Nothing happens when there is none."""
+        """Stop a connector; returns when its process is gone. Does nothing when there is none."""
         await self._stop(name, self._graceful_s)
 
     async def task_configs(self, name: str, max_tasks: int) -> list[dict[str, str]]:
-        """Ask the connector for its tasks' configs; waits until it runs. Raises PluginCallError."""
+        """Ask the connector for its tasks' configs, once it runs. Raises PluginCallError."""
         supervised = self._supervised.get(name)
         if supervised is None:
             raise PluginCallError(f"Connector {name} is not running here", kind="exit")
@@ -208,14 +212,14 @@ class Supervisor:
         return supervised.references(configs)
 
     async def start_task(self, spec: TaskSpec) -> None:
-        """Start a task's child; a running one of that id is stopped first. States come as events."""
+        """Start a task's child, after stopping a running child of that id. States come as events."""
         if spec.kind is Kind.CONNECTOR:
             raise ValueError("a connector is not a task")
         order = {"run": spec.kind.value, "label": str(spec.id), "spec": spec.to_json()}
         await self._start(spec.id, order, spec.connector_config, spec.worker)
 
     async def stop_task(self, task: TaskId) -> None:
-        """Stop it gracefully (offsets committed), after a while by force; returns when it is gone."""
+        """Stop a task gracefully (offsets committed), after a while by force; returns when it is gone."""
         await self._stop(task, self._graceful_s)
 
     async def set_paused(self, target: TaskId | str, paused: bool) -> None:
@@ -224,8 +228,8 @@ class Supervisor:
             supervised.set_paused(paused)
 
     async def restart(self, target: TaskId | str) -> None:
-        """Stop and start a task, or (by name) a connector, in the environment that its packages have now; its restart
-        budget is full again.
+        """Stop a task, or (by name) a connector, and start it in the present environment of its packages with a
+        full restart budget.
         """
         async with self._lock(target):
             if (supervised := self._supervised.get(target)) is None:
@@ -243,22 +247,26 @@ class Supervisor:
                 self._not_started(target, e)
 
     def progress(self, task: TaskId) -> Progress | None:
-        """The last word of a task about its progress, None when there is none."""
+        """Returns a task's last report of its progress, None when there is none."""
         supervised = self._supervised.get(task)
         return supervised.progress if supervised else None
 
     def metrics(self, task: TaskId) -> list[MetricTable]:
-        """The tables that a driver task keeps for /metrics."""
+        """Returns the tables that a driver task keeps for /metrics."""
         supervised = self._supervised.get(task)
         return supervised.metrics if supervised else []
 
     def restarts(self, target: TaskId | str) -> RestartNote | None:
-        """The restart policy's word on the last failure of a task or, by name, a connector; None without one."""
+        """Returns the restart policy's note on the last failure of a task or, by name, a connector; None without a
+        failure.
+        """
         supervised = self._supervised.get(target)
         return supervised.restart if supervised else None
 
     def usage(self, target: TaskId | str) -> Usage | None:
-        """CPU seconds and memory of its process, half a second old at most; None while it has none."""
+        """Returns CPU seconds and memory of a target's process, half a second old at most; None while it has no
+        process.
+        """
         supervised = self._supervised.get(target)
         return supervised.usage if supervised else None
 
@@ -288,13 +296,17 @@ class Supervisor:
         config: Mapping[str, str],
         worker: Mapping[str, str],
     ) -> Supervised:
-        """A supervised in the environment of its packages. A connector's process imports the connector alone."""
+        """Returns a `Supervised` in the environment of its packages. A connector's process imports the connector
+        alone.
+        """
         environment = await self._environment_of(config, worker)
         wanted = environment.entry_points if isinstance(key, TaskId) else environment.entry_points[:1]
         return Supervised(key, order | {"entry_points": wanted}, self._around, limits, site=environment.site)
 
     def _lock(self, key: TaskId | str) -> asyncio.Lock:
-        """Starts and stops of one target follow each other: two processes of one task would write twice."""
+        """Returns the lock of a target. Its starts and stops follow each other, because two processes of one task
+        would write twice.
+        """
         return self._locks.setdefault(key, asyncio.Lock())
 
     def _begin(self, supervised: Supervised) -> None:
@@ -319,7 +331,7 @@ class Supervisor:
         self._tell(event)
 
     def _on_expired(self, target: TaskId | str) -> None:
-        """`config.action.reload`: a new process gets the new values."""
+        """Start a new process, which gets the new values (`config.action.reload`)."""
         log.info("[%s] starts again: the life of a value from its config provider is over", target)
         task = asyncio.create_task(self.restart(target), name=f"reload {target}")
         self._reloads.add(task)
@@ -332,8 +344,8 @@ class Supervisor:
             self._look()
 
     def _look(self) -> None:
-        """See after every supervised. A worker that was stopped itself (SIGSTOP, a frozen container, a paused machine) takes
-        nobody's silence of that time for a hang.
+        """Watch everything supervised. When this worker itself was stopped (SIGSTOP, a frozen container, a paused
+        machine), nobody's silence of that time counts as a hang.
         """
         now_ms = self._clock()
         slept_ms, self._looked_ms = now_ms - self._looked_ms, now_ms
@@ -343,7 +355,7 @@ class Supervisor:
             supervised.watch(now_ms)
 
     async def _ask(self, method: str, params: dict[str, Any]) -> Any:
-        """A child's request."""
+        """Answer a child's request."""
         if method == "read_offsets":
             return await self._read_offsets(params["connector"], params["partitions"])
         answer = self._requests.get(method)
@@ -373,7 +385,7 @@ class Supervisor:
             raise PluginCallError(str(e), kind="exit") from e
         try:
             child.send(order | {"entry_points": environment.entry_points})
-            # The channel ends after the last word, if there was one, and with the process in any case.
+            # The channel ends after the child's last word, if it had one, and in any case with its process.
             ends: set[asyncio.Future[Any]] = {answer, child.closed}
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if not answer.done():
@@ -390,7 +402,7 @@ class Supervisor:
         return self._secrets.redacted(result) if method == "dry_run" else result
 
     async def _environment_of_call(self, method: str, params: dict[str, Any]) -> ChildEnvironment:
-        """Where the plugins are that a call is about."""
+        """Returns the environment with the plugins that a call is about."""
         if method == "list_plugins":
             return ChildEnvironment()
         try:

@@ -1,4 +1,6 @@
-"""What a process uses of the machine, as the kernel tells it (Linux: /proc). Cheap enough to ask twice a second."""
+"""Reads from the kernel (Linux: /proc) how much CPU and memory a process uses. Cheap enough to ask twice a
+second.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ class Usage(NamedTuple):
 
 
 def usage_of(pid: int) -> Usage | None:
-    """None when there is no such process, or the system does not say."""
+    """Returns the usage of a process; None when there is no such process, or the system does not say."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
     except OSError:
@@ -33,7 +35,7 @@ def usage_of(pid: int) -> Usage | None:
 
 
 def size_text(count: int) -> str:
-    """1610612736 -> "1.5 GiB"."""
+    """Returns a size in words: 1610612736 -> "1.5 GiB"."""
     size = float(count)
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if size < 1024:

@@ -166,7 +166,9 @@ class PluginAdmin:
     async def _requirements(
         self, config: Mapping[str, str], worker: Mapping[str, str], *, strict: bool
     ) -> Requirements:
-        """What is not known may be in a package of the group that is being built here: a start waits for that."""
+        """Returns the requirements. An unknown plugin may be in a package of the group that is being built here,
+        so a start waits for that.
+        """
         await self.look()
         if strict and not self._group.caught_up.is_set():
             with contextlib.suppress(ConfigError):
@@ -260,7 +262,9 @@ class PluginAdmin:
         self._group.apply(key, value)
 
     def belongs_to(self, cluster_id: str, config_topic: str) -> None:
-        """Where the group is, before it installs or removes anything: others may be called like it."""
+        """Name the group's cluster and config topic, before the group installs or removes anything: other groups
+        may have its name.
+        """
         if self._group.id is not None:
             self._group.owner = f"{self._group.id} of {cluster_id}/{config_topic}"
 
@@ -312,7 +316,9 @@ def _infos(record: Record, environment: Environment) -> list[PluginInfo]:
 
 
 def _read_spec(spec: Mapping[str, Any] | str) -> tuple[str, bytes | None]:
-    """What is to be installed, or the name and bytes of a wheel. Raises BadRequest naming the field."""
+    """Returns the requirement to install, or the name and bytes of a wheel. Raises BadRequest that names the
+    field.
+    """
     if isinstance(spec, str):
         spec = {"package": spec}
     unknown = [f for f in spec if f not in _FIELDS]

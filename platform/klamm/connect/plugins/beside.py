@@ -89,7 +89,7 @@ class PluginsBeside:
         }
 
     async def _of_group(self, group: list[tuple[str, str]], timeout_s: float) -> Mapping[str, Any]:
-        """What these entry points bring; all broken when they end the child."""
+        """Returns the plugins of these entry points; all count as broken when they end the child."""
         try:
             return await self._ask({"entry_points": group}, timeout_s)
         except KlammError as e:
@@ -101,7 +101,7 @@ _ENTRY_ENDS: Final = (*_METADATA, os.sep + "entry_points.txt")
 
 
 def installed_state(files: Iterable[str] = ()) -> State:
-    """What is installed on the import path of children, and the state of these files. Takes about a millisecond."""
+    """Returns the state of the children's import path, and of these files. Takes about a millisecond."""
     found: State = {}
     for folder in dict.fromkeys((*sys.path, str(Path.cwd()))):  # where `python -m` has its first look
         with contextlib.suppress(OSError), os.scandir(folder or ".") as entries:
@@ -128,7 +128,7 @@ def _note(state: State, path: str) -> None:
 
 
 def settled(state: State, began: float) -> bool:
-    """Whether nothing in it changed shortly before the listing began, or since."""
+    """Returns whether nothing in the state changed shortly before the listing began, or since."""
     since, until = (began - _UNSETTLED_S) * 1e9, (time.time() + _UNSETTLED_S) * 1e9
     return not any(since < mtime < until for mtime, _ in state.values())
 

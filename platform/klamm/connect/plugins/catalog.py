@@ -1,7 +1,8 @@
-"""What the worker knows of the installed plugins: names, kinds and versions, never the classes. No I/O.
+"""The worker's knowledge of the installed plugins: names, kinds and versions, never the classes. No I/O.
 
-The list comes from child processes (`plugin_admin`), because importing a plugin runs its code. A plugin may be there in
-several versions (KIP-891): where none is asked for, the newest counts.
+The list comes from child processes (`plugins.beside`), because importing a plugin runs its code. A
+plugin may be there in several versions (KIP-891): where a configuration asks for none, the newest
+counts.
 """
 
 from __future__ import annotations
@@ -143,7 +144,9 @@ def check_converters(config: WorkerConfig, plugins: PluginRegistry) -> None:
 
 
 def _newest(found: list[PluginInfo]) -> PluginInfo | None:
-    """Of equal versions the one in the newest installed package: it can be removed, what is beside the worker cannot."""
+    """Returns the newest plugin. Of equal versions it is that of the newest installed package, which can be
+    removed, unlike a plugin beside the worker.
+    """
     return max(found, key=lambda p: (sort_key(p.version), *_package_key(p)), default=None)
 
 

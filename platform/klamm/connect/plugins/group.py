@@ -51,7 +51,7 @@ class GroupPackages:
 
     @property
     def wait_s(self) -> float:
-        """How long to wait for `changed` before the next `catch_up`."""
+        """The time to wait for `changed` before the next `catch_up`."""
         return RETRY_S if self.errors else COLLECT_S
 
     def apply(self, key: str, value: bytes | None) -> None:

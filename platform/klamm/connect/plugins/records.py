@@ -88,7 +88,8 @@ class PluginRecords:
         return None
 
     def removed(self, package: Package, began_ms: int) -> bool:
-        """Whether the records say that this very package was removed, and not one of its name before it was installed.
+        """Returns whether the records say that this very package was removed, and not an earlier package of its
+        name.
 
         `began_ms`: when reading began; a removal without the record that it removes was there before.
         """
@@ -99,7 +100,7 @@ class PluginRecords:
         return package.installed_ms <= (began_ms if last_ms is None else last_ms)
 
     def needed(self, digest: str) -> bool:
-        """Whether a package needs this wheel."""
+        """Returns whether a package needs this wheel."""
         return any(digest in p.hashes for package in self.packages.values() for p in package.lock.packages)
 
     def orphans(self, without: Package, instead: Package | None = None) -> list[LogRecord]:

@@ -1,9 +1,10 @@
-"""Which packages a connector's configuration needs, and which entry points its processes import. Pure.
+"""The packages that a connector's configuration needs, and the entry points that its processes import.
+Pure.
 
-A configuration names a connector, converters, transforms and predicates, each perhaps in a version (KIP-891). Those of
-installed packages make the set whose environment the connector's processes run in; those beside the worker are in every
-environment. A converter, transform or predicate for which no version is asked comes from the connector's own package if
-that has it, as in Kafka.
+A configuration names a connector, converters, transforms and predicates, each perhaps in a version
+(KIP-891). The connector's processes run in the environment made of the installed packages among them.
+Plugins beside the worker are in every environment. A converter, transform or predicate without a
+version comes from the connector's own package if that has it, as in Kafka.
 """
 
 from __future__ import annotations
@@ -62,9 +63,10 @@ class Reference(NamedTuple):
 def requirements_of(
     registry: PluginRegistry, config: Mapping[str, str], worker: Mapping[str, str], *, strict: bool = True
 ) -> Requirements:
-    """What a connector needs. Raises PluginVersionNotFound, and ConfigError for a version that cannot be read.
+    """Returns the requirements of a connector. Raises PluginVersionNotFound, and ConfigError for a version
+    that cannot be read.
 
-    Not `strict`: versions that are not there are passed over, because validation reports them beside their keys.
+    Without `strict`, missing versions are passed over, because validation reports them beside their keys.
     """
     packages: set[str] = set()
     entry_points: dict[tuple[str, str], None] = {}

@@ -42,7 +42,7 @@ class PluginSearch:
         self._asked: dict[str, float] = {}
 
     def find(self, connector_class: str) -> PluginInfo | None:
-        """What is known by now. What is not is looked for, and the runtime reconciles then."""
+        """Returns the plugin if it is known by now; otherwise starts a search, after which the runtime reconciles."""
         found = self._registry().connector(connector_class)
         if found is None and self._is_due(connector_class):
             self._sought.add(connector_class)
@@ -50,7 +50,7 @@ class PluginSearch:
         return found
 
     def seeks(self, connector_class: str) -> bool:
-        """Whether it is being looked for."""
+        """Returns whether a search for this class goes on."""
         return connector_class in self._sought
 
     async def learn_all(self, configs: Iterable[Mapping[str, str]]) -> None:

@@ -1,7 +1,9 @@
-"""What the REST API can ask of the worker, in Kafka's terms: each method answers with the JSON of its endpoint.
+"""The connectors of a worker as the REST API sees them, in Kafka's terms: each method returns the JSON of
+its endpoint.
 
-Raises RequestError subclasses (with their HTTP status) and LogError. Config changes happen one at a time, are
-acknowledged by the broker and read back before a method returns. Nothing here knows HTTP or runs plugin code.
+Raises RequestError subclasses (with their HTTP status) and LogError. Config changes happen one at a
+time, are acknowledged by the broker and read back before a method returns. This module knows no HTTP
+and runs no plugin code.
 """
 
 from __future__ import annotations
@@ -236,7 +238,7 @@ class ConnectService(PluginService):
         raise NotFound(f"No status found for task {id}")
 
     async def _elsewhere(self, targets: Sequence[str | TaskId]) -> Elsewhere:
-        """What the other workers say, if any of these runs there."""
+        """Returns the other workers' reports, if any of these targets runs there."""
         assigned = self._runtime.herder.assigned
         if all(t in (assigned.tasks if isinstance(t, TaskId) else assigned.connectors) for t in targets):
             return Elsewhere()
@@ -259,7 +261,7 @@ class ConnectService(PluginService):
         return _state(status)
 
     def task_details(self, id: TaskId) -> dict[str, Any]:
-        """Of a task on this worker: `progress` (`details` only where it has some) and `restart`."""
+        """Returns `progress` (`details` only where it has some) and `restart` of a task on this worker."""
         progress = self._runtime.children.progress(id)
         if progress is None:
             return self.details(id)
@@ -269,7 +271,7 @@ class ConnectService(PluginService):
         return {"progress": shown, **self.details(id)}
 
     def details(self, target: str | TaskId) -> dict[str, Any]:
-        """Of what runs on this worker: `restart`, what the restart policy said of its last failure."""
+        """Returns `restart`, the restart policy's note on the last failure, of something that runs on this worker."""
         note = self._runtime.children.restarts(target)
         if note is None:
             return {}

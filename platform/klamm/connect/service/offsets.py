@@ -136,7 +136,7 @@ class ConnectorOffsets:
             )
 
     async def _ask_plugin(self, name: str, offsets: Sequence[Offset]) -> bool:
-        """Whether the plugin checked the offsets itself. BadRequest when it does not accept them."""
+        """Returns whether the plugin checked the offsets itself. Raises BadRequest when it does not accept them."""
         params = {"config": self._config(name), "offsets": [list(o) for o in offsets]}
         try:
             checked = bool(await self._runtime.children.call("alter_offsets", params))

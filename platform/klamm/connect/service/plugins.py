@@ -1,7 +1,8 @@
-"""What REST can ask of a worker's plugins: lists, settings, validation, dry runs, packages; answers are Kafka's JSON.
+"""The plugins of a worker as the REST API sees them: lists, settings, validation, dry runs, packages.
+Answers are Kafka's JSON.
 
-`ConnectService` builds on it. Plugin code runs in children only; references to secrets are resolved right before they get
-a configuration, and never shown.
+`ConnectService` builds on it. Plugin code runs in children only. References to secrets are resolved
+right before a plugin gets a configuration, and their values are never shown.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class PluginService:
 
     @property
     def runtime(self) -> Runtime:
-        """What it asks, for those who read figures."""
+        """The runtime, for those who read figures."""
         return self._runtime
 
     @property
@@ -189,7 +190,7 @@ class PluginService:
         return found
 
     async def _keys_of(self, converter: str, version: str | None) -> list[dict[str, Any]]:
-        """What a converter takes; asked once, until plugins come or go."""
+        """Returns the keys that a converter takes; asks a child once, until plugins come or go."""
         if self._keys_from is not self._plugins:
             self._converter_keys.clear()
             self._keys_from = self._plugins

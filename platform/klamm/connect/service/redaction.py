@@ -47,7 +47,7 @@ _STAGES: Final = frozenset({"type", "predicate", "negate", "plugin.version"})
 Typed = Mapping[str, bool]
 """Keys that are defined, and whether each is a password."""
 _SILENT: Final[Typed] = {}
-"""Of a plugin that is there and does not say."""
+"""The keys of a plugin that is there and does not say them."""
 
 
 class Redaction:
@@ -135,12 +135,12 @@ def unhide(given: Mapping[str, str | None], stored: Mapping[str, str]) -> dict[s
 
 
 def has_hidden(config: Mapping[str, str | None]) -> bool:
-    """Whether a client sends back something that was hidden from it."""
+    """Returns whether a client sends back something that was hidden from it."""
     return any(v is not None and (v == HIDDEN or has_hidden_login(v)) for v in config.values())
 
 
 def _was_shown(value: str, stored: str | None) -> bool:
-    """Whether this is how an answer shows the stored value, which has a secret."""
+    """Returns whether `value` is the stored value as an answer shows it, and the stored value has a secret."""
     if stored is None:
         return False
     return value == HIDDEN or (has_hidden_login(value) and value == without_logins(stored))
@@ -166,7 +166,7 @@ def _hides(key: str, value: str, typed: Typed, silent: Iterable[str]) -> bool:
 
 
 def _is_of(key: str, silent: Iterable[str]) -> bool:
-    """Whether a key may be one of these plugins' own, which have these prefixes."""
+    """Returns whether a key may be an own key of the plugins with these prefixes."""
     if key in _CONNECTS:
         return False
     for prefix in silent:
@@ -178,5 +178,5 @@ def _is_of(key: str, silent: Iterable[str]) -> bool:
 
 
 def _is_reference(value: str) -> bool:
-    """Whether nothing but references is in it: `user:${file:…}` has a part that is not."""
+    """Returns whether a value is one reference and nothing else: `user:${file:…}` has a part that is none."""
     return value.strip().startswith("${") and len(references_in(value)) == 1 and value.strip().endswith("}")

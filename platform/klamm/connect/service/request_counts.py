@@ -1,4 +1,4 @@
-"""What is counted of REST requests: plain counters, read at scrapes."""
+"""Counters of REST requests, read at scrapes."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""How far the workers of a group are with a package that was installed through one of them.
+"""Follows a package that was installed through one worker until the whole group has it.
 
-Each is asked by GET /internal/plugins, until all have it or cannot have it, or it has taken too long.
+Asks each worker by GET /internal/plugins, until all have the package or cannot have it, or too much
+time has passed.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class WorkerHas(NamedTuple):
 
 
 def told(packages: list[InstalledPlugin]) -> dict[str, Any]:
-    """What a worker answers: by `name==version`."""
+    """Returns this worker's answer: the state of its packages by `name==version`."""
     return {
         f"{p.name}=={p.version}": {"state": p.state, "error": p.error, "lock": p.lock}
         for p in packages
@@ -68,7 +69,9 @@ async def spread(
 
 
 def read(url: str, answer: Answer, package: InstalledPlugin) -> WorkerHas:
-    """What a worker's answer says of a package. One with another lock is about to be replaced."""
+    """Returns the state of a package in a worker's answer. A package there with another lock is about to be
+    replaced.
+    """
     status, packages = answer
     if status != 200 or not isinstance(packages, dict):
         return WorkerHas(url, UNKNOWN, f"it answers {status}" if status else "it does not answer")

@@ -105,7 +105,9 @@ def _origin(text: str) -> re.Pattern[str]:
 
 
 def answer_headers(rules: Sequence[HeaderRule], cors: Cors | None) -> Signal:
-    """What puts them on an answer right before it is sent, streams and errors among them."""
+    """Returns the signal handler that sets the headers right before an answer is sent; streams and errors get
+    them, too.
+    """
 
     async def on_prepare(request: web.Request, response: web.StreamResponse) -> None:
         if cors is not None:

@@ -1,4 +1,6 @@
-"""What a child may do before it is killed or given up, and the keys that say so, of a worker and of a connector. Pure."""
+"""The limits of a child (silence, memory, failures), and their keys in a worker's and a connector's
+configuration. Pure.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,9 @@ class Limits:
 
 
 def _heartbeat_ms(value: int, worker: Mapping[str, str], connector: Mapping[str, str]) -> int:
-    """Who gave a sink's `put` more time in Kafka's words need not say it twice."""
+    """Returns the time limit of silence. A user who gave a sink's `put` more time in Kafka's words need not
+    say it twice.
+    """
     if HEARTBEAT in worker or HEARTBEAT in connector:
         return value
     text = connector.get(f"consumer.override.{_POLL_INTERVAL}", worker.get(f"consumer.{_POLL_INTERVAL}", ""))

@@ -1,7 +1,8 @@
-"""Which client settings a connector may override (KIP-458, KIP-1188), and whether what it overrides can be used.
+"""The client settings that a connector may override (KIP-458, KIP-1188), and the check that its overrides
+can be used.
 
-`connector.client.config.override.policy` of the worker names a policy: All, None, Principal or Allowlist, by Kafka's class
-names or short. Pure, but for the key stores that settings name.
+`connector.client.config.override.policy` of the worker names a policy: All, None, Principal or
+Allowlist, by Kafka's class names or short. Pure, but for the key stores that settings name.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ OVERRIDE_CONFIG: Final = (
 
 
 def overrides(config: Mapping[str, str], kind: Kind) -> dict[str, str]:
-    """What a connector overrides for this kind of client, without the prefix."""
+    """Returns a connector's overrides for this kind of client, without the prefix."""
     prefix = f"{kind}.override."
     return {k[len(prefix) :]: v for k, v in config.items() if k.startswith(prefix)}
 
@@ -130,7 +131,9 @@ def unusable_overrides(given: Mapping[str, str], worker: Mapping[str, str], kind
 
 
 def client_settings(worker: Mapping[str, str], kind: Kind) -> dict[str, str]:
-    """What the worker's properties say for a kind of client of its tasks: connection settings, then the prefixed ones."""
+    """Returns the worker's settings for a kind of client of its tasks: connection settings, then the prefixed
+    ones.
+    """
     connection = {
         k: v
         for k, v in worker.items()

@@ -63,7 +63,9 @@ def directory_of(values: Mapping[str, Any]) -> Path:
 
 
 def not_writable(values: Mapping[str, Any]) -> str | None:
-    """What is wrong with the plugin directory, if packages cannot be installed there. One that was asked for is made."""
+    """Returns why packages cannot be installed in the plugin directory, None if they can. Creates a directory
+    that the user has named.
+    """
     directory = directory_of(values)
     asked = values["plugins.directory"] or os.environ.get(DIRECTORY_VARIABLE)
     why = None

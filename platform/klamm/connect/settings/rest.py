@@ -21,7 +21,7 @@ BASIC_AUTH_EXTENSION: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """Where to listen. An empty host means every interface, port 0 any free one."""
+    """An address to listen on. An empty host means every interface, port 0 any free one."""
 
     scheme: str
     host: str
@@ -218,7 +218,7 @@ def _metrics(d: ConfigDef) -> None:
 
 
 def is_basic_auth(extension: str) -> bool:
-    """Whether this item of `rest.extension.classes` is Kafka's extension for basic auth."""
+    """Returns whether this item of `rest.extension.classes` is Kafka's extension for basic auth."""
     return extension.rpartition(".")[2] == BASIC_AUTH_EXTENSION.rpartition(".")[2]
 
 

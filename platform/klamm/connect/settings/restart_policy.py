@@ -128,8 +128,8 @@ class RestartPolicy:
     def decide(
         self, history: History, error: ErrorClass, *, now_ms: int, random: float, alive_ms: int | None = None
     ) -> Decision:
-        """What to do about a failure at `now_ms`; records it in `history`. `random` is in [0, 1). `alive_ms`: when it
-        last showed life, if that was earlier: to hang is not to be healthy.
+        """Decide about a failure at `now_ms`, and record it in `history`. `random` is in [0, 1). `alive_ms`: the
+        last sign of life, if that was earlier, because a child that hangs is not healthy.
         """
         history.forget(self, now_ms, now_ms if alive_ms is None else alive_ms)
         history.running_since_ms = None
@@ -149,7 +149,7 @@ class RestartPolicy:
         return Restart(attempt=attempt, delay_ms=self.delay_ms(attempt, random))
 
     def left(self, history: History) -> int:
-        """How many restarts the budget still has, as of the last decision."""
+        """Returns how many restarts the budget still has, as of the last decision."""
         return max(0, self.max_restarts - len(history.restarts_ms))
 
     def delay_ms(self, attempt: int, random: float) -> int:

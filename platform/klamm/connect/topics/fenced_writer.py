@@ -62,7 +62,7 @@ class FencedWriter:
 
     @property
     def claimed(self) -> bool:
-        """Whether `write` may be called: the right was claimed, and not fenced since."""
+        """True while `write` may be called: the right was claimed, and not fenced since."""
         return self._producer is not None
 
     async def claim(self) -> None:

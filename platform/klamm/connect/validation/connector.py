@@ -46,14 +46,14 @@ _BOTH_TOPICS: Final = "topics and topics.regex are mutually exclusive options, b
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginAnswer:
-    """What a child says of a connector config: its plugin, and the plugin's own keys."""
+    """A child's answer about a connector config: its plugin, and the plugin's own keys."""
 
     plugin: PluginInfo
     groups: Sequence[str]
     rows: Sequence[Row]
     exactly_once: Mapping[str, Any] = field(default_factory=dict)
     stages: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Of transforms and predicates, by the prefix of their keys."""
+    """The stages (transforms and predicates), by the prefix of their keys."""
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> PluginAnswer:
@@ -188,7 +188,7 @@ def _row(key: ConfigKey, value: ConfigValue) -> Row:
 
 
 def value_info(value: ConfigValue, type: Type) -> dict[str, Any]:
-    """What validation says of one key, as REST shows it (Kafka: ConfigValueInfo)."""
+    """Returns the validation of one key, as REST shows it (Kafka: ConfigValueInfo)."""
     return {
         "name": value.name,
         "value": to_string(value.value, type),

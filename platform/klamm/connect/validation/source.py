@@ -1,6 +1,8 @@
-"""What spans keys of a source connector's config: exactly once (KIP-618) and topic creation rules (KIP-158). Pure.
+"""Checks that span several keys of a source connector's config: exactly once (KIP-618), topic creation
+(KIP-158). Pure.
 
-The words are Kafka's. Rules for topics are checked here as well; Kafka finds their errors when the tasks start.
+The words are Kafka's. Rules for topics are checked here as well; Kafka finds their errors when the
+tasks start.
 """
 
 from __future__ import annotations

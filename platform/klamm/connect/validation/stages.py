@@ -267,9 +267,9 @@ def _check_version(
 
 
 def check_predicates(config: Mapping[str, str], alias: str) -> None:
-    """What spans the keys of one transform. ConfigError.
+    """Check what spans the keys of one transform. Raises ConfigError.
 
-    That the predicate is there, Kafka finds when the task starts.
+    Kafka finds a missing predicate only when the task starts.
     """
     prefix = f"{TRANSFORMS}.{alias}."
     predicate = config.get(f"{prefix}predicate")

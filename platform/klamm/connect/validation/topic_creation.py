@@ -47,7 +47,7 @@ class TopicRules:
 
 
 def uses_rules(config: Mapping[str, str]) -> bool:
-    """Whether a connector config has any of the keys: then those of the default group are required."""
+    """Returns whether a connector config has any of the keys: then those of the default group are required."""
     return any(key.startswith(PREFIX) for key in config)
 
 
