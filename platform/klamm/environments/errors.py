@@ -1,4 +1,4 @@
-"""What can go wrong with plugin packages: one tree, each error a sentence for the operator."""
+"""The errors of plugin packages: one tree, each error a sentence for the operator."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ class EnvironmentFailure(KlammError):
 
 
 class BadRequirement(EnvironmentFailure):
-    """What was asked for is no requirement, wheel or folder."""
+    """The request is no requirement, wheel or folder."""
 
 
 class Unresolvable(EnvironmentFailure):
-    """No set of versions satisfies the packages, or one of them is nowhere to be found."""
+    """No set of versions satisfies the packages, or one of the packages cannot be found."""
 
 
 class ToolFailure(EnvironmentFailure):

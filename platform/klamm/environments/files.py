@@ -1,4 +1,6 @@
-"""Files and folders of the plugin directory that are there whole or not at all, whoever is killed meanwhile. Blocks."""
+"""Writes and removes files and folders of the plugin directory as a whole, even if the process is killed
+meanwhile. Blocks.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ _READABLE: Final = 0o644
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Writes a file that is on the disk before it gets its name. Several may write the same file at once."""
+    """Write a file that is on the disk before it gets its name. Several writers may write the same file at
+    once.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, data, mode=_READABLE, shared=True)
 
@@ -37,7 +41,7 @@ def discard(folder: Path, work: Path) -> None:
 
 
 def discard_unused(folder: Path, work: Path) -> bool:
-    """Remove an environment unless a process holds it (`overlay.hold`); whether it is gone."""
+    """Remove an environment unless a process holds it (`overlay.hold`); returns whether it is gone."""
     try:
         with (folder / IN_USE).open("a") as marker:
             fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)

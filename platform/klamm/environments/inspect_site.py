@@ -16,7 +16,7 @@ from klamm_plugins.discovery import GROUP, PluginDesc, PluginManager
 
 
 def look(site: str) -> dict[str, Any]:
-    """Rows of the plugins of a site folder, and of what could not be loaded."""
+    """Returns a row for each plugin of a site folder, and for each entry point that could not be loaded."""
     found = [e for d in distributions(path=[site]) for e in d.entry_points if e.group == GROUP]
     manager = PluginManager.of(found)
     return {
@@ -27,7 +27,9 @@ def look(site: str) -> dict[str, Any]:
 
 
 def row(plugin: PluginDesc) -> list[object]:
-    """class, type, version, names, entry point: what the worker keeps of a plugin (`PluginInfo`)."""
+    """Returns class, type, version, names and entry point: the facts that the worker keeps of a plugin
+    (`PluginInfo`).
+    """
     return [
         plugin.class_name,
         plugin.type.value,

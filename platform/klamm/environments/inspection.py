@@ -1,7 +1,8 @@
-"""What is in an environment: asks a child process, and lives with whatever a plugin does to it.
+"""Inspects an environment: asks a child process, and survives whatever a plugin does to that process.
 
-A plugin that cannot be imported is `broken` with its traceback; one that ends, crashes or hangs the process makes the
-whole environment broken, with what it said last. Blocks; for a thread.
+A plugin that cannot be imported is `broken`, with its traceback. A plugin that ends, crashes or hangs
+the process makes the whole environment broken, with the last output of the process. Blocks; for a
+thread.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class Contents:
 
 
 def inspect(site: Path, *, timeout_s: float = TIMEOUT_S) -> Contents:
-    """Look into an environment's site folder. Never raises for what its plugins do."""
+    """Inspect an environment's site folder. Raises nothing, whatever its plugins do."""
     overlay = [sys.executable, "-m", "klamm.environments.overlay", str(site)]
     with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as answer:
         process = subprocess.Popen(
@@ -84,7 +85,7 @@ def inspect(site: Path, *, timeout_s: float = TIMEOUT_S) -> Contents:
 
 
 def _wait(process: subprocess.Popen[bytes], timeout_s: float) -> str | None:
-    """Until it ends; what was wrong. Its whole process group is gone afterwards."""
+    """Wait for the end of the process; returns what went wrong. The whole process group is gone afterwards."""
     try:
         code = process.wait(timeout_s)
     except subprocess.TimeoutExpired:

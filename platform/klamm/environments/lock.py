@@ -1,6 +1,8 @@
-"""The lock of a set of packages: what exactly is installed, with hashes, so that every worker builds the same. Pure.
+"""The lock of a set of packages: their exact versions, with hashes, so that every worker builds the same.
+Pure.
 
-A lock is data: JSON in the store and in the config topic, and a requirements file for the installer and for people.
+A lock is data: JSON in the store and in the config topic, and a requirements file for the installer and
+for people.
 """
 
 from __future__ import annotations
@@ -23,8 +25,9 @@ _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockedPackage:
-    """One distribution. `hashes` are sha256 in hex, of any file that may be installed for it; `file` is the name of a
-    wheel that came from a file and no index has (it has one hash, under which the store keeps it).
+    """One distribution. `hashes` are sha256 in hex, of all files that may be installed for it. `file` is the
+    name of a wheel that came from a file and that no index has; it has one hash, under which the store
+    keeps it.
     """
 
     name: str
@@ -42,7 +45,9 @@ class LockedPackage:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Raises BadRequirement for what could be no package: its parts stand in paths and installers' lines."""
+        """Reads a package. Raises BadRequirement for values that no package can have, because they go into paths
+        and lines for installers.
+        """
         found = cls(
             name=str(data["name"]),
             version=str(data["version"]),
@@ -70,7 +75,7 @@ class Lock:
         return "+".join(self.roots)
 
     def id(self, platform: str) -> str:
-        """What an environment of this lock is called on a platform (`runtime.platform_tag`)."""
+        """Returns the name of this lock's environment on a platform (`runtime.platform_tag`)."""
         text = json.dumps([platform, self.to_json()], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:_ID_CHARS]
 
@@ -83,7 +88,7 @@ class Lock:
         return cls(roots=tuple(str(r) for r in data["roots"]), packages=packages)
 
     def requirements(self, wheels: Path | None = None) -> str:
-        """The lock as a requirements file; wheels from files as URLs below `wheels`, or by name without it."""
+        """Returns the lock as a requirements file. Wheels from files are URLs below `wheels`, or names without it."""
         lines = []
         for each in sorted(self.packages, key=lambda p: p.name):
             what = each.pin
@@ -94,13 +99,15 @@ class Lock:
 
 
 def wheel_path(wheels: Path, package: LockedPackage) -> Path:
-    """Where the store keeps the wheel of a package that came from a file."""
+    """Returns the path under which the store keeps the wheel of a package that came from a file."""
     assert package.file is not None, "has a file"
     return wheels / package.hashes[0] / package.file
 
 
 def merged(locks: Sequence[Lock]) -> Lock | None:
-    """The union of locks, None when they hold different versions of a package (then a resolver must look)."""
+    """Returns the union of locks; None when they hold different versions of a package, so that a resolver must
+    look.
+    """
     packages: dict[str, LockedPackage] = {}
     for each in (p for lock in locks for p in lock.packages):
         known = packages.setdefault(each.name, each)
@@ -114,7 +121,7 @@ def roots_of(locks: Iterable[Lock]) -> tuple[str, ...]:
 
 
 def make_lock(roots: Sequence[str], packages: Iterable[LockedPackage]) -> Lock:
-    """A lock for what a resolver found. Raises Unresolvable when a root is not among it."""
+    """Returns a lock of the packages that a resolver found. Raises Unresolvable when a root is missing."""
     found = {p.name: p for p in packages}
     pins = []
     for root in roots:

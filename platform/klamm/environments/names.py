@@ -34,7 +34,7 @@ class Requirement(NamedTuple):
 
 
 def canonical(name: str) -> str:
-    """The normalised name of a package: `Acme.Plugin_x` is `acme-plugin-x`."""
+    """Returns the normalised name of a package: `Acme.Plugin_x` is `acme-plugin-x`."""
     return _SEPARATORS.sub("-", name).lower()
 
 
@@ -75,7 +75,7 @@ class WheelName(NamedTuple):
 
 
 def wheel_name(path: Path) -> WheelName:
-    """Raises BadRequirement for a name that no wheel can have."""
+    """Returns the parts of a wheel's file name. Raises BadRequirement for a name that no wheel can have."""
     parts = path.name.removesuffix(".whl").split("-")
     fits = len(parts) in {5, 6} and all(map(_WHEEL_PART.fullmatch, parts))
     if path.suffix != ".whl" or not fits or len(path.name) > _NAME_MAX:

@@ -1,9 +1,10 @@
 """Runs a module with an environment laid over the worker's packages.
 
-`python -m klamm.environments.overlay SITE MODULE ARG…`: the folder SITE goes onto the import path before the
-interpreter's site-packages (and after the standard library, as site-packages do), then MODULE runs as `__main__`.
-The process, and what it forks, holds a shared lock on the environment, so that nobody removes it meanwhile.
-Imports nothing of Klamm: what is imported here would not come from the environment.
+`python -m klamm.environments.overlay SITE MODULE ARG…`: the folder SITE goes onto the import path
+before the interpreter's site-packages (and after the standard library, as site-packages do), then
+MODULE runs as `__main__`. The process and its forks hold a shared lock on the environment, so that
+nobody removes it meanwhile. This module imports nothing of Klamm, because such an import would not come
+from the environment.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def lay_over(path: str) -> None:
 def hold(path: str) -> None:
     """Lock the environment of this site folder until this process and its forks have ended.
 
-    FileNotFoundError when it is removed at this moment.
+    Raises FileNotFoundError when another process removes it at this moment.
     """
     name = os.path.join(os.path.dirname(path), IN_USE)  # noqa: PTH118, PTH120
     try:

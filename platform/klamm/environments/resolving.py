@@ -1,6 +1,7 @@
-"""From what was asked for to a lock: requirements, wheels and folders are resolved over the worker's runtime.
+"""Turns a request into a lock: resolves requirements, wheels and folders over the worker's runtime.
 
-Wheels from files are kept (`wheelhouse`), so that a lock can be built again. Blocks: it runs the installer.
+Keeps wheels from files (`wheelhouse`), so that a lock can be built again. Blocks: it runs the
+installer.
 """
 
 from __future__ import annotations
@@ -18,19 +19,19 @@ from klamm.environments.wheelhouse import WheelHouse
 
 
 class Resolver:
-    """See the module. `work` is a folder for what is under way."""
+    """See the module. `work` is a folder for temporary files."""
 
     def __init__(self, wheels: WheelHouse, tool: Tool) -> None:
         self.tool = tool
         self._wheels = wheels
 
     def resolve_request(self, request: str, sources: Sources, work: Path) -> tuple[str, Lock]:
-        """The package's name, and its lock. Raises EnvironmentFailure."""
+        """Returns the package's name, and its lock. Raises EnvironmentFailure."""
         name, wanted = self._root(request, sources, work)
         return name, self._resolve([name], [wanted], sources, work)
 
     def _root(self, request: str, sources: Sources, work: Path) -> tuple[str, str]:
-        """Name and requirement of what was asked for; a folder is built, a wheel is kept."""
+        """Returns the name and requirement of a request; builds a folder, keeps a wheel."""
         path = Path(os.path.expanduser(request))  # noqa: PTH111 - Path's raises RuntimeError for a user that is not there
         if not _is_path(request):
             need = requirement(request)
@@ -67,7 +68,9 @@ class Resolver:
         return make_lock(roots, [self._locked(r) for r in found if not here.provides(r.version)])
 
     def resolve_together(self, locks: Sequence[Lock], sources: Sources, work: Path) -> Lock:
-        """A resolver's answer for packages whose own locks differ: of versions that are locked already, if that can be."""
+        """Returns a resolver's lock for packages whose own locks differ, made of versions that are locked already
+        if possible.
+        """
         wanted = roots_of(locks)
         packages = {p.pin: p for lock in locks for p in lock.packages}
         names = [root.partition("==")[0] for root in wanted]
@@ -93,7 +96,9 @@ class Resolver:
 
 
 def _is_path(request: str) -> bool:
-    """A wheel or folder rather than a requirement (`name @ address` is one, whatever is in the address)."""
+    """Returns whether a request is a wheel or folder. `name @ address` is a requirement, whatever the address
+    is.
+    """
     before = request.partition("@")[0]
     path = request.startswith((".", "/", "~")) or os.sep in before
     return path or (request == before and request.endswith(".whl"))

@@ -1,9 +1,10 @@
 """The worker's runtime as a resolver sees it: the packages that every environment lies over.
 
-What children of the worker need (Klamm and its dependencies, without extras) is there already. A resolver is told so
-by empty wheels of these packages, whose versions end in `+klamm.runtime`, and by constraints: first exactly what is
-installed, so that environments stay small; where that does not work, what Klamm's own requirements allow, so that a
-plugin may bring a newer version along, and never one with which Klamm could not run.
+The packages that the worker's children need (Klamm and its dependencies, without extras) are there
+already. Two things tell the resolver so: empty wheels of these packages, whose versions end in
+`+klamm.runtime`, and constraints. The constraints first demand exactly the installed versions, so that
+environments stay small. Where that does not work, they allow what Klamm's own requirements allow. So a
+plugin may bring a newer version along, but never one with which Klamm could not run.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ _WHEEL: Final = "Wheel-Version: 1.0\nGenerator: klamm\nRoot-Is-Purelib: true\nTa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runtime:
-    """`versions` of the runtime's packages; `ranges` are what Klamm requires of them; `extras` are requirement lines of
-    Klamm's own extras.
+    """The runtime: `versions` of its packages; `ranges`, Klamm's requirements of them; `extras`, the
+    requirement lines of Klamm's own extras.
     """
 
     versions: Mapping[str, str]
@@ -39,7 +40,7 @@ class Runtime:
     extra_names: tuple[str, ...]
 
     def write_stubs(self, directory: Path) -> None:
-        """The empty wheels, for `--find-links`."""
+        """Write the empty wheels, for `--find-links`."""
         directory.mkdir(parents=True, exist_ok=True)
         for name, version in self.versions.items():
             own = name == _OWN
@@ -48,25 +49,25 @@ class Runtime:
             )
 
     def exact(self) -> str:
-        """Constraints: exactly what is installed."""
+        """Returns constraints that allow exactly the installed versions."""
         return "".join(f"{name}=={_marked(version)}\n" for name, version in self.versions.items())
 
     def allowed(self) -> str:
-        """Constraints: what Klamm can run with."""
+        """Returns constraints that allow every version with which Klamm can run."""
         return f"{_OWN}=={_marked(self.versions[_OWN])}\n" + "".join(f"{line}\n" for line in self.ranges)
 
     def provides(self, version: str) -> bool:
-        """Whether a resolved version is the runtime's own."""
+        """Returns whether a resolved version is the runtime's own."""
         return version.endswith("+" + SUFFIX)
 
 
 def platform_tag() -> str:
-    """What environments depend on: interpreter and platform."""
+    """Returns the interpreter and platform, on which environments depend."""
     return f"{sys.implementation.cache_tag}-{sysconfig.get_platform()}"
 
 
 def current() -> Runtime:
-    """The runtime of this process."""
+    """Returns the runtime of this process."""
     versions: dict[str, str] = {_OWN: __version__}
     ranges: list[str] = []
     try:
@@ -106,7 +107,9 @@ def _installed(name: str) -> Distribution | None:
 
 
 def _marked(version: str) -> str:
-    """A version of ours is the highest of its public version, and equal to it for every specifier."""
+    """Returns the version with our mark. It is the highest of its public version, and equal to it for every
+    specifier.
+    """
     public = version.partition("+")[0]
     return f"{public}+{SUFFIX}"
 

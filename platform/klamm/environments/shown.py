@@ -12,9 +12,9 @@ from klamm.environments.store import Environment, Record
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstalledPlugin:
-    """A package. `state`: ready; broken (some of its plugins cannot be used: `broken` says why); building; failed (it
-    could not be built on this machine: `error`). Without `environment` it is beside the worker. `lock` is the same on all
-    platforms; `warnings` are said where it is installed.
+    """A package. `state`: ready; broken (some of its plugins cannot be used, as `broken` says); building;
+    failed (this machine could not build it, as `error` says). Without `environment` it is beside the
+    worker. `lock` is the same on all platforms; `warnings` are shown at its installation.
     """
 
     name: str
@@ -33,7 +33,7 @@ class InstalledPlugin:
     def of(
         cls, record: Record, environment: Environment | None, *, platform: str, error: str | None = None
     ) -> Self:
-        """What is to be said of a package; `error` is why it has no environment here."""
+        """Makes the view of a package; `error` is the reason why it has no environment here."""
         contents = None if environment is None else environment.contents
         state = "building"
         if contents is not None:
@@ -72,7 +72,9 @@ class InstalledPlugin:
 def same_versions(
     record: Record, environment: Environment, others: Iterable[tuple[Record, Environment | None]]
 ) -> tuple[str, ...]:
-    """Sentences about classes that say the same `version()` in other packages: a version asked for picks none of them."""
+    """Returns sentences about classes with the same `version()` in other packages: a requested version picks
+    none of them.
+    """
     mine = {(p.plugin_class, p.type, p.version) for p in environment.contents.plugins}
     found = []
     for other, built in others:

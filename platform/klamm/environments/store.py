@@ -50,8 +50,8 @@ Stamp = frozenset[tuple[str, int, int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """One installed package: `request` is what was asked for, `lock` what that is. `group` is the worker group that it
-    was installed for, None when it was installed on this machine only.
+    """One installed package: `request` is the text that was asked for, `lock` its result. `group` is the
+    worker group that it was installed for, None when it was installed on this machine only.
     """
 
     name: str
@@ -77,7 +77,7 @@ class Record:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Raises BadRequirement, ValueError, KeyError, TypeError for what is no record."""
+        """Reads a record. Raises BadRequirement, ValueError, KeyError, TypeError for anything else."""
         found = cls(
             name=str(data["name"]),
             version=str(data["version"]),
@@ -93,7 +93,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """A built environment: `site` is what is laid over the worker's packages."""
+    """A built environment: `site` is the folder that is laid over the worker's packages."""
 
     id: str
     lock: Lock
@@ -121,7 +121,7 @@ class Store:
     # What is there
 
     def stamp(self) -> Stamp:
-        """Changes whenever a package is installed or removed. Cheap."""
+        """Returns a value that changes whenever a package is installed or removed. Cheap."""
         try:
             with os.scandir(self.directory / "installed") as entries:
                 found = [(e.name, e.stat()) for e in entries if e.name.endswith(".json")]
@@ -130,7 +130,7 @@ class Store:
         return frozenset((name, at.st_ino, at.st_mtime_ns) for name, at in found)
 
     def records(self) -> list[Record]:
-        """The installed packages by name, the newest version last."""
+        """Returns the installed packages by name, the newest version last."""
         found = []
         for path in (self.directory / "installed").glob("*.json"):
             try:
@@ -142,7 +142,7 @@ class Store:
         return sorted(found, key=lambda r: (r.name, sort_key(r.version)))
 
     def record(self, name: str, version: str | None = None) -> Record:
-        """One installed package. Raises NotInstalled; without a version there must be one only."""
+        """Returns an installed package. Raises NotInstalled; without a version only one may be installed."""
         found = [r for r in self.records() if r.name == canonical(name)]
         fitting = [r for r in found if version is None or r.version == version]
         if not fitting:
@@ -155,7 +155,7 @@ class Store:
         return fitting[0]
 
     def environment(self, lock: Lock) -> Environment | None:
-        """The environment of a lock if it is built here."""
+        """Returns the environment of a lock if it is built here."""
         number = lock.id(self.platform)
         known = self._loaded.get(number)
         folder = self.directory / "environments" / number
@@ -186,9 +186,10 @@ class Store:
         path: Path | None = None,
         group: str | None = None,
     ) -> tuple[Record, Environment]:
-        """Install a package by requirement, wheel or folder; what is there in that version already is replaced.
+        """Install a package by requirement, wheel or folder; replaces the package of the same version.
 
-        `path` is the wheel when `request` is no more than its name. Raises EnvironmentFailure: nothing has changed then.
+        `path` is the wheel when `request` is no more than its name. Raises EnvironmentFailure, and then nothing
+        has changed.
         """
         sources = sources or self._sources
         with self._changing(), self._work() as work:
@@ -212,14 +213,14 @@ class Store:
         return record, environment
 
     def adopt(self, record: Record, sources: Sources | None = None) -> Environment:
-        """Install what another worker has locked. The wheels that no index has must be there (`wheels`)."""
+        """Install a package that another worker has locked. The wheels that no index has must be there (`wheels`)."""
         with self._changing(), self._work() as work:
             environment = self._build(record.lock, sources or self._sources, work)
             self._note(record)
         return environment
 
     def ensure(self, lock: Lock, sources: Sources | None = None) -> Environment:
-        """The environment of a lock, built when it is not there."""
+        """Returns the environment of a lock, and builds it when it is missing."""
         known = self.environment(lock)
         if known is not None:
             return known
@@ -227,7 +228,9 @@ class Store:
             return self._build(lock, sources or self._sources, work)
 
     def lock_of(self, roots: Iterable[str], sources: Sources | None = None) -> Lock:
-        """One lock for several installed packages together. Raises Unresolvable when they do not go together."""
+        """Returns one lock for several installed packages together. Raises Unresolvable when they do not go
+        together.
+        """
         wanted = set(roots)
         records = [r for r in self.records() if r.root in wanted]
         missing = wanted - {r.root for r in records}
@@ -255,7 +258,7 @@ class Store:
         return sorted(found)
 
     def remove(self, name: str, version: str | None = None) -> Record:
-        """Remove an installed package. Raises NotInstalled. Its environment goes when nobody uses it."""
+        """Remove an installed package. Raises NotInstalled. Its environment goes when no process uses it."""
         with self._changing():
             record = self.record(name, version)
             self._record_path(record).unlink()
@@ -263,8 +266,8 @@ class Store:
         return record
 
     def collect(self, keep: Set[str] = frozenset()) -> None:
-        """Remove environments that no installed package needs and no process uses, and old wheels that nobody needs,
-        but those with a sha256 in `keep`.
+        """Remove environments that no installed package needs and no process uses, and old wheels that nobody
+        needs, except those with a sha256 in `keep`.
         """
         if (self.directory / "environments").is_dir():
             with self._changing():
@@ -330,7 +333,7 @@ class Store:
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:
-        """One change at a time, of all processes. What the file system refuses is a ToolFailure."""
+        """Make one change at a time, among all processes. Turns errors of the file system into ToolFailure."""
         try:
             make_private_folder(self.directory)
             with (self.directory / "lock").open("a") as file:
@@ -341,7 +344,7 @@ class Store:
 
     @contextlib.contextmanager
     def _work(self) -> Iterator[Path]:
-        """A folder for what is under way, on the same file system."""
+        """Gives a folder for temporary files, on the same file system."""
         shutil.rmtree(self._work_folder, ignore_errors=True)  # of somebody who was killed: we hold the lock
         self._work_folder.mkdir(exist_ok=True)
         with tempfile.TemporaryDirectory(dir=self._work_folder) as path:
@@ -360,7 +363,9 @@ def _lock_in(folder: Path) -> Lock | None:
 
 
 def _contents_in(folder: Path) -> Contents | None:
-    """What was found in an environment; None when it must be looked at again. Raises FileNotFoundError."""
+    """Returns the contents that were found in an environment; None when it must be inspected again. Raises
+    FileNotFoundError.
+    """
     try:
         data = json.loads((folder / "contents.json").read_text(encoding="utf-8"))
         # Another Klamm may understand other plugins.

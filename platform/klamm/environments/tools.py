@@ -1,7 +1,9 @@
-"""The installers: uv where it is on the PATH, else pip of this interpreter. Each resolves, builds and installs.
+"""The installers: uv if it is on the PATH, else pip of this interpreter. Each resolves, builds and
+installs.
 
-Both use their own configuration (index, proxy, certificates), and what `Sources` adds to it. They run as processes,
-with a time limit; what they say when they fail is passed on, without credentials. Blocks; for a thread.
+Both use their own configuration (index, proxy, certificates), and the additions in `Sources`. They run
+as processes with a time limit. When they fail, their output is passed on without credentials. Blocks;
+for a thread.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ _CREDENTIALS: Final = re.compile(r"(\w+://)[^/\s@]+@")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """Where packages come from, beyond the installer's own configuration. `offline`: from `find_links` only."""
+    """The sources of packages, beyond the installer's own configuration. `offline`: from `find_links` only."""
 
     index_url: str | None = None
     find_links: tuple[str, ...] = ()
@@ -54,7 +56,7 @@ class Resolved(NamedTuple):
 
 
 class Tool(Protocol):
-    """What an installer must be able to do."""
+    """The abilities of an installer."""
 
     @property
     def name(self) -> str: ...
@@ -65,14 +67,14 @@ class Tool(Protocol):
     def resolve(
         self, requirements: Sequence[str], sources: Sources, *, constraints: str, work: Path
     ) -> list[Resolved]:
-        """Versions of everything that `requirements` need. Raises Unresolvable, ToolFailure."""
+        """Returns versions of everything that `requirements` need. Raises Unresolvable, ToolFailure."""
 
     def install(self, requirements: str, target: Path, sources: Sources, *, work: Path) -> None:
         """Install a locked requirements file, as it is, into an empty folder. Raises ToolFailure."""
 
 
 def find_tool() -> Tool:
-    """uv, or pip. Raises ToolFailure when there is neither."""
+    """Returns uv, or pip. Raises ToolFailure when there is neither."""
     uv = shutil.which("uv")
     if uv is not None:
         return Uv(uv)
@@ -165,7 +167,7 @@ class Uv:
 
 
 def _of_report(entry: dict[str, Any]) -> Resolved:
-    """An entry of pip's installation report (version 1)."""
+    """Reads an entry of pip's installation report (version 1)."""
     metadata, info = entry["metadata"], entry["download_info"]
     archive = info.get("archive_info") or {}
     found = (archive.get("hashes") or {}).get("sha256")
@@ -174,7 +176,7 @@ def _of_report(entry: dict[str, Any]) -> Resolved:
 
 
 def _of_pylock(entry: dict[str, Any]) -> Resolved:
-    """A package of a pylock.toml (PEP 751)."""
+    """Reads a package of a pylock.toml (PEP 751)."""
     files = [*entry.get("wheels", []), *(entry[k] for k in ("sdist", "archive") if k in entry)]
     hashes = [f["hashes"]["sha256"] for f in files if "sha256" in f.get("hashes", {})]
     path = None
@@ -235,7 +237,7 @@ def _run(command: Sequence[str], what: str, error: type[ToolFailure | Unresolvab
 
 
 def _said(out: str, err: str) -> str:
-    """What an installer said of its failure: its errors, and pip's lines on what caused a conflict."""
+    """Returns what an installer said of its failure: its errors, and pip's lines on the cause of a conflict."""
     lines = [
         line.rstrip()
         for line in err.splitlines()
@@ -254,5 +256,5 @@ def _said(out: str, err: str) -> str:
 
 
 def redacted(text: str) -> str:
-    """Without the credentials that an index's address may hold."""
+    """Returns a text without the credentials that an index's address may hold."""
     return _CREDENTIALS.sub(r"\1", text)

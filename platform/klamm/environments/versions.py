@@ -42,7 +42,9 @@ class BadVersion(KlammError):
 
 
 def version_key(version: str) -> _Key:
-    """What versions are sorted by. Any text has a place; equal keys are the same version (1.0 and 1)."""
+    """Returns the key by which versions are sorted. Any text has a key; equal keys are the same version (1.0
+    and 1).
+    """
     public, _, local = version.strip().lower().removeprefix("v").partition("+")
     key = _tokens(public)
     if local:
@@ -61,13 +63,15 @@ def _tokens(text: str) -> list[tuple[int, int, str]]:
 
 
 def _drop_empty(key: list[tuple[int, int, str]]) -> None:
-    """Zeros at the end of a series of numbers, and words for "this is the release", say nothing."""
+    """Drop zeros at the end of a series of numbers, and words for "this is the release", as they say nothing."""
     while key and key[-1] in {_ZERO, _END}:
         key.pop()
 
 
 def _token(text: str) -> tuple[int, int, str]:
-    """Numbers after words, words before a release after it: rank, number, word."""
+    """Returns rank, number and word of a token. Numbers rank after words, and words before a release rank
+    after it.
+    """
     if text.isdigit():
         return (1, int(text), "")
     if text in _QUALIFIERS:
@@ -115,7 +119,8 @@ class VersionRange:
 
 
 def version_range(text: str | None) -> VersionRange | None:
-    """What a `*.plugin.version` asks for: None for nothing and `latest`. A bare version is that version only.
+    """Returns the range that a `*.plugin.version` asks for; None for nothing and for `latest`. A bare version
+    means that version only.
 
     Raises BadVersion.
     """
@@ -148,7 +153,7 @@ def _restriction(given: str, opening: str, inner: str, closing: str) -> _Restric
 
 
 def sort_key(version: str) -> tuple[_Key, str]:
-    """For sorting: the order above, and the text between versions that are the same."""
+    """Returns a key for sorting: the order above, and by text between versions that are the same."""
     return version_key(version), version
 
 

@@ -22,11 +22,11 @@ class WheelHouse:
         self.directory = directory
 
     def path(self, package: LockedPackage) -> Path:
-        """Where the wheel of a package is that came from a file."""
+        """Returns the path of a package's wheel that came from a file."""
         return wheel_path(self.directory, package)
 
     def keep(self, file: str, data: bytes) -> str:
-        """Keep a wheel; its sha256."""
+        """Keep a wheel; returns its sha256."""
         digest = hashlib.sha256(data).hexdigest()
         path = self.directory / digest / Path(file).name
         if not path.is_file() or _sha256(path) != digest:  # a disk that was full, a power loss
@@ -43,7 +43,7 @@ class WheelHouse:
                     break
 
     def missing(self, lock: Lock) -> list[LockedPackage]:
-        """Packages of a lock whose wheels are neither here nor in an index."""
+        """Returns the packages of a lock whose wheels are neither here nor in an index."""
         return [p for p in lock.packages if p.file is not None and not wheel_path(self.directory, p).exists()]
 
     def collect(self, kept: Set[str]) -> None:

@@ -1,4 +1,4 @@
-"""mm2.properties from the disk, with the keys that the installed mirror connectors define."""
+"""Reads mm2.properties from the disk, with the keys that the installed mirror connectors define."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 def load(path: Path, overrides: list[str] | None = None, *, warn: bool = True) -> MirrorConfig:
-    """Read a file and say what in it has no effect. Raises ConfigError."""
+    """Read a file, and log which of its settings have no effect. Raises ConfigError."""
     props = load_properties(path).over(from_overrides(overrides or []))
     keys = {name for connector in CONNECTORS for name in connector.config().names}
     config = parse(props, keys | set(definitions.SOURCE.names))

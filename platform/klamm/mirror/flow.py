@@ -1,7 +1,7 @@
-"""One flow: a Connect worker at the flow's target that runs the connectors of the file, and only those.
+"""A flow: a Connect worker at the flow's target that runs the connectors of the file, and only those.
 
-It serves no REST: the file is what configures it. Connectors are made, changed and removed before anything
-starts, so that nothing runs that the file does not name.
+It serves no REST, because the file configures it. Connectors are created, changed and removed before
+anything starts, so that nothing runs that the file does not name.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 LOOK_S: Final = 0.1
 NO_TASKS_S: Final = 2.0
 LOCK_PATIENCE_S: Final = 30.0
-"""How long a start waits for a predecessor that is on its way out (its supervisor was killed)."""
+"""The time that a start waits for a predecessor that is about to end (its supervisor was killed)."""
 
 
 class FlowWorker(Worker):
@@ -87,7 +87,7 @@ class FlowWorker(Worker):
         await _until_running(runtime, list(wanted))
 
     async def _serve_metrics(self, service: ConnectService) -> None:
-        """From the first moment, as a worker's REST: also of a flow that waits for its cluster."""
+        """Serve metrics from the first moment, as a worker's REST does; also while the flow waits for its cluster."""
         where = self._metrics_at
         if where is None:
             return
@@ -101,7 +101,7 @@ class FlowWorker(Worker):
         await server.serve()
 
     async def wait(self) -> None:
-        """Until another process has taken the flow over; raises the reason."""
+        """Wait until another process has taken the flow over; raises the reason."""
         assert self._owner is not None, "started"
         await self._owner.lost()
 
@@ -117,7 +117,9 @@ class FlowWorker(Worker):
 
 
 def fitting(config: WorkerConfig, brokers: int) -> WorkerConfig:
-    """With no more replicas of the worker's own topics than there are brokers, where the file does not say how many."""
+    """Returns the config with at most as many replicas of the worker's own topics as there are brokers, unless
+    the file gives the number.
+    """
     values = dict(config.values)
     for kind in ("config", "offset", "status"):
         key = f"{kind}.storage.replication.factor"
@@ -127,7 +129,7 @@ def fitting(config: WorkerConfig, brokers: int) -> WorkerConfig:
 
 
 async def configure(service: ConnectService, wanted: Mapping[str, Mapping[str, str]]) -> None:
-    """Make the worker's connectors those of the file. What is as it should be is not touched."""
+    """Make the worker's connectors those of the file. Leaves those alone that are right already."""
     for name in service.connectors():
         if name not in wanted:
             log.info("%s is not in the file any more: removed", name)
@@ -145,7 +147,7 @@ async def _put(service: ConnectService, name: str, config: dict[str, str]) -> No
 
 
 async def _until_running(runtime: Runtime, names: list[str]) -> None:
-    """Until the connectors run, with the tasks that they want: one that wants none never says so."""
+    """Wait until the connectors run with their tasks. A connector without tasks never reports any."""
     since: float | None = None
     while True:
         if not all(_runs(runtime, name) for name in names):
@@ -173,8 +175,8 @@ async def run(
     *,
     metrics: MetricsPlace | Path | None = None,
 ) -> None:
-    """Run a flow until SIGTERM or SIGINT. Raises what made it stop by itself. `ready` gets the URL of its metrics, if it
-    has one; `metrics` is where they are served: a place, or the path of a Unix socket.
+    """Run a flow until SIGTERM or SIGINT. Raises what made it stop by itself. `ready` gets the URL of its
+    metrics, if it has one; `metrics` is the address at which to serve them, or the path of a Unix socket.
     """
     worker = FlowWorker(flow, identity, metrics)
     await serve(worker, lambda: ready(worker.metrics_url))
@@ -182,7 +184,9 @@ async def run(
 
 @contextlib.contextmanager
 def claimed(path: Path, flow: Flow) -> Iterator[str]:
-    """Hold the flow of this file on this machine: gives its identity. Raises KlammError when another process has it."""
+    """Hold the flow of this file on this machine; gives its identity. Raises KlammError when another process
+    holds it.
+    """
     identity = hashlib.sha256(f"{path.resolve()}\0{flow.name}".encode()).hexdigest()[:16]
     lock = Path(tempfile.gettempdir()) / f"klamm-mirror-{os.getuid()}-{identity}.lock"
     fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)

@@ -1,8 +1,8 @@
 """`GET /metrics` of a mirror: one endpoint for all flows of a file, each of which is a process.
 
-A flow serves its own metrics on a Unix socket that only this user reaches; the supervisor asks all of them at each
-scrape and gives out one text, in which every sample of a flow's process has the label `flow`. A flow that does not answer is
-`klamm_mirror_flow_up` 0 and has no other samples.
+A flow serves its own metrics on a Unix socket that only this user reaches. The supervisor asks all
+flows at each scrape and merges their answers into one text, in which every sample of a flow's process
+has the label `flow`. A flow that does not answer has `klamm_mirror_flow_up` 0 and no other samples.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from klamm_base.metrics_text import Family, Sample, escape, lines
 log = logging.getLogger(__name__)
 
 ANSWER_S: Final = 5.0
-"""For a flow's answer; Prometheus waits 10 s for ours."""
+"""The time limit of a flow's answer; Prometheus waits 10 s for ours."""
 STARTED_S: Final = time.time()
 
 _REQUEST: Final = b"GET /metrics HTTP/1.1\r\nHost: flow\r\nConnection: close\r\n\r\n"
@@ -46,7 +46,9 @@ class FlowSockets:
 
     @property
     def paths(self) -> dict[str, Path]:
-        """By flow. Numbers, as a socket's path may have a hundred bytes only."""
+        """The sockets by flow. Their names are numbers, because a socket's path may have only about a hundred
+        bytes.
+        """
         assert self._folder is not None, "entered"
         return {flow: Path(self._folder.name, str(i)) for i, flow in enumerate(self._flows)}
 
@@ -59,7 +61,7 @@ class FlowsMetrics(MetricsServer):
         self._sockets = dict(sockets)
 
     async def text(self) -> Iterator[str]:
-        """Of the moment: each flow is asked."""
+        """Returns the present metrics: asks each flow."""
         answers = await asyncio.gather(*(_ask(path) for path in self._sockets.values()))
         found = dict(zip(self._sockets, answers, strict=True))
         up = [Sample({"flow": flow}, int(answer is not None)) for flow, answer in found.items()]
@@ -70,12 +72,14 @@ class FlowsMetrics(MetricsServer):
 
 
 def own_families() -> Iterator[Family]:
-    """Of the supervisor's process."""
+    """Yields the metrics of the supervisor's process."""
     return process_families(STARTED_S)
 
 
 def merged(own: Iterable[str], flows: Mapping[str, str]) -> Iterator[str]:
-    """One text of many, as Prometheus wants it: everything of one name together. Texts are Klamm's own (`lines`)."""
+    """Merges texts into one, with everything of one name together, as Prometheus wants it. The texts are
+    Klamm's own (`lines`).
+    """
     heads: dict[str, str] = {}
     samples: dict[str, list[str]] = {}
     _take("".join(own), None, heads, samples)
@@ -104,7 +108,7 @@ def _take(text: str, flow: str | None, heads: dict[str, str], samples: dict[str,
 
 
 def _labelled(line: str, label: str) -> str:
-    """A sample with one label more, in front of its own."""
+    """Returns a sample with one more label, in front of its own."""
     name, brace, rest = line.partition("{")
     if brace:
         return f"{name}{{{label},{rest}"
@@ -113,7 +117,7 @@ def _labelled(line: str, label: str) -> str:
 
 
 async def _ask(path: Path) -> str | None:
-    """A flow's text; None where it does not answer in time."""
+    """Returns a flow's text; None when it does not answer in time."""
     try:
         async with asyncio.timeout(ANSWER_S):
             reader, writer = await asyncio.open_unix_connection(path)

@@ -1,10 +1,11 @@
-"""One process per flow: a member of the Kafka group, so that a second one is refused and not just wrong.
+"""Keeps each flow to one process by a Kafka group, which refuses a second process instead of letting it do
+harm.
 
-A flow's worker joins the group with protocol type `connect`, as Kafka's workers do, but does not share: the group's
-leader names one owner, who runs everything: the member that already runs, else the leader itself. Anybody else leaves
-and ends with a sentence that names the owner. Membership is static (the flow of the file), so that a process that was
-killed and started again takes its own place at once instead of waiting for its old session to end. While the broker is
-away the owner keeps running.
+A flow's worker joins the group with protocol type `connect`, as Kafka's workers do, but does not share
+the work. The group's leader names one owner, who runs everything: the member that already runs, else
+the leader itself. Every other member leaves and ends with a sentence that names the owner. Membership
+is static (the flow of the file). So a process that was killed and started again takes its own seat at
+once, and need not wait for its old session to end. While the broker is away the owner keeps running.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class MembershipLost(KlammError):
 
 
 class _JoinAgain(Exception):
-    """The group moves on; `forget` when it does not know this member any more."""
+    """The group moves on; `forget` when it no longer knows this member."""
 
     def __init__(self, *, forget: bool = False) -> None:
         super().__init__()
@@ -63,7 +64,7 @@ class _JoinAgain(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """What a worker tells the leader of itself. `id` outlives its process."""
+    """A worker's report of itself to the leader. `id` outlives its process."""
 
     id: str
     worker_id: str
@@ -79,10 +80,11 @@ class Member:
 
 
 def choose_owner(members: Sequence[Member], leader: Member) -> Member:
-    """Who runs everything: the leader if it already does, else another that does, else the leader.
+    """Returns the member who runs everything: the leader if it already does, else another that does, else the
+    leader.
 
-    Two that both run meet when one was away (suspended) for longer than its session: the group went on with the
-    other, which is its leader by now.
+    Two members that both run meet when one was away (suspended) for longer than its session. The group went
+    on with the other, which leads it by now.
     """
     if leader.running:
         return leader
@@ -117,7 +119,7 @@ class Membership:
         self._heart: asyncio.Task[None] | None = None
 
     async def join(self) -> None:
-        """Become the owner and keep it alive from now on. Raises MembershipLost when another worker is."""
+        """Become the owner, and stay it from now on. Raises MembershipLost when another worker is the owner."""
         await self._join_until_settled()
         self._running = True
         self._heart = asyncio.create_task(self._beat(), name="membership")
@@ -130,7 +132,7 @@ class Membership:
             await self._heart
 
     async def leave(self) -> None:
-        """Give the place up, so that the next worker need not wait."""
+        """Leave the group, so that the next worker need not wait."""
         if self._heart is not None:
             self._heart.cancel()
             await asyncio.gather(self._heart, return_exceptions=True)
@@ -209,14 +211,14 @@ class Membership:
         return Member(id=self._id, worker_id=self._worker_id, url=self._url, running=self._running)
 
     def _assignments(self, joined: JoinGroupResponse) -> list[SyncGroupRequestAssignment]:
-        """The leader's word: every member is told who the owner is."""
+        """Returns the leader's assignments, which tell every member who the owner is."""
         if joined.leader != joined.member_id or joined.skip_assignment:
             return []
         owner = choose_owner([_of(m) for m in joined.members], self._me).encode()
         return [SyncGroupRequestAssignment(member_id=m.member_id, assignment=owner) for m in joined.members]
 
     async def _beat(self) -> None:
-        """Heartbeats until the membership is lost."""
+        """Send heartbeats until the membership is lost."""
         while True:
             await asyncio.sleep(self._config["heartbeat.interval.ms"] / 1000)
             try:
@@ -242,7 +244,7 @@ class Membership:
         return await connection.request(request, timeout_s=timeout_s)
 
     async def _check(self, code: int) -> None:
-        """Raise what an error code means for this member."""
+        """Raise the error that a code means for this member."""
         match code:
             case ErrorCode.NONE:
                 return

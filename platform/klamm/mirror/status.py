@@ -1,4 +1,4 @@
-"""What a flow's connectors said last, read from the status topic at its target."""
+"""Reads the last statuses of a flow's connectors from the status topic at its target."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PATIENCE_S: Final = 5.0
 
 
 def rows(flow: Flow) -> list[dict[str, Any]]:
-    """A row for each connector and task; one that says why where the target cannot be asked."""
+    """Returns a row for each connector and task, or a row with the reason when the target cannot be asked."""
     try:
         state = _read(flow)
     except (KafkaException, KlammError) as e:
@@ -49,7 +49,7 @@ def _row(
 
 
 def _read(flow: Flow) -> StatusState:
-    """The whole status topic. Raises KafkaException, KlammError."""
+    """Reads the whole status topic. Raises KafkaException, KlammError."""
     client = {
         k: v for k, v in flow.worker.items() if k.startswith(("bootstrap.", "security.", "sasl.", "ssl."))
     }

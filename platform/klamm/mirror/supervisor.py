@@ -1,7 +1,8 @@
-"""One process for all flows of a file: a child for each, started again when it dies, each for itself.
+"""One process for all flows of a file. Each flow is a child of it, which starts again by itself when it
+dies.
 
-A flow whose cluster is away waits in its own process and holds nobody up. Children have a session of their own, so
-that Ctrl-C reaches this process alone, which then stops them all at the same time.
+A flow whose cluster is away waits in its own process and delays no other. Children have a session of
+their own, so that Ctrl-C reaches this process alone, which then stops them all at the same time.
 """
 
 from __future__ import annotations
@@ -35,10 +36,11 @@ async def run(
     *,
     metrics: tuple[MetricsPlace, MetricsServer] | None = None,
 ) -> None:
-    """Run the flows until SIGTERM or SIGINT; `ready` is called once all of them run, with the URL of `metrics`, which
-    are served there meanwhile.
+    """Run the flows until SIGTERM or SIGINT. `ready` is called once all of them run, with the URL of
+    `metrics`, which are served there meanwhile.
 
-    Raises KlammError where that cannot be, FlowRefused, and KlammError when a second signal killed them.
+    Raises KlammError when that is impossible, FlowRefused, and KlammError when a second signal killed the
+    flows.
     """
     url = None if metrics is None else await _serve(*metrics)
     read_end, write_end = os.pipe()  # the write end stays here only: its end of file is our death
@@ -94,7 +96,7 @@ async def _start_all(children: Sequence[Child], ready: Callable[[], None]) -> No
 
 
 async def _start(child: Child) -> None:
-    """Until the flow runs; from then on `Child` keeps it running."""
+    """Wait until the flow runs; from then on `Child` keeps it running."""
     backoff = restarts()
     while True:
         try:
