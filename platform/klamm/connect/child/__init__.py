@@ -1,1 +1,1 @@
-"""What runs in a child process: the only place where plugin code is called."""
+"""The code of the child processes: plugin code is called here and nowhere else."""

@@ -1,6 +1,7 @@
-"""One-shot calls: what the worker wants to know of a plugin, answered by a child that then ends.
+"""One-shot calls: a child answers one question that the worker has about a plugin, and ends.
 
-The answer is the event `result`; an exception leaves as every child's does. The caller sets the time limit.
+The answer is the event `result`. An exception leaves the child as in every other role. The caller sets the
+time limit.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 def run_call(control: Control, order: Message, secrets: list[str]) -> None:
-    """The whole life of a one-shot child."""
+    """Runs a one-shot child from its order to its answer."""
     params = order["params"]
     secrets += secret_values(None, params.get("config", {}), params.get("worker", {}))
     if order["method"] == "list_plugins":
@@ -54,7 +55,9 @@ def run_call(control: Control, order: Message, secrets: list[str]) -> None:
 
 
 def list_plugins(only: Sequence[Sequence[str]] | None) -> dict[str, Any]:
-    """All plugins, or those of these entry points; what is broken; and the source files of what was imported for it."""
+    """Returns all plugins, or those of the given entry points, with the broken ones and the source files
+    imported for them.
+    """
     before = set(sys.modules)
     plugins = PluginManager.load(only)
     rows = [row(d) for d in plugins.plugins()]
@@ -66,7 +69,9 @@ def list_plugins(only: Sequence[Sequence[str]] | None) -> dict[str, Any]:
 
 
 def _validate(plugins: PluginManager, cls: type[Any], config: dict[str, str]) -> dict[str, Any]:
-    """The connector's own keys only: those of every connector and of converters are the worker's to add."""
+    """Validates the connector's own keys. The worker adds the keys of every connector and those of
+    converters.
+    """
     keys = cls.config()
     values = cls.validate(config)
     rows = [
@@ -85,7 +90,9 @@ def _validate(plugins: PluginManager, cls: type[Any], config: dict[str, str]) ->
 
 
 def _exactly_once(cls: type[Any], config: dict[str, str]) -> dict[str, Any]:
-    """What a source says of exactly once with this config; an error of its own is told as Kafka tells it."""
+    """Returns what a source says about exactly once with this config. An error of the source is worded as
+    Kafka words it.
+    """
     if not issubclass(cls, SourceConnector):
         return {}
     try:
@@ -99,7 +106,7 @@ def _exactly_once(cls: type[Any], config: dict[str, str]) -> dict[str, Any]:
 
 
 def definition(key: ConfigKey) -> dict[str, Any]:
-    """A config key in Kafka's words (ConfigKeyInfo)."""
+    """Returns a config key in the form of Kafka's ConfigKeyInfo."""
     return {
         "name": key.name,
         "type": key.type.value,
@@ -127,7 +134,7 @@ def _value(keys: ConfigDef, value: ConfigValue) -> dict[str, Any]:
 
 
 def _undefined(value: ConfigValue) -> dict[str, Any]:
-    """A value that the connector's `validate` answered for, without having defined the key."""
+    """Returns a value for which the connector's `validate` answered although no definition has its key."""
     return {"definition": None, "value": _value(ConfigDef().define(value.name, Type.STRING), value)}
 
 
@@ -138,7 +145,7 @@ def _alter_offsets(plugins: PluginManager, config: dict[str, str], offsets: list
             raise DataError(
                 "Partition objects cannot be null, unless their offset is null, too: it is removed"
             )
-        # What no plugin could have written is none of its business; it may be removed.
+        # No plugin writes a null partition, so the plugin is not asked about it; it may be removed.
         judged = [(partition, offset) for partition, offset in offsets if partition is not None]
         return cls.alter_offsets(config, judged)
     changes = {}

@@ -1,8 +1,8 @@
-"""librdkafka's configuration for a task's producer and consumer, from Kafka's properties.
+"""librdkafka's configuration for a task's producer and consumer, made of Kafka's properties.
 
 In rising precedence: the worker's own connection settings (`bootstrap.servers`, `security.*`, `sasl.*`,
 `ssl.*`), its `producer.` or `consumer.` settings, the connector's `producer.override.` or
-`consumer.override.`. What delivery guarantees rest on cannot be overridden.
+`consumer.override.`. Settings that the delivery guarantees rest on cannot be overridden.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ MAX_POLL_RECORDS: Final = "max.poll.records"
 
 _CONNECTION: Final = ("bootstrap.servers", "client.dns.lookup", "client.rack")
 _CONNECTION_PREFIXES: Final = ("security.", "sasl.", "ssl.")
-# Java's producer waits for ever in Connect (delivery.timeout.ms = Integer.MAX_VALUE): an outage of the broker
-# is waited out, not turned into failed tasks.
+# Java's producer waits for ever in Connect (delivery.timeout.ms = Integer.MAX_VALUE): tasks wait until the
+# broker is back instead of failing.
 _FOR_EVER_MS: Final = 2_147_483_647
-# The client's own words, and the broker's, for a broker or a coordinator that is not there now.
+# Errors of the client and of the broker for a broker or a coordinator that is unavailable at the moment.
 _AWAY: Final = frozenset(
     {
         KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001
@@ -43,13 +43,15 @@ _AWAY: Final = frozenset(
         KafkaError.REQUEST_TIMED_OUT,
     }
 )
-# What one task may hold in memory for the broker.
+# The most memory that one task may hold for records on their way to the broker.
 PRODUCER_QUEUE_KIB: Final = 64 << 10
 
 
 def producer_config(spec: TaskSpec, *, client_id: str | None = None) -> dict[str, Any]:
-    """For a source task's records: acknowledged by all in-sync replicas, in order, without duplicates of
-    retries, and with Java's partitioner.
+    """Returns the settings for a source task's records.
+
+    All in-sync replicas acknowledge them; they arrive in order, retries make no duplicates, and the
+    partitioner is Java's.
     """
     props = {
         "client.id": client_id or f"connector-producer-{spec.id}",
@@ -60,14 +62,18 @@ def producer_config(spec: TaskSpec, *, client_id: str | None = None) -> dict[str
 
 
 def source_producer_config(spec: TaskSpec) -> dict[str, Any]:
-    """For the records of a source task: one that is refused stops the producer, so that the acknowledgement of a record is
-    that of all before it in its partition.
+    """Returns the settings for the records of an at-least-once source task.
+
+    A refused record stops the producer, so the acknowledgement of a record also covers all before it in its
+    partition.
     """
     return producer_config(spec) | {"enable.gapless.guarantee": True}
 
 
 def transactional_config(spec: TaskSpec) -> dict[str, Any]:
-    """For the records and offsets of an exactly-once source task; the transactional id is Kafka's."""
+    """Returns the settings for the records and offsets of an exactly-once source task, with Kafka's
+    transactional id.
+    """
     config = producer_config(spec)
     del config["message.timeout.ms"]  # the transaction has a time-out
     if config.get("transactional.id") not in (None, transactional_id(spec.worker["group.id"], spec.id)):
@@ -76,8 +82,10 @@ def transactional_config(spec: TaskSpec) -> dict[str, Any]:
 
 
 def offset_producer_config(spec: TaskSpec) -> dict[str, Any] | None:
-    """For source offsets when they cannot go with the records: the connector's own producer settings must
-    not lead them elsewhere. None: the record producer serves.
+    """Returns the settings for source offsets that cannot go with the records; None if the record producer
+    serves.
+
+    The connector's own producer settings must not lead the offsets to another cluster.
     """
     if not _below("producer.override.", spec.connector_config):
         return None
@@ -85,7 +93,9 @@ def offset_producer_config(spec: TaskSpec) -> dict[str, Any] | None:
 
 
 def workers_producer_config(spec: TaskSpec) -> dict[str, Any]:
-    """For source offsets in the workers' topic, whatever the connector's own producer settings."""
+    """Returns the settings for source offsets in the workers' topic, without the connector's own producer
+    settings.
+    """
     config = producer_config(
         TaskSpec(id=spec.id, kind=spec.kind, connector_config={}, task_config={}, worker=spec.worker)
     )
@@ -93,13 +103,16 @@ def workers_producer_config(spec: TaskSpec) -> dict[str, Any]:
 
 
 def consumer_config(spec: TaskSpec) -> dict[str, Any]:
-    """For a sink task: group `connect-NAME`, from the earliest record, committed by the task only."""
+    """Returns the settings of a sink task: group `connect-NAME`, from the earliest record, committed by the
+    task only.
+    """
     session_ms = int(spec.worker.get("session.timeout.ms", "10000"))
     props = {
         "client.id": f"connector-consumer-{spec.id}",
         "group.id": f"connect-{spec.id.connector}",
         "auto.offset.reset": "earliest",
-        # Java's default of 45 s is how long the partitions of a killed task would rest; its worker is missed sooner.
+        # With Java's default of 45 s a killed task's partitions would go unread that long; its worker is
+        # missed sooner.
         "session.timeout.ms": str(session_ms),
         "heartbeat.interval.ms": str(min(3_000, session_ms // 3)),
         "allow.auto.create.topics": "true",
@@ -108,9 +121,9 @@ def consumer_config(spec: TaskSpec) -> dict[str, Any]:
     props.pop(MAX_POLL_RECORDS, None)  # the sink's loop follows it
     defaults = {
         "partition.assignment.strategy": "cooperative-sticky",
-        # Bounded: a sink that is slow must not fill memory with what it has not asked for yet.
+        # Bounds what librdkafka fetches ahead, so that records for a slow sink do not fill the memory.
         "queued.max.messages.kbytes": 32 << 10,
-        # With that bound reached, librdkafka would pause fetching for a whole second.
+        # At that bound, librdkafka would otherwise pause fetching for a whole second.
         "fetch.queue.backoff.ms": 10,
         "enable.partition.eof": False,
         "statistics.interval.ms": 0,
@@ -120,18 +133,18 @@ def consumer_config(spec: TaskSpec) -> dict[str, Any]:
 
 
 def max_poll_records(spec: TaskSpec, default: int) -> int:
-    """How many records `put` gets at most. Raises ConfigError."""
+    """Returns how many records `put` gets at most. Raises ConfigError."""
     definition = ConfigDef().define(MAX_POLL_RECORDS, Type.INT, default, validator=between(1))
     return int(definition.parse(properties(spec, "consumer"))[MAX_POLL_RECORDS])
 
 
 def admin_config(spec: TaskSpec, client_id: str) -> dict[str, Any]:
-    """For what a task asks of the cluster."""
+    """Returns the settings for a task's requests to the cluster."""
     return _translated({"client.id": client_id, **properties(spec, "admin")}, "admin")
 
 
 def properties(spec: TaskSpec, kind: Kind) -> dict[str, str]:
-    """Kafka's own names, for a task that makes its clients itself."""
+    """Returns settings by Kafka's own names, for a task that makes its clients itself."""
     return {
         **_connection(spec.worker),
         **_below(f"{kind}.", spec.worker),
@@ -140,31 +153,33 @@ def properties(spec: TaskSpec, kind: Kind) -> dict[str, str]:
 
 
 def is_cooperative(consumer: Mapping[str, Any]) -> bool:
-    """Whether a consumer of this configuration is assigned partitions bit by bit, or all of them each time."""
+    """Tells whether a consumer with these settings is assigned partitions step by step, not all of them each
+    time.
+    """
     strategy = str(consumer["partition.assignment.strategy"])
     return "cooperative" in strategy or consumer.get("group.protocol") == "consumer"
 
 
 def make_producer(config: dict[str, Any]) -> Producer:
-    """Raises ConfigError that names the property librdkafka refuses."""
+    """Makes a producer. Raises ConfigError that names the property librdkafka refuses."""
     with _refusals():
         return Producer(config, logger=log)
 
 
 def make_consumer(config: dict[str, Any]) -> Consumer:
-    """Raises ConfigError that names the property librdkafka refuses."""
+    """Makes a consumer. Raises ConfigError that names the property librdkafka refuses."""
     with _refusals():
         return Consumer(config, logger=log)
 
 
 def make_admin(config: dict[str, Any]) -> AdminClient:
-    """Raises ConfigError that names the property librdkafka refuses."""
+    """Makes an admin client. Raises ConfigError that names the property librdkafka refuses."""
     with _refusals():
         return AdminClient(config, logger=log)
 
 
 def _worth_telling(record: logging.LogRecord) -> bool:
-    """Librdkafka calls a setting that source tasks rely on experimental, at each start of each of them."""
+    """Drops librdkafka's line that calls a setting experimental: each source task would log it at each start."""
     return "enable.gapless.guarantee is experimental" not in record.getMessage()
 
 
@@ -172,7 +187,7 @@ log.addFilter(_worth_telling)
 
 
 def is_away(error: KafkaError) -> bool:
-    """Whether it may be different in a moment: no broker, or one that is not ready."""
+    """Tells whether a retry may succeed soon: the broker is unavailable or not ready."""
     return error.retriable() or error.code() in _AWAY
 
 

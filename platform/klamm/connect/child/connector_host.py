@@ -1,7 +1,7 @@
 """Hosts a connector in its child: starts it, answers for its task configs, stops it while it is paused.
 
-The main thread calls the plugin and nobody else does; the control thread hands it the worker's requests.
-Invariant: `request_task_reconfiguration` and `raise_error` may come from any thread of the plugin.
+Only the main thread calls the plugin; the control thread hands it the worker's requests. The plugin may call
+`request_task_reconfiguration` and `raise_error` from any of its threads.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _BEAT_S: Final = 1.0
 
 
 class HostContext:
-    """ConnectorContext for the connector."""
+    """The connector's ConnectorContext."""
 
     def __init__(self, control: Control) -> None:
         self._control = control
@@ -41,7 +41,7 @@ class HostContext:
 
 
 def run_connector(control: Control, order: Message, secrets: list[str]) -> None:
-    """The whole life of a connector's process."""
+    """Runs a connector's process from its order to its end."""
     spec = ConnectorSpec.from_json(order["spec"])
     secrets += secret_values(None, spec.config, spec.worker)
     cls = connector_class(PluginManager.load(order["entry_points"]), spec.config)
@@ -68,7 +68,7 @@ class _Host:
 
     def run(self) -> None:
         try:
-            # Paused or not, it must say once what its tasks would be.
+            # Also a paused connector starts once, to say what its tasks would be.
             self._start()
             while not self._control.stopping.is_set():
                 self._follow_pause()
@@ -88,7 +88,7 @@ class _Host:
         self._shown_paused = self._control.paused
 
     def _follow_pause(self) -> None:
-        """As in Kafka, a paused connector is stopped, and a new one is made when it resumes."""
+        """Stops a connector that has been paused, and makes a new one when it resumes, as Kafka does."""
         if self._control.paused == self._shown_paused:
             return
         if self._control.paused:
@@ -124,7 +124,9 @@ class _Host:
         ]
 
     def _added_to_tasks(self) -> dict[str, str]:
-        """What Kafka's worker adds to each task's configuration: it cannot take over a task that lacks it."""
+        """Returns what Kafka's worker adds to each task's configuration; it cannot take over a task without
+        these keys.
+        """
         task, config = self._cls.task_class(), self._spec.config
         topics: dict[str, str] = {key: config[key] for key in ("topics", "topics.regex") if key in config}
         return {"task.class": kafka_name(task) or python_name(task), **topics}

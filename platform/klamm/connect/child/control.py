@@ -1,8 +1,8 @@
-"""The child's end of the control channel: a thread that listens, so that the main thread may call plugins.
+"""The child's end of the control channel: its thread listens while the main thread calls plugins.
 
 It takes orders (stop, pause, resume), carries requests in both directions and reports progress every half
-second. When the worker is gone it ends the process at once, whatever the main thread does: what is not
-committed comes again.
+second. When the worker is gone, it ends the process at once, whatever the main thread does; records that are
+not committed are delivered again.
 """
 
 from __future__ import annotations
@@ -27,19 +27,20 @@ from klamm_plugins.errors import ConnectError
 
 log = logging.getLogger(__name__)
 
-# Short enough for a progress line that looks alive, long enough to cost nothing.
+# Short enough for a live progress display, long enough to cost nothing.
 REPORT_INTERVAL_S: Final = 0.5
-# How long a request to the worker may take: it may have to read the offset topic to its end first.
+# The time limit for a request to the worker, which may first have to read the offset topic to its end.
 CALL_TIMEOUT_S: Final = 60.0
 EXIT_ORPHANED: Final = 70
 _DEFAULT_STOP_S: Final = 5.0
 
 
 class Control:
-    """Orders, requests and reports. Made in the main thread; `start` begins to listen.
+    """Orders, requests and reports. The main thread makes it; `start` begins to listen.
 
     `stopping` is what plugins see as `context.stopping`. `requests` holds the worker's requests for the main
-    thread; `answer` replies. Signals that are caught are written to `signals_fd`. `changed` is set by every order, for a main thread that has nothing else to do.
+    thread; `answer` replies to them. Caught signals are written to `signals_fd`. Every order sets `changed`,
+    for a main thread that only waits for orders.
     """
 
     def __init__(self, channel: BlockingChannel) -> None:
@@ -58,20 +59,22 @@ class Control:
         self._thread = threading.Thread(target=self._run, name="control", daemon=True)
 
     def start(self, early: Iterable[Message] = ()) -> None:
-        """Begin to listen. `early`: what has come already."""
+        """Begins to listen. `early` are messages that have already arrived."""
         for message in early:
             self._handle(message)
         self._thread.start()
 
     def notify(self, event: str, **fields: Any) -> None:
-        """Tell the worker something."""
+        """Sends an event to the worker."""
         try:
             self._channel.send({"event": event, **fields})
         except OSError:
             os._exit(EXIT_ORPHANED)
 
     def call(self, method: str, params: dict[str, Any]) -> Any:
-        """Ask the worker. Raises ConnectError with its sentence, or when it does not answer."""
+        """Asks the worker. Raises ConnectError with the worker's sentence, or when it does not answer in
+        time.
+        """
         number = next(self._ids)
         future: Future[Any] = Future()
         self._calls[number] = future
@@ -84,24 +87,24 @@ class Control:
             self._calls.pop(number, None)
 
     def answer(self, request: Message, **outcome: Any) -> None:
-        """Reply to one of `requests` with `result=` or `error=`."""
+        """Replies to one of `requests` with `result=` or `error=`."""
         self._channel.send({"id": request["id"], **outcome})
 
     def ask_to_stop(self, within_s: float = _DEFAULT_STOP_S) -> None:
-        """Have the main loop end; also what SIGTERM does."""
+        """Makes the main loop end. SIGTERM does so, too."""
         self._stop_within_s = within_s
         self._stop_asked_at = time.monotonic()
         self.stopping.set()
         self.changed.set()
 
     def stop_remaining_s(self, share: float = 0.8) -> float:
-        """How much of `share` of the time for a graceful stop is left, from 0 up."""
+        """Returns how much of `share` of the time for a graceful stop is left, at least 0."""
         asked_at = self._stop_asked_at
         elapsed = 0.0 if asked_at is None else time.monotonic() - asked_at
         return max(0.0, self._stop_within_s * share - elapsed)
 
     def wait_for_order(self, timeout_s: float) -> None:
-        """Sleep until an order comes, or the time is over."""
+        """Sleeps until an order comes or the time is over."""
         self.changed.wait(timeout_s)
         self.changed.clear()
 

@@ -1,8 +1,8 @@
-"""The dead letter topic of a task (KIP-298; here of sources, too): records that could not be used, with what went wrong.
+"""The dead letter topic of a task (KIP-298; here also of sources): unusable records, each with its error.
 
-Written with a producer of its own. Invariant: what was sent here is acknowledged (`settle`) before offsets past it
-are committed, so a record is in the target, in the dead letter topic, or comes again. A dead letter that the broker
-refuses fails the task. `send` may be called from any thread, the rest from the task's.
+It has a producer of its own. Invariant: its records are acknowledged (`settle`) before offsets past them are
+committed. So each record is in the target, in the dead letter topic, or is delivered again. A dead letter
+that the broker refuses fails the task. Any thread may call `send`; only the task's thread calls the rest.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _HEADER: Final = "__connect.errors."
 _STEP_S: Final = 0.05
 _ADMIN_S: Final = 10.0
 _RETRY_S: Final = 0.5
-# What tools for dead letters look for; an error that a plugin made itself has its own name.
+# Tools for dead letters look for these Java names; an error class of a plugin's own keeps its own name.
 _KAFKA_NAMES: Final[Mapping[type[Exception], str]] = {
     ConnectError: "org.apache.kafka.connect.errors.ConnectException",
     DataError: "org.apache.kafka.connect.errors.DataException",
@@ -46,9 +46,9 @@ RawHeaders = list[tuple[str, bytes | None]]
 
 
 class Raw(NamedTuple):
-    """A record as it was in its topic; `timestamp` in epoch ms, None when it has none.
+    """A record as it was in its topic; `timestamp` in epoch ms, None without one.
 
-    A source's was in none: its offset is -1, and `source` has the headers that say where it came from.
+    A source's record was in no topic: its offset is -1, and the headers in `source` say where it came from.
     """
 
     topic: str
@@ -63,7 +63,7 @@ class Raw(NamedTuple):
 
 @dataclass(slots=True)
 class KeptRecord(SinkRecord):
-    """A SinkRecord that knows where it came from: what a sink reports goes to the dead letter topic as it was."""
+    """A SinkRecord that knows its message, so that a reported record goes to the dead letter topic unchanged."""
 
     message: Message | None = field(default=None, repr=False, compare=False)
 
@@ -85,7 +85,7 @@ class KeptRecord(SinkRecord):
 
 
 def raw_of(message: Message) -> Raw:
-    """What of a consumed message a dead letter needs."""
+    """Returns what a dead letter needs of a consumed message."""
     kind, timestamp = message.timestamp()
     return Raw(
         message.topic() or "",
@@ -99,7 +99,7 @@ def raw_of(message: Message) -> Raw:
 
 
 class DeadLetters:
-    """See the module. `producer` may be a fake; `secrets` are hidden in the headers."""
+    """Writes a task's dead letters. `producer` may be a fake; values in `secrets` are hidden in the headers."""
 
     def __init__(
         self,
@@ -132,8 +132,10 @@ class DeadLetters:
         executing: str,
         kept: Callable[[], None] | None = None,
     ) -> None:
-        """Write one; `stage` and `executing` are Kafka's names of what was done, and by which class. `kept` is called
-        by `serve` or `settle` once the topic has it.
+        """Writes a dead letter. `stage` and `executing` are Kafka's names of the failed step and of the class
+        that did it.
+
+        `serve` or `settle` calls `kept` once the topic has the record.
         """
         headers = raw.headers
         if self._with_context:
@@ -170,7 +172,7 @@ class DeadLetters:
                 return
 
     def serve(self) -> None:
-        """Take acknowledgements. Raises the error of a dead letter that was refused."""
+        """Takes acknowledgements. Raises the error of a dead letter that was refused."""
         self._producer.poll(0)
         while self._kept:
             self._kept.popleft()()
@@ -178,7 +180,7 @@ class DeadLetters:
             raise self._failure
 
     def settle(self, within_s: float) -> bool:
-        """Wait until all are acknowledged; False when that took too long. Raises as `serve` does."""
+        """Waits until all are acknowledged; returns False when that took too long. Raises as `serve` does."""
         until = time.monotonic() + within_s
         self.serve()
         while self._pending and time.monotonic() < until:
@@ -187,7 +189,7 @@ class DeadLetters:
         return not self._pending
 
     def _must_go_on(self) -> None:
-        """Raise Stopped when the time for a graceful stop is over: what this was about comes again."""
+        """Raises Stopped when the time for a graceful stop is over; the record is then delivered again."""
         if self._control.stopping.is_set() and self._control.stop_remaining_s() <= 0:
             with self._lock:
                 self._pending -= 1
@@ -237,7 +239,7 @@ class DeadLetters:
 
 
 def open_dead_letters(control: Control, spec: TaskSpec, secrets: Iterable[str]) -> DeadLetters | None:
-    """Make the topic if need be, and the producer; None when the connector has no dead letter topic."""
+    """Makes the topic if need be, and its producer; returns None when the connector has no dead letter topic."""
     topic = spec.connector_config.get(DEAD_LETTERS, "").strip()
     if not topic:
         return None
@@ -253,7 +255,9 @@ def open_dead_letters(control: Control, spec: TaskSpec, secrets: Iterable[str]) 
 
 
 def _ensure_topic(control: Control, spec: TaskSpec, topic: str) -> None:
-    """As Kafka does: one partition, the configured replication factor. A broker that is away is waited for."""
+    """Makes the topic as Kafka does, with one partition and the configured replication factor. Waits for an
+    absent broker.
+    """
     admin = clients.make_admin(clients.admin_config(spec, f"connector-dlq-adminclient-{spec.id.connector}"))
     replication = int(parse_key(SINK[REPLICATION], spec.connector_config))
     while True:

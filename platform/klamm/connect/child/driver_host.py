@@ -1,8 +1,8 @@
 """Hosts a driver task: its context, and the loop around its `run`.
 
-The task moves its data itself; what the runtime gives it is orders (stop, pause), a place for its offsets, and a
-status. Its `progress` is its sign of life: the host gives one of its own only where the task cannot (while it
-is paused, waits, commits, or has nothing left to do).
+The task moves its data itself; the runtime gives it orders (stop, pause), a place for its offsets, and a
+status. The task shows that it lives by calling `progress`. The host does so for the task only where it
+cannot: while it is paused, waits, commits, or has nothing left to do.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from klamm_plugins.errors import ConnectError
 from klamm_plugins.metrics import TABLE_BYTES_MAX, MetricTable, check_tables
 
 _BEAT_S: Final = 1.0
-# Reported twice a second and shown in every status: figures, not logs.
+# Details are reported twice a second and shown in every status: they are for figures, not for logs.
 DETAILS_BYTES_MAX: Final = 16 << 10
 
 
 class DriverContext:
-    """DriverTaskContext for the task."""
+    """The task's DriverTaskContext."""
 
     def __init__(self, control: Control, spec: TaskSpec, offsets: DriverOffsets) -> None:
         self.configs: Mapping[str, str] = spec.task_config
@@ -98,7 +98,7 @@ class DriverContext:
 
 
 def prepare(control: Control, spec: TaskSpec, task: DriverTask) -> Callable[[], None]:
-    """Initialize `task`; what comes back runs it, once it is started, until it is to stop."""
+    """Initializes `task`. Returns the function that runs it, once it is started, until it must stop."""
     offsets = TopicOffsets(control, spec) if spec.kind is Kind.SOURCE else GroupOffsets(control, spec)
     context = DriverContext(control, spec, offsets)
     task.initialize(context)
@@ -108,7 +108,7 @@ def prepare(control: Control, spec: TaskSpec, task: DriverTask) -> Callable[[], 
             context.stay_paused()
             if not control.stopping.is_set():
                 task.run()
-            # Nothing left to do is no reason to end: the task stays as it is until somebody stops it.
+            # A task that has nothing left to do stays alive until somebody stops it.
             while not control.stopping.is_set():
                 context.stay_paused()
                 control.vitals.enter("done")
@@ -120,7 +120,7 @@ def prepare(control: Control, spec: TaskSpec, task: DriverTask) -> Callable[[], 
 
 
 def _figures(details: Mapping[str, Any]) -> dict[str, Any]:
-    """As they will be shown. Raises ConnectError for what the status cannot hold."""
+    """Returns the details as they will be shown. Raises ConnectError for values that the status cannot hold."""
     try:
         data = orjson.dumps(dict(details), option=orjson.OPT_NON_STR_KEYS)
     except TypeError as e:

@@ -1,7 +1,7 @@
-"""Where a driver task's offsets are kept: a source's in the offset topic, a sink's in its consumer group.
+"""A driver task's offsets: a source's in the offset topic, a sink's in its consumer group.
 
-A commit returns when the broker has it. A broker that is away is waited for, as a source task waits for it, until
-the task is to stop: only then, or when the broker refuses, is it an error. Callable from any thread.
+A commit returns when the broker has the offsets. Like a source task, it waits for an absent broker until the
+task must stop; then it raises, and also when the broker refuses. Any thread may call it.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ Ask = Callable[[Consumer], list[TopicPartition]]
 _STEP_S: Final = 0.1
 _RETRY_S: Final = 0.5
 _CLOSE_S: Final = 2.0
-# A request for committed offsets that took this long is made again.
+# A request for committed offsets is repeated after this long.
 _READ_S: Final = 10.0
 
 
 class DriverOffsets(Protocol):
-    """What the context needs of them."""
+    """The offset operations that a driver task's context uses."""
 
     def read(self, partitions: list[dict[str, Any]]) -> list[dict[str, Any] | None]: ...
     def commit(self, offsets: Commit) -> None: ...
@@ -42,7 +42,7 @@ class DriverOffsets(Protocol):
 
 
 class TopicOffsets:
-    """A source's: records of the offset topic, read by the worker, written here."""
+    """A source's offsets: records of the offset topic, read by the worker, written here."""
 
     def __init__(self, control: Control, spec: TaskSpec) -> None:
         if spec.connector_config.get(OWN_TOPIC, "").strip():
@@ -89,16 +89,16 @@ class TopicOffsets:
             self._producer = WorkerOffsets(self._control)
         if self._producer is None:
             config = clients.offset_producer_config(self._spec) or clients.producer_config(self._spec)
-            # Somebody waits for every record.
+            # Every commit waits for its records, so lingering would only delay it.
             self._producer = clients.make_producer(config | {"linger.ms": 0})
         return self._producer
 
     def close(self) -> None:
-        """Nothing is waiting: every commit has been waited for."""
+        """Does nothing: every commit has waited for its own end."""
 
 
 class GroupOffsets:
-    """A sink's: those of its consumer group. The consumer never joins, it only commits and asks."""
+    """A sink's offsets: those of its consumer group. The consumer never joins; it only commits and asks."""
 
     def __init__(self, control: Control, spec: TaskSpec) -> None:
         self._control = control
@@ -130,7 +130,7 @@ class GroupOffsets:
         return self._consumer
 
     def _patiently(self, what: str, ask: Ask) -> list[TopicPartition]:
-        """Ask again while the broker is away."""
+        """Asks again while the broker is away."""
         group = self._config["group.id"]
         while True:
             try:
@@ -148,8 +148,9 @@ class GroupOffsets:
             time.sleep(_RETRY_S)
 
     def _answer(self, what: str, ask: Ask) -> list[TopicPartition]:
-        """`ask` blocks for a minute when its coordinator is away, so another thread does it: this one shows that the
-        task lives, and is free when it must stop.
+        """Runs `ask` in another thread, since it blocks for a minute when its coordinator is away.
+
+        This thread meanwhile shows that the task lives, and is free when the task must stop.
         """
         consumer = self._open()
         answers: list[list[TopicPartition]] = []
@@ -184,7 +185,7 @@ class GroupOffsets:
 
 
 def _go_on(control: Control, problem: str) -> None:
-    """The broker is waited for. Raises RetriableError when the task must stop first."""
+    """Shows that the task waits for the broker. Raises RetriableError when the task must stop."""
     if control.stopping.is_set() and control.stop_remaining_s() <= 0:
         raise RetriableError(f"{problem} before the task had to stop")
     control.vitals.enter("broker")

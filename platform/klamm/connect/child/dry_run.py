@@ -1,8 +1,9 @@
-"""A dry run: sample records through a connector's converters, transforms and predicates, each step shown.
+"""A dry run: it takes sample records through a connector's converters, transforms and predicates and shows
+each step.
 
-Nothing is read from or written to a topic, and no task is made. Runs in a one-shot child with the connector's plugins,
-since all of these are plugin code. A sink's sample is what a topic holds (converter, then transforms); a source's is what
-its task would give (transforms, then converters).
+It reads and writes no topic and makes no task. It runs in a one-shot child with the connector's plugins,
+since all of these are plugin code. A sink's sample is what a topic holds (converter, then transforms); a
+source's is what its task would give (transforms, then converters).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ HEADER: Final = "HEADER_CONVERTER"
 
 
 def dry_run(plugins: PluginManager, params: Mapping[str, Any]) -> list[Json]:
-    """One result for each of `records`; `config` and `worker` as for a task. ConfigError for what cannot be made."""
+    """Returns a result for each of `records`; `config` and `worker` are as for a task. Raises ConfigError."""
     config = params["config"]
     source = issubclass(connector_class(plugins, config), SourceConnector)
     run = _DryRun(
@@ -43,7 +44,7 @@ def dry_run(plugins: PluginManager, params: Mapping[str, Any]) -> list[Json]:
 
 
 class _Failed(Exception):
-    """A step that raised; it stands in the steps already."""
+    """A step has raised, and its error is already among the steps."""
 
 
 class _DryRun:
@@ -176,7 +177,7 @@ class _DryRun:
         )
 
     def _typed(self, sample: Json, part: str) -> Any:
-        """A value with the schema that the sample gives it, as JsonConverter reads them."""
+        """Returns a value with the sample's schema, read as JsonConverter reads them."""
         data = {"schema": sample.get(f"{part}_schema"), "payload": sample.get(part)}
         return self._shown.to_connect_data(self._topic, json.dumps(data).encode())
 
@@ -219,7 +220,7 @@ class _DryRun:
             }
         )
 
-    # What is shown
+    # How results are shown
 
     def _show(self, record: Record) -> Json:
         key, value = (
@@ -240,7 +241,7 @@ class _DryRun:
         }
 
     def _plain(self, schema: Any, value: Any) -> Json:
-        """As JSON; what JSON has no form for as Python writes it."""
+        """Returns a value as JSON, or as Python writes it where JSON has no form for it."""
         try:
             data = self._shown.from_connect_data(self._topic, schema, value)
             found: Json = json.loads(data) if data is not None else {"schema": None, "payload": None}
@@ -255,7 +256,7 @@ def _first_topic(config: Mapping[str, str]) -> str:
 
 
 def _bytes(data: Any) -> bytes | None:
-    """What a topic holds: text as it is, {"base64": …} decoded, other JSON as its text."""
+    """Returns the bytes of a topic: text as it is, {"base64": …} decoded, other JSON as its text."""
     match data:
         case None:
             return None

@@ -1,7 +1,7 @@
-"""What a task's errors came to: Kafka's task-error-metrics, counted since the task's process started.
+"""Counters of a task's errors since its process started: Kafka's task-error-metrics.
 
-Plain counters, written by the task's thread (a sink that reports from threads of its own goes through a lock in
-`Tolerance`), read by the control thread.
+They are plain counters. The task's thread writes them (a sink that reports from its own threads goes through
+a lock in `Tolerance`); the control thread reads them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-# Kafka's names of the figures, as REST's metrics and a task's progress show them.
+# Maps each field to Kafka's name, which REST's metrics and a task's progress show.
 NAMES: Final = {
     "failures": "total-record-failures",
     "errors": "total-record-errors",
@@ -27,10 +27,12 @@ _SENTENCE_MAX: Final = 500
 
 @dataclass(slots=True)
 class ErrorFigures:
-    """`failures` counts failed operations (each retry, too), `errors` records that failed in the end, `skipped` those
-    of them that were left out. `last_error_ms` is epoch ms, 0 for none. `retrying`: what is tried again just now, by
-    stage (`put`, `poll`, `flush`, VALUE_CONVERTER …): the last `error`, `since_ms` (epoch) and failed `attempts`; a new
-    mapping for each change.
+    """Counters of one task.
+
+    `failures` counts failed operations, each retry included; `errors` counts records that failed in the end,
+    and `skipped` those of them that were left out. `last_error_ms` is epoch ms, 0 for none. `retrying` says
+    what is being retried now, by stage (`put`, `poll`, `flush`, VALUE_CONVERTER …): the last `error`,
+    `since_ms` (epoch) and failed `attempts`. Each change makes a new mapping.
     """
 
     failures: int = 0
@@ -44,7 +46,7 @@ class ErrorFigures:
     retrying: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def tries_again(self, stage: str, error: BaseException) -> None:
-        """A stage has failed and is tried again: whoever looks at a task that stands still sees why."""
+        """Records that a stage failed and will be retried, so that the status of a stuck task says why."""
         before = self.retrying.get(stage)
         now_ms = time.time_ns() // 1_000_000
         self.retrying = {
@@ -57,12 +59,12 @@ class ErrorFigures:
         }
 
     def tries_no_more(self, stage: str) -> None:
-        """It got through, or was given up."""
+        """Records that the stage succeeded or was given up."""
         if stage in self.retrying:
             self.retrying = {name: each for name, each in self.retrying.items() if name != stage}
 
     def failed(self) -> None:
-        """A record has failed for good."""
+        """Counts a record that has failed for good."""
         self.errors += 1
         self.last_error_ms = time.time_ns() // 1_000_000
 
@@ -71,17 +73,18 @@ class ErrorFigures:
         return bool(self.failures or self.errors)
 
     def report(self) -> dict[str, int]:
-        """By Kafka's names."""
+        """Returns the counters by Kafka's names."""
         return {name: getattr(self, field) for field, name in NAMES.items()}
 
 
 def sentence(error: BaseException) -> str:
-    """What an error says, with what is behind it, in one line."""
+    """Returns an error's message and those of its causes in one line."""
     parts: list[str] = []
     current: BaseException | None = error
     while current is not None and len(parts) < 5:
         text = " ".join(str(current).split()) or type(current).__name__
-        # An OSError's own text, "[Errno 28] No space left on device", after a sentence that says the same.
+        # An OSError's "[Errno 28] No space left on device" is left out after a sentence that contains its
+        # text.
         core = (current.strerror or text) if isinstance(current, OSError) else text
         if not any(core in part for part in parts):
             parts.append(text)

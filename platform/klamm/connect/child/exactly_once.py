@@ -1,9 +1,10 @@
 """A source task that writes exactly once (KIP-618): records and their offsets in one transaction.
 
-A reader of what is committed sees each record once, whoever is killed: the offsets of a transaction are committed with
-its records or not at all, and whoever goes on reads the last committed ones. Invariants: offsets are written to the
-transaction of their records, by the same producer, last; a task sends nothing before its producer has fenced its
-predecessor and the worker has confirmed its configuration; whatever fails aborts, and nothing is sent after that.
+A reader of committed records sees each record once, whichever process is killed. The offsets of a transaction
+are committed with its records or not at all, and the next task reads the last committed offsets. Invariants:
+the producer of the records also writes their offsets, last, in the same transaction; a task sends nothing
+before its producer has fenced its predecessor and the worker has confirmed its configuration; any failure
+aborts, and nothing is sent after it.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 class ExactlyOnceRunner(SourceLoop):
-    """See the module. `offsets_topic` is on the cluster that the records go to."""
+    """The exactly-once source loop. `offsets_topic` is on the cluster that the records go to."""
 
     def __init__(
         self,
@@ -52,7 +53,8 @@ class ExactlyOnceRunner(SourceLoop):
         self._commit_interval_s = commit_interval_s
         self._commit_timeout_s = commit_timeout_s
         self._copy = copy
-        # Of what is dispatched and not committed: by partition, the last offset; records; what the task is told.
+        # State of the records dispatched and not committed: the last offset by partition, their number, and
+        # what to tell the task.
         self._offsets: dict[bytes, tuple[dict[str, Any], dict[str, Any]]] = {}
         self._sent = 0
         self._tell: list[tuple[SourceRecord, RecordMetadata | None]] = []
@@ -86,7 +88,7 @@ class ExactlyOnceRunner(SourceLoop):
     def _send(self, chunk: Chunk) -> None:
         if chunk.values:
             if chunk.topic == self._offsets_topic:
-                # It would wait for the end of its own transaction when it reads its offsets.
+                # Reading its offsets would wait for the end of the task's own transaction.
                 raise ConnectError(
                     "Source tasks may not produce to their own offsets topics when exactly-once support is enabled"
                 )
@@ -97,7 +99,7 @@ class ExactlyOnceRunner(SourceLoop):
         if self._tells_task:
             self._tell += [(record, None) for record in dropped(chunk)]
         key = orjson.dumps(chunk.source_partition, option=orjson.OPT_SORT_KEYS)
-        # Copies: a task that goes on counting in its dict must not move what is committed.
+        # Copies: a task that goes on counting in its dict must not change the committed offsets.
         self._offsets[key] = dict(chunk.source_partition), dict(chunk.source_offset)
         self._limit_in_flight()
 
@@ -113,7 +115,7 @@ class ExactlyOnceRunner(SourceLoop):
         self._tell.append((record, metadata))
 
     def _commit_if_due(self) -> None:
-        """Nothing: transactions end at their boundaries only."""
+        """Does nothing: transactions end at their boundaries only."""
 
     def _finish(self, end: End | None) -> None:
         if end is None:
@@ -125,11 +127,13 @@ class ExactlyOnceRunner(SourceLoop):
         self._commit()
 
     def _worth_committing(self, end: End) -> bool:
-        """Offsets alone (all records were dropped) are committed now and then: they save reading, not records."""
+        """Tells whether to commit offsets without records. This saves reading after a restart, so it is done
+        only now and then.
+        """
         return bool(self._offsets) and (end is End.ABORT or time.monotonic() >= self._offsets_due)
 
     def _abort(self) -> None:
-        """As the connector asked: the records so far are dropped, their offsets are committed all the same."""
+        """Drops the records so far, as the connector asked; their offsets are committed nevertheless."""
         if not self._transactions.open:
             log.warning("Ignoring request by task to abort transaction as the current transaction is empty")
             return
@@ -176,14 +180,14 @@ class ExactlyOnceRunner(SourceLoop):
                 return
 
     def _rest(self) -> None:
-        """A pause must not leave a transaction open until it expires."""
+        """Ends the transaction before a pause, so that it does not stay open until it expires."""
         end = self._boundaries.at_rest()
         if end is not None:
             self._offsets_due = 0.0
             self._finish(end)
         elif self._transactions.open:
-            # The connector has not said where it ends: what was sent of it comes again after a restart only, so it
-            # stays open as long as its time-out lets it (as with Kafka).
+            # The connector has not ended its transaction. Its records would be delivered again only after a
+            # restart, so it stays open until its time-out (as with Kafka).
             log.warning("the task is paused within a transaction of %d records", self._sent)
 
     def _end(self, *, failed: bool) -> None:

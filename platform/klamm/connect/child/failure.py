@@ -1,7 +1,8 @@
-"""How an exception leaves a child: its class for the restart policy, its trace for the status API.
+"""The form in which an exception leaves a child: its class for the restart policy, its trace for the status
+API.
 
 The trace begins as Kafka's does, with the outermost error and its message, then the frames, then `Caused
-by:`. Values of password keys are hidden in it, wherever a plugin's message may have put them.
+by:`. Values of password keys are hidden in it, wherever a plugin's message quotes them.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from klamm_plugins.errors import ConfigError, ConnectError, DataError, PluginNot
 # Long enough for any cause, short enough for the status topic.
 TRACE_CHARS_MAX: Final = 32 << 10
 _FRAMES_MAX: Final = 30
-# Hiding every "a" because somebody's password is "a" would make traces unreadable and protect nothing.
+# Shorter passwords are not hidden: with every "a" hidden a trace would be unreadable and nothing protected.
 _SECRET_CHARS_MIN: Final = 4
 
 
 def classify(error: BaseException) -> ErrorClass:
-    """The class by which the restart policy judges it."""
+    """Returns the class by which the restart policy judges the error."""
     match error:
         case DataError():
             return ErrorClass.DATA
@@ -33,7 +34,7 @@ def classify(error: BaseException) -> ErrorClass:
         case RetriableError():
             return ErrorClass.RETRIABLE
         case ConnectError():
-            # "Tolerance exceeded" and its kin are judged by what they report.
+            # "Tolerance exceeded" and similar errors are judged by their cause.
             return ErrorClass.DATA if isinstance(error.__cause__, DataError) else ErrorClass.CONNECT
         case MemoryError():
             return ErrorClass.MEMORY
@@ -42,7 +43,7 @@ def classify(error: BaseException) -> ErrorClass:
 
 
 def trace(error: BaseException, secrets: Iterable[str] = ()) -> str:
-    """The text for the status API."""
+    """Returns the text for the status API."""
     parts: list[str] = []
     said: list[str] = []
     seen: set[int] = set()
@@ -50,7 +51,7 @@ def trace(error: BaseException, secrets: Iterable[str] = ()) -> str:
     while current is not None and id(current) not in seen:
         seen.add(id(current))
         text = str(current)
-        # A cause is often quoted by what it caused; its bytes are shown once.
+        # An error often quotes its cause; the quoted text is shown once.
         known = any(earlier.endswith(text) for earlier in said)
         parts.append(("Caused by: " if parts else "") + _one(current, "" if known else text))
         said.append(text)
@@ -74,7 +75,7 @@ def _one(error: BaseException, message: str) -> str:
 
 
 def notice(error: BaseException, secrets: Iterable[str] = ()) -> dict[str, Any]:
-    """The fields of the `failed` event."""
+    """Returns the fields of the `failed` event."""
     return {
         "error": classify(error).value,
         "message": _hidden(str(error), secrets),
@@ -85,7 +86,7 @@ def notice(error: BaseException, secrets: Iterable[str] = ()) -> dict[str, Any]:
 def answer_safely(
     control: Control, request: Message, work: Callable[[], Any], secrets: Iterable[str] = ()
 ) -> None:
-    """Answer a request with what `work` returns, or with the sentence of what it raises."""
+    """Answers a request with the result of `work`, or with the message of its error."""
     try:
         result = work()
     except Exception as e:

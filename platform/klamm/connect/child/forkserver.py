@@ -1,15 +1,16 @@
 """The fork server: a warm, single-threaded process that forks children and holds the worker's lease.
 
-Started as `python -m klamm.connect.child.forkserver CONTROL_FD LEASE_FD`, with or without an environment laid over it
-(`klamm.environments.overlay`). It imports once what every child needs, Klamm's own converters and transforms among it,
-and no other plugin. The worker asks for a child with `{"method": "fork", "id"}` and two descriptors (the
-child's control socket, its output); what the child is to do comes on that control socket. It answers
-`{"event": "forked", "id", "pid"}` and, when a child has ended, `{"event": "exited", "id", "code", "signal"}`.
+It is started as `python -m klamm.connect.child.forkserver CONTROL_FD LEASE_FD`, with or without an
+environment laid over it (`klamm.environments.overlay`). It imports once what every child needs, with Klamm's
+own converters and transforms, and no other plugin. The worker asks for a child with `{"method": "fork",
+"id"}` and two descriptors (the child's control socket, its output); the child's order comes on that control
+socket. The fork server answers `{"event": "forked", "id", "pid"}` and, when a child has ended, `{"event":
+"exited", "id", "code", "signal"}`.
 
-Invariant: no child outlives the lease. When the worker's sockets close, or its pings stop for 1.5 s, every
-child's process group is killed and the fork server leaves; when the fork server dies, the kernel kills the
-children (PR_SET_PDEATHSIG) or, on other systems, they leave at the end of their control socket.
-Signals of the terminal or a service manager are ignored: the worker decides.
+Invariant: no child outlives the lease. When the worker closes its sockets, or its pings stop for 1.5 s, the
+fork server kills every child's process group and ends. When the fork server dies, the kernel kills the
+children (PR_SET_PDEATHSIG) or, on other systems, they end when their control socket closes. The fork server
+ignores signals of the terminal or a service manager: the worker decides.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from klamm.connect.children.lease import LeaseWatch
 
 log = logging.getLogger(__name__)
 
-# What children use anyway: imported once, its memory is shared by all.
+# Modules that children use anyway: imported once, so that all share their memory.
 PRELOAD: Final = (
     "confluent_kafka",
     "orjson",
@@ -46,7 +47,7 @@ _RECEIVE_BYTES: Final = 64 << 10
 
 
 class ForkServer:
-    """See the module. Single-threaded: a fork never copies a lock that some thread holds."""
+    """The fork server's loop. Single-threaded, so that a fork never copies a lock that another thread holds."""
 
     def __init__(self, control: socket.socket, lease: socket.socket) -> None:
         self._control = control
@@ -58,7 +59,7 @@ class ForkServer:
         self._wakeup_r, self._wakeup_w = os.pipe()
 
     def run(self) -> None:
-        """Serve until the lease ends; on return every child is killed."""
+        """Serves until the lease ends, then kills every child."""
         self._install_signals()
         watch = LeaseWatch(time.monotonic())
         sources: list[socket.socket | int] = [self._control, self._lease, self._wakeup_r]
@@ -94,11 +95,11 @@ class ForkServer:
             signal.signal(number, signal.SIG_IGN)
         os.set_blocking(self._wakeup_w, False)
         signal.set_wakeup_fd(self._wakeup_w, warn_on_full_buffer=False)
-        # A handler must exist for the wakeup descriptor to be written; reaping happens in the loop.
+        # The wakeup descriptor is written only if a handler exists; the loop does the reaping.
         signal.signal(signal.SIGCHLD, lambda *_: None)
 
     def _serve(self) -> bool:
-        """Handle what the worker sent; False when it closed the control socket."""
+        """Handles the worker's messages; returns False when the worker closed the control socket."""
         data, fds, _, _ = socket.recv_fds(self._control, _RECEIVE_BYTES, 64)
         self._fds += fds
         if not data:
@@ -130,7 +131,7 @@ class ForkServer:
         os.close(output_fd)
 
     def _become_child(self, control_fd: int, output_fd: int) -> None:
-        """In the child: never returns."""
+        """Turns this forked process into the child; never returns."""
         code = 1
         try:
             signal.set_wakeup_fd(-1)
@@ -158,7 +159,7 @@ class ForkServer:
 
     def _reap(self) -> None:
         while self._children:
-            # First look, then kill the rest of its process group while its pid is still taken, then reap.
+            # Look first, then kill the rest of its process group while its pid is still taken, then reap.
             status = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             if status is None:
                 return
@@ -189,7 +190,7 @@ def main(argv: list[str]) -> None:
         sock.set_inheritable(False)
     for name in PRELOAD:
         importlib.import_module(name)
-    # Frozen objects are never traversed by the collector, so their pages stay shared after a fork.
+    # The collector never traverses frozen objects, so their pages stay shared after a fork.
     gc.collect()
     gc.freeze()
     ForkServer(control, lease).run()

@@ -1,8 +1,8 @@
 """A child's life: from the fork to its exit code.
 
-Called by the fork server in the fresh child. Puts the process in order (signals, death with its parent,
-output), takes its first message, which says what to be, and reports how that ended. Exit codes: 0 stopped as
-asked, 1 failed (a `failed` event said why), 70 orphaned.
+The fork server calls it in the fresh child. It sets the process up (signals, death with its parent, output),
+takes the first message, which names its role, and reports how the role ended. Exit codes: 0 stopped as asked,
+1 failed (a `failed` event said why), 70 orphaned.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LIBC: Final = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 def run(control_fd: int, output_fd: int, *, parent: int) -> int:
-    """Be the child of fork server `parent`; returns the exit code."""
+    """Runs the child of fork server `parent`; returns the exit code."""
     if _LIBC is not None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
@@ -65,7 +65,7 @@ def _be(order: Message, control: Control) -> int:
 
 
 def _role(name: str) -> Callable[[Control, Message, list[str]], None]:
-    """Modules are imported (preloaded) by need: a child runs one of them."""
+    """Returns a role's function. Only its module is imported (or preloaded): a child runs one of them."""
     match name:
         case "source" | "sink":
             from klamm.connect.child.task_host import run_task
@@ -83,7 +83,9 @@ def _role(name: str) -> Callable[[Control, Message, list[str]], None]:
 
 
 def _first_messages(channel: BlockingChannel) -> list[Message] | None:
-    """What to be, and what came with it: a worker may change its mind at once. None: the worker is gone."""
+    """Returns the order and what came with it, such as a quick change of the worker's mind. None: the worker
+    is gone.
+    """
     while (messages := channel.receive()) is not None:
         if messages:
             return messages
@@ -91,10 +93,11 @@ def _first_messages(channel: BlockingChannel) -> list[Message] | None:
 
 
 def _reset_signals(signals_fd: int) -> None:
-    """The fork server's settings are not ours. SIGTERM (a service manager's, to all processes) stops
-    gracefully; SIGINT (a terminal's) is for the worker to act on.
+    """Replaces the fork server's signal settings.
 
-    The control thread acts on SIGTERM: a handler in the main thread might wait for a lock that it holds itself.
+    SIGTERM (a service manager sends it to all processes) stops gracefully; SIGINT (from a terminal) is
+    ignored, since the worker acts on it. The control thread acts on SIGTERM: a handler in the main thread
+    might wait for a lock that the main thread holds.
     """
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -104,8 +107,10 @@ def _reset_signals(signals_fd: int) -> None:
 
 
 def _tell_stacks() -> None:
-    """SIGQUIT writes the stacks of all threads to the output, as Java's does, and so does a crash: from C, also while a
-    plugin holds the interpreter. The worker asks for it before it kills a task that hangs.
+    """Makes SIGQUIT, as Java's, and a crash write the stacks of all threads to the output.
+
+    This happens in C, so it works while a plugin holds the interpreter. The worker sends SIGQUIT before it
+    kills a task that hangs.
     """
     faulthandler.enable(file=2, all_threads=True)
     faulthandler.register(signal.SIGQUIT, file=2, all_threads=True, chain=False)
@@ -127,7 +132,7 @@ def _redirect_output(output_fd: int) -> None:
 
 
 class _ForWorker(logging.Formatter):
-    """Each line as `<level>logger: text`; the worker logs it again, with that level (`output`)."""
+    """Formats each line as `<level>logger: text`; the worker logs it again at that level (`output`)."""
 
     def format(self, record: logging.LogRecord) -> str:
         lead = f"<{record.levelno:02d}>{record.name}: "
@@ -135,14 +140,16 @@ class _ForWorker(logging.Formatter):
 
 
 def _set_name(label: str) -> None:
-    """What `ps -o comm` and `top` show, 15 bytes: the end of a name tells tasks apart; and what `ps aux` shows."""
+    """Sets the name in `ps -o comm` and `top` (the label's last 15 bytes, which tell tasks apart) and in `ps
+    aux`.
+    """
     if _LIBC is not None:
         _LIBC.prctl(_PR_SET_NAME, ctypes.c_char_p(label.encode()[-15:]), 0, 0, 0)
         _set_command_line(f"klamm connect: {label}".encode())
 
 
 def _set_command_line(title: bytes) -> None:
-    """Write over the arguments that the fork server was started with, as far as they go."""
+    """Overwrites the arguments that the fork server was started with, as far as their space goes."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         fields = (
             Path("/proc/self/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()

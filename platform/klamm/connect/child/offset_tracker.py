@@ -1,9 +1,10 @@
-"""Which source offsets may be committed: the contiguous acknowledged prefix of each source partition. Pure.
+"""The source offsets that may be committed: the contiguous acknowledged prefix of each source partition.
+Pure.
 
-Records of one poll that share a source partition make up runs; a run is one entry here however many records
-it has, and its delivery callback counts it down. Invariant: an offset is committable only when every
-record submitted before it for the same source partition, and all of its own run, is acknowledged. A run that
-fails is never counted down, so nothing behind it is ever committed.
+The records of one poll with the same source partition form a run. A run is one entry here however many
+records it has, and its delivery callback counts it down. Invariant: an offset is committable only when every
+record submitted before it for the same source partition, and all of its own run, is acknowledged. A failed
+run is never counted down, so nothing after it is ever committed.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ Partition = dict[str, Any]
 
 
 class Run:
-    """Some consecutive records of one source partition. `pending` counts those not yet acknowledged."""
+    """Consecutive records of one source partition. `pending` counts those not yet acknowledged."""
 
     __slots__ = ("offset", "pending")
 
@@ -31,7 +32,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Committable:
-    """The offset that a source partition may be committed at."""
+    """The offset that may be committed for a source partition."""
 
     partition: Partition
     offset: Offset
@@ -39,7 +40,7 @@ class Committable:
 
 @dataclass(slots=True)
 class _Line:
-    """One source partition: its runs in order, and how far it is."""
+    """One source partition: its runs in order, and its progress."""
 
     partition: Partition
     runs: deque[Run] = field(default_factory=deque)
@@ -55,29 +56,30 @@ class _Line:
 
 
 class OffsetTracker:
-    """See the module. Not thread-safe: one thread submits, counts down and commits."""
+    """The runs of all source partitions. Not thread-safe: one thread submits, counts down and commits."""
 
     def __init__(self) -> None:
         self._lines: dict[bytes, _Line] = {}
 
     def submit(self, partition: Partition, offset: Offset, count: int) -> Run:
-        """Register `count` records, about to be sent, the last of which has `offset`.
+        """Registers `count` records that are about to be sent; the last of them has `offset`.
 
-        Count the returned run's `pending` down by one for each acknowledgement. `count` may be 0 (all were
-        filtered out): the offset then advances with what is before it.
+        The caller counts the returned run's `pending` down by one for each acknowledgement. `count` may be 0
+        (all were filtered out): the offset then advances with the runs before it.
         """
         key = orjson.dumps(partition, option=orjson.OPT_SORT_KEYS)
         line = self._lines.get(key)
         if line is None:
             line = self._lines[key] = _Line(copy(partition))
         line.advance()  # keeps the queue short between commits
-        # A copy, as of the partition: a task that goes on counting in its dict must not move what is committed.
+        # A copy, like the partition's: a task that goes on counting in its dict must not change the committed
+        # offset.
         run = Run(copy(offset), count)
         line.runs.append(run)
         return run
 
     def committable(self) -> list[Committable]:
-        """The offsets that have advanced since they were last `committed`."""
+        """Returns the offsets that have advanced since they were last `committed`."""
         found = []
         for line in self._lines.values():
             line.advance()
@@ -86,8 +88,10 @@ class OffsetTracker:
         return found
 
     def committed(self, offsets: list[Committable]) -> None:
-        """These, from `committable`, are stored. Those that could not be are simply not named: they, or
-        what has been reached since, come again.
+        """Records that these offsets from `committable` are stored.
+
+        Offsets that could not be stored are left out of `offsets`; `committable` returns them, or later ones,
+        again.
         """
         stored = {id(offset) for offset in offsets}
         for key, line in list(self._lines.items()):
@@ -98,5 +102,5 @@ class OffsetTracker:
 
     @property
     def pending(self) -> int:
-        """Records submitted and not acknowledged."""
+        """The number of records submitted and not acknowledged."""
         return sum(run.pending for line in self._lines.values() for run in line.runs)

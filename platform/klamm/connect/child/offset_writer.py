@@ -2,8 +2,8 @@
 
 Key `["connector",{partition}]`, value `{offset}`, both compact JSON; the partition of the topic is Java's
 (murmur2 of the key). One commit is under way at a time. Invariant: the tracker hears of a commit only when
-every one of its records is acknowledged; one that takes longer than `offset.flush.timeout.ms` is given up
-(as Kafka does) and its offsets come again with the next.
+all of its records are acknowledged. A commit that takes longer than `offset.flush.timeout.ms` is given up (as
+Kafka does); the next commit includes its offsets.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class Producer(Protocol):
-    """What of confluent_kafka.Producer a source task uses."""
+    """The methods of confluent_kafka.Producer that a source task uses."""
 
     def produce(self, topic: str, value: bytes | None, key: bytes | None, *args: Any) -> None: ...
     def poll(self, timeout: float) -> int: ...
@@ -32,7 +32,7 @@ class Producer(Protocol):
 
 
 class RecordProducer(Producer, Protocol):
-    """What of it the sending of records uses besides."""
+    """The further methods that sending records needs."""
 
     def produce_batch(
         self,
@@ -46,7 +46,7 @@ class RecordProducer(Producer, Protocol):
 
 
 class TransactionalProducer(Producer, Protocol):
-    """What of it transactions use besides."""
+    """The further methods that transactions need."""
 
     def init_transactions(self, timeout: float = ...) -> None: ...
     def begin_transaction(self) -> None: ...
@@ -55,7 +55,7 @@ class TransactionalProducer(Producer, Protocol):
 
 
 class _Commit:
-    """One commit under way."""
+    """A commit under way."""
 
     def __init__(self, offsets: list[Committable], encoded: list[tuple[bytes, bytes]]) -> None:
         self.offsets = offsets
@@ -71,8 +71,10 @@ class _Commit:
 
 
 class OffsetCopy:
-    """Offsets of a connector with an offsets topic of its own go to the workers' topic as well, once they are in their own:
-    so it may do without its topic some day. As with Kafka what becomes of the copy changes nothing.
+    """Copies the offsets of a connector with its own offsets topic to the workers' topic, once its own topic
+    has them.
+
+    So the connector may give its topic up some day. As in Kafka, the fate of the copy changes nothing else.
     """
 
     def __init__(self, producer: Producer, topic: str) -> None:
@@ -88,7 +90,7 @@ class OffsetCopy:
                 log.warning("offsets are not copied to %s: %s", self._topic, e)
 
     def close(self) -> None:
-        """Give what is under way a moment."""
+        """Gives copies under way a moment to finish."""
         self._producer.flush(1.0)
 
     def _delivered(self, error: KafkaError | None, _: object) -> None:
@@ -97,7 +99,7 @@ class OffsetCopy:
 
 
 class OffsetWriter:
-    """See the module. `poll` of the producer must be called by others for a commit to get on."""
+    """Commits source offsets. A commit advances only while others call the producer's `poll`."""
 
     def __init__(
         self,
@@ -119,11 +121,11 @@ class OffsetWriter:
 
     @property
     def busy(self) -> bool:
-        """A commit is under way."""
+        """True while a commit is under way."""
         return self._commit is not None
 
     def begin(self) -> bool:
-        """Start to commit what has advanced; False when there is nothing or a commit is under way."""
+        """Starts to commit what has advanced; returns False when there is nothing or a commit is under way."""
         offsets = [] if self._commit else self._tracker.committable()
         if not offsets:
             return False
@@ -133,7 +135,9 @@ class OffsetWriter:
         return True
 
     def _produce(self, commit: _Commit) -> None:
-        """As many as there is room for. A busy source may have filled the producer: acknowledgements make room."""
+        """Produces as many records as there is room for. Acknowledgements make room if a busy source has
+        filled the producer.
+        """
         while commit.unsent:
             key, value = commit.unsent[0]
             try:
@@ -146,7 +150,7 @@ class OffsetWriter:
             commit.unsent.popleft()
 
     def finish(self) -> bool:
-        """Look after the commit under way; True when it is complete now."""
+        """Advances the commit under way; returns True when it is complete now."""
         commit = self._commit
         if commit is None:
             return False
@@ -170,12 +174,12 @@ class OffsetWriter:
 
 
 def encode_key(connector: str, partition: dict[str, Any]) -> bytes:
-    """The offset topic's key of a source partition."""
+    """Returns the offset topic's key of a source partition."""
     return _json([connector, partition], "source partition")
 
 
 def encode_offset(offset: dict[str, Any]) -> bytes:
-    """The offset topic's value."""
+    """Returns the offset topic's value."""
     return _json(offset, "source offset")
 
 

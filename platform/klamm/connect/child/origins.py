@@ -1,8 +1,9 @@
-"""What an error says of the record that it is about, and what a dead letter keeps of it.
+"""The origin of a record: what an error says about it, and what a dead letter keeps of it.
 
-A sink's record is kept as it was in its topic, byte for byte. A source's record was in no topic yet: key and value are
-kept as the connector's converters write them, or, where they cannot (that may be the very error), as JSON that
-people can read; two headers say which (`__connect.errors.key.format`, `….value.format`: `converter` or `json`).
+A sink's record is kept byte for byte as it was in its topic. A source's record was in no topic yet: key and
+value are kept as the connector's converters write them. Where a converter fails (which may be the very
+error), JSON for people to read is kept instead. Two headers say which (`__connect.errors.key.format`,
+`….value.format`: `converter` or `json`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from klamm_plugins.schema import Schema
 
 
 class SinkOrigin:
-    """Of a sink's records; those that the task has made itself are written by the converters."""
+    """The origin of a sink's records. The converters write the records that the task has made itself."""
 
     def __init__(self, converters: Converters) -> None:
         self._converters = converters
@@ -50,7 +51,7 @@ class SinkOrigin:
 
 
 class SourceOrigin:
-    """Of a source's records. Whatever is wrong with one, it can be kept."""
+    """The origin of a source's records. Any record can be kept, whatever is wrong with it."""
 
     def __init__(self, converters: Converters) -> None:
         self._converters = converters
@@ -105,7 +106,7 @@ def _written(
 
 
 def _json(data: Any) -> str:
-    """Never fails: what JSON has no word for is written as Python shows it."""
+    """Returns JSON, with Python's own form where JSON has none. Never fails."""
     try:
         return json.dumps(data, default=repr, ensure_ascii=False)
     except (TypeError, ValueError, RecursionError):  # keys that are no strings, a circle

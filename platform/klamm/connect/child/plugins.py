@@ -1,7 +1,7 @@
 """Instances of plugin classes in a child: the connector's class, its task, and its converters.
 
-A converter setting comes from the connector's config, else from the worker's; its own settings are those
-below its prefix. Errors are ConfigError or PluginNotFoundError in Kafka's words.
+A converter setting comes from the connector's config, else from the worker's; the converter's own settings
+are those below its prefix. Errors are ConfigError or PluginNotFoundError in Kafka's words.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ class Converters:
     header: HeaderConverter
 
     def class_name(self, stage: str) -> str:
-        """Kafka's name of the converter that works in one of Kafka's stages, or Python's if it has none."""
+        """Returns Kafka's name of the converter that works in one of Kafka's stages, or Python's if it has
+        none.
+        """
         by_stage = {"KEY_CONVERTER": self.key, "VALUE_CONVERTER": self.value, "HEADER_CONVERTER": self.header}
         cls = type(by_stage[stage])
         return kafka_name(cls) or python_name(cls)
@@ -39,7 +41,7 @@ class Converters:
 def connector_class(
     plugins: PluginManager, config: Mapping[str, str]
 ) -> type[SourceConnector] | type[SinkConnector]:
-    """The class of `connector.class`."""
+    """Returns the class of `connector.class`."""
     if not config.get("connector.class"):
         raise ConfigError(
             'Missing required configuration "connector.class" which has no default value.',
@@ -49,7 +51,7 @@ def connector_class(
 
 
 def converters(plugins: PluginManager, connector: Mapping[str, str], worker: Mapping[str, str]) -> Converters:
-    """Find, make and configure all three."""
+    """Finds, makes and configures all three."""
     key_name, key_props = _setting(KEY, connector, worker)
     value_name, value_props = _setting(VALUE, connector, worker)
     header_name, header_props = _setting(HEADER, connector, worker, default=DEFAULT_HEADER_CONVERTER)
@@ -65,12 +67,12 @@ def converters(plugins: PluginManager, connector: Mapping[str, str], worker: Map
 def _setting(
     name: str, connector: Mapping[str, str], worker: Mapping[str, str], default: str | None = None
 ) -> tuple[str, dict[str, str]]:
-    """The class and its properties, both from the level that names the class, as Kafka does."""
+    """Returns the class and its properties, both from the level that names the class, as Kafka does."""
     for level in (connector, worker):
         if level.get(name):
             prefix = name + "."
             own = {k[len(prefix) :]: v for k, v in level.items() if k.startswith(prefix)}
-            # Connect tells a converter what it is for; nobody has to write it.
+            # Connect itself tells a converter whether it is for keys or values; users need not configure it.
             return level[name], {"converter.type": name.removesuffix(".converter"), **own}
     if default is None:
         raise ConfigError(f'Missing required configuration "{name}" which has no default value.', key=name)
@@ -78,5 +80,5 @@ def _setting(
 
 
 def _parsed(converter: Converter | HeaderConverter, props: dict[str, str]) -> Mapping[str, Any]:
-    """Checked by the converter's own definition; keys that it does not define are passed on as they are."""
+    """Parses properties by the converter's own definition; keys without a definition are passed on unchanged."""
     return cast("dict[str, Any]", props) | converter.config().parse(props)

@@ -1,8 +1,9 @@
 """Retries within a task (KIP-298): `errors.retry.timeout` and `errors.retry.delay.max.ms`.
 
-What raises RetriableError is tried again, first after 300 ms, each time twice as long, until the timeout is over; then its
-last error is the record's. 0 (the default) tries nothing again, -1 never gives up. Anything but RetriableError
-is let through at once. The task lives meanwhile (`wait`), and a stop ends it.
+An operation that raises RetriableError is retried, first after 300 ms, then each time after twice as long,
+until the timeout is over; its last error then counts as the record's. 0 (the default) retries nothing, -1
+never gives up. Any other error is raised at once. The task stays alive meanwhile (`wait`), and a stop ends
+the retries.
 """
 
 from __future__ import annotations
@@ -29,15 +30,17 @@ T = TypeVar("T")
 
 
 class Stopped(BaseException):
-    """The task is to stop, while something is tried again: what is not done comes again after the next start.
+    """The task must stop while an operation is being retried; unfinished records are delivered again after
+    the next start.
 
-    Not an Exception: nobody may take it for the error of a record.
+    Not an Exception, so that nobody takes it for the error of a record.
     """
 
 
 def backoff_ms(attempt: int, *, delay_max_ms: int, left_ms: float, chance: float) -> int:
-    """The wait after failed attempt `attempt` (from 1). `chance` in [0, 1) spreads waits that reach the maximum, as
-    Kafka's does; never longer than what is left.
+    """Returns the wait after failed attempt `attempt` (from 1), at most what is left.
+
+    `chance` in [0, 1) spreads waits that reach the maximum, as Kafka's does.
     """
     # 2**40 * 300 ms is beyond every timeout; the cap keeps a large attempt from building a huge integer.
     full = DELAY_MIN_MS << min(attempt - 1, 40)
@@ -46,7 +49,9 @@ def backoff_ms(attempt: int, *, delay_max_ms: int, left_ms: float, chance: float
 
 
 class Retry:
-    """See the module. `wait(seconds)` sleeps, keeps the task alive and in its group; it may return early."""
+    """Retries operations. `wait(seconds)` sleeps and keeps the task alive and in its group; it may return
+    early.
+    """
 
     def __init__(
         self,
@@ -67,11 +72,11 @@ class Retry:
 
     @property
     def on(self) -> bool:
-        """Whether anything is tried again at all."""
+        """True if anything is retried at all."""
         return self._timeout_s > 0
 
     def call(self, stage: str, operation: Callable[[], T]) -> T:
-        """What `operation` returns, in the end. Raises its error, or Stopped."""
+        """Returns the result of `operation`, after retries if need be. Raises its error, or Stopped."""
         started = self._clock()
         attempt = 0
         while True:

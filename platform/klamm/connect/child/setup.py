@@ -1,4 +1,4 @@
-"""What the hosts share: worker settings that a task reads, secrets to hide in traces, and stopping a plugin."""
+"""Helpers of all hosts: worker settings that a task reads, secrets to hide in traces, and stopping a plugin."""
 
 from __future__ import annotations
 
@@ -23,13 +23,15 @@ TASK_WORKER_CONFIG: Final = (
     .define("offset.flush.interval.ms", Type.LONG, 60_000, validator=between(1))
     .define("offset.flush.timeout.ms", Type.LONG, 5_000, validator=between(1))
 )
-# What memory that is asked for at once may exceed task.memory.max.bytes by: stacks of threads that are reserved, not
-# used, and what comes and goes between two looks of the supervisor, which is who enforces the limit.
+# The margin above task.memory.max.bytes: thread stacks that are reserved but not used, and memory that is
+# freed again between two checks of the supervisor, which enforces the limit.
 _MEMORY_SLACK: Final = 512 << 20
 
 
 def stop_plugin(stop: Callable[[], None]) -> None:
-    """Call a plugin's `stop`. What it raises is logged and hides nothing: the error before it is the cause."""
+    """Calls a plugin's `stop`. Its error is only logged, so that it does not hide an earlier error, which is
+    the cause.
+    """
     try:
         stop()
     except Exception:
@@ -37,8 +39,10 @@ def stop_plugin(stop: Callable[[], None]) -> None:
 
 
 def limit_memory(limit_bytes: int) -> None:
-    """Have an allocation far beyond the limit (0: none) fail here with MemoryError, instead of the machine's memory
-    being gone before the supervisor looks. Systems without such a limit go without.
+    """Makes an allocation far beyond the limit (0: none) fail here with MemoryError.
+
+    Otherwise it could use up the machine's memory before the supervisor's next check. Systems without such a
+    limit do without.
     """
     if not limit_bytes:
         return
@@ -52,17 +56,19 @@ def limit_memory(limit_bytes: int) -> None:
 
 
 def seconds(worker: Mapping[str, str], name: str) -> float:
-    """A duration of TASK_WORKER_CONFIG."""
+    """Returns a duration of TASK_WORKER_CONFIG in seconds."""
     return float(TASK_WORKER_CONFIG.parse(worker)[name]) / 1000
 
 
 def keep_secret(control: Control, secrets: Sequence[str]) -> None:
-    """From now on neither this child's log nor what the worker writes of its output shows these values."""
+    """Hides these values from now on in this child's log and in what the worker logs of its output."""
     guard_logging(Redactor(secrets))
     control.notify("secrets", values=list(secrets))
 
 
 def secret_values(plugin: type[Plugin] | None, *configs: Mapping[str, str]) -> list[str]:
-    """Values that must not show: of keys that the plugin defines as passwords or whose names say so."""
+    """Returns the values to hide: those of keys that the plugin defines as passwords or that are named like
+    passwords.
+    """
     typed = {key.name for key in plugin.config() if key.type is Type.PASSWORD} if plugin else set()
     return [value for config in configs for value in redaction.secret_values(config, typed)]

@@ -1,4 +1,4 @@
-"""What a sink task asks of its runtime: noted during its calls, carried out by the main loop after them."""
+"""A sink task's requests to its runtime: noted during its calls, carried out by the main loop after them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from klamm_plugins.records import TopicPartition
 
 
 class SinkContext:
-    """SinkTaskContext for the task; `assigned` and `paused` are kept by the main loop."""
+    """The task's SinkTaskContext; the main loop maintains `assigned` and `paused`."""
 
     def __init__(self, control: Control, configs: dict[str, str]) -> None:
         self.configs: Mapping[str, str] = configs
@@ -56,7 +56,7 @@ class SinkContext:
         return taken
 
     def take_changes(self) -> tuple[set[TopicPartition], set[TopicPartition], dict[TopicPartition, int]]:
-        """Pauses, resumes and rewinds since the last call."""
+        """Returns the pauses, resumes and rewinds since the last call."""
         taken = self._pauses, self._resumes, self._rewinds
         self._pauses, self._resumes, self._rewinds = set(), set(), {}
         return taken

@@ -1,15 +1,17 @@
-"""What a sink task has done, by the names of Kafka's sink-task-metrics: counted by its loop, reported with its vitals."""
+"""Figures of a sink task by the names of Kafka's sink-task-metrics: counted by its loop, reported with its
+vitals.
+"""
 
 from __future__ import annotations
 
 from typing import Final
 
-# An average over about so many of the last puts: one that is slow now shows.
+# Averages cover about so many of the last puts, so that a put that becomes slow shows.
 _WEIGHT: Final = 1 / 20
 
 
 class SinkFigures:
-    """Writes into `report` (Vitals.figures), which another thread reads."""
+    """Writes the figures into `report` (Vitals.figures), which another thread reads."""
 
     def __init__(self, report: dict[str, float]) -> None:
         self._report = report
@@ -28,11 +30,11 @@ class SinkFigures:
             report[name] = 0
 
     def read(self, records: int) -> None:
-        """So many were consumed."""
+        """Counts consumed records."""
         self._report["sink-record-read-total"] += records
 
     def put(self, records: int, seconds: float) -> None:
-        """`put` has taken so many in so long; empty ones say nothing."""
+        """Counts a `put` of so many records and its time; empty puts are ignored."""
         if not records:
             return
         self._report["sink-record-send-total"] += records
@@ -45,7 +47,7 @@ class SinkFigures:
         self._report["partition-count"] = partitions
 
     def committed(self, how: str) -> None:
-        """`how`: completion, skip or failures."""
+        """Counts a commit. `how` is completion, skip or failures."""
         self._report[f"offset-commit-{how}-total"] += 1
 
     def _average(self, name: str, value: float) -> None:

@@ -20,7 +20,7 @@ from klamm_plugins.discovery import PluginManager
 def prepare(
     control: Control, spec: TaskSpec, task: SinkTask, plugins: PluginManager, secrets: list[str]
 ) -> Callable[[], None]:
-    """Initialize `task`; what comes back runs it, once it is started, until it is to stop."""
+    """Initializes `task`. Returns the function that runs it, once it is started, until it must stop."""
     consumer_config = clients.consumer_config(spec)
     excluded = clients.properties(spec, "consumer").get("exclude.internal.topics", "true")
     topics = wanted_topics(

@@ -1,7 +1,8 @@
-"""How many records a sink task is behind, from watermarks that its consumer has anyway.
+"""The number of records that a sink task is behind, from watermarks that its consumer has anyway.
 
-The end of a partition may be behind what no consumer is given: markers of transactions, records that were aborted or
-compacted away. So what counts there is where the consumer itself came to the end (its event, `reached`).
+The last offsets of a partition may hold nothing that a consumer gets: markers of transactions, and records
+that were aborted or compacted away. So a partition counts as read to its end where the consumer reports its
+end (`reached`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ _COMMITTED_S: Final = 1.0
 
 
 class Lag:
-    """Asks for the committed offsets of partitions that nothing was read from yet, once."""
+    """The lag of a task's partitions. For a partition without a read record it asks once for the committed
+    offset.
+    """
 
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
@@ -30,16 +33,16 @@ class Lag:
         self._reached: dict[TopicPartition, int] = {}
 
     def forget(self, place: TopicPartition) -> None:
-        """It is another task's now."""
+        """Forgets a partition that another task has now."""
         self._committed.pop(place, None)
         self._reached.pop(place, None)
 
     def reached(self, place: TopicPartition, offset: int) -> None:
-        """All before `offset` was consumed: the partition ended there."""
+        """Records that the consumer has read all before `offset`, where the partition ended."""
         self._reached[place] = offset
 
     def moved(self, place: TopicPartition) -> None:
-        """The consumer goes to another offset: it will come to the end anew."""
+        """Records that the consumer goes to another offset, and will reach the end again later."""
         self._reached.pop(place, None)
 
     def of(
@@ -48,9 +51,10 @@ class Lag:
         positions: Mapping[TopicPartition, int],
         held: Collection[TopicPartition] = (),
     ) -> int | None:
-        """Records behind, given the next offset of partitions that were read; None while that is not known.
+        """Returns the records behind, given the next offset of partitions that were read; None while that is
+        unknown.
 
-        Of partitions in `held` something that was consumed is still to be put.
+        Partitions in `held` have consumed records that are still to be put.
         """
         if not assigned or not self._ask([p for p in assigned if p not in positions]):
             return None

@@ -1,4 +1,4 @@
-"""Topics and partitions of a sink task, in its own words and in librdkafka's. Pure."""
+"""Conversions of a sink task's topics and partitions between Klamm's types and librdkafka's. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def named(partition: KafkaPartition) -> TopicPartition:
 
 
 def kafka(places: Any) -> list[KafkaPartition]:
-    """For librdkafka: from a mapping with its offsets, from a collection without."""
+    """Returns librdkafka's partitions: from a mapping with its offsets, from a collection without."""
     if isinstance(places, Mapping):
         return [KafkaPartition(p.topic, p.partition, offset) for p, offset in places.items()]
     return [KafkaPartition(p.topic, p.partition) for p in places]

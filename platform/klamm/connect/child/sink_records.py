@@ -1,9 +1,9 @@
-"""Messages of the consumer to the records that a sink task sees: converted and transformed in bulk.
+"""Converts and transforms the consumer's messages in bulk into the records that a sink task sees.
 
-A batch goes through in columns, because what is done per record is what a sink costs. When a converter raises, the
-messages of that topic are converted one by one: what may be tried again is (`errors.retry.timeout`), and what is bad is
-judged, with its topic, partition and offset. With `keep`, records know the message they were made of, for the day that
-the task reports one (`Reporter`, KIP-610).
+A batch is processed in columns, because the work per record dominates a sink's cost. When a converter raises,
+the messages of that topic are converted one by one: retriable errors are retried (`errors.retry.timeout`),
+and the tolerance judges bad records by topic, partition and offset. With `keep`, records keep their message,
+in case the task reports one (`Reporter`, KIP-610).
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ _NO_CHAIN: Final = TransformChain()
 
 
 class Consumed(NamedTuple):
-    """Messages without errors, and where each was read from. `place`: where all of them were, if that is one."""
+    """Messages without errors, with their topics, partitions and offsets. `place`: the partition of all, if
+    there is just one.
+    """
 
     messages: list[Message]
     topics: list[str]
@@ -38,30 +40,32 @@ class Consumed(NamedTuple):
 
     @classmethod
     def of(cls, messages: list[Message]) -> Consumed:
-        """A message that was consumed has a topic, a partition and an offset, whatever its type says."""
+        """Describes consumed messages. They have a topic, a partition and an offset, although their type
+        allows None.
+        """
         topics = cast("list[str]", list(map(Message.topic, messages)))
         partitions = cast("list[int]", list(map(Message.partition, messages)))
         offsets = cast("list[int]", list(map(Message.offset, messages)))
-        # A busy partition fills batches alone, and sets of one are the cheapest way to see it.
+        # A busy partition often fills a whole batch, and sets of length one are the cheapest test for that.
         alone = len(set(topics)) == 1 and len(set(partitions)) == 1
         place = TopicPartition(topics[0], partitions[0]) if alone else None
         return cls(messages, topics, partitions, offsets, place)
 
     def places(self) -> Set[tuple[str, int]]:
-        """Where they were read from, each once."""
+        """Returns the topics and partitions of the messages, each once."""
         if self.place is not None:
             return {self.place}
         return set(zip(self.topics, self.partitions, strict=True))
 
     def ends(self) -> dict[TopicPartition, int]:
-        """The offset after the last message of each partition."""
+        """Returns the offset after the last message of each partition."""
         if self.place is not None:
             return {self.place: self.offsets[-1] + 1}
         last = dict(zip(zip(self.topics, self.partitions, strict=True), self.offsets, strict=True))
         return {TopicPartition(*place): offset + 1 for place, offset in last.items()}
 
     def starts(self) -> dict[TopicPartition, int]:
-        """The offset of the first message of each partition."""
+        """Returns the offset of the first message of each partition."""
         if self.place is not None:
             return {self.place: self.offsets[0]}
         places = zip(reversed(self.topics), reversed(self.partitions), strict=True)
@@ -69,7 +73,7 @@ class Consumed(NamedTuple):
         return {TopicPartition(*place): offset for place, offset in first.items()}
 
     def by_topic(self) -> Iterator[tuple[str, Consumed]]:
-        """Runs of messages of one topic."""
+        """Yields runs of messages of one topic."""
         if self.place is not None:
             yield self.place.topic, self
             return
@@ -85,7 +89,7 @@ class Consumed(NamedTuple):
 
 
 class RecordConverter:
-    """See the module. Order is kept."""
+    """Converts messages to records, in order."""
 
     def __init__(
         self,
@@ -102,7 +106,7 @@ class RecordConverter:
         self._new: type[SinkRecord] = KeptRecord if keep else SinkRecord
 
     def convert(self, consumed: Consumed) -> list[SinkRecord]:
-        """The records for the task; those that are tolerated or that a transform drops are left out."""
+        """Returns the task's records, without tolerated bad ones and those that a transform drops."""
         records: list[SinkRecord] = []
         for topic, run in consumed.by_topic():
             records += self._convert_topic(topic, run)
@@ -118,7 +122,7 @@ class RecordConverter:
             values = _columns(self._converters.value, topic, list(map(Message.value, messages)))
             records = self._records(topic, run, keys, values)
         except Exception:
-            # Which message it was is found, and judged, one by one.
+            # Converting one by one finds the bad messages and judges each.
             found = (self._convert_one(topic, m) for m in messages)
             return [record for record in found if record is not None]
         if self._keep:
@@ -184,7 +188,7 @@ class RecordConverter:
 
 
 def _columns(converter: Converter, topic: str, data: list[bytes | None]) -> Columns:
-    """Schemas and values. Keys that are all null, as they often are, are converted once."""
+    """Returns schemas and values. Keys that are all null, as they often are, are converted once."""
     if not any(data) and data.count(None) == len(data):
         schema, value = converter.to_connect_data(topic, None)
         return [schema] * len(data), [value] * len(data)
@@ -192,7 +196,7 @@ def _columns(converter: Converter, topic: str, data: list[bytes | None]) -> Colu
 
 
 class Reporter:
-    """ErrantRecordReporter for the task, and what it answers with."""
+    """The task's ErrantRecordReporter, and its own answer to each report."""
 
     def __init__(self, tolerance: Tolerance) -> None:
         self._tolerance = tolerance
@@ -204,6 +208,6 @@ class Reporter:
         return self
 
     def wait(self, timeout_s: float) -> None:
-        """All that were reported until now are kept."""
+        """Waits until all records reported so far are kept. Raises RetriableError."""
         if not self._tolerance.settle(timeout_s):
             raise RetriableError(f"dead letters are not acknowledged within {timeout_s:g} s")

@@ -1,8 +1,8 @@
 """Runs one sink task: consume, convert in bulk, put, commit what the task has safely written.
 
 One thread does all of it; rebalance callbacks run inside `consumer.poll`. Invariants: an offset is committed
-only after `pre_commit` returned it, and never beyond what `put` has taken; a batch that `put` could not take
-(RetriableError) is held and handed in again before anything else is delivered, while polling goes on so
+only after `pre_commit` returned it, and never beyond what `put` has taken. A batch that `put` could not take
+(RetriableError) is held and handed in again before anything else is delivered; meanwhile polling goes on, so
 that the task stays in its group.
 """
 
@@ -38,19 +38,19 @@ from klamm_plugins.records import SinkRecord, TopicPartition
 
 log = logging.getLogger(__name__)
 
-# Larger batches convert and write cheaper; this many 1 KB records still are a moment's work.
+# Larger batches convert and write cheaper; so many 1 KB records still take only a moment.
 BATCH_RECORDS_MAX: Final = 2_000
 _POLL_S: Final = 0.5
 _RETRY_POLL_S: Final = 0.1
 _RETRY_MIN_S: Final = 0.5
 _RETRY_MAX_S: Final = 30.0
 _LAG_INTERVAL_S: Final = 1.0
-# How long a commit waits for dead letters; a stop may leave less.
+# The longest that a commit waits for dead letters; a stop may leave less.
 _SETTLE_S: Final = 5.0
 _IGNORED: Final = frozenset(
     {KafkaError._PARTITION_EOF, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._MAX_POLL_EXCEEDED}  # noqa: SLF001
 )
-# What a seek says of a partition that librdkafka has been assigned but does not fetch from yet.
+# Errors of a seek to a partition that is assigned but that librdkafka does not fetch from yet.
 _NOT_YET: Final = frozenset({KafkaError._STATE, KafkaError._UNKNOWN_PARTITION})  # noqa: SLF001
 
 
@@ -115,7 +115,7 @@ class SinkRunner:
         self._topics: set[str] = set()
 
     def run(self) -> None:
-        """Until told to stop. What was delivered is committed on the way out, also after an error."""
+        """Runs until told to stop. Commits on the way out what was delivered, also after an error."""
         try:
             self._subscription.begin()
             while not self._control.stopping.is_set():
@@ -123,7 +123,7 @@ class SinkRunner:
         except Stopped:
             log.info("stopped while a record was tried again; its batch comes again")
         except BaseException:
-            # The error that ends the task is the one that is told and judged, whatever comes of this.
+            # An error of the clean-up is only logged: the task ends with the first error.
             try:
                 self._finish()
             except Exception:
@@ -140,8 +140,10 @@ class SinkRunner:
             self._leave_group()
 
     def _leave_group(self) -> None:
-        """So that others take over at once. Not waited for longer than the stop may take: while a rebalance is
-        going on `close` would wait for its end, and the process ends anyway.
+        """Leaves the group, so that others take over at once.
+
+        Waits no longer than the stop may take: during a rebalance `close` would wait for its end, and the
+        process ends anyway.
         """
         closing = threading.Thread(target=self._consumer.close, name="close", daemon=True)
         closing.start()
@@ -170,25 +172,25 @@ class SinkRunner:
             self._vitals.lag = self._lag()
 
     def _waits_for(self) -> str:
-        """What the next poll is for; a task that has paused all its partitions has no room: its target is behind."""
+        """Returns what the next poll waits for. A task that has paused all its partitions waits for its target."""
         if not self.context.assigned:
             return "assignment"
         return "target" if self.context.assigned <= self.context.paused else "input"
 
     @property
     def _held(self) -> bool:
-        """A batch waits to be handed in again; nothing else is consumed."""
+        """True while a batch waits to be handed in again; nothing else is consumed then."""
         return self._retry_at is not None
 
     def _consume(self) -> list[Message]:
-        """What there is: the first message is waited for, the rest is not."""
+        """Returns the messages there are; waits for the first one only."""
         first = self._consumer.poll(_POLL_S)
         if first is None:
             return []
         return [first, *self._consumer.consume(self._batch_max - 1, 0)]
 
     def _take(self, messages: list[Message]) -> None:
-        """Convert into the batch; messages of partitions that went away meanwhile are another task's."""
+        """Converts messages into the batch, without those of partitions that another task has now."""
         if not messages:
             return
         if any(map(Message.error, messages)):
@@ -198,7 +200,7 @@ class SinkRunner:
             consumed = Consumed.of([m for m in messages if self._usable(m)])
         if not consumed.messages:
             return
-        # Also past records that will be left out: they are dealt with.
+        # Offsets past records that will be left out count, too: these records are dealt with.
         ends = self._after_batch = consumed.ends()
         if not ends.keys() <= self._safe.keys():
             self._safe = consumed.starts() | self._safe
@@ -231,7 +233,7 @@ class SinkRunner:
         return False
 
     def _wait_in_group(self, seconds: float) -> None:
-        """Between two tries of a record: as with a held batch, nothing else is fetched meanwhile."""
+        """Waits between two tries of a record. As with a held batch, nothing else is fetched meanwhile."""
         self._vitals.enter("retry")
         self._park()
         self._poll_parked(seconds)
@@ -241,7 +243,7 @@ class SinkRunner:
         self._vitals.enter("target")
         try:
             began = time.monotonic()
-            # A list of its own: one that the task empties must come again whole.
+            # A copy: if the task empties its list and then fails, the whole batch is still here to retry.
             self._task.put(list(self._batch))
         except RetriableError as e:
             self._vitals.errors.failures += 1
@@ -264,7 +266,7 @@ class SinkRunner:
             self._resume()
 
     def _hold(self, error: RetriableError) -> None:
-        """Keep the batch, stop fetching, come back after a while."""
+        """Keeps the batch, stops fetching, and sets the time of the next try."""
         asked_s = self.context.take_timeout_s()
         wait_s = self._retry_s if asked_s is None else asked_s
         self._retry_s = min(self._retry_s * 2, _RETRY_MAX_S)
@@ -274,7 +276,7 @@ class SinkRunner:
         self._retry_at = time.monotonic() + wait_s
 
     def _stay_in_group(self) -> None:
-        """Poll while nothing may be delivered (a batch is held, or the task is paused)."""
+        """Polls while nothing may be delivered (a batch is held, or the task is paused)."""
         self._vitals.enter("paused" if self._shown_paused else "target")
         self._poll_parked(_RETRY_POLL_S)
         if self._held and not self._shown_paused and time.monotonic() >= (self._retry_at or 0):
@@ -284,11 +286,12 @@ class SinkRunner:
         stray = self._consumer.poll(seconds)
         self._park()  # what a rebalance has brought meanwhile
         if stray is not None and self._usable(stray):
-            # Fetched between assignment and pause: it must come again when its partition is resumed.
+            # Fetched between assignment and pause: seek back, so that it comes again when its partition is
+            # resumed.
             self._try_seek(place_of(stray), stray.offset() or 0)
 
     def _park(self) -> None:
-        """Stop fetching for all partitions that are ours now."""
+        """Stops fetching from all partitions that the task has now."""
         new = self.context.assigned - self._parked
         if new:
             self._consumer.pause(kafka(new))
@@ -307,14 +310,14 @@ class SinkRunner:
             self._control.notify("state", state="RUNNING")
 
     def _resume(self) -> None:
-        """Fetch again, but for partitions that the task itself has paused."""
+        """Fetches again, except from partitions that the task itself has paused."""
         if self._held or self._shown_paused:
             return
         self._parked.clear()
         self._consumer.resume(kafka(self.context.assigned - self.context.paused))
 
     def _apply_context(self) -> None:
-        """What the task asked for by its context during the last call, and what is left of earlier calls."""
+        """Carries out the task's requests of its last call, and those left over from earlier calls."""
         self._apply(*self.context.take_changes())
         for place, offset in list(self._seeks.items()):
             self._try_seek(place, offset)
@@ -340,7 +343,7 @@ class SinkRunner:
             self._try_seek(place, offset)
 
     def _try_seek(self, place: TopicPartition, offset: int) -> None:
-        """Seek now, or when the partition is ready for it."""
+        """Seeks now, or notes the offset until the partition is ready for it."""
         self._behind.moved(place)
         try:
             self._consumer.seek(KafkaPartition(place.topic, place.partition, offset))
@@ -354,7 +357,7 @@ class SinkRunner:
             self._seeks.pop(place, None)
 
     def _commit(self, places: list[TopicPartition], *, rewind: bool) -> None:
-        """Flush, and commit synchronously. With `rewind`, a failed flush goes back to the last safe offsets."""
+        """Flushes, and commits synchronously. With `rewind`, a failed flush goes back to the last safe offsets."""
         delivered = {p: self._delivered[p] for p in places if p in self._delivered}
         if not delivered:
             return
@@ -367,7 +370,7 @@ class SinkRunner:
             self._vitals.errors.tries_again("flush", e)
             log.exception("flush failed, nothing is committed%s", "; rewinding" if rewind else "")
             if rewind:
-                # A held batch is given up with it, also of partitions that have delivered nothing yet.
+                # This gives up a held batch, too, also for partitions that have delivered nothing yet.
                 back = {p: self._safe[p] for p in delivered.keys() | self._after_batch.keys()}
                 self._batch, self._after_batch, self._retry_at = [], {}, None
                 self._seek(back)
@@ -387,7 +390,7 @@ class SinkRunner:
         try:
             self._consumer.commit(offsets=kafka(offsets), asynchronous=False)
         except KafkaException as e:
-            # Of a group that moves on, or a broker that is away: the next commit covers it.
+            # The group rebalances, or the broker is away: the next commit covers these offsets.
             self._figures.committed("failures")
             log.warning("offsets could not be committed: %s", e.args[0].str())
         else:
@@ -412,8 +415,8 @@ class SinkRunner:
         self._figures.assigned(len(self.context.assigned))
         self._task.open(places)
         pauses, resumes, rewinds = self.context.take_changes()
-        # The client knows these partitions only once they are assigned: to seek or pause them comes too late or
-        # too early, so where the task wants to begin is said with the assignment.
+        # The client refuses to seek or pause these partitions before they are assigned, and afterwards it
+        # already fetches. So the assignment itself says where the task wants to begin.
         begins = {place: rewinds.pop(place) for place in places if place in rewinds}
         self._assign(
             [KafkaPartition(p.topic, p.partition, begins.get(named(p), p.offset)) for p in partitions]
@@ -428,7 +431,7 @@ class SinkRunner:
         self._give_up([named(p) for p in partitions], commit=False)
 
     def _give_up(self, places: list[TopicPartition], *, commit: bool) -> None:
-        """Commit and forget these partitions, those of them that are still ours."""
+        """Commits and forgets those of these partitions that the task still has."""
         places = [p for p in places if p in self.context.assigned]
         if commit:
             self._commit(places, rewind=False)
@@ -450,5 +453,5 @@ class SinkRunner:
 
 
 def _read_from(record: SinkRecord) -> tuple[str, int]:
-    """Whatever a transform has made of its topic."""
+    """Returns the topic and partition that the record was read from, whatever topic a transform has given it."""
     return record.original_topic, record.original_kafka_partition

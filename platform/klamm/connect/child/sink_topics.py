@@ -1,8 +1,8 @@
-r"""Which topics a sink task reads: those that its configuration names, or all that match `topics.regex` as Java reads it.
+r"""The topics that a sink task reads: those that its configuration names, or all that match `topics.regex`.
 
-librdkafka's own patterns are POSIX's: `\d` is the letter there, and nobody would say so. So names are matched here,
-whenever Java's consumer would look for new topics (`metadata.max.age.ms`). Kafka's internal topics are left out unless
-`exclude.internal.topics` is false, as with Java.
+librdkafka's own patterns are POSIX's: `\d` silently means the letter d there. So Klamm matches names itself,
+by Java's rules, whenever Java's consumer would look for new topics (`metadata.max.age.ms`). Like Java it
+leaves out Kafka's internal topics unless `exclude.internal.topics` is false.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ log = logging.getLogger(__name__)
 _REFRESH: Final = ("topic.metadata.refresh.interval.ms", "metadata.max.age.ms")
 _REFRESH_MS: Final = 300_000
 _ASK_S: Final = 1.0
-# While there is no topic, or no broker: a first topic is worth looking for.
+# The interval while there is no topic or no broker, so that a first topic is found soon.
 _AGAIN_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matching:
-    """All topics whose whole name matches, looked for every `refresh_s` seconds."""
+    """All topics whose whole name matches; looks for new ones every `refresh_s` seconds."""
 
     pattern: re.Pattern[str]
     refresh_s: float = _REFRESH_MS / 1000
@@ -48,7 +48,9 @@ class Matching:
 def wanted_topics(
     config: Mapping[str, str], *, consumer: Mapping[str, Any] | None = None, internal: bool = False
 ) -> list[str] | Matching:
-    """What a connector config names; `consumer` is librdkafka's configuration. Raises ConfigError."""
+    """Returns the topics that a connector config asks for; `consumer` is librdkafka's configuration. Raises
+    ConfigError.
+    """
     topics = [t.strip() for t in config.get("topics", "").split(",") if t.strip()]
     pattern = config.get("topics.regex", "").strip()
     if bool(topics) == bool(pattern):
@@ -67,7 +69,7 @@ def wanted_topics(
 
 
 class Subscription:
-    """Keeps a consumer subscribed to what is wanted; `callbacks` are those of `subscribe`."""
+    """Keeps a consumer subscribed to the wanted topics; `callbacks` are those of `subscribe`."""
 
     def __init__(self, consumer: Consumer, wanted: list[str] | Matching, callbacks: dict[str, Any]) -> None:
         self._consumer = consumer
@@ -83,7 +85,7 @@ class Subscription:
             self.follow(time.monotonic())
 
     def follow(self, now: float) -> None:
-        """Look for topics that came or went, when it is time. Callbacks run with the next poll."""
+        """Looks for new and deleted topics when it is time. Callbacks run with the next poll."""
         if isinstance(self._wanted, list) or now < self._due:
             return
         try:

@@ -1,13 +1,15 @@
-"""What a source task has done, by the names of Kafka's source-task-metrics: counted by its loop, reported with its vitals."""
+"""Figures of a source task by the names of Kafka's source-task-metrics: counted by its loop, reported with
+its vitals.
+"""
 
 from __future__ import annotations
 
-# An average over about so many of the last: one that is slow now shows.
+# Averages cover about so many of the last values, so that a poll that becomes slow shows.
 _WEIGHT = 1 / 20
 
 
 class SourceFigures:
-    """Writes into `report` (Vitals.figures), which another thread reads."""
+    """Writes the figures into `report` (Vitals.figures), which another thread reads."""
 
     def __init__(self, report: dict[str, float]) -> None:
         self._report = report
@@ -25,7 +27,7 @@ class SourceFigures:
             report[name] = 0
 
     def polled(self, records: int, seconds: float) -> None:
-        """A poll gave so many records after so long."""
+        """Counts a poll that returned so many records after so long."""
         self._report["source-record-poll-total"] += records
         self._average("poll-batch-avg-time-ms", seconds * 1000)
         self._highest("poll-batch-max-time-ms", seconds * 1000)
@@ -33,7 +35,7 @@ class SourceFigures:
         self._highest("batch-size-max", records)
 
     def written(self, records: int, under_way: int) -> None:
-        """So many are acknowledged in all, so many are under way."""
+        """Sets the number of records acknowledged in all, and of those under way."""
         self._report["source-record-write-total"] = records
         self._report["source-record-active-count"] = under_way
 
@@ -41,7 +43,7 @@ class SourceFigures:
         self._report[f"offset-commit-{'failures' if failed else 'completion'}-total"] += 1
 
     def transaction(self, records: int) -> None:
-        """A transaction of so many records was committed."""
+        """Counts a committed transaction of so many records."""
         first = "transaction-size-min" not in self._report
         self._report["transaction-size-min"] = (
             records if first else min(self._report["transaction-size-min"], records)

@@ -1,7 +1,7 @@
 """Puts a source task together in its child: converters, producers, context, main loop.
 
-An exactly-once task is prepared in Kafka's order: its predecessors are fenced, then it takes its transactional id, then the
-worker confirms that it is still wanted; only then does it read its offsets.
+An exactly-once task is prepared in Kafka's order: it fences its predecessors, takes its transactional id, has
+the worker confirm that it is still wanted, and only then reads its offsets.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _TRANSACTION_TIMEOUT_MS: Final = 60_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Offsets:
-    """Where offsets are, how they are read, and what copies them to the workers' topic."""
+    """The place of the offsets, how they are read, and what copies them to the workers' topic."""
 
     place: Place
     read: ReadOffsets
@@ -49,7 +49,7 @@ def prepare(
     plugins: PluginManager,
     secrets: Iterable[str] = (),
 ) -> Callable[[], None]:
-    """Initialize `task`; what comes back runs it, once it is started, until it is to stop."""
+    """Initializes `task`. Returns the function that runs it, once it is started, until it must stop."""
     alone = spec.worker.get(STANDALONE) == "true"  # as with Kafka: neither transactions nor offsets topics
     exactly_once = spec.worker.get("exactly.once.source.support") == "enabled" and not alone
     common: dict[str, Any] = {
@@ -78,7 +78,7 @@ def _at_least_once(control: Control, spec: TaskSpec, common: dict[str, Any]) -> 
     config = clients.source_producer_config(spec)
     producer = clients.make_producer(config)
     offsets = _offsets(control, spec, place_of(spec, exactly_once=False))
-    # Offsets in a topic of the connector's own go with its records.
+    # An offsets topic of the connector's own is written by the producer of its records.
     apart = None if offsets.place.own else offset_producer(control, spec)
     runner = SourceRunner(
         producer=producer,
@@ -136,7 +136,7 @@ def _offsets(control: Control, spec: TaskSpec, place: Place) -> _Offsets:
 
 
 def _of_producer(config: dict[str, Any]) -> dict[str, Any]:
-    """What of the producer's settings the sender must know."""
+    """Returns the producer settings that the sender must know."""
     largest = config.get("message.max.bytes")
     return {
         "sticky": config.get("partitioner") == "murmur2_random",

@@ -1,7 +1,7 @@
 """The main loop of a source task: poll, hand over, serve acknowledgements, pause, stop.
 
 One thread does all of it, so a plugin's methods are never called concurrently; delivery callbacks run inside
-`producer.poll`. What a delivery guarantee needs is in the subclasses: `source_task` (at least once) and
+`producer.poll`. The subclasses implement the delivery guarantees: `source_task` (at least once) and
 `exactly_once`.
 """
 
@@ -40,16 +40,16 @@ DRAIN_STEP_S: Final = 0.05
 _RETRY_MIN_S: Final = 0.1
 _RETRY_MAX_S: Final = 10.0
 _LAG_INTERVAL_S: Final = 1.0
-# A source that has nothing and does not wait itself must not spin.
+# Keeps a source that has nothing and does not wait itself from spinning.
 _IDLE_POLL_S: Final = 0.02
-# How long the reason for a failure of the producer may take to be told.
+# The longest wait for the event that explains why the producer failed.
 _REASON_S: Final = 0.5
 
 ReadOffsets = Callable[[list[dict[str, Any]]], list[dict[str, Any] | None]]
 
 
 class SourceContext:
-    """SourceTaskContext for the task: its config, its committed offsets, and how it ends transactions."""
+    """The task's SourceTaskContext: its config, its committed offsets, and how it ends transactions."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class SourceContext:
 
 
 class SourceLoop(ABC):
-    """See the module. `producer` may be a fake."""
+    """The loop that both delivery guarantees share. `producer` may be a fake."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class SourceLoop(ABC):
         self._vitals = control.vitals
         self._task = task
         self._producer = producer
-        # A callback per record into the plugin only where the plugin wants it.
+        # Only a plugin that overrides it is called back for each record.
         self._tells_task = type(task).commit_record is not SourceTask.commit_record
         self._tolerance = Tolerance(
             spec.connector_config,
@@ -121,7 +121,7 @@ class SourceLoop(ABC):
         self._retry_s = _RETRY_MIN_S
 
     def run(self) -> None:
-        """Until told to stop; raises what fails the task. What can be committed is committed on the way out."""
+        """Runs until told to stop; raises what fails the task. Commits on the way out what can be committed."""
         try:
             self._begin()
             while not self._control.stopping.is_set():
@@ -139,53 +139,53 @@ class SourceLoop(ABC):
             self._end(failed=False)
 
     def _end_failed(self) -> None:
-        """The error that ends the task is the one that is told, whatever comes of this."""
+        """Ends after an error. An error of the end is only logged: the task fails with the first one."""
         try:
             self._end(failed=True)
         except Exception:
             log.exception("what was sent before the error could not be settled")
 
-    # What a guarantee is made of
+    # The parts of a delivery guarantee
 
     @abstractmethod
     def _begin(self) -> None:
-        """Before the first poll, and after a pause."""
+        """Called before the first poll, and after a pause."""
 
     @abstractmethod
     def _dispatch(self, records: Sequence[SourceRecord]) -> None:
-        """Send what one poll gave."""
+        """Sends the records of one poll."""
 
     @abstractmethod
     def _polled_nothing(self) -> None:
-        """A poll gave nothing."""
+        """Called after a poll that returned nothing."""
 
     @abstractmethod
     def _commit_if_due(self) -> None:
-        """Called often."""
+        """Commits if it is time to. Called often."""
 
     @abstractmethod
     def _rest(self) -> None:
-        """Before a pause: commit what there is."""
+        """Commits what there is. Called before a pause."""
 
     @abstractmethod
     def _end(self, *, failed: bool) -> None:
-        """After the last poll. `failed`: an error is on its way, or the time was over."""
+        """Called after the last poll. `failed`: the task ends with an error, or its time to stop was over."""
 
     @property
     @abstractmethod
     def _acknowledged(self) -> int:
-        """Records acknowledged so far."""
+        """The number of records acknowledged so far."""
 
     @property
     @abstractmethod
     def _pending(self) -> bool:
-        """Whether records are under way."""
+        """True while records are under way."""
 
     # The loop
 
     def _step(self) -> None:
-        # Unacknowledged records of a source that has nothing more are waited for at the broker. (The producer's own
-        # length counts its error events, too.)
+        # A source that has nothing more waits for the broker while records are unacknowledged. (The
+        # producer's own length counts its error events, too.)
         self._vitals.enter("broker" if self._pending else "input")
         records = self._poll()
         if records:
@@ -194,7 +194,7 @@ class SourceLoop(ABC):
             self._serve(0)
         else:
             self._polled_nothing()
-            # Acknowledgements of a burst's last records are worth a moment; so is not spinning.
+            # The wait takes the acknowledgements of a burst's last records, and prevents spinning.
             self._serve(_IDLE_POLL_S)
 
     def _poll(self) -> Sequence[SourceRecord] | None:
@@ -224,7 +224,7 @@ class SourceLoop(ABC):
         self._vitals.beat()
 
     def _serve(self, timeout_s: float) -> None:
-        """Take acknowledgements for up to `timeout_s`, commit what is due. Raises a failed delivery."""
+        """Takes acknowledgements for up to `timeout_s`, commits what is due. Raises a failed delivery."""
         self._take(timeout_s)
         self._tolerance.serve()
         self._show()
@@ -235,7 +235,7 @@ class SourceLoop(ABC):
         self._commit_if_due()
 
     def _take(self, timeout_s: float) -> None:
-        """Delivery callbacks. Raises the error of a record that was refused."""
+        """Runs delivery callbacks. Raises the error of a record that was refused."""
         fatal: KafkaException | None = None
         try:
             self._producer.poll(timeout_s)
@@ -253,7 +253,7 @@ class SourceLoop(ABC):
             raise self._why(e) from e
 
     def _why(self, error: ConnectError) -> ConnectError:
-        """What is behind a producer's word that it takes no more: the reason is in its next event."""
+        """Returns the reason behind a producer's refusal to take records, which is in its next event."""
         if refusal(error) == KafkaError._FATAL:  # noqa: SLF001 - spelled so by librdkafka
             try:
                 self._take(_REASON_S)
@@ -262,7 +262,7 @@ class SourceLoop(ABC):
         return error
 
     def _producer_failed(self, error: KafkaError) -> ConnectError:
-        """The task's error for a producer that is of no use any more."""
+        """Returns the task's error for a producer that has failed for good."""
         return refused(error, ", ".join(sorted(self._topics)))
 
     def _show(self) -> None:
@@ -274,7 +274,7 @@ class SourceLoop(ABC):
     def _ask_lag(self) -> None:
         try:
             lag = self._task.lag()
-            # What is on its way is behind as well, by an amount that the source's unit cannot tell.
+            # Records under way count as lag, too, but their number need not be in the source's unit.
             self._vitals.lag = None if lag == 0 and self._pending else lag
         except Exception:
             log.exception("the task's lag() raised")
@@ -292,11 +292,14 @@ class SourceLoop(ABC):
             self._control.notify("state", state="RUNNING")
 
     def _must_stop_now(self) -> bool:
-        """Whether the time for a graceful stop is over."""
+        """Tells whether the time for a graceful stop is over."""
         return self._control.stopping.is_set() and self._control.stop_remaining_s() <= 0
 
     def _wait_for_broker(self) -> None:
-        """A moment, until there may be room again. Raises Stopped when the task must stop: what is not sent comes again."""
+        """Waits a moment for room in the producer.
+
+        Raises Stopped when the task must stop; records that are not sent are delivered again.
+        """
         self._vitals.enter("broker")
         self._serve(DRAIN_STEP_S)
         if self._must_stop_now():
@@ -313,7 +316,7 @@ class SourceLoop(ABC):
             self._topics.add(topic)
             self._control.notify("topics", topics=sorted(self._topics))
 
-    # What the task is told
+    # Callbacks of the task
 
     @property
     def _told(self) -> Told | None:

@@ -1,7 +1,7 @@
-"""Where a source task's offsets are: the workers' topic, or one of the connector's own (`offsets.storage.topic`).
+"""The place of a source task's offsets: the workers' topic, or the connector's own (`offsets.storage.topic`).
 
-An own topic is on the cluster that the task's records go to. What it does not know is looked up in the workers' topic, so
-a connector may be given a topic of its own later.
+The connector's own topic is on the cluster that the task's records go to. Offsets missing there are looked up
+in the workers' topic, so a connector may get its own topic later.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ WORKERS_TOPIC: Final = "offset.storage.topic"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a connector's offsets are. `own`: not (only) in the workers' topic."""
+    """The topic of a connector's offsets. `own`: it is not, or not only, the workers' topic."""
 
     topic: str
     own: bool
 
 
 def place_of(spec: TaskSpec, *, exactly_once: bool) -> Place:
-    """By Kafka's rule: it is the workers' topic if name and brokers are those of the workers."""
+    """Returns the place by Kafka's rule: the workers' topic if name and brokers are those of the workers."""
     if spec.worker.get(STANDALONE) == "true":
         return Place(topic=spec.worker.get(WORKERS_TOPIC, ""), own=False)
     given = spec.connector_config.get(KEY, "").strip()
@@ -47,7 +47,7 @@ def place_of(spec: TaskSpec, *, exactly_once: bool) -> Place:
 
 
 def read_by_worker(control: Control, connector: str) -> ReadOffsets:
-    """Offsets in the workers' topic: the worker knows them."""
+    """Returns a reader of offsets in the workers' topic, which asks the worker."""
 
     def read(partitions: list[dict[str, Any]]) -> list[dict[str, Any] | None]:
         found: list[dict[str, Any] | None] = control.call(
@@ -59,7 +59,7 @@ def read_by_worker(control: Control, connector: str) -> ReadOffsets:
 
 
 def read_own(topic: OffsetTopic, connector: str, otherwise: ReadOffsets) -> ReadOffsets:
-    """Offsets in the connector's own topic, else in the workers'."""
+    """Returns a reader of offsets in the connector's own topic, else in the workers'."""
 
     def read(partitions: list[dict[str, Any]]) -> list[dict[str, Any] | None]:
         state = topic.read_to_end()
@@ -74,7 +74,7 @@ def read_own(topic: OffsetTopic, connector: str, otherwise: ReadOffsets) -> Read
 
 
 def open_topic(spec: TaskSpec, name: str, wait: Callable[[], None]) -> OffsetTopic:
-    """The connector's own topic, with clients of its settings."""
+    """Opens the connector's own topic, with clients of its settings."""
     props = {**clients.properties(spec, "admin"), **_cluster(spec, "admin")}
     admin = clients.make_admin(
         translate({"client.id": f"connector-adminclient-{spec.id}", **props}, "admin", lenient=True).config
@@ -83,7 +83,8 @@ def open_topic(spec: TaskSpec, name: str, wait: Callable[[], None]) -> OffsetTop
     def make_consumer(fixed: Mapping[str, Any]) -> Consumer:
         props = {
             "client.id": f"connector-consumer-{spec.id}",
-            # librdkafka insists on a name; without subscribe or commit no group ever comes to be.
+            # librdkafka insists on a group name; without subscribe or commit the group never comes into
+            # being.
             "group.id": f"connect-{spec.id.connector}",
             **clients.properties(spec, "consumer"),
             **_cluster(spec, "consumer"),
@@ -96,7 +97,9 @@ def open_topic(spec: TaskSpec, name: str, wait: Callable[[], None]) -> OffsetTop
 
 
 def alive(control: Control) -> Callable[[], None]:
-    """What a task does while it waits for its offsets. Raises Stopped when it must stop."""
+    """Returns what a task does while it waits for its offsets: it shows that it lives, and raises Stopped
+    when it must stop.
+    """
 
     def wait() -> None:
         control.vitals.enter("broker")
@@ -107,7 +110,7 @@ def alive(control: Control) -> Callable[[], None]:
 
 
 def _cluster(spec: TaskSpec, kind: Kind) -> dict[str, str]:
-    """The brokers that the records go to, unless the connector names others for this kind of client."""
+    """Returns the settings for the records' brokers, unless the connector names others for this kind of client."""
     own = f"{kind}.override.bootstrap.servers"
     servers = spec.connector_config.get("producer.override.bootstrap.servers")
     return {"bootstrap.servers": servers} if servers and own not in spec.connector_config else {}

@@ -1,8 +1,9 @@
-"""From what a source task gives out to what a producer takes: transforms, then converters, list by list.
+"""Turns a source task's records into what a producer takes: transforms, then converters, list by list.
 
-A chunk is what can be converted, sent and tracked together: consecutive records of one source partition whose
-transformed records share topic, partition and schemas. A record that a transform drops, or that is bad and tolerated,
-stays in its chunk as an original, so that its offset counts as done with those before it.
+A chunk holds records that can be converted, sent and tracked together: consecutive records of one source
+partition whose transformed records share topic, partition and schemas. A record that a transform drops, or
+that is bad and tolerated, stays in its chunk as an original, so that its offset is done together with those
+before it.
 """
 
 from __future__ import annotations
@@ -19,13 +20,16 @@ from klamm_plugins.records import SourceRecord
 
 RawHeaders = list[tuple[str, bytes | None]]
 
-# A chunk is what offsets advance by: small ones commit finer, large ones cost less.
+# Offsets advance chunk by chunk: small chunks commit finer, large ones cost less.
 CHUNK_RECORDS_MAX: Final = 500
 
 
 @dataclass(slots=True, kw_only=True)
 class Chunk:
-    """`originals` are all records, `sent` those of them that are sent, each beside its bytes. `keys`, `headers` and `timestamps` are None where no record has one."""
+    """A chunk. `originals` are all records, `sent` those of them that are sent, each beside its bytes.
+
+    `keys`, `headers` and `timestamps` are None if no record has one.
+    """
 
     topic: str
     partition: int | None
@@ -40,11 +44,11 @@ class Chunk:
 
 
 Made = tuple[SourceRecord, SourceRecord | None]
-"""A record as the task gave it out, and what takes its place."""
+"""A record as the task returned it, and the transformed record in its place."""
 
 
 class SourceRecords:
-    """See the module. `records` asks for records also where they came in columns."""
+    """Makes chunks of a task's records. `records` asks for records also where they came in columns."""
 
     def __init__(
         self, *, converters: Converters, chain: TransformChain, tolerance: Tolerance, records: bool
@@ -55,7 +59,7 @@ class SourceRecords:
         self._records = records or bool(chain)
 
     def chunks(self, records: Sequence[SourceRecord]) -> Iterator[Chunk]:
-        """What `records` come to, in order. Raises what the tolerance raises."""
+        """Yields the chunks of `records`, in order. Raises what the tolerance raises."""
         if isinstance(records, SourceBatch) and not self._records:
             yield from self._of_columns(records)
             return
@@ -122,10 +126,11 @@ class SourceRecords:
             if any(r.headers for r in made):
                 chunk.headers = [self._headers(r) if r.headers else None for r in made]
         except Exception:
-            # Which record it was is found, and judged, one by one.
+            # Converting one by one finds the bad records and judges each.
             made = self._one_by_one(chunk, made)
         if any(r.timestamp is not None for r in made):
-            # 0 is librdkafka's "none": it takes the time of sending. The epoch itself cannot be said (differences.md).
+            # 0 is librdkafka's "none": it takes the time of sending. So a record cannot have the epoch itself
+            # as its time (differences.md).
             chunk.timestamps = [r.timestamp or 0 for r in made]
 
     def _bytes(
@@ -140,13 +145,13 @@ class SourceRecords:
         if keys is not None:
             converted = self._converters.key.from_connect_data_many(topic, key_schema, keys)
         else:
-            # All are None: what one becomes (JSON with schemas has bytes for it) all become.
+            # All keys are None, so one conversion serves all (JSON with schemas makes bytes of None).
             none = self._converters.key.from_connect_data(topic, key_schema, None)
             converted = None if none is None else [none] * len(values)
         return converted, self._converters.value.from_connect_data_many(topic, value_schema, values)
 
     def _one_by_one(self, chunk: Chunk, made: list[SourceRecord]) -> list[SourceRecord]:
-        """Fill `chunk` with those that can be converted; they are what comes back."""
+        """Fills `chunk` with the records that can be converted, and returns them."""
         good: list[SourceRecord] = []
         sent: list[SourceRecord] = []
         keys: list[bytes | None] = []
@@ -189,7 +194,7 @@ class SourceRecords:
 
 
 def dropped(chunk: Chunk) -> list[SourceRecord]:
-    """The originals that are not sent."""
+    """Returns the originals that are not sent."""
     if len(chunk.originals) == len(chunk.sent):
         return []
     sent = set(map(id, chunk.sent))
@@ -197,7 +202,7 @@ def dropped(chunk: Chunk) -> list[SourceRecord]:
 
 
 def _alike(pairs: Sequence[Made]) -> Iterator[Sequence[Made]]:
-    """Cut into chunks."""
+    """Yields the records in parts, one for each chunk."""
     start = 0
     source_partition = pairs[0][0].source_partition
     like: SourceRecord | None = None

@@ -1,9 +1,9 @@
-"""Hands chunks of converted records to the producer, and learns what became of them.
+"""Hands chunks of converted records to the producer, and follows each to its acknowledgement or error.
 
-Records without headers and timestamps go as lists (`produce_batch`). Those that need no partition of their own (no key)
-go together to one partition, which changes from chunk to chunk as Java's sticky partitioner does; since a partition's
-records are acknowledged in order, the last one's acknowledgement is that of all. That holds because the
-producer's `enable.gapless.guarantee` stops it where a record in between is refused.
+Records without headers and timestamps go as lists (`produce_batch`). A list of records without keys goes to
+one partition, which changes from chunk to chunk as in Java's sticky partitioner. A partition's records are
+acknowledged in order, so the acknowledgement of a list's last record covers the list. For this, the
+producer's `enable.gapless.guarantee` stops it at a refused record.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from klamm_plugins.records import RecordMetadata, SourceRecord
 
 log = logging.getLogger(__name__)
 
-# librdkafka's default of message.max.bytes, and what it adds to a message of this size at most.
+# librdkafka's default of message.max.bytes, and the most that it adds to a message of this size.
 MESSAGE_MAX: Final = 1_000_000
 MESSAGE_OVERHEAD: Final = 512
 # As Java's default batch.size: the partition of records without keys changes after about so many bytes.
 _STICKY_BYTES: Final = 16_384
-# How long what is known of a topic's partitions is used (Java: metadata.max.age.ms).
+# The time for which a topic's known partitions are used (Java: metadata.max.age.ms).
 _METADATA_AGE_S: Final = 300.0
 _METADATA_TIMEOUT_S: Final = 5.0
 _EXECUTING: Final = "org.apache.kafka.connect.runtime.WorkerSourceTask"
@@ -40,8 +40,10 @@ Told = Callable[[SourceRecord, RecordMetadata | None], None]
 
 
 class Sender:
-    """See the module. `wait` is called while the producer takes nothing: it takes acknowledgements, and raises when the
-    task must stop. `ensure_topic` is called with the topic of each chunk before it is sent.
+    """Sends chunks.
+
+    `wait` is called while the producer has no room: it takes acknowledgements, and raises when the task must
+    stop. `ensure_topic` is called with the topic of each chunk before the chunk is sent.
     """
 
     def __init__(
@@ -66,12 +68,14 @@ class Sender:
 
     @property
     def settled(self) -> int:
-        """Records that nothing more will be heard of."""
+        """The number of records that were acknowledged or left out."""
         return self.acked + self._left_out
 
     def send(self, chunk: Chunk, run: Run | None, told: Told | None = None) -> None:
-        """Send it all. `run.pending` is counted down as records are acknowledged (None: nobody needs to know), `told` is
-        called for each that is. Raises ConnectError for what the producer refuses.
+        """Sends a whole chunk. Raises ConnectError for a record that the producer refuses.
+
+        `run.pending` is counted down as records are acknowledged (None: nobody needs to know); `told` is
+        called for each acknowledged record.
         """
         if not chunk.values:
             return
@@ -85,7 +89,7 @@ class Sender:
             self._send_each(chunk, run, told)
 
     def _all_fit(self, chunk: Chunk) -> bool:
-        """Whether the client takes every record, so that none has to be judged by itself."""
+        """Tells whether the client takes every record, so that none has to be judged by itself."""
         values = chunk.values
         if None in values:
             return False
@@ -115,7 +119,7 @@ class Sender:
                 self._wait()
 
     def _left(self, messages: list[dict[str, Any]], chunk: Chunk) -> list[dict[str, Any]]:
-        """Those that found no room, to be sent again: always the last ones."""
+        """Returns the messages to send again, which found no room: always the last ones."""
         left = [message for message in messages if "_error" in message]
         for message in left:
             error: KafkaError = message.pop("_error")
@@ -151,8 +155,9 @@ class Sender:
                 return
 
     def _leave_out(self, record: SourceRecord, run: Run | None, told: Told | None, error: DataError) -> None:
-        """A record that the client will not send, whatever becomes of others. What the broker refuses is another
-        matter: it refuses whole batches, with good records in them.
+        """Leaves out a record that the client alone refuses, if that is tolerated; else raises.
+
+        A refusal of the broker is different: it refuses whole batches, with good records in them.
         """
         if not self._tolerance.all:
             raise error
@@ -198,7 +203,7 @@ class Sender:
 
 
 class StickyPartitions:
-    """Which partition the next records without keys go to: one at random, for about a batch's worth of bytes."""
+    """The partition of the next records without keys: chosen at random, for about a batch's worth of bytes."""
 
     def __init__(self, producer: RecordProducer) -> None:
         self._producer = producer
@@ -206,19 +211,19 @@ class StickyPartitions:
         self._now: dict[str, tuple[int, int]] = {}  # topic -> partition, bytes that may still go there
 
     def pick(self, topic: str, values: list[bytes | None]) -> int | None:
-        """None while the topic is not known: librdkafka then finds one."""
+        """Returns the partition, or None while the topic is unknown: librdkafka then chooses."""
         partition, left = self._now.get(topic, (-1, 0))
         if left <= 0:
             choices = self._partitions(topic)
             if not choices:
                 return None
             partition, left = random.choice(choices), _STICKY_BYTES
-        # All have about the size of the first: what is exact would cost more than it is worth.
+        # An estimate: all values count like the first, since an exact sum would cost more than it is worth.
         self._now[topic] = partition, left - len(values[0] or b"") * len(values)
         return partition
 
     def _partitions(self, topic: str) -> list[int]:
-        """Those that have a leader."""
+        """Returns the partitions that have a leader."""
         at, found = self._known.get(topic, (0.0, []))
         now = time.monotonic()
         if found and now - at < _METADATA_AGE_S:
@@ -234,13 +239,13 @@ class StickyPartitions:
 
 
 def _about(record: SourceRecord, key: bytes | None, value: bytes | None) -> str:
-    """Where a record came from and how large it is: what a user needs to find it."""
+    """Returns where a record came from and its size, by which a user finds it."""
     size = len(key or b"") + len(value or b"")
     return f" of {size} bytes, source partition {record.source_partition}, offset {record.source_offset},"
 
 
 def refused(error: KafkaError, topic: str | None, about: str = "") -> ConnectError:
-    """The task's error for a record that cannot be delivered; `about` says which it is, where that is known."""
+    """Returns the task's error for a record that cannot be delivered; `about` describes the record if it is known."""
     text = f"A record{about} could not be sent to topic {topic}: {error.str()} ({error.name()})"
     too_large = (
         error.code() == KafkaError.MSG_SIZE_TOO_LARGE or "Broker: Message size too large" in error.str()
@@ -253,7 +258,7 @@ def refused(error: KafkaError, topic: str | None, about: str = "") -> ConnectErr
 
 
 def refusal(error: ConnectError) -> int | None:
-    """The client's code of what is behind an error of `refused`."""
+    """Returns the client's error code behind an error that `refused` made."""
     cause = error.__cause__
     return int(cause.args[0].code()) if isinstance(cause, KafkaException) else None
 

@@ -1,8 +1,8 @@
-"""A source task that delivers at least once: the offsets of what is acknowledged are committed at an interval.
+"""A source task that delivers at least once: it commits the offsets of acknowledged records at an interval.
 
-Invariants: an offset is committed only when the tracker says so, and when the dead letters before it are kept; at most
-IN_FLIGHT_MAX records are unacknowledged; a record that the broker refuses fails the task, and nothing after it
-is committed.
+Invariants: an offset is committed only when the tracker allows it, and when the dead letters before it are
+kept; at most IN_FLIGHT_MAX records are unacknowledged; a record that the broker refuses fails the task, and
+nothing after it is committed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ RUN_RECORDS_MAX = CHUNK_RECORDS_MAX
 
 
 class SourceRunner(SourceLoop):
-    """See the module. `offset_producer` may be the producer of the records; `copy` takes the offsets to a second topic."""
+    """The at-least-once source loop.
+
+    `offset_producer` may be the producer of the records; `copy` takes the offsets to a second topic.
+    """
 
     def __init__(
         self,
@@ -113,9 +116,9 @@ class SourceRunner(SourceLoop):
             raise self._sender.failure
 
     def _drain(self, within_s: float) -> None:
-        """Wait for what is in flight, then commit; gives up after `within_s` and says what was left."""
+        """Waits for records in flight, then commits; gives up after `within_s` and logs how many were left."""
         start = time.monotonic()
-        # The last quarter is for the commit: what is acknowledged by then need not be sent again.
+        # The last quarter of the time is for the commit: records acknowledged by then need not be sent again.
         until = start + within_s * 0.75
         self._pump(until, lambda: len(self._producer) == 0 or self._sender.failure is not None)
         kept = self._tolerance.settle(max(0.0, until - time.monotonic()))

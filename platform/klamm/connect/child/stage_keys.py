@@ -1,7 +1,7 @@
-"""What the transforms and predicates of a connector config take, and whether they can be made of it.
+"""The keys of the transforms and predicates of a connector config, and a test that they can be made of it.
 
-Part of the one-shot call `validate`; the answer is for `stage_validation`. No record is needed: each is made, configured
-and closed.
+This is part of the one-shot call `validate`; the answer is for `stage_validation`. It needs no record: each
+transform and predicate is made, configured and closed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ from klamm_plugins.errors import PluginNotFoundError
 
 
 def stage_answers(plugins: PluginManager, config: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    """By prefix: `rows` of the keys and values, `errors` of the whole, which are shown beside its type."""
+    """Returns, by prefix, the `rows` of keys and values, and the `errors` of the whole, which are shown
+    beside its type.
+    """
     return {stage.prefix: _answer(plugins, stage, config) for stage in stages(config)}
 
 
@@ -37,7 +39,7 @@ def _answer(plugins: PluginManager, stage: Stage, config: Mapping[str, str]) -> 
         return {"rows": [], "errors": [str(e) for e in spanning]}
     own = list(cls.config())
     if stage.kind.key == TRANSFORMS:
-        # A key of the transform's that is called as one of these cannot be set.
+        # A transform's own key with the same name as one of these cannot be set.
         own = [key for key in own if key.name not in STAGE_CONFIG] + list(STAGE_CONFIG)
     keys = embedded(stage, own)
     values = keys.validate(config)
@@ -65,7 +67,7 @@ def _spanning(stage: Stage, config: Mapping[str, str]) -> list[ConfigError]:
 
 
 def _class(plugins: PluginManager, stage: Stage, config: Mapping[str, str]) -> type[Plugin] | None:
-    """None where the worker says what is wrong with the type."""
+    """Returns the class; None where the worker itself reports what is wrong with the type."""
     name = config.get(stage.prefix + "type", "").strip()
     find = plugins.find_transformation if stage.kind.key == TRANSFORMS else plugins.find_predicate
     try:
@@ -75,7 +77,7 @@ def _class(plugins: PluginManager, stage: Stage, config: Mapping[str, str]) -> t
 
 
 def _made(plugins: PluginManager, stage: Stage, config: Mapping[str, str]) -> list[str]:
-    """What only making it shows; Kafka finds it when the task starts."""
+    """Returns the errors that only making it shows; Kafka finds them when the task starts."""
     try:
         make_plugin(plugins, stage, config).close()
     except Exception as e:

@@ -1,4 +1,4 @@
-"""A task's life in its child: its class is found, it is put together by its kind, started, run and stopped."""
+"""A task's life in its child: finds its class, puts the task together by its kind, starts, runs and stops it."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from klamm_plugins.connector import DriverTask, SinkConnector, SinkTask, SourceC
 from klamm_plugins.discovery import PluginManager, python_name
 from klamm_plugins.errors import ConfigError
 
-# A batch is some ten thousand objects that live for a moment: the collector need not look into each. What plugins leave
-# in circles is found all the same, somewhat later.
+# A batch is some ten thousand objects that live for a moment, which the collector need not look into each
+# time. It still finds the reference circles that plugins leave, somewhat later.
 _GC_OBJECTS: Final = 50_000
 _CONNECTORS: Final[dict[Kind, type[Any]]] = {Kind.SOURCE: SourceConnector, Kind.SINK: SinkConnector}
 
 
 def run_task(control: Control, order: Message, secrets: list[str]) -> None:
-    """The whole life of a task's process."""
+    """Runs a task's process from its order to its end."""
     spec = TaskSpec.from_json(order["spec"])
     gc.set_threshold(_GC_OBJECTS, 20, 20)
     limit_memory(Limits.of(spec.worker, spec.connector_config).memory_bytes)
@@ -55,7 +55,7 @@ def _prepared(
     plugins: PluginManager,
     secrets: list[str],
 ) -> Callable[[], None]:
-    """Give the task its context; what comes back is its main loop."""
+    """Gives the task its context; returns its main loop."""
     match task:
         case DriverTask():
             return driver_host.prepare(control, spec, task)

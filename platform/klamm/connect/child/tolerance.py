@@ -1,16 +1,17 @@
 """Error handling of a task (KIP-298, KIP-610, KIP-779): what happens to a record that cannot be used.
 
-The one door for sources, sinks and transforms:
+Sources, sinks and transforms all use it in the same way:
 
     tolerance.retry.call(stage, operation)   # RetriableError: again, as errors.retry.timeout says
     tolerance.failed(record, error, stage=, executing=)   # returns: leave the record out; raises: the task fails
     tolerance.settle(seconds)   # before offsets past failed records are committed: dead letters are acknowledged
 
 `errors.tolerance=none` (the default) fails the task, with Kafka's first line and the record's place in the
-cause. `all` leaves the record out. It goes to the dead letter topic first, if there is one, in either
-case. `errors.log.enable` logs each with its trace, and with the record itself if `errors.log.include.messages` says
-so. Nothing is skipped in silence: without it, a line now and then says how many and which was the last, and the
-task's status counts them. Except for `failed` and `judge`, all is for the task's thread.
+cause. `all` leaves the record out. In either case the record first goes to the dead letter topic, if there is
+one. `errors.log.enable` logs each record's error with its trace, and with the record itself if
+`errors.log.include.messages` says so. No record is skipped silently: without `errors.log.enable`, a line now
+and then says how many were skipped and which was the last, and the task's status counts them. Any thread may
+call `failed` and `judge`; only the task's thread calls the rest.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _SUMMARY_INTERVAL_S: Final = 10.0
 
 
 class Stage(StrEnum):
-    """Kafka's names of what is done to a record."""
+    """Kafka's names of the steps that process a record."""
 
     TASK_POLL = "TASK_POLL"
     TASK_PUT = "TASK_PUT"
@@ -49,19 +50,19 @@ class Stage(StrEnum):
     KAFKA_CONSUME = "KAFKA_CONSUME"
 
 
-# What a task reports itself is a failed operation that nobody has counted yet.
+# In this stage the task itself reports a failed operation, which nobody has counted yet.
 _REPORTED: Final = frozenset({Stage.TASK_PUT, Stage.KAFKA_PRODUCE})
 
 
 class Origin(Protocol):
-    """What an error says of the record that it is about: `child.origins` has a sink's and a source's."""
+    """Describes records for errors and dead letters: `child.origins` has a sink's and a source's."""
 
     def where(self, record: Any) -> str:
-        """Its place, in Kafka's words."""
+        """Returns the record's place, in Kafka's words."""
         ...
 
     def raw(self, record: Any) -> Raw:
-        """What is kept of it in the dead letter topic."""
+        """Returns what the dead letter topic keeps of the record."""
         ...
 
 
@@ -69,8 +70,8 @@ class Origin(Protocol):
 class Bad:
     """A record that cannot be used, and why.
 
-    `stage` is Kafka's name (VALUE_CONVERTER …), `executing` the class that could not do it, `where` the record's
-    place in words. `raw` is the record as it was, or makes it when it is needed.
+    `stage` is Kafka's name (VALUE_CONVERTER …), `executing` the class that failed, `where` the record's place
+    in words. `raw` is the record as it was, or a function that makes it when it is needed.
     """
 
     error: Exception
@@ -82,9 +83,9 @@ class Bad:
 
 
 class Tolerance:
-    """See the module. `all` says that bad records may be left out, `logs` what errors.log.enable says.
+    """A task's error handling. `all`: bad records may be left out; `logs`: the value of errors.log.enable.
 
-    `origin` is needed by `failed`; `wait` sleeps between retries (default: sleeps, and shows signs of life).
+    `failed` needs `origin`. `wait` sleeps between retries (default: sleeps, and shows signs of life).
     """
 
     def __init__(
@@ -110,12 +111,12 @@ class Tolerance:
 
     @property
     def keeps(self) -> bool:
-        """Whether there is a dead letter topic."""
+        """True if there is a dead letter topic."""
         return self._dead_letters is not None
 
     @property
     def skipped(self) -> int:
-        """How many records were left out."""
+        """The number of records that were left out."""
         return self._figures.skipped
 
     def failed(
@@ -127,7 +128,7 @@ class Tolerance:
         executing: str,
         kept: Callable[[], None] | None = None,
     ) -> None:
-        """`judge` for a record whose origin is known."""
+        """Judges a record whose origin is known, as `judge` does."""
         assert self.origin is not None
         origin = self.origin
         bad = Bad(
@@ -141,10 +142,10 @@ class Tolerance:
         self.judge(bad, kept=kept)
 
     def judge(self, bad: Bad, *, kept: Callable[[], None] | None = None) -> None:
-        """Return when the record is to be left out; raise when the task must fail.
+        """Returns when the record is to be left out; raises when the task must fail.
 
-        `kept` is called, in the task's thread, when the dead letter topic has it: then its offset may be committed.
-        Without such a topic that is at once.
+        `kept` is called in the task's thread once the dead letter topic has the record, or at once without
+        such a topic. Then the record's offset may be committed.
         """
         stage = f"Error in stage {bad.stage} for {bad.where}"
         what = f"{stage}: {bad.error}"
@@ -164,17 +165,19 @@ class Tolerance:
         self._skip(what)
 
     def serve(self) -> None:
-        """Take acknowledgements of dead letters. Raises the error of one that was refused."""
+        """Takes acknowledgements of dead letters. Raises the error of a dead letter that was refused."""
         if self._dead_letters is not None:
             self._dead_letters.serve()
 
     def settle(self, within_s: float) -> bool:
-        """Wait until all dead letters are acknowledged; False when that took too long. Raises as `serve` does."""
+        """Waits until all dead letters are acknowledged; returns False when that took too long. Raises as
+        `serve` does.
+        """
         return self._dead_letters is None or self._dead_letters.settle(within_s)
 
     def _count(self, bad: Bad) -> None:
         with self._lock:
-            # A retried operation has counted its own failures.
+            # A retried operation has already counted its own failures.
             if bad.stage in _REPORTED or not isinstance(bad.error, RetriableError):
                 self._figures.failures += 1
             self._figures.failed()

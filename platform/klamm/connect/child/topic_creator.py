@@ -1,7 +1,8 @@
 """Makes the topics that a source's records go to, by the connector's topic creation rules (KIP-158).
 
-Without rules, or with the worker's `topic.creation.enable=false`, it is left to the broker. Each topic is looked at
-once, before its first record is sent. A broker that is away is waited for; one that refuses fails the task.
+Without rules, or with the worker's `topic.creation.enable=false`, the broker creates topics. Each topic is
+checked once, before its first record is sent. The task waits for a broker that is away; a refusal of the
+broker fails the task.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from klamm_plugins.errors import ConfigError, ConnectError
 log = logging.getLogger(__name__)
 
 _ADMIN_S: Final = 10.0
-# What no restart changes.
+# Errors that a restart of the task would not change.
 _MISCONFIGURED: Final = frozenset(
     {
         KafkaError.INVALID_CONFIG,
@@ -34,7 +35,7 @@ _MISCONFIGURED: Final = frozenset(
 
 
 class TopicCreator:
-    """See the module. `wait` is called between tries, and raises when the task must stop."""
+    """Creates missing topics. `wait` is called between tries, and raises when the task must stop."""
 
     def __init__(self, topic_rules: TopicRules, admin: AdminClient, wait: Callable[[], None]) -> None:
         self._rules = topic_rules
@@ -43,7 +44,7 @@ class TopicCreator:
         self._seen: set[str] = set()
 
     def __call__(self, topic: str) -> None:
-        """See that a topic is there. Raises ConnectError."""
+        """Makes sure that a topic exists. Raises ConnectError."""
         while topic not in self._seen:
             try:
                 self._ensure(topic)
@@ -65,8 +66,8 @@ class TopicCreator:
         return ConfigError(text) if error.code() in _MISCONFIGURED else ConnectError(text)
 
     def _ensure(self, topic: str) -> None:
-        # Metadata of all topics: to ask for one by name would create it with the broker's defaults.
-        # What it tells of the others is kept: a source may have thousands of topics.
+        # Asks for the metadata of all topics: a request for one name would create that topic with the
+        # broker's defaults. The other names are remembered, since a source may have thousands of topics.
         self._seen |= self._admin.list_topics(timeout=_ADMIN_S).topics.keys()
         if topic in self._seen:
             return
@@ -90,7 +91,7 @@ def _new_topic(topic: str, group: Group) -> NewTopic:
 
 
 def ensure_topics(spec: TaskSpec, wait: Callable[[], None]) -> Callable[[str], None]:
-    """What makes a task's topics; nothing where that is the broker's business."""
+    """Returns the creator of a task's topics; it does nothing where the broker creates them."""
     found = rules(spec.connector_config)
     if found is None or spec.worker.get("topic.creation.enable", "true").strip().lower() == "false":
         return lambda _topic: None

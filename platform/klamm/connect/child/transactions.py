@@ -1,7 +1,8 @@
-"""Transactions of an exactly-once source: when they end (pure), and a producer that begins and ends them patiently.
+"""Transactions of an exactly-once source: when they end (pure), and a producer that begins and ends them
+patiently.
 
-A transaction begins with its first record or offset. `Boundaries` says when it ends, by `transaction.boundary`: after
-each poll, at an interval, or when the connector says so.
+A transaction begins with its first record or offset. `Boundaries` says when it ends, by
+`transaction.boundary`: after each poll, at an interval, or when the connector says so.
 """
 
 from __future__ import annotations
@@ -39,18 +40,18 @@ _FENCED: Final = frozenset(
 
 
 class End(Enum):
-    """How a transaction ends."""
+    """The two ways in which a transaction ends."""
 
     COMMIT = "commit"
     ABORT = "abort"
 
 
 class ContextError(ConnectError):
-    """The task asked for two ends of one transaction."""
+    """The task asked both to commit and to abort one transaction."""
 
 
 class WorkerTransactionContext:
-    """What a task has asked for (TransactionContext); records are known by their identity."""
+    """The task's TransactionContext: it keeps the task's requests, and knows records by their identity."""
 
     def __init__(self) -> None:
         self._batch: set[End] = set()
@@ -63,12 +64,14 @@ class WorkerTransactionContext:
         self._ask(End.ABORT, record)
 
     def take_batch(self) -> End | None:
-        """What was asked for the batch. Raises ContextError for both."""
+        """Returns the end that the task asked for after the batch. Raises ContextError if it asked for both."""
         asked, self._batch = self._batch, set()
         return _one(asked, "Connector requested both commit and abort of same transaction")
 
     def cut(self, records: Sequence[SourceRecord]) -> Iterator[tuple[Sequence[SourceRecord], End | None]]:
-        """The batch in parts, each with how the transaction is to end after it (None: it does not, for now)."""
+        """Yields the batch in parts, each with the end of the transaction after it (None: the transaction
+        goes on).
+        """
         if not self._records:
             yield records, None
             return
@@ -91,34 +94,34 @@ class WorkerTransactionContext:
 
 
 def _one(asked: set[End], both: str) -> End | None:
-    # The task might have caught an error in its own call: here it cannot.
+    # Raised here, since a task might catch the error if its own call raised it.
     if len(asked) > 1:
         raise ContextError(both)
     return next(iter(asked), None)
 
 
 class Boundaries(Protocol):
-    """When transactions end. Times are monotonic seconds."""
+    """Decides when transactions end. Times are monotonic seconds."""
 
     def begin(self, now: float) -> None:
-        """The task begins, or goes on after a pause."""
+        """Called when the task begins, or goes on after a pause."""
         ...
 
     def parts(self, records: Sequence[SourceRecord]) -> Iterator[tuple[Sequence[SourceRecord], End | None]]:
-        """A batch, cut where a transaction ends within it."""
+        """Yields a batch, cut where a transaction ends within it."""
         ...
 
     def after_batch(self, now: float) -> End | None:
-        """After a poll, also one that gave nothing."""
+        """Returns how the transaction ends after a poll, also after an empty one; None: it goes on."""
         ...
 
     def at_rest(self) -> End | None:
-        """Before a pause or the end of the task."""
+        """Returns how the transaction ends before a pause or the end of the task; None: it goes on."""
         ...
 
 
 class PollBoundaries:
-    """Each poll is a transaction."""
+    """Makes each poll a transaction."""
 
     def begin(self, now: float) -> None:
         pass
@@ -134,7 +137,7 @@ class PollBoundaries:
 
 
 class IntervalBoundaries(PollBoundaries):
-    """A transaction lasts until the poll that ends after the interval."""
+    """Lets a transaction last until the first poll that ends after the interval."""
 
     def __init__(self, interval_s: float) -> None:
         self.interval_s = interval_s
@@ -151,7 +154,7 @@ class IntervalBoundaries(PollBoundaries):
 
 
 class ConnectorBoundaries:
-    """The task says so."""
+    """Lets the task decide."""
 
     def __init__(self) -> None:
         self.context = WorkerTransactionContext()
@@ -170,7 +173,10 @@ class ConnectorBoundaries:
 
 
 def boundaries(config: Mapping[str, str], *, flush_interval_s: float, timeout_s: float) -> Boundaries:
-    """By the connector's config; `flush_interval_s` is the worker's, `timeout_s` the producer's transaction.timeout.ms."""
+    """Returns the boundaries of the connector's config.
+
+    `flush_interval_s` is the worker's, `timeout_s` the producer's transaction.timeout.ms.
+    """
     kind = str(parse_key(SOURCE[BOUNDARY], config)).strip().lower()
     if kind == "connector":
         return ConnectorBoundaries()
@@ -189,9 +195,10 @@ def boundaries(config: Mapping[str, str], *, flush_interval_s: float, timeout_s:
 
 
 class Transactions:
-    """A producer's transactions. Every call waits for a broker that is away, and raises Stopped when the task must stop.
+    """A producer's transactions. Every call waits for a broker that is away, and raises Stopped when the task
+    must stop.
 
-    `serve` is called while something is waited for: the task shows that it lives.
+    While it waits, it shows that the task lives.
     """
 
     def __init__(
@@ -204,17 +211,19 @@ class Transactions:
         self.open = False
 
     def init(self) -> None:
-        """Fence the producers that had the id before; what they have open is aborted."""
+        """Fences the earlier producers with this id, and aborts their open transactions."""
         self._patiently("initialized", self._producer.init_transactions, at_once=True)
 
     def begin(self) -> None:
-        """Begin one unless one is open."""
+        """Begins a transaction unless one is open."""
         if not self.open:
             self._patiently("begun", lambda _: self._producer.begin_transaction())
             self.open = True
 
     def commit(self) -> None:
-        """Commit: everything sent in it is acknowledged and visible, or this raises and it is aborted."""
+        """Commits. Afterwards all of it is acknowledged and visible; or this raises, and nothing of it ever
+        becomes visible.
+        """
         self._patiently("committed", self._producer.commit_transaction)
         self.open = False
 
@@ -223,7 +232,7 @@ class Transactions:
         self.open = False
 
     def give_up(self, within_s: float) -> None:
-        """Abort what is open, on the way out: readers need not wait for its time-out. Errors are logged."""
+        """Aborts an open transaction on the way out, so that readers need not wait for its time-out. Logs errors."""
         if not self.open:
             return
         self.open = False
@@ -233,7 +242,7 @@ class Transactions:
             log.warning("the open transaction of %s is left to its time-out: %s", self._id, e.args[0].str())
 
     def why(self) -> ConnectError | None:
-        """What made the transaction fail: for when the producer says that it is in no state to take records."""
+        """Returns why the transaction failed, when the producer says that it is in no state to take records."""
         try:
             self._producer.commit_transaction(_STEP_S)  # in that state nothing can be committed
         except KafkaException as e:
@@ -241,7 +250,10 @@ class Transactions:
         return None
 
     def _patiently(self, what: str, call: Callable[[float], None], *, at_once: bool = False) -> None:
-        """`at_once`: raise Stopped as soon as the task is to stop, not when its time is over."""
+        """Repeats `call` while the broker is away.
+
+        `at_once`: raises Stopped as soon as the task is to stop, not only when its time is over.
+        """
         while True:
             self._control.vitals.enter("broker")
             try:
@@ -256,7 +268,7 @@ class Transactions:
                 raise Stopped
 
     def refused(self, what: str, error: KafkaError) -> ConnectError:
-        """The task's error for a transaction that has failed."""
+        """Returns the task's error for a transaction that has failed."""
         text = f"A transaction of {self._id} could not be {what}: {error.str()} ({error.name()})"
         if error.code() in _FENCED:
             return RetriableError(

@@ -1,8 +1,9 @@
-"""The transforms of one task, in order, with their predicates: a list of records through each in one call (KIP-585).
+"""The transforms of one task, in order, with their predicates: one call takes a list of records through each
+(KIP-585).
 
-Invariant: what comes out pairs each record that came in with what takes its place, in order; None says that it was
-dropped, or that it was bad and is tolerated. When a transform raises, the records are given to it one by one: the
-tolerance judges the bad ones (stage TRANSFORMATION), the others go on.
+Invariant: the result pairs each given record with the record in its place, in order; None says that the
+record was dropped, or that it was bad and is tolerated. When a transform raises, it gets the records one by
+one: the tolerance judges the bad ones (stage TRANSFORMATION), the others go on.
 """
 
 from __future__ import annotations
@@ -37,25 +38,25 @@ T = TypeVar("T")
 
 
 class Retry(Protocol):
-    """Calls again what raised a RetriableError, for as long as errors.retry.timeout says."""
+    """Repeats calls that raise a RetriableError, for as long as errors.retry.timeout says."""
 
     def call(self, stage: str, operation: Callable[[], T]) -> T: ...
 
 
 class Errors(Protocol):
-    """What of `Tolerance` is needed here."""
+    """The part of `Tolerance` that the chain needs."""
 
     @property
     def retry(self) -> Retry: ...
 
     def failed(self, record: Any, error: Exception, *, stage: str, executing: str) -> None:
-        """Return when the record is to be left out; raise when the task must fail."""
+        """Returns when the record is to be left out; raises when the task must fail."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """One transform of the chain and, where it has one, the predicate that says which records it is for."""
+    """A transform of the chain and, if it has one, the predicate that chooses its records."""
 
     alias: str
     transform: Transformation
@@ -78,7 +79,7 @@ class Stage:
         return self.transform.apply(record) if self.applies_to(record) else record
 
     def apply_many(self, records: Sequence[Record]) -> list[Record | None]:
-        """As many as came, in the same order."""
+        """Returns as many records as it gets, in the same order."""
         if self.predicate is None:
             return self._transformed(records)
         negate = self.negate
@@ -108,8 +109,10 @@ class Stage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """What one stage did to one record, for those who look: `applied` says whether its predicate chose the record,
-    `record` is what came out (None: dropped, or `error` says what went wrong).
+    """The effect of a stage on one record, for a dry run.
+
+    `applied` says whether its predicate chose the record, `record` is the result (None: dropped, or `error`
+    says what went wrong).
     """
 
     stage: Stage
@@ -119,7 +122,7 @@ class Step:
 
 
 class TransformChain:
-    """See the module. False where there are no transforms: then nobody need call it."""
+    """A task's chain. It is false without transforms: then nobody need call it."""
 
     def __init__(self, stages: Sequence[Stage] = ()) -> None:
         self.stages = tuple(stages)
@@ -128,7 +131,7 @@ class TransformChain:
         return bool(self.stages)
 
     def apply(self, records: Sequence[R], tolerance: Errors) -> list[tuple[R, R | None]]:
-        """Every record with what is to take its place; None when it is dropped or left out."""
+        """Returns every record with the record in its place; None when it is dropped or left out."""
         originals = list(records)  # once: a batch makes its records anew each time
         places: Sequence[int] = range(len(originals))
         current: list[Any] = originals
@@ -136,7 +139,7 @@ class TransformChain:
             try:
                 current = stage.apply_many(current)
             except Exception:
-                # Which record it was is found, and judged, one by one.
+                # Transforming one by one finds the bad records and judges each.
                 current = [
                     _apply_one(stage, originals[place], record, tolerance)
                     for place, record in zip(places, current, strict=True)
@@ -154,7 +157,7 @@ class TransformChain:
         return list(zip(originals, made, strict=True))
 
     def trace(self, record: Record) -> Iterator[Step]:
-        """One record through the chain, step by step, up to where it is dropped or fails. For dry runs."""
+        """Takes one record through the chain, step by step, until it is dropped or fails. For dry runs."""
         current: Record | None = record
         for stage in self.stages:
             assert current is not None, "a step without a record was the last"
@@ -170,7 +173,7 @@ class TransformChain:
                 return
 
     def info(self) -> list[dict[str, str]]:
-        """Alias, class and version of each transform and its predicate, for the task's metrics."""
+        """Returns alias, class and version of each transform and its predicate, for the task's metrics."""
         return [_stage_info(stage) for stage in self.stages]
 
     def close(self) -> None:
@@ -179,9 +182,10 @@ class TransformChain:
 
 
 def make_chain(plugins: PluginManager, config: Mapping[str, str]) -> TransformChain:
-    """The chain that a connector's config names, each part configured.
+    """Makes the chain that a connector's config names, each part configured.
 
-    ConfigError or PluginNotFoundError for what cannot be made; what was made until then is closed.
+    Raises ConfigError or PluginNotFoundError for a part that cannot be made, after closing the parts made
+    before it.
     """
     stages: list[Stage] = []
     try:
@@ -193,7 +197,7 @@ def make_chain(plugins: PluginManager, config: Mapping[str, str]) -> TransformCh
 
 
 def name_of(plugin: Transformation | Predicate) -> str:
-    """Kafka's class name, or Python's where it stands for none."""
+    """Returns Kafka's class name, or Python's if the class stands for none of Kafka's."""
     cls = type(plugin)
     return kafka_name(cls) or python_name(cls)
 
@@ -201,7 +205,7 @@ def name_of(plugin: Transformation | Predicate) -> str:
 def make_plugin(
     plugins: PluginManager, place: Place, config: Mapping[str, str]
 ) -> Transformation | Predicate:
-    """One transform or predicate of a config, configured. ConfigError, PluginNotFoundError."""
+    """Makes and configures one transform or predicate of a config. Raises ConfigError or PluginNotFoundError."""
     below = {k.removeprefix(place.prefix): v for k, v in config.items() if k.startswith(place.prefix)}
     name = below.get("type", "").strip()
     if not name:
@@ -211,7 +215,7 @@ def make_plugin(
         )
     transform = place.kind is _OF_TRANSFORMS
     plugin = plugins.find_transformation(name)() if transform else plugins.find_predicate(name)()
-    # Parsed by its own definition; what that does not have is passed on as it is.
+    # Its own definition parses the keys; a key without a definition is passed on unchanged.
     own = {k: v for k, v in below.items() if k not in _RUNTIME_KEYS}
     try:
         plugin.configure(cast("dict[str, Any]", own) | plugin.config().parse(own))
@@ -266,7 +270,7 @@ def _stage_info(stage: Stage) -> dict[str, str]:
 
 
 def _close(plugin: Transformation | Predicate) -> None:
-    """What `close` raises is logged and hides nothing."""
+    """Closes it. An error of `close` is only logged, so that it hides no earlier error."""
     try:
         plugin.close()
     except Exception:

@@ -1,7 +1,7 @@
 """A task's signs of life and its progress: written by its main loop, read by the control thread.
 
 Plain attributes, each written by one thread: a report may be a moment old, never wrong. `beats` grows only
-when the main loop gets round, so a hung plugin shows as a number that stands still.
+when the main loop advances, so the number stands still when a plugin hangs.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Any, Final
 
 from klamm.connect.child.error_figures import ErrorFigures
 
-# A phase that lasts longer than this is what the task waits for.
+# After so long in a phase, the task counts as waiting for it.
 WAITING_AFTER_S: Final = 0.5
 
 
 class Vitals:
-    """See the module. Phases are what Progress.waiting_for may say."""
+    """The vitals of one task. Phases have the names of Progress.waiting_for."""
 
     def __init__(self) -> None:
         self.beats = 0
@@ -32,18 +32,18 @@ class Vitals:
         self._since = time.monotonic()
 
     def enter(self, phase: str) -> None:
-        """The main loop comes round, and does this now."""
+        """Records that the main loop advanced, and the phase that it is in now."""
         self.beats += 1
         if phase != self._phase:
             self._phase = phase
             self._since = time.monotonic()
 
     def beat(self) -> None:
-        """The task lives; it does what it did."""
+        """Records a sign of life without a change of phase."""
         self.beats += 1
 
     def say(self, records: int, lag: int | None, waiting_for: str | None, details: dict[str, Any]) -> None:
-        """The word of a task that reports for itself; what it waits for is taken as it says it, at once."""
+        """Takes the report of a task that reports for itself. `waiting_for` counts at once."""
         self.beats += 1
         self.acknowledged(records)
         self.lag = lag
@@ -52,17 +52,17 @@ class Vitals:
         self._since = -WAITING_AFTER_S
 
     def moved(self) -> None:
-        """There was something to do: the phase's clock starts again."""
+        """Restarts the phase's clock, since there was something to do."""
         self._since = time.monotonic()
 
     def acknowledged(self, records: int) -> None:
-        """So many records in all are acknowledged downstream."""
+        """Sets the number of records acknowledged downstream in all."""
         if records != self.records:
             self.records = records
             self.last_ack_ms = time.time_ns() // 1_000_000
 
     def report(self) -> dict[str, Any]:
-        """The fields of Progress, and the beats."""
+        """Returns the fields of Progress, and the beats."""
         waiting = time.monotonic() - self._since > WAITING_AFTER_S
         return {
             "beats": self.beats,
@@ -74,7 +74,7 @@ class Vitals:
         }
 
     def take_tables(self) -> bytes | None:
-        """What is new for /metrics since the last call."""
+        """Returns the tables for /metrics if they are new since the last call."""
         tables = self.tables
         if tables is self._told:
             return None
@@ -82,7 +82,7 @@ class Vitals:
         return tables
 
     def _all_details(self) -> dict[str, Any]:
-        """The task's own, and what the runtime counts: shown once there is something to show."""
+        """Returns the task's own details, and the runtime's counters once they count something."""
         details = dict(self.details)
         if self.errors.skipped:
             details["skipped"] = self.errors.skipped

@@ -1,6 +1,6 @@
-"""Source offsets of a standalone worker's tasks: they go to the worker, which keeps them in its file.
+"""Source offsets of a standalone worker's tasks: the worker gets them, and keeps them in its file.
 
-Looks like a producer, so that what commits offsets to a topic commits them here as well.
+It has the interface of a producer, so that code which commits offsets to a topic commits them here as well.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Delivered = Callable[[KafkaError | None, Any], None]
 
 
 class WorkerOffsets:
-    """Sends what was produced with the next `poll` or `flush`; the worker answers when its file has it."""
+    """Sends the produced offsets with the next `poll` or `flush`; the worker answers when its file has them."""
 
     def __init__(self, control: Control) -> None:
         self._control = control
@@ -55,7 +55,7 @@ class WorkerOffsets:
 
 
 def offset_producer(control: Control, spec: TaskSpec) -> Producer | None:
-    """What commits source offsets when the record producer cannot: None where it can."""
+    """Returns the producer for source offsets, or None if the record producer serves."""
     if spec.worker.get(STANDALONE) == "true":
         return WorkerOffsets(control)
     config = clients.offset_producer_config(spec)
