@@ -41,6 +41,7 @@ starts.watch()
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     kinds.mark(items)
+    kinds.order(items)
     essential.mark(items)
 
 

@@ -9,6 +9,7 @@ a process fails (`support.starts`), so that the kinds are true.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -92,3 +93,11 @@ def mark(items: list[pytest.Item]) -> None:
                 *item.fixturenames,
             ]  # the list is that of all parameters of the function
         item.add_marker(kind_of(item))
+
+
+def order(items: list[pytest.Item]) -> None:
+    """Puts files that start processes first, the slowest kinds before the others: nobody waits for one of them at the end."""
+    ranks: dict[Path, int] = {}
+    for item in items:
+        ranks[item.path] = max(ranks.get(item.path, 0), KINDS.index(kind_of(item)))
+    items.sort(key=lambda item: -ranks[item.path])

@@ -20,6 +20,8 @@ def run(arguments: list[str]) -> int:
     # These two are not pytest's: the processes of xdist would not know them.
     show, write = (option in arguments for option in ("--slowest", "--write-durations"))
     arguments = [word for word in arguments if word not in {"--slowest", "--write-durations"}]
+    # The order of tests/support/kinds.py, and not that of xdist, which puts the files with the fewest tests last.
+    arguments = ["--no-loadscope-reorder", *arguments]
     return int(pytest.main(arguments, plugins=[Again(), Slowest(show=show, write=write)]))
 
 
