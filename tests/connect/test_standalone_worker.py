@@ -110,6 +110,7 @@ class Standalone(WorkerProcess):
     """`klamm connect standalone` as a user starts it."""
 
     def __init__(self, directory: Path, properties: dict[str, str], *files: Path) -> None:
+        self._properties = properties
         config = directory / "standalone.properties"
         config.write_text("".join(f"{k}={v}\n" for k, v in properties.items()))
         self._log_path = directory / f"standalone-{uuid.uuid4().hex}.log"

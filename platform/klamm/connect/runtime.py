@@ -1,9 +1,9 @@
-"""The worker's engine: the three internal topics, the herder, and the supervisor, tied together.
+"""The worker's engine: ties the three internal topics, the herder and the supervisor together.
 
-Decisions are the herder's, what runs here is the group's, and what children do is the supervisor's; this module
-carries the herder's actions out and feeds back what happened. Actions on one connector or task run one after the other
-in a lane of its own. Statuses that cannot be written while the broker is away are kept (the newest per key) and
-written when it is back. Everything here runs in the event loop.
+The group decides what runs here, the herder what to do for that, and the supervisor what children do.
+This module carries the herder's actions out and reports back what happened. Actions on one connector or
+task run one after the other in a lane of its own. While the broker is away, statuses are kept (the
+newest per key) and written when it is back. Everything here runs in the event loop.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ class Runtime:
     # Life
 
     async def start(self) -> None:
-        """Make and read the internal topics, start the supervisor, and list the plugins."""
+        """Create and read the internal topics, start the supervisor, and list the plugins."""
         await self.storage.ensure(self.admin, self.config)
         logs = (self.config_log, self.offset_log, self.status_log)
         await asyncio.gather(*(each.start() for each in logs), self.children.start())
@@ -260,7 +260,7 @@ class Runtime:
                     self.perform(actions)
 
     async def validate(self, config: Mapping[str, str]) -> dict[str, Any]:
-        """The plugin's part of a validate answer, from a child."""
+        """Returns the plugin's part of a validate answer, from a child."""
         params = {"config": dict(config), "worker": self.config.for_tasks()}
         answer: dict[str, Any] = await self.children.call("validate", params)
         return answer
@@ -268,7 +268,7 @@ class Runtime:
     # What the group decides
 
     async def meet(self) -> None:
-        """Before this worker goes to its group: what must not run any more has stopped, and its last words are said."""
+        """Prepare to join the group: stop what must not run any more, and write the last statuses of that."""
         self.act_on_changes()
         await self.lanes.stopped()
         await self.status_board.writer.flush(STATUS_FLUSH_S)
@@ -305,7 +305,7 @@ class Runtime:
         )
 
     async def revoke(self, connectors: Collection[str], tasks: Collection[TaskId]) -> None:
-        """Stop these; when it returns they have, and are shown as UNASSIGNED."""
+        """Stop these; returns when they have stopped and are shown as UNASSIGNED."""
         self.perform(self.herder.revoke(connectors, tasks))
         targets: list[Target] = [*connectors, *tasks]
         await self.lanes.done(targets)
@@ -317,7 +317,7 @@ class Runtime:
         await self.status_board.writer.flush(STATUS_FLUSH_S)
 
     async def lose(self) -> None:
-        """The place in the group is lost: kill everything, say nothing more."""
+        """Kill everything and write no more statuses, because contact with the group is lost."""
         self._herding, self.lost = False, True
         self.config_writer.assigned(leads=False)
         self.status_board.writer.forget()
@@ -332,7 +332,7 @@ class Runtime:
         return target.connector in self.configs and target.task < len(self.configs.tasks(target.connector))
 
     def _announce(self, names: Iterable[str]) -> None:
-        """A new connector has a status before anybody runs it; the leader sees to that."""
+        """As the leader, give new connectors a status before any worker runs them."""
         if not self.cluster.is_leader or not self._herding:
             return
         for name in names:
@@ -371,7 +371,7 @@ class Runtime:
                 self.restart(command)
 
     def restart(self, request: RestartRequest) -> None:
-        """Restart a connector and its tasks as far as they are asked for and run here."""
+        """Restart a connector and its tasks as far as the request names them and they run here."""
         name, include, only = request.connector, request.include_tasks, request.only_failed
         try:
             actions = self.herder.restart(name, include_tasks=include, only_failed=only)
@@ -386,7 +386,7 @@ class Runtime:
         self.act_on_changes()
 
     def act_on_changes(self) -> None:
-        """Do what the config topic's news ask for."""
+        """Do what the news in the config topic ask for."""
         self._reconcile_soon = False
         if not self._herding:
             return
@@ -399,19 +399,19 @@ class Runtime:
     async def read_offsets(
         self, connector: str, partitions: list[dict[str, Any]]
     ) -> list[dict[str, Any] | None]:
-        """The stored offset of each source partition, as of now."""
+        """Returns the stored offset of each source partition, as of now."""
         await self.offset_log.read_to_end()
         return [self.offsets.get(connector, p) for p in partitions]
 
     # What the supervisor says
 
     def on_event(self, event: StateEvent) -> None:
-        """A child's new state; the supervisor calls this."""
+        """Take in a child's new state; the supervisor calls this."""
         if self._herding:
             self.perform(self.herder.on_event(event))
 
     def on_progress(self, task: TaskId, progress: Progress) -> None:
-        """Progress is asked for when somebody looks (`Children.progress`); nothing to do."""
+        """Does nothing: readers of progress ask for it (`Children.progress`)."""
 
     def on_task_configs_changed(self, name: str) -> None:
         if self._herding:
@@ -453,7 +453,7 @@ class Runtime:
                 self.cluster.request_rejoin(reason)
 
     async def settled(self, name: str) -> None:
-        """Wait until everything that was asked of a connector and its tasks is done (a task has stopped)."""
+        """Wait until all calls for a connector and its tasks have ended (a task has stopped)."""
         await self.lanes.settled(name)
 
     def _failed(self, target: Target, why: str) -> None:

@@ -1,8 +1,9 @@
-"""A worker's config providers, and what is known of secrets: values for references, and texts without either.
+"""A worker's config providers and secrets: puts values in place of references, and removes them from
+texts.
 
-Configurations keep references (`${file:/etc/db.properties:password}`): so they stand in topics and answers. A child gets
-the values, right before it starts; what it says is shown without them. Reading providers may block: `resolve_soon` does it
-in a thread.
+Configurations keep references (`${file:/etc/db.properties:password}`), and so do topics and answers. A
+child gets the values right before it starts; its output is shown without them. Reading providers may
+block: `resolve_soon` does it in a thread.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ _CONFIGS: Final = ("connector_config", "task_config", "config")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolved:
-    """A configuration with values. `found` are the references and what they stand for; `ttl_ms` the shortest life."""
+    """A configuration with values. `found` maps each reference to its value; `ttl_ms` is the shortest life of
+    a value.
+    """
 
     config: dict[str, str] = field(repr=False)
     raw: Mapping[str, str] = field(repr=False)
@@ -44,11 +47,11 @@ class Resolved:
 
     @property
     def reloads(self) -> bool:
-        """Whether what uses it starts again when a value's life is over (Kafka's default)."""
+        """True when the process that uses a value starts again at the end of the value's life (Kafka's default)."""
         return self.raw.get(RELOAD, "restart").strip().lower() == "restart"
 
     def references(self, configs: Iterable[Mapping[str, str]]) -> list[dict[str, str]]:
-        """Configs that were made from this one, with references instead of values."""
+        """Returns configurations that were made from this one, with references instead of values."""
         return with_references(configs, self.raw, self.found)
 
 
@@ -81,10 +84,11 @@ class Secrets:
         return cls(made)
 
     def resolve(self, config: Mapping[str, str], *, typed: Iterable[str] = ()) -> Resolved:
-        """Values in place of references; they, and the secrets among the values, are hidden from now on. Blocks.
+        """Put values in place of references, and hide them, and the secrets among the other values, from now on.
+        Blocks.
 
-        A reference to a provider that there is not stays as it is. Raises ConfigError for a value that a provider does
-        not have, without showing any.
+        A reference to an unknown provider stays as it is. Raises ConfigError for a value that a provider does
+        not have, without showing any value.
         """
         wanted: dict[tuple[str, str], set[str]] = {}
         places: dict[tuple[str, str], str] = {}
@@ -114,9 +118,8 @@ class Secrets:
         return Resolved(config=values, raw=config, found=found, ttl_ms=min(ttls, default=None))
 
     async def order(self, order: dict[str, Any]) -> tuple[dict[str, Any], Resolved]:
-        """A child's first message with values in its configurations, and what to hide; and the connector's own.
-
-        Raises ConfigError.
+        """Returns a child's first message with values in its configurations and the texts to hide, and the
+        connector's own configuration with values. Raises ConfigError.
         """
         place, names = ("params", ("config",)) if order["run"] == "call" else ("spec", _CONFIGS)
         spec = dict(order[place])
@@ -142,17 +145,17 @@ class Secrets:
             raise ConfigError(f"the config providers did not answer within {RESOLVE_S:g} s") from None
 
     def current(self, config: Mapping[str, str]) -> Mapping[str, str]:
-        """A configuration with the values that were last got for its references; asks nobody."""
+        """Returns a configuration with the last known values of its references; asks no provider."""
         if not any("${" in text for text in config.values()):
             return config
         return {key: replaced(text, self._last.get) for key, text in config.items()}
 
     def redact(self, text: str) -> str:
-        """The text without secrets."""
+        """Returns the text without secrets."""
         return self.redactor.redact(text)
 
     def redacted(self, value: Any) -> Any:
-        """A JSON value without secrets in its texts (names of keys stay)."""
+        """Returns a JSON value without secrets in its texts (names of keys stay)."""
         match value:
             case str():
                 return self.redact(value)
@@ -189,7 +192,9 @@ class Secrets:
 
 
 def conceal(rows: Iterable[dict[str, Any]], resolved: Resolved, secrets: Secrets) -> None:
-    """Rows of a validate answer: references where values were checked, and no secret in their sentences."""
+    """Put references back where values were checked in the rows of a validate answer, and remove secrets from
+    their sentences.
+    """
     typed: list[str] = []
     values: list[dict[str, Any]] = []
     for row in rows:

@@ -26,7 +26,7 @@ from klamm_base.properties import Properties, load_properties
 
 log = logging.getLogger(__name__)
 
-# What a distributed worker must be told, and this one has no use for.
+# The settings that a distributed worker requires and this one does not use.
 _NOT_NEEDED: Final = {
     "group.id": "standalone",
     "config.storage.topic": "config",
@@ -42,7 +42,7 @@ _STATES: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectorFile:
-    """A connector as a file has it."""
+    """A connector as its file describes it."""
 
     path: Path
     name: str
@@ -51,7 +51,7 @@ class ConnectorFile:
 
 
 def worker_config(given: Mapping[str, str], where: Callable[[str], str | None] | None = None) -> WorkerConfig:
-    """A standalone worker's properties, checked. Raises ConfigError."""
+    """Returns a standalone worker's properties, checked. Raises ConfigError."""
     origin = where or (given.source if isinstance(given, Properties) else lambda _key: None)
     if not given.get(OFFSET_FILE, "").strip():
         raise ConfigError(
@@ -70,7 +70,8 @@ def worker_config(given: Mapping[str, str], where: Callable[[str], str | None] |
 
 
 def read_connector(path: Path) -> ConnectorFile:
-    """A connector's file: properties, a JSON object of them, or {"name", "config", "initial_state"} as POST takes it.
+    """Reads a connector's file: properties, a JSON object of them, or {"name", "config", "initial_state"} as
+    POST takes it.
 
     Raises ConfigError.
     """
@@ -136,7 +137,7 @@ class StandaloneWorker(Worker):
             await _create(service, each)
 
     async def wait(self) -> None:
-        """For ever: nobody can take its place."""
+        """Wait for ever, because no other worker can take over."""
         assert self._sole is not None, "started"
         await self._sole.ended()
 
@@ -154,7 +155,7 @@ async def _create(service: ConnectService, each: ConnectorFile) -> None:
 
 
 def main(config: WorkerConfig, connectors: Sequence[ConnectorFile]) -> int:
-    """Run it until SIGTERM or SIGINT; the exit code as a distributed worker's."""
+    """Run the worker until SIGTERM or SIGINT; returns the exit codes of a distributed worker."""
 
     async def run() -> None:
         worker = StandaloneWorker(config, connectors)

@@ -45,7 +45,7 @@ BROKER_RETRY_S: Final = 0.5
 
 
 def make_supervisor(runtime: Runtime) -> Children:
-    """The real supervisor, reporting to `runtime`."""
+    """Returns the real supervisor, which reports to `runtime`."""
     return Supervisor(
         on_event=runtime.on_event,
         on_progress=runtime.on_progress,
@@ -61,7 +61,9 @@ def make_supervisor(runtime: Runtime) -> Children:
 
 
 def client_settings(config: WorkerConfig) -> dict[str, Any]:
-    """librdkafka's, for the worker's own clients; tells what of the file has no effect. Raises ConfigError with its place."""
+    """Returns librdkafka's settings for the worker's own clients, and logs which settings of the file have no
+    effect. Raises ConfigError that names the line.
+    """
     try:
         client = translate(config.client, "admin", lenient=True)
         warn_once(client.ignored)
@@ -72,7 +74,7 @@ def client_settings(config: WorkerConfig) -> dict[str, Any]:
 
 
 class Worker:
-    """One worker. `start` returns when it serves; `wait` when it cannot go on; `stop` drains."""
+    """A distributed worker. `start` returns when it serves; `wait` when it cannot go on; `stop` drains."""
 
     def __init__(self, config: WorkerConfig, *, make_children: MakeChildren = make_supervisor) -> None:
         self.config = config
@@ -96,7 +98,7 @@ class Worker:
             self.config,
             url=self.url,
             listener=runtime.group_adapter,
-            # Not the address alone: on loopback, the default, that of two hosts is the same.
+            # The address alone is not enough: on loopback, the default, two hosts have the same.
             instance_id=f"{socket.gethostname()}/{runtime.worker_id}",
             make_cluster=self._make_cluster,
         )
@@ -105,7 +107,7 @@ class Worker:
         service.ready = True
 
     async def _serve(self, storage: Storage | None = None) -> ConnectService:
-        """REST from the first moment, then the broker."""
+        """Serve REST from the first moment, then wait for the broker."""
         from klamm.connect.rest.server import RestServer  # takes its time: the mirror's workers do without
 
         rest = self._rest = RestServer(self.config)
@@ -137,7 +139,7 @@ class Worker:
         )
 
     async def wait(self) -> None:
-        """Until the worker has lost its place in the group; raises the reason."""
+        """Wait until the worker may no longer be a member of its group; raises the reason."""
         assert self._membership is not None, "started"
         await self._membership.lost()
 
@@ -154,7 +156,7 @@ class Worker:
         self.config.secrets.close()
 
     async def _wait_for_broker(self, admin: AdminClient) -> str:
-        """The cluster's id, as soon as the broker answers."""
+        """Returns the cluster's id, as soon as the broker answers."""
         servers = ",".join(self.config["bootstrap.servers"])
         said: tuple[Any, ...] = ()
         while True:
@@ -181,7 +183,7 @@ async def run(config: WorkerConfig, *, ready: Callable[[str], None] = print) -> 
 
 
 async def serve(worker: Worker, ready: Callable[[], None]) -> None:
-    """Start a worker, say so, and run it until SIGTERM or SIGINT. Raises what made it stop by itself."""
+    """Start a worker, call `ready`, and run it until SIGTERM or SIGINT. Raises what made it stop by itself."""
     loop = asyncio.get_running_loop()
     asked = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -209,7 +211,9 @@ async def serve(worker: Worker, ready: Callable[[], None]) -> None:
 
 
 def main(config: WorkerConfig) -> int:
-    """Exit code 0 after a drain, 1 when the worker could not start or go on, 2 when its configuration cannot be used."""
+    """Run a worker; returns 0 after a drain, 1 when it could not start or go on, 2 for an unusable
+    configuration.
+    """
     return main_of(run(config, ready=lambda line: print(line, flush=True)))  # noqa: T201
 
 

@@ -258,7 +258,7 @@ class PluginAdmin:
     # The group
 
     def apply(self, key: str, value: bytes | None) -> None:
-        """A record of the config topic under `plugin_records.PLUGINS`."""
+        """Take in a record of the config topic under `plugins.records.PLUGINS`."""
         self._group.apply(key, value)
 
     def belongs_to(self, cluster_id: str, config_topic: str) -> None:
@@ -269,7 +269,7 @@ class PluginAdmin:
             self._group.owner = f"{self._group.id} of {cluster_id}/{config_topic}"
 
     async def start(self) -> None:
-        """Once the config topic is read: have what the group has, now and from now on."""
+        """Once the config topic is read, keep this machine's packages as the group has them."""
         self._following = asyncio.create_task(self._follow(), name="plugin packages")
 
     async def stop(self) -> None:
@@ -296,7 +296,9 @@ class PluginAdmin:
             await self._pause(group.wait_s)
 
     async def _pause(self, seconds: float) -> None:
-        """So long, or until the group has changed; what connectors wait for is looked for meanwhile."""
+        """Wait for `seconds`, or until the group has changed; meanwhile look for the plugins that connectors wait
+        for.
+        """
         end = time.monotonic() + seconds
         changed = self._group.changed
         while not changed.is_set() and (left := end - time.monotonic()) > 0:

@@ -1,9 +1,10 @@
-"""The plugins beside the worker: those in its own Python environment. A child lists them, once for each state of what is
-installed.
+"""The plugins beside the worker: those in its own Python environment. A child lists them, once for each
+state of what is installed.
 
-The state are the metadata folders of distributions on the import path, and the source files that the plugins came from, by
-time of change: a package that was installed a moment ago, or edited where it lies, is seen. A package that takes the child
-down with it is found by asking for each entry point alone. Lives in the event loop.
+The state consists of the metadata folders of distributions on the import path, and of the source files
+that the plugins came from, by time of change. So a package that was just installed, or edited in place,
+is seen. A package that ends the child is found by asking for each entry point alone. Lives in the event
+loop.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from klamm_plugins.discovery import GROUP
 
 log = logging.getLogger(__name__)
 
-# What is broken may be mended without a trace in what is looked at: it is tried again after so long, and after so many times
-# the time that it took, because a package that hangs holds its callers up.
+# A broken package may be fixed without a new mtime, so list it again after this time, and after this many
+# times the duration of the last attempt, because a package that hangs delays its callers.
 BROKEN_S: Final = 5.0
 _BROKEN_TIMES: Final = 20
-# What changed within so much of a listing may change again without another time.
+# A file that changed this shortly before a listing may change again without a new mtime.
 _UNSETTLED_S: Final = 2.0
 _METADATA: Final = (".dist-info", ".egg-info")
 
@@ -54,7 +55,9 @@ class PluginsBeside:
         self._listing = asyncio.Lock()
 
     async def refresh(self, timeout_s: float) -> bool:
-        """List them unless nothing has changed; whether it did. Raises KlammError when no child could say anything."""
+        """List the plugins unless nothing has changed; returns whether they were listed. Raises KlammError when no
+        child could answer.
+        """
         async with self._listing:  # whoever comes meanwhile gets the same answer
             state = await asyncio.to_thread(installed_state, self._files)
             if state == self._state and not self._tries_again():
@@ -134,7 +137,7 @@ def settled(state: State, began: float) -> bool:
 
 
 def _groups() -> list[list[tuple[str, str]]]:
-    """Entry points that are asked for together: Klamm's own, and every other one alone."""
+    """Returns the entry points that are asked for together: Klamm's own, and every other one alone."""
     own: list[tuple[str, str]] = []
     others: dict[tuple[str, str], None] = {}
     for each in entry_points(group=GROUP):

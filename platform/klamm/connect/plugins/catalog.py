@@ -60,15 +60,19 @@ class PluginRegistry:
             self.learn(name, plugin)
 
     def connector(self, name: str, version: str | None = None) -> PluginInfo | None:
-        """The connector that `connector.class` means; None when there is none or several, or none of that version."""
+        """Returns the connector that `connector.class` means; None when there is none or several, or none of that
+        version.
+        """
         return _newest(self._allowed(name, CONNECTOR_TYPES, version)) or self._learned.get(name)
 
     def plugin(self, name: str, type: str, version: str | None = None) -> PluginInfo | None:
-        """The plugin of a kind that this name means; None when there is none or several, or none of that version."""
+        """Returns the plugin of a kind that this name means; None when there is none or several, or none of that
+        version.
+        """
         return _newest(self._allowed(name, (type,), version))
 
     def versions(self, name: str, *types: str) -> list[str]:
-        """The versions of a plugin that are there, the newest last."""
+        """Returns the installed versions of a plugin, the newest last."""
         return sorted({p.version for p in self._called(name, types)}, key=sort_key)
 
     def choose(
@@ -80,9 +84,10 @@ class PluginRegistry:
         key: str | None = None,
         prefer: str | None = None,
     ) -> PluginInfo | None:
-        """The plugin to use: of the package `prefer` if that has it and no version is asked for, else the newest.
+        """Returns the plugin to use: from the package `prefer` if it has the plugin and no version is asked for,
+        else the newest.
 
-        None when there is none or several. Raises PluginVersionNotFound (Kafka's words), BadVersion.
+        Returns None when there is none or several. Raises PluginVersionNotFound (Kafka's words), BadVersion.
         """
         fitting = self._allowed(name, types, version)
         if not fitting and (why := self.version_error(name, types, version)):
@@ -92,7 +97,9 @@ class PluginRegistry:
         return _newest(fitting)
 
     def version_error(self, name: str, types: tuple[str, ...], version: str | None) -> str | None:
-        """Kafka's words for a plugin that is there, but not in this version; None otherwise. Raises BadVersion."""
+        """Returns Kafka's words for a plugin that is there, but not in this version; None otherwise. Raises
+        BadVersion.
+        """
         found = self._called(name, types)
         if not found or self._allowed(name, types, version):
             return None
@@ -103,7 +110,9 @@ class PluginRegistry:
         )
 
     def with_installed(self, message: str) -> str:
-        """Kafka's words for a connector that nobody knows, said by a child that has no installed packages: with theirs."""
+        """Adds the installed packages' connectors to Kafka's words for an unknown connector, as the child that
+        said them has no such packages.
+        """
         known = message.find(_AVAILABLE)
         more = [
             f"PluginDesc{{klass=class {p.plugin_class}, name='{p.plugin_class}', version='{p.version}', "
@@ -122,7 +131,7 @@ class PluginRegistry:
         return [p for p in self._called(name, types) if asked is None or p.version in asked]
 
     def _called(self, name: str, types: tuple[str, ...]) -> list[PluginInfo]:
-        """Every version of the plugin of this full name, else of the only one of this short name."""
+        """Returns every version of the plugin of this full name, else of the only plugin of this short name."""
         known = [p for p in self._plugins if not types or p.type in types]
         found = [p for p in known if p.plugin_class == name] or [p for p in known if name in p.names]
         return found if len({p.plugin_class for p in found}) == 1 else []

@@ -1,7 +1,8 @@
-"""The plugin packages of a worker group, and how far this worker is with them.
+"""The plugin packages of a worker group, and this worker's progress with them.
 
-The config topic says what the group has (`plugin_records`); `catch_up` builds what is not here and takes away what the group
-has removed. A package that cannot be built here keeps its reason in `errors` and is tried again by the caller.
+The config topic says what the group has (`plugins.records`). `catch_up` builds what is missing here and
+removes what the group has removed. A package that cannot be built here keeps its reason in `errors`,
+and the caller tries again.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class GroupPackages:
         return RETRY_S if self.errors else COLLECT_S
 
     def apply(self, key: str, value: bytes | None) -> None:
-        """A record of the config topic under `plugin_records.PLUGINS`."""
+        """Take in a record of the config topic under `plugins.records.PLUGINS`."""
         wheel = self.records.apply(key, value)
         if wheel is not None:
             try:
@@ -66,7 +67,9 @@ class GroupPackages:
         self.changed.set()
 
     def installation(self, record: Record) -> list[LogRecord]:
-        """The records that give a package to the group. Reads wheels. Raises BadRequest for one that is too large."""
+        """Returns the records that give a package to the group. Reads wheels. Raises BadRequest for a package that
+        is too large.
+        """
         found: list[LogRecord] = []
         for package in record.lock.packages:
             if package.file is None or package.hashes[0] in self.records.parts:
@@ -78,11 +81,11 @@ class GroupPackages:
                     "workers of the group: put it into a package index and install it from there"
                 )
             found += wheel_records(package.file, data)
-        # The wheel of a package that was built anew takes the place of the one before.
+        # The wheel of a package that was built anew replaces the wheel before it.
         return [*found, package_record(record), *self.records.orphans(record, record)]
 
     def removal(self, record: Record) -> list[LogRecord]:
-        """The records that take a package from the group, with the wheels that only it needs."""
+        """Returns the records that take a package from the group, with the wheels that only it needs."""
         return [removal_record(record), *self.records.orphans(record)]
 
     def take_back(self, record: Record) -> None:
@@ -91,7 +94,9 @@ class GroupPackages:
             self._store.remove(record.name, record.version)
 
     async def catch_up(self, installed: Installed) -> bool:
-        """Build what the group has and this worker has not, remove what it has removed; whether something was built."""
+        """Build what the group has and this worker lacks, and remove what the group has removed; returns whether a
+        package was built.
+        """
         wanted = {p.root: p for p in self.records.packages.values()}
         self.errors = {root: e for root, e in self.errors.items() if root in wanted}
         built = False
@@ -102,7 +107,7 @@ class GroupPackages:
             else:
                 self.errors.pop(root, None)
         for root, (record, _) in installed.items():
-            # What the records do not say may be another cluster's, or on its way into them.
+            # A package that the records lack may be another cluster's, or its records may be on their way.
             mine = self.id is not None and record.group == self.owner
             if not mine or root in wanted or not self.records.removed(record, self._began_ms):
                 continue

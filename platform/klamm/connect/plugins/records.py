@@ -53,7 +53,7 @@ def _key(name: str, version: str) -> str:
 
 
 def wheel_records(file: str, data: bytes) -> Iterator[LogRecord]:
-    """A wheel in parts."""
+    """Yields the records of a wheel in parts."""
     digest = hashlib.sha256(data).hexdigest()
     parts = range(0, len(data), PART_BYTES)
     for number, start in enumerate(parts):
@@ -65,7 +65,9 @@ def wheel_records(file: str, data: bytes) -> Iterator[LogRecord]:
 
 
 class PluginRecords:
-    """Fed with the records under PLUGINS in log order. `packages` by key; `parts` counts those of each known wheel."""
+    """The state of the records under PLUGINS, which `apply` takes in log order. `packages` by key; `parts`
+    counts those of each known wheel.
+    """
 
     def __init__(self) -> None:
         self.packages: dict[str, Package] = {}
@@ -74,7 +76,7 @@ class PluginRecords:
         self._pending: dict[str, dict[int, bytes]] = {}
 
     def apply(self, key: str, value: bytes | None) -> Wheel | None:
-        """Take in the next record; returns a wheel when it is complete with it."""
+        """Take in the next record; returns the wheel that it completes, if any."""
         try:
             data = None if value is None else orjson.loads(value)
             if key.startswith(_PACKAGE):
@@ -104,7 +106,9 @@ class PluginRecords:
         return any(digest in p.hashes for package in self.packages.values() for p in package.lock.packages)
 
     def orphans(self, without: Package, instead: Package | None = None) -> list[LogRecord]:
-        """The records that take away the wheels which only `without` needs, or needed where `instead` replaces it."""
+        """Returns the records that remove the wheels which only `without` needs, or needed where `instead`
+        replaces it.
+        """
         key = _key(without.name, without.version)
         kept = _digests([p.lock for k, p in self.packages.items() if k != key])
         if instead is not None:
@@ -149,7 +153,7 @@ class PluginRecords:
 
 
 def decoded_wheel(text: str) -> bytes:
-    """The bytes of a wheel that a request carries. Raises ValueError with a sentence."""
+    """Returns the bytes of a wheel in a request. Raises ValueError with a sentence."""
     try:
         data = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as e:

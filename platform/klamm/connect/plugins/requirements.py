@@ -33,8 +33,9 @@ _DEFAULT_HEADER_CONVERTER: Final = "org.apache.kafka.connect.storage.SimpleHeade
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildEnvironment:
-    """`site`: the folder of the environment, None for the worker's own packages. `entry_points`: those that are known
-    to be needed, as (name, module); a name that they do not have is looked for in all.
+    """The environment of a child: its folder `site`, None for the worker's own packages, and the
+    `entry_points` that are known to be needed, as (name, module). A name that these do not have is looked
+    for in all entry points.
     """
 
     site: str | None = None
@@ -42,8 +43,8 @@ class ChildEnvironment:
 
 
 class Requirements(NamedTuple):
-    """Installed packages (`name==version`, sorted) and entry points that a configuration needs. `unknown`: there is
-    something among its plugins that the worker does not know.
+    """The requirements of a configuration: installed packages (`name==version`, sorted) and entry points.
+    `unknown`: the worker does not know one of its plugins.
     """
 
     packages: tuple[str, ...]
@@ -99,8 +100,8 @@ def requirements_of(
 
 
 def references(config: Mapping[str, str], worker: Mapping[str, str]) -> Iterator[Reference]:
-    """Every plugin that a connector's configuration names, the connector first; or `plugin` in `version`, when one is
-    asked what it takes.
+    """Yields every plugin that a connector's configuration names, the connector first; or the `plugin` in its
+    `version`, when the call asks for a plugin's keys.
     """
     if "plugin" in config and CONNECTOR_CLASS not in config:
         yield Reference("version", config["plugin"], (), config.get("version"))

@@ -1,7 +1,8 @@
-"""Connectors that no package lists: `connector.class` may be a Python path, which only a child can look into.
+"""Finds connectors that no package lists: `connector.class` may be a Python path, which only a child can
+look into.
 
-The worker that validates a configuration finds such a class by that. The others of its group read of it in the config topic,
-and look for themselves, once and again when they are asked after a while.
+The worker that validates a configuration finds such a class in doing so. The other workers of its group
+read of the class in the config topic and look for themselves, at most once in a while.
 """
 
 from __future__ import annotations

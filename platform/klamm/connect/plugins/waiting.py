@@ -1,4 +1,4 @@
-"""Connectors that were started before their plugins were there: they start again when these appear."""
+"""The connectors that were started before their plugins were there. They start again when these appear."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ Config = Mapping[str, str]
 
 
 class WaitingConnectors:
-    """By name, with the configuration that something was missing for, the worker's own, and what that was: the keys.
+    """The waiting connectors by name, each with its configuration, the worker's, and the keys of its missing
+    plugins.
 
-    What stays missing is perhaps a Python path, which no list has; a connector is found when less is missing than was. It
-    stays until it was placed again: a start that is still on its way to its failure is met, too.
+    A plugin that stays missing is perhaps a Python path, which no list has, so a connector counts as found
+    when fewer plugins are missing than before. It stays in here until a start is complete. So a start that
+    is still about to fail is repeated, too.
     """
 
     def __init__(self) -> None:
@@ -27,16 +29,16 @@ class WaitingConnectors:
         return bool(self._waiting)
 
     def missing(self, registry: PluginRegistry, config: Config, worker: Config) -> None:
-        """Something that this configuration names is not there."""
+        """Note that a plugin in this configuration is missing."""
         if config.get(NAME):
             self._waiting[config[NAME]] = config, worker, _missing(registry, config, worker)
 
     def satisfied(self, config: Config) -> None:
-        """All is there."""
+        """Note that all plugins of this configuration are there."""
         self._waiting.pop(config.get(NAME, ""), None)
 
     def found(self, registry: PluginRegistry, connectors: Iterable[str]) -> list[str]:
-        """Those of the connectors that there are whose plugins are known now."""
+        """Returns those of the existing connectors whose plugins are known now."""
         there = set(connectors)
         self._waiting = {name: each for name, each in self._waiting.items() if name in there}
         return [

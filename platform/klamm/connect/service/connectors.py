@@ -55,7 +55,7 @@ class ConnectService(PluginService):
         self.ready = False
 
     async def health(self) -> str:
-        """Says healthy; raises Starting, or RequestError with what is wrong."""
+        """Returns "healthy"; raises Starting, or RequestError with the reason."""
         if not self.ready:
             raise Starting("Worker is still starting up.")
         try:
@@ -75,7 +75,7 @@ class ConnectService(PluginService):
 
     def _info(self, name: str, config: Mapping[str, str]) -> dict[str, Any]:
         configs = self._runtime.configs
-        # What was written may be gone again when it is read back: another leader, another request.
+        # Another leader or request may have removed what was written before it is read back.
         runs = name in configs and configs.target(name) is not TargetState.STOPPED
         tasks = configs.tasks(name) if runs else []
         return {
@@ -113,7 +113,9 @@ class ConnectService(PluginService):
         return self._info(name, checked)
 
     async def put_config(self, name: str, config: ConfigWithNulls) -> tuple[bool, dict[str, Any]]:
-        """PUT config: whether the connector is new, and what it is now. What is [hidden] stays as it is."""
+        """PUT config: returns whether the connector is new, and its present state. Values sent as [hidden] stay as
+        they are.
+        """
         await self._runtime.cluster.require_leader()
         hides = has_hidden(config)
         while True:
@@ -128,7 +130,7 @@ class ConnectService(PluginService):
                     return before is None, self._info(name, checked)
 
     async def patch_config(self, name: str, patch: ConfigWithNulls) -> dict[str, Any]:
-        """PATCH config: set keys, or remove them with null. What is [hidden] stays as it is."""
+        """PATCH config: set keys, or remove them with null. Values sent as [hidden] stay as they are."""
         await self._runtime.cluster.require_leader()
         while True:
             base = self.config(name)
@@ -149,7 +151,9 @@ class ConnectService(PluginService):
         log.info("connector %s is deleted", name)
 
     async def set_target(self, name: str, state: TargetState) -> None:
-        """Pause, resume or stop. A stopped connector has no tasks; the leader takes them away. Any worker does the rest."""
+        """Pause, resume or stop. The leader removes the tasks of a stopped connector, which has none; any worker
+        does the rest.
+        """
         by_leader = state is TargetState.STOPPED
         if by_leader:
             await self._runtime.cluster.require_leader()
@@ -162,9 +166,9 @@ class ConnectService(PluginService):
             await self._runtime.write_config(records, by_leader=by_leader)
 
     async def restart(self, name: str, *, include_tasks: bool, only_failed: bool) -> dict[str, Any]:
-        """Restart; returns the connector's state, with RESTARTING for what is restarted.
+        """Restart; returns the connector's state, with RESTARTING for everything that restarts.
 
-        The connector alone is restarted where it runs; more than that is told to all workers (KIP-745).
+        A connector alone restarts where it runs. A request for more than that goes to all workers (KIP-745).
         """
         if name not in self._runtime.configs:
             raise NotFound(f"Unknown connector: {name}")
@@ -180,7 +184,9 @@ class ConnectService(PluginService):
         return plan
 
     async def _restart_plan(self, name: str, *, include_tasks: bool, only_failed: bool) -> dict[str, Any]:
-        """The status as it will be. A connector that is paused or stopped does not run and is not restarted."""
+        """Returns the status as it will be. A connector that is paused or stopped does not run and is not
+        restarted.
+        """
         plan = await self.status(name)
         self.config(name)  # its status outlives it for a moment
         runs = self._runtime.configs.target(name) is TargetState.STARTED
@@ -188,7 +194,7 @@ class ConnectService(PluginService):
         for each in [*chosen, *(plan["tasks"] if include_tasks else [])]:
             if not only_failed or each["state"] == State.FAILED:
                 each["state"] = State.RESTARTING
-        # A worker of Apache's that has passed the request on knows its own keys only.
+        # One of Apache's workers may have forwarded the request, and it knows its own keys only.
         plan.pop("note", None)
         for each in [plan["connector"], *plan["tasks"]]:
             each.pop("progress", None)
@@ -210,7 +216,7 @@ class ConnectService(PluginService):
     # State
 
     async def status(self, name: str) -> dict[str, Any]:
-        """Kafka's keys, and our own: `progress` of tasks that run, `restart` of what has failed."""
+        """Returns Kafka's keys and our own: `progress` of tasks that run, `restart` of what has failed."""
         statuses = self._runtime.statuses
         if statuses.get(name) is None:
             raise NotFound(f"No status found for connector {name}")
