@@ -8,6 +8,7 @@ no Python for the folder of its part.
 from __future__ import annotations
 
 import ast
+import functools
 import shutil
 import subprocess
 from collections import defaultdict
@@ -40,7 +41,7 @@ def files_of_commits(*, hours: int) -> list[str]:
 
 def tests_reached(changed: Iterable[str]) -> list[str]:
     """Returns the test files, sorted, that changed files can reach."""
-    graph = Graph()
+    graph = _graph()
     tests: set[str] = set()
     seeds: set[str] = set()
     for path in changed:
@@ -107,6 +108,11 @@ class Graph:
             if name in self._names:
                 yield name
             name = name.rpartition(".")[0]
+
+
+@functools.cache
+def _graph() -> Graph:
+    return Graph()
 
 
 def _is_test(path: str) -> bool:
