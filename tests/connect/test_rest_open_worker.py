@@ -24,11 +24,16 @@ def properties(bootstrap: str, listeners: str, **more: str) -> dict[str, str]:
     return worker_properties(bootstrap, f"open-{uuid.uuid4().hex[:8]}", **more)
 
 
+class OpenWorker(WorkerProcess):
+    host = "0.0.0.0"
+
+
 @pytest.fixture(scope="module")
 def worker(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerProcess]:
     more = {"rest.advertised.host.name": "localhost"}  # as the system's own name may be
     directory = tmp_path_factory.mktemp("open")
-    found = WorkerProcess(properties(bootstrap, "http://0.0.0.0:0", **more), directory).wait_ready()
+    found = OpenWorker(properties(bootstrap, "http://0.0.0.0:0", **more), directory)
+    found.wait_ready()
     yield found
     found.end()
 

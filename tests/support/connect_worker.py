@@ -50,6 +50,8 @@ class WorkerProcess:
     """A worker; `log` is its standard error so far."""
 
     https = False
+    host = "127.0.0.1"
+    """The address of its ready line."""
 
     def __init__(self, properties: dict[str, str], directory: Path, *, python_path: str = "") -> None:
         self._properties = properties
@@ -82,10 +84,8 @@ class WorkerProcess:
             assert time.monotonic() < deadline, f"the worker is not ready:\n{self.log}"
             line += self.process.stdout.read() or b""
             time.sleep(0.02)
-        bound = b"0.0.0.0" if "//0.0.0.0:" in self._properties["listeners"] else b"127.0.0.1"
-        assert line.startswith(
-            (b"ready rest=http://" + bound + b":", b"ready rest=https://" + bound + b":")
-        ), line
+        places = [f"ready rest={scheme}://{self.host}:".encode() for scheme in ("http", "https")]
+        assert line.startswith(tuple(places)), line
         self.https = line.startswith(b"ready rest=https")
         self.port = int(line.rsplit(b":", 1)[1])
         return self
