@@ -230,7 +230,7 @@ def compose_client() -> list[str] | None:
 def test_compose_itself_accepts_the_file():
     command = compose_client()
     if command is None:
-        pytest.skip("no `docker compose` client here")
+        pytest.skip("no `docker compose` client here (Debian: apt-get install docker-compose)")
     done = subprocess.run(
         [*command, "-f", str(COMPOSE / "compose.yaml"), "config", "--quiet"],
         capture_output=True, text=True, check=False, timeout=60,

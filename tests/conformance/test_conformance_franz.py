@@ -28,7 +28,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The program; skips where Go is missing, or where its modules can neither be found nor fetched."""
     go = shutil.which("go")
     if go is None:
-        pytest.skip("Go is not installed (no go on PATH)")
+        pytest.skip("Go is not installed (no go on PATH; Debian: apt-get install golang)")
     modules = subprocess.run(
         [go, "mod", "download"], cwd=SOURCE, capture_output=True, text=True, timeout=400, check=False
     )

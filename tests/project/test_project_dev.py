@@ -148,5 +148,5 @@ def test_scripts_are_executable_and_parse(script):
     assert os.access(path, os.X_OK)
     shell = path.read_text().splitlines()[0].removeprefix("#!").split()[-1].rpartition("/")[2]
     if shutil.which(shell) is None:
-        pytest.skip(f"no {shell} here")
+        pytest.skip(f"{shell} is not installed (Debian: apt-get install {shell})")
     subprocess.run([shell, "-n", str(path)], check=True)

@@ -80,7 +80,7 @@ def prometheus_server() -> None:
 def franz_go() -> None:
     """Says that a test builds a program with franz-go."""
     if shutil.which("go") is None:
-        pytest.skip("Go is not installed (no go on PATH)")
+        pytest.skip("Go is not installed (no go on PATH; Debian: apt-get install golang)")
 
 
 @pytest.fixture(scope="session")
@@ -89,6 +89,6 @@ def docker_engine() -> None:
     try:
         done = subprocess.run(["docker", "info"], capture_output=True, text=True, check=False, timeout=60)
     except (OSError, subprocess.TimeoutExpired) as e:
-        pytest.skip(f"no Docker here: {e}")
+        pytest.skip(f"no Docker here (Debian: apt-get install docker.io): {e}")
     if done.returncode:
         pytest.skip(f"no Docker engine: {done.stderr.strip().splitlines()[-1]}")
