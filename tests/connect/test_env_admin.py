@@ -299,6 +299,7 @@ async def test_an_installation_waits_until_every_worker_has_it(tmp_path, monkeyp
     assert (await spread(Workers({"b": (200, failed)}), done))[1] == ("b", "failed", "no index")
 
 
+@pytest.mark.usefixtures("processes")
 async def test_a_package_in_use_is_removed_by_force(tmp_path):
     group = Group()
     admin = group.worker(tmp_path / "p")

@@ -68,6 +68,16 @@ def test_a_connection_that_ended_is_no_outage(caplog: pytest.LogCaptureFixture) 
     ]
 
 
+def test_a_broker_without_clients_is_forgotten(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    hand = Hand()
+    assert hand.outages.take(REFUSED)
+    assert hand.outages.look()
+    hand.now_s += 301
+    assert not hand.outages.look()
+    assert "no longer watched" in caplog.records[-1].getMessage()
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -23,6 +23,8 @@ PAUSE_S: Final = 0.5
 CONNECT_S: Final = 2.0
 STRAGGLERS_S: Final = 5.0
 """A message about a broker that has been back for less than this is about the outage before."""
+FORGET_S: Final = 300.0
+"""A broker that no client has mentioned for this long is of no interest any more: its clients are gone."""
 _ABOUT_A_CONNECTION: Final = re.compile(
     r"(?P<address>(?:\[[\da-fA-F:.]+\]|[\w.-]+):\d+)(?:/\w+)?: "
     r"(?:Disconnected|Connect to \S+ failed|Failed to resolve|Connection setup timed out)"
@@ -35,6 +37,7 @@ class _Suspect:
     """A broker of which a connection has failed. `told_down`: the log has a line about it."""
 
     since_s: float
+    heard_s: float
     first: str
     messages: int = 0
     told_down: bool = False
@@ -88,13 +91,14 @@ class BrokerOutages:
                 return False
             if suspect is not None:
                 suspect.messages += 1
+                suspect.heard_s = self._clock()
         return True
 
     def _note(self, address: str, message: str) -> None:
         now_s = self._clock()
         if address in self._suspects or now_s - self._back_s.get(address, -STRAGGLERS_S) < STRAGGLERS_S:
             return
-        self._suspects[address] = _Suspect(now_s, message)
+        self._suspects[address] = _Suspect(now_s, now_s, message)
         if not self._watching:
             self._watching = True
             threading.Thread(target=self._watch, name="broker outages", daemon=True).start()
@@ -116,10 +120,15 @@ class BrokerOutages:
     def _judge(self, address: str, why: str | None) -> None:
         with self._lock:
             suspect = self._suspects[address]
-            if why is None:
+            forgotten = why is not None and self._clock() - suspect.heard_s > FORGET_S
+            if forgotten:
+                del self._suspects[address]
+            elif why is None:
                 del self._suspects[address]
                 self._back_s[address] = self._clock()
-        if why is not None and not suspect.told_down:
+        if forgotten:
+            log.info("broker %s cannot be reached, and its clients are gone: no longer watched", address)
+        elif why is not None and not suspect.told_down:
             suspect.told_down = True
             log.warning("broker %s cannot be reached: %s; its clients keep trying", address, why)
         elif why is None and suspect.told_down:
