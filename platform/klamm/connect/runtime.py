@@ -104,8 +104,24 @@ class Runtime:
         )
         self.config_log = self.storage.log("config", self._on_config)
         self.offset_log = self.storage.log("offset", self.offsets.apply)
+        self._connect_parts(client, make_children, alone=storage is not None)
+        self.on_logger_level: Callable[[LoggerLevel], None] = lambda _level: None
+        self.lanes = Lanes(self._failed)
+        self._herding = False
+        self._reconcile_soon = False
+        self._changed: set[str] = set()
+        self._jobs: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def _connect_parts(self, client: Mapping[str, Any], make_children: MakeChildren, *, alone: bool) -> None:
+        """Make the collaborators that need each other."""
+        config = self.config
         self.cluster = Cluster(
-            config, url=url, configs=self.configs, config_log=self.config_log, assigned_here=self._assigned
+            config,
+            url=self.url,
+            configs=self.configs,
+            config_log=self.config_log,
+            assigned_here=self._assigned,
         )
         self.config_writer = ConfigWriter(
             FencedWriter(client, config["group.id"]) if config.transactional_leader else None,
@@ -117,7 +133,7 @@ class Runtime:
             on_written=self.act_on_changes,
         )
         self.config_lock = self.config_writer.lock
-        self.plugin_admin = self._make_plugin_admin(alone=storage is not None)
+        self.plugin_admin = self._make_plugin_admin(alone=alone)
         self.plugin_listing = PluginListing(self.plugin_admin, self.plugin_search, self._connector_configs)
         self.fencing = ZombieFencing(config, self.config_writer, self._registry)
         self.cluster.duties = LeaderDuties(
@@ -152,13 +168,6 @@ class Runtime:
             loads=loads.measure,
             sync_timeout_s=config["worker.sync.timeout.ms"] / 1000,
         )
-        self.on_logger_level: Callable[[LoggerLevel], None] = lambda _level: None
-        self.lanes = Lanes(self._failed)
-        self._herding = False
-        self._reconcile_soon = False
-        self._changed: set[str] = set()
-        self._jobs: set[asyncio.Task[None]] = set()
-        self._timer: asyncio.TimerHandle | None = None
 
     def _make_status_board(self) -> StatusBoard:
         return StatusBoard(

@@ -171,9 +171,7 @@ def _check_there(admin: AdminClient, topic: TopicSettings, error: KafkaError) ->
 
 
 def _cleanup_policy(admin: AdminClient, topic: str) -> str | None:
-    """Returns the cleanup policy; None when this worker may not see it. Another worker may be creating the
-    topic right now, so not every broker need know it yet.
-    """
+    """Returns the cleanup policy; None when this worker may not see it. A new topic may be unknown to some brokers."""
     resource = ConfigResource(ResourceType.TOPIC, topic)
     deadline = time.monotonic() + ADMIN_TIMEOUT_S
     while True:
@@ -197,10 +195,7 @@ def _cleanup_policy(admin: AdminClient, topic: str) -> str | None:
 
 
 def record_limit(admin: AdminClient, topic: str, client_max: int) -> tuple[int, str]:
-    """Returns the largest record of the topic, in bytes, and the setting that limits it. Blocks.
-
-    A limit that the broker does not tell in time is not named.
-    """
+    """Returns the largest record of the topic (bytes), and its setting, if the broker tells in time. Blocks."""
     resource = ConfigResource(ResourceType.TOPIC, topic)
     client = client_max, "message.max.bytes of the worker's client"
     try:
@@ -488,11 +483,7 @@ class KafkaBasedLog:
 
 
 def known_ends(futures: Mapping[TopicPartition, Future[Any]], timeout_s: float) -> dict[int, int]:
-    """Returns the ends of partitions that an admin client was asked for. Blocks. Raises KafkaException for an
-    unknown end.
-
-    When the connection ends while librdkafka waits for the answer, it returns -1001 and no error.
-    """
+    """Returns the ends from an admin client (librdkafka's -1001: the connection ended). Blocks. Raises KafkaException."""
     ends = {each.partition: f.result(timeout_s).offset for each, f in futures.items()}
     if any(end < 0 for end in ends.values()):
         raise KafkaException(KafkaError(KafkaError._TRANSPORT, "the connection ended before the answer"))  # noqa: SLF001
