@@ -1,1 +1,3 @@
-"""Connect's worker group: its bytes (`protocol`), who runs what (`assignor`), and a worker's place in it (`membership`)."""
+"""Connect's worker group: its bytes (`protocol`), the sharing of work (`assignor`), a worker's place
+(`membership`).
+"""

@@ -1,14 +1,14 @@
-"""Who runs what: the decisions of a worker group's leader. Pure, deterministic; time is passed in.
+"""Shares out the work of a worker group: the decisions of its leader. Pure, deterministic; time is passed in.
 
-`share_eagerly` deals everything out anew (protocol `default`). `Sharing.share` is incremental cooperative (KIP-415):
-what runs stays where it is, what nobody runs is given to whom has least to do, and what has to move for balance is
-revoked first and given out in the next round, once its worker has stopped it. Nothing is ever given to a worker
-while another one says that it runs it.
+`share_eagerly` assigns everything anew (protocol `default`). `Sharing.share` is incremental cooperative
+(KIP-415): running work stays where it is; work that nobody runs goes to the workers that have least to do;
+work that must move for balance is revoked first and assigned in the next round, once its worker has stopped
+it. The leader never assigns work that another worker says it still runs.
 
-What a leader remembers of its last round (`Sharing`): where everything is or is to be, by url, and what each task was
-measured to take. So what was revoked for a worker's sake comes to that worker, and a worker that starts again gets back what it
-had, after `scheduled.rebalance.max.delay.ms` at the latest: so long what a worker that is gone ran waits for it. A new leader
-knows none of this and gives out at once what nobody runs.
+A leader remembers its last round (`Sharing`): the worker of each connector and task, by url, and the measured
+load of each task. So revoked work reaches the worker that it was revoked for, and a worker that restarts gets
+its work back. Work of an absent worker waits for it for at most `scheduled.rebalance.max.delay.ms`. A new
+leader knows none of this and assigns at once what nobody runs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from klamm.connect.model import TaskId
 Item: TypeAlias = str | TaskId
 """A connector's name, or a task."""
 
-# With measured loads tasks move only if that takes a tenth off the busiest worker, or gives the idlest a tenth of the mean.
+# With measured loads tasks move only if the busiest worker loses a tenth of its load, or the idlest gains a
+# tenth of the mean.
 HYSTERESIS: Final = 0.1
 _SAME: Final = 1e-9
 
@@ -50,7 +51,7 @@ class Work:
 
     @classmethod
     def of(cls, configured: Mapping[str, int]) -> Work:
-        """All that is configured: connectors and how many tasks each has."""
+        """Returns all that is configured: each connector and its number of tasks."""
         return cls(
             connectors=frozenset(configured),
             tasks=frozenset(TaskId(name, i) for name, count in configured.items() for i in range(count)),
@@ -59,7 +60,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """What a member said when it joined: where it is, what it runs, what its tasks take."""
+    """A member's claim as it joins: its url, the work it runs, and its tasks' loads."""
 
     url: str
     work: Work = Work()
@@ -68,7 +69,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """What a member is to do: start what is `new`, stop what is `revoked`. `all` is what it has afterwards."""
+    """A member's share: it starts `new` and stops `revoked`; `all` is what it has afterwards."""
 
     new: Work = Work()
     revoked: Work = Work()
@@ -77,14 +78,14 @@ class Share:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A round's outcome. `delay_ms` > 0: something waits, and the group is to meet again after that."""
+    """A round's outcome. `delay_ms` > 0: some work waits, and the group must rebalance again after that time."""
 
     shares: Mapping[str, Share]
     delay_ms: int = 0
 
 
 def share_eagerly(configured: Mapping[str, int], members: Iterable[str]) -> Plan:
-    """Everything in turn, as Kafka's EagerAssignor: all connectors first, then all tasks."""
+    """Assigns everything in turn, as Kafka's EagerAssignor: all connectors first, then all tasks."""
     names = sorted(members)
     connectors: dict[str, set[str]] = {m: set() for m in names}
     tasks: dict[str, set[TaskId]] = {m: set() for m in names}
@@ -105,8 +106,8 @@ def share_eagerly(configured: Mapping[str, int], members: Iterable[str]) -> Plan
 class Sharing:
     """The cooperative assignor with a leader's memory.
 
-    `owners`: url by item, of what runs, what was promised and what waits. `loads`: as last told. `due_ms`: when the waiting ends;
-    None when nothing waits.
+    `owners` gives the url for each item that runs, was promised or waits; `loads` are the last reported ones.
+    `due_ms` is when the waiting ends; None when nothing waits.
     """
 
     max_delay_ms: int = 0
@@ -117,7 +118,7 @@ class Sharing:
     def share(
         self, configured: Mapping[str, int], claims: Mapping[str, Claim], now_ms: int
     ) -> tuple[Plan, Sharing]:
-        """The plan for these members, and the memory to keep once the group has taken it."""
+        """Returns the plan for these members, and the memory to keep once the group has taken it."""
         wanted = Work.of(configured)
         told = self._loads(wanted, claims)
         loads = _Loads(claims, wanted, told)
@@ -137,7 +138,9 @@ class Sharing:
         return plan, memory
 
     def _loads(self, wanted: Work, claims: Mapping[str, Claim]) -> dict[str, float]:
-        """What tasks take; of those that nobody runs just now what was told last."""
+        """Returns the tasks' loads: as the members report them, and the last known ones of tasks that nobody
+        runs now.
+        """
         told = dict(self.loads)
         for claim in claims.values():
             told.update(claim.loads)
@@ -145,7 +148,7 @@ class Sharing:
         return {name: load for name, load in told.items() if name in names}
 
     def _wait_for(self, unowned: Work, claims: Mapping[str, Claim], now_ms: int) -> tuple[Work, int | None]:
-        """What is kept for workers that are away, and until when."""
+        """Returns the work that is kept for absent workers, and until when."""
         if self.max_delay_ms == 0:
             return Work(), None
         here = {"", *(claim.url for claim in claims.values())}
@@ -159,7 +162,7 @@ class Sharing:
         return (away, due_ms) if due_ms > now_ms else (Work(), None)
 
     def _give_back(self, loads: _Loads, unowned: Work, claims: Mapping[str, Claim]) -> None:
-        """To each what it had, or was promised, and nobody runs now."""
+        """Gives each member back what it had, or was promised, and nobody runs now."""
         members = {claims[m].url: m for m in sorted(claims, reverse=True)}
         items: list[Item] = [*sorted(unowned.connectors)]
         items += sorted(unowned.tasks)
@@ -170,7 +173,7 @@ class Sharing:
 
 
 class _Loads:
-    """The members' work while a round is made up: starts as they claim it, without what is to be revoked anyway."""
+    """The members' work while a round is computed: first their claims, without work that is no longer configured."""
 
     def __init__(self, claims: Mapping[str, Claim], wanted: Work, told: Mapping[str, float]) -> None:
         self._claims = claims
@@ -195,7 +198,7 @@ class _Loads:
         self._load[member] -= self._weights[task]
 
     def _keep_one_of_each(self) -> None:
-        """What two run stays with the one that has less to do."""
+        """Leaves work that two members run with the one that has less to do."""
         times = Counter(t for tasks in self._tasks.values() for t in tasks)
         for task in sorted(t for t, n in times.items() if n > 1):
             having = [m for m in self._members if task in self._tasks[m]]
@@ -220,7 +223,10 @@ class _Loads:
             self._connectors[member].add(item)
 
     def place(self, work: Work) -> None:
-        """Everything to whom has least, the heaviest tasks first; a connector's tasks apart where that costs nothing."""
+        """Gives all of it to the members with the least work, the heaviest tasks first.
+
+        A connector's tasks go to different members where that costs nothing.
+        """
         for connector in sorted(work.connectors):
             self.give(min(self._members, key=self._connector_rank), connector)
         siblings = {m: Counter(t.connector for t in tasks) for m, tasks in self._tasks.items()}
@@ -237,7 +243,11 @@ class _Loads:
         return round(self._load[member], 9), len(self._tasks[member]), member
 
     def balance(self) -> None:
-        """Move connectors until their numbers differ by one at most, and tasks while that makes the busiest less busy."""
+        """Levels the members.
+
+        Connectors move until their numbers differ by at most one, tasks while that relieves the busiest
+        member.
+        """
         while True:
             low = min(self._members, key=self._connector_rank)
             high = max(self._members, key=self._connector_rank)
@@ -252,15 +262,16 @@ class _Loads:
             self._tasks, self._load = before, loads
 
     def _move_connector(self, high: str, low: str) -> None:
-        """One that has not started yet if there is one."""
+        """Moves a connector, if possible one that has not started yet."""
         chosen = max(self._connectors[high], key=lambda c: (c not in self._claims[high].work.connectors, c))
         self._connectors[high].discard(chosen)
         self._connectors[low].add(chosen)
 
     def _move_a_task(self) -> bool:
-        """Move one task to the idlest worker from the busiest that has a fitting one: the one that levels them best.
+        """Moves one task to the idlest member from the busiest that has a fitting task: the task that levels
+        them best.
 
-        False when none makes it better (or, with measured loads, when they are level enough).
+        Returns False when no move helps (or, with measured loads, when they are level enough).
         """
         ranked = sorted(self._members, key=self._task_rank)
         low = ranked[0]
@@ -277,7 +288,7 @@ class _Loads:
         return False
 
     def _fitting(self, member: str, gap: float) -> TaskId | None:
-        """The task that leaves the least of the gap; one that has not started yet rather than one that runs."""
+        """Returns the task whose move best closes the gap; of equals, one that has not started yet."""
         running, weights = self._claims[member].work.tasks, self._weights
         ranks = [
             (round(abs(gap / 2 - weights[t]), 9), t in running, t)
@@ -293,14 +304,16 @@ class _Loads:
         return relieved > HYSTERESIS * max(before.values()) or used > max(HYSTERESIS * mean, IDLE / 2)
 
     def targets(self) -> dict[str, Work]:
-        """What each is to have once all that moves has moved."""
+        """Returns the members' work after all moves."""
         return {
             m: Work(connectors=frozenset(self._connectors[m]), tasks=frozenset(self._tasks[m]))
             for m in self._members
         }
 
     def shares(self) -> dict[str, Share]:
-        """What is to move and still runs is only revoked: it is given out once nobody runs it."""
+        """Returns the members' shares. Work that must move and still runs is only revoked; a later round
+        assigns it.
+        """
         running = Work()
         for claim in self._claims.values():
             running |= claim.work

@@ -1,4 +1,4 @@
-"""The leader's part of a rebalance: from what the members said to what each is told. Pure; time is passed in."""
+"""The leader's part of a rebalance: turns the members' metadata into their assignments. Pure; time is passed in."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from klamm.connect.model import TaskId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """What the leader made of a round.
+    """The leader's result of a round.
 
-    `assignments`: bytes for SyncGroup by member. `sharing`: the memory for the next round, to be kept if this one is
-    taken. `urls`: of the members. `offset`: of the config topic, that the members know together. `plan` is None when the
-    leader has not read as far.
+    `assignments`: bytes for SyncGroup by member. `sharing`: the memory for the next round, to be kept if the
+    group takes this one. `urls`: of the members. `offset`: the config topic's offset to which all members
+    must have read. `plan` is None when the leader has not read that far.
     """
 
     assignments: Mapping[str, bytes]
@@ -34,7 +34,7 @@ class Round:
     plan: Plan | None
 
     def owner_url(self, item: str | TaskId) -> str | None:
-        """Where a connector or task runs after this round; None when nowhere."""
+        """Returns the url of the worker that runs a connector or task after this round; None when nobody does."""
         for member, share in self.plan.shares.items() if self.plan is not None else ():
             having = share.all.tasks if isinstance(item, TaskId) else share.all.connectors
             if item in having:
@@ -42,7 +42,7 @@ class Round:
         return None
 
     def has_tasks_of(self, connector: str) -> bool:
-        """Whether anybody may run a task of it, or is about to stop one; True when that is not known."""
+        """Tells whether any member may run a task of it, or is about to stop one; True when that is unknown."""
         return self.plan is None or any(
             task.connector == connector
             for share in self.plan.shares.values()
@@ -59,10 +59,10 @@ def make_round(
     sharing: Sharing,
     now_ms: int,
 ) -> Round:
-    """Assign by the leader's `view` of the config topic. Raises MalformedGroupData.
+    """Assigns by the leader's `view` of the config topic. Raises MalformedGroupData.
 
-    A leader that has read less than some member, or has no view at all, cannot assign: everybody is told so
-    (CONFIG_MISMATCH) and joins again.
+    A leader that has read less than some member, or has no view at all, cannot assign: it tells all members
+    so (CONFIG_MISMATCH), and they join again.
     """
     states = {member: decode_metadata(data) for member, data in metadata.items()}
     urls = {member: state.url for member, state in states.items()}

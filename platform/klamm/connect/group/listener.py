@@ -1,4 +1,4 @@
-"""What the group asks of the worker and tells it: the seam between membership and herder."""
+"""The seam between membership and herder: the group's questions and orders to the worker."""
 
 from __future__ import annotations
 
@@ -23,39 +23,42 @@ class ConfigView:
 
 
 class GroupListener(Protocol):
-    """Called from the membership's own asyncio task, one call at a time, except `on_lost` (see there)."""
+    """The worker's side of the group. The membership's asyncio task makes one call at a time, except
+    `on_lost` (see there).
+    """
 
     def snapshot(self) -> ConfigView:
-        """What this worker knows now. Cheap: asked at every heartbeat."""
+        """Returns the worker's current view. Called at every heartbeat, so it must be cheap."""
         ...
 
     def loads(self) -> Mapping[str, float]:
-        """What the tasks here cost, measured: load per task (`str(TaskId)`), for example CPU seconds per second. May be empty."""
+        """Returns the measured load per task (`str(TaskId)`), for example CPU seconds per second. May be empty."""
         ...
 
     async def on_revoked(self, connectors: Sequence[str], tasks: Sequence[TaskId]) -> None:
-        """Stop these, commit their offsets, show them as UNASSIGNED: all done when it returns.
+        """Stops these, commits their offsets, shows them as UNASSIGNED, and returns when all is done.
 
         Heartbeats go on meanwhile. The group waits up to `rebalance.timeout.ms` for it.
         """
         ...
 
     async def on_assigned(self, assignment: ExtendedAssignment, generation: int, member_id: str) -> None:
-        """Run exactly `assignment.connectors` and `.tasks` from now on: start what is new, stop what is not in them.
+        """Runs exactly `assignment.connectors` and `.tasks` from now on: starts new ones, stops all others.
 
-        The config topic has been read at least to `assignment.offset`. Called after every rebalance, also when
-        nothing changed. It should return soon (starting may go on in the background).
+        The config topic has been read at least to `assignment.offset`. Called after every rebalance, also
+        when nothing changed. It should return soon (starting may go on in the background).
         """
         ...
 
     async def on_lost(self) -> None:
-        """The session is over: stop everything NOW, without committing; others may run it already.
+        """Stops everything at once, without committing: the session is over, and others may run the work
+        already.
 
-        What runs is to be dead when it returns. It may be called while another call is being waited for (which is
+        All of it is dead when this returns. It may be called while another call is under way (which is
         cancelled first).
         """
         ...
 
     async def catch_up(self, offset: int) -> bool:
-        """Read the config topic to its end; whether `offset` was reached within `worker.sync.timeout.ms`."""
+        """Reads the config topic to its end; tells whether it reached `offset` within `worker.sync.timeout.ms`."""
         ...

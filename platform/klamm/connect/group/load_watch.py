@@ -1,8 +1,10 @@
-"""When a worker's load has changed so much that the group should meet and share the work anew. Pure; time is passed in.
+"""Notices when a worker's load has changed so much that the group should share the work anew. Pure; time is
+passed in.
 
-Loads are averaged over a minute or so, and a task's start is left out: it costs more than what follows. The leader learns them
-only when workers join. So a worker asks for a rebalance when its own total has been far from what it told for a while; whether
-anything moves is then the leader's decision. A cooperative rebalance stops nothing by itself.
+Loads are averaged over about a minute. A task's start is left out, since it costs more than its later work.
+The leader learns loads only when workers join. So a worker asks for a rebalance when its total has long been
+far from the reported one; the leader then decides whether anything moves. A cooperative rebalance stops
+nothing by itself.
 """
 
 from __future__ import annotations
@@ -12,16 +14,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-# A change shows to two thirds after this time.
+# After this time, the average shows two thirds of a change.
 AVERAGE_MS: Final = 60_000
-# So long a task is not told: the leader takes it for average.
+# For so long a new task's load is not reported, and the leader takes it for average.
 WARM_UP_MS: Final = 30_000
 
-# No more than one such rebalance in this time, per worker.
+# The minimum time between two such rebalances, per worker.
 INTERVAL_MS: Final = 300_000
-# The change must have lasted: a burst moves nothing.
+# The change must have lasted for so long, so that a burst moves nothing.
 LASTING_MS: Final = 60_000
-# Far: by half of what was told, and by half a core.
+# A change counts from half of the reported load, and from half a core.
 FACTOR: Final = 0.5
 CORES: Final = 0.5
 
@@ -34,7 +36,7 @@ class _Seen:
 
 
 class LoadWatch:
-    """Averages what is measured, remembers what was told, and since when that is wrong."""
+    """Averages the measured loads, and remembers the reported ones and since when they are wrong."""
 
     def __init__(self) -> None:
         self._seen: dict[str, _Seen] = {}
@@ -43,7 +45,7 @@ class LoadWatch:
         self._far_since_ms: int | None = None
 
     def observe(self, measured: Mapping[str, float], now_ms: int) -> None:
-        """Loads of the tasks that run here now. To be called now and then: at every heartbeat, and before joining."""
+        """Takes the loads of the tasks that run here now. Called at every heartbeat, and before joining."""
         seen = {}
         for task, load in measured.items():
             known = self._seen.get(task) or _Seen(now_ms, now_ms, load)
@@ -57,7 +59,7 @@ class LoadWatch:
         self._seen = seen
 
     def loads(self) -> dict[str, float]:
-        """The averages, of the tasks that have run for long enough."""
+        """Returns the averages of the tasks that have run for long enough."""
         return {
             task: seen.average
             for task, seen in self._seen.items()
@@ -65,13 +67,13 @@ class LoadWatch:
         }
 
     def tell(self, now_ms: int) -> dict[str, float]:
-        """What the worker says as it joins."""
+        """Returns the loads that the worker reports as it joins, and remembers them."""
         loads = self.loads()
         self._told, self._told_at_ms, self._far_since_ms = sum(loads.values()), now_ms, None
         return loads
 
     def wants_rebalance(self, now_ms: int) -> bool:
-        """To be asked after `observe`."""
+        """Tells whether the worker should ask for a rebalance. Call it after `observe`."""
         if self._told_at_ms is None:
             return False
         change = abs(sum(self.loads().values()) - self._told)

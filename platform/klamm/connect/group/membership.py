@@ -1,12 +1,14 @@
-"""A worker's place in its group: joins, shares the work, keeps its session alive, joins again. One event loop.
+"""A worker's place in its group: joins, shares the work, keeps its session alive, joins again. One event
+loop.
 
-`GroupMembership` drives a `GroupListener`. Its rule of safety: what the worker runs is what it has told the group that it
-runs. Something is given up by `on_revoked` before the group hears so, and by `on_lost` before the session can be over at
-the coordinator (see `session`): a worker that slept, or was cut off, stops its work before (or the moment) others may run it.
+`GroupMembership` drives a `GroupListener`. Its rule of safety: the worker runs only what it has told the
+group. It gives work up by `on_revoked` before the group hears so, and by `on_lost` before the session can be
+over at the coordinator (see `session`). So a worker that slept, or was cut off, stops its work no later than
+others may start it.
 
-Membership is static for one purpose only: a worker that starts again removes what is left of its predecessor
-(LeaveGroup by group.instance.id), so that nobody waits for the old session to end. Like Kafka's workers it then joins
-as a new member.
+Membership is static for one purpose only: a worker that restarts removes its predecessor's membership
+(LeaveGroup by group.instance.id), so that nobody waits for the old session to end. Like Kafka's workers it
+then joins as a new member.
 """
 
 from __future__ import annotations
@@ -32,15 +34,16 @@ from klamm_kafka.wire.errors import ErrorCode
 log = logging.getLogger(__name__)
 
 LEAVE_TIMEOUT_S: Final = 2.0
-# After failing to read the config topic: 1, 2, 4 … s, at most worker.unsync.backoff.ms, and that from the 6th time on.
+# The backoff after a failure to read the config topic grows 1, 2, 4 … s, at most to worker.unsync.backoff.ms;
+# that applies from the 6th time on.
 UNSYNC_TRIES: Final = 5
 
 MakeCluster = Callable[[str], Cluster]
-"""Makes a client of the cluster with this client id; how it connects (TLS, SASL) is its maker's business."""
+"""Makes a client of the cluster with this client id, and knows how it connects (TLS, SASL)."""
 
 
 class GroupMembership:
-    """See the module. Attributes are for status and metrics; they are set before `on_assigned` is called."""
+    """The worker's membership. Attributes are for status and metrics; they are set before `on_assigned` is called."""
 
     def __init__(
         self,
@@ -91,7 +94,7 @@ class GroupMembership:
         self.rebalance_ms_max = 0.0
         self.last_rebalance_at_ms: float | None = None
 
-    # What others ask
+    # For others to ask
 
     @property
     def is_leader(self) -> bool:
@@ -99,7 +102,7 @@ class GroupMembership:
 
     @property
     def leader_url(self) -> str:
-        """Empty during a rebalance."""
+        """The leader's url; empty during a rebalance."""
         return self._place.leader_url
 
     @property
@@ -127,38 +130,38 @@ class GroupMembership:
 
     @property
     def alive(self) -> bool:
-        """Whether the session is certainly not over: false at once after the process slept too long."""
+        """True while the session is certainly not over: false at once after the process slept too long."""
         return self._session.alive
 
     @property
     def heartbeats(self) -> int:
-        """Heartbeats that were answered."""
+        """The number of heartbeats that were answered."""
         return self._session.heartbeats
 
     def owner_url(self, item: str | TaskId) -> str | None:
-        """Where a connector or task runs; known to the leader only."""
+        """Returns the url of the worker that runs a connector or task; only the leader knows it."""
         made = self._place.made
         return made.owner_url(item) if made is not None and self.is_leader else None
 
     def has_tasks_of(self, connector: str) -> bool:
-        """Whether a worker of the group may still run a task of it; known to the leader only."""
+        """Tells whether a worker of the group may still run a task of it; only the leader knows it."""
         made = self._place.made
         return made is None or made.has_tasks_of(connector)
 
     async def members(self) -> dict[str, str]:
-        """The members' urls by member id; the coordinator is asked. Raises ClientError."""
+        """Returns the members' urls by member id, as the coordinator knows them. Raises ClientError."""
         return await self._pulse.urls()
 
     def request_rejoin(self, reason: str) -> None:
-        """What is to be assigned has changed: let the group meet again."""
-        log.debug("group %s: to be joined again: %s", self._group, reason)
+        """Asks for a rebalance, since there is something else to assign."""
+        log.debug("group %s: will be joined again: %s", self._group, reason)
         self._rejoin = reason
         self._wake.set()
 
     # Life
 
     async def start(self) -> None:
-        """Join; returns once the first assignment is handed on. Raises MembershipLost."""
+        """Joins; returns once the first assignment is handed on. Raises MembershipLost."""
         self._runner = asyncio.create_task(self._run(), name="group-membership")
         joined = asyncio.create_task(self._joined.wait())
         try:
@@ -169,12 +172,12 @@ class GroupMembership:
             await self._runner
 
     async def lost(self) -> None:
-        """Wait until the membership ends for good; raises MembershipLost with the reason."""
+        """Waits until the membership ends for good; raises MembershipLost with the reason."""
         assert self._runner is not None, "started"
         await asyncio.shield(self._runner)
 
     async def leave(self, reason: str) -> None:
-        """Stop what runs (`on_revoked`), with the session kept alive, then give the place up."""
+        """Stops all work (`on_revoked`) while the session is kept alive, then leaves the group."""
         await _cancel(self._runner)
         try:
             if self._session.open:  # when it ends meanwhile, nobody waits for the work to end well
@@ -195,7 +198,7 @@ class GroupMembership:
             async with asyncio.timeout(LEAVE_TIMEOUT_S):
                 await self._requests.leave(self._place.seat.member_id, reason)
         except (ClientError, JoinAgain, TimeoutError) as e:
-            log.info("group %s was not left (%s); its session ends by itself", self._group, e)
+            log.info("group %s could not be left (%s); the session expires by itself", self._group, e)
         self._place.seat = Seat()
 
     async def _run(self) -> None:
@@ -209,7 +212,7 @@ class GroupMembership:
             raise
 
     async def _end(self, why: str) -> None:
-        """There is no way back: nothing may go on running here."""
+        """Ends the membership for good: stops everything that runs here."""
         self._session.end()
         self._place.seat = Seat()
         self._place.lead_no_more()
@@ -229,7 +232,7 @@ class GroupMembership:
                 return
 
     async def _unless_over(self, doing: Coroutine[Any, Any, None]) -> None:
-        """Do it; if the session ends meanwhile, leave off and stop everything."""
+        """Awaits `doing`. If the session ends meanwhile, cancels it and stops everything."""
         assert self._keeper is not None, "running"
         step = asyncio.create_task(doing)
         over = asyncio.create_task(self._session.until_over())
@@ -269,25 +272,25 @@ class GroupMembership:
             self.request_rejoin("the load has changed")
 
     async def _start_over(self) -> None:
-        """The session is over. What runs is stopped at once; then the worker joins again with nothing."""
+        """Stops everything at once after the end of the session; then the worker joins again with nothing."""
         self._place.lead_no_more()
         await self._stop_now(self._session.why_over)
         self._place.seat = Seat() if self._session.forgotten else Seat(member_id=self._place.seat.member_id)
         self._session.reset()
-        # A JoinGroup that was given up may still be waiting there, and everything behind it.
+        # An abandoned JoinGroup may still wait on this connection, and hold up everything behind it.
         await self._requests.close()
         self._rejoin = "the session was over"
 
     async def _stop_now(self, why: str) -> None:
         if self._place.running is not None:
-            log.warning("group %s: the session is over: %s. Everything is stopped", self._group, why)
+            log.warning("group %s: the session is over: %s. The worker stops everything", self._group, why)
             self._place.running = None
             await self._listener.on_lost()
 
     # A rebalance
 
     async def _rebalance(self, reason: str) -> None:
-        """One round. What is asked for from now on asks for another one."""
+        """Takes part in one round. A request for a rebalance during the round leads to another round."""
         self._rejoin = self._rejoin_at = None
         self._wake.clear()
         self.rebalancing = True
@@ -319,7 +322,7 @@ class GroupMembership:
             return Outcome(again=str(e))
         except Forgotten:
             self._session.fall("the group does not know this worker any more", forgotten=True)
-            return Outcome(again="the worker was not known any more")
+            return Outcome(again="the group no longer knew the worker")
         except OutOfSync:
             await self._stay_away()
             return Outcome(again="the worker was out of sync")
@@ -338,7 +341,7 @@ class GroupMembership:
         self.rebalance_ms_max = max(self.rebalance_ms_max, self.last_rebalance_ms)
 
     async def _stay_away(self) -> None:
-        """The config topic cannot be read: leave, so that others run what was to run here, and try again later."""
+        """Leaves for a while since the config topic cannot be read, so that others run this worker's work."""
         await self._place.revoke_all()
         self._session.end()
         await self._say_goodbye("taking too long to read the log")
@@ -373,7 +376,7 @@ class GroupMembership:
         )
 
     async def _pause(self, why: str) -> None:
-        """Before trying again. What is the matter is said once, until a round succeeds."""
+        """Waits before a retry. Logs each reason once, until a round succeeds."""
         if why not in self._said:
             self._said.add(why)
             log.warning("group %s: %s; trying again", self._group, why)

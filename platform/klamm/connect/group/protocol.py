@@ -1,9 +1,10 @@
 """The bytes that Connect's workers exchange inside JoinGroup and SyncGroup. No I/O.
 
-`encode_metadata` and `decode_metadata` are what a member says when it joins, `encode_assignment` and
-`decode_assignment` what the leader answers. Three subprotocols, which a worker offers together so that a group settles on what all its members know:
-`default` (version 0, eager), `compatible` (1, incremental cooperative, KIP-415) and `sessioned` (2, the same with signed
-internal requests, KIP-507). Integers are big-endian, strings have an int16 length, arrays an int32 count (-1: null).
+`encode_metadata` and `decode_metadata` are for a member's message as it joins, `encode_assignment` and
+`decode_assignment` for the leader's answer. A worker offers three subprotocols together, so that a group
+settles on one that all its members know: `default` (version 0, eager), `compatible` (1, incremental
+cooperative, KIP-415) and `sessioned` (2, the same with signed internal requests, KIP-507). Integers are
+big-endian, strings have an int16 length, arrays an int32 count (-1: null).
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from klamm.connect.model import TaskId
 from klamm_base.errors import KlammError
 
 PROTOCOL_TYPE: Final = "connect"
-# Stands for the connector itself where task numbers are listed.
+# Stands for the connector itself in a list of task numbers.
 CONNECTOR_TASK: Final = -1
-# Behind Kafka's fields of a worker's metadata, where Kafka's workers do not look: this, then JSON.
+# This marker and then JSON follow Kafka's fields of a worker's metadata; Kafka's workers do not read so far.
 _EXTRA: Final = b"klamm\x01"
 _LOADS_MAX: Final = 10_000  # a leader reads no more of them from one worker
 
@@ -33,7 +34,7 @@ _INT64: Final = struct.Struct(">q")
 
 
 class ProtocolName(StrEnum):
-    """`connect.protocol`; how the broker knows the subprotocol is in `group_name`."""
+    """The values of `connect.protocol`; the broker knows each by its `group_name`."""
 
     EAGER = "eager"
     COMPATIBLE = "compatible"
@@ -49,7 +50,7 @@ class ProtocolName(StrEnum):
 
     @classmethod
     def of_group(cls, group_name: str) -> ProtocolName:
-        """The protocol that the broker chose. Raises MalformedGroupData."""
+        """Returns the protocol that the broker chose. Raises MalformedGroupData."""
         for each in cls:
             if each.group_name == group_name:
                 return each
@@ -58,7 +59,7 @@ class ProtocolName(StrEnum):
         )
 
     def offered(self) -> list[ProtocolName]:
-        """The protocol itself and those below it, the best first."""
+        """Returns the protocol itself and those below it, the best first."""
         return [p for p in (self.SESSIONED, self.COMPATIBLE, self.EAGER) if p.version <= self.version]
 
 
@@ -66,23 +67,23 @@ _VERSIONS: Final = {ProtocolName.EAGER: 0, ProtocolName.COMPATIBLE: 1, ProtocolN
 
 
 class AssignmentError(IntEnum):
-    """What the leader says besides the assignment."""
+    """The leader's error code beside the assignment."""
 
     NONE = 0
     CONFIG_MISMATCH = 1  # the leader has not read the config topic as far as some member
 
 
 class MalformedGroupData(KlammError):
-    """A member's metadata or an assignment that cannot be read."""
+    """A member's metadata or an assignment cannot be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtendedAssignment:
-    """What one worker is to run.
+    """One worker's assignment.
 
-    Of an eager protocol `connectors` and `tasks` are everything. Of a cooperative one they are, in an answer to
-    SyncGroup, what is new; what the worker ran before and is not revoked stays. What membership hands on (and tells
-    when it joins again) is everything. `delay_ms`: another rebalance is due after that, and workers ask for it.
+    In an eager protocol `connectors` and `tasks` are everything. In an answer to a cooperative SyncGroup they
+    are only what is new; work that ran before and is not revoked stays. Membership hands everything on (and
+    reports everything when it joins again). `delay_ms`: workers ask for another rebalance after that time.
     """
 
     version: int
@@ -103,9 +104,9 @@ class ExtendedAssignment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerState:
-    """What a worker tells the leader when it joins. `offset`: how far it has read the config topic.
+    """A worker's message to the leader when it joins. `offset`: how far it has read the config topic.
 
-    `assignment` is what it runs now. `loads` (per task as `connector-0`, see `assignor`) are Klamm's own.
+    `assignment` is its current work. `loads` (per task as `connector-0`, see `assignor`) are Klamm's own.
     """
 
     url: str
@@ -115,7 +116,7 @@ class WorkerState:
 
 
 def encode_metadata(state: WorkerState, protocol: ProtocolName) -> bytes:
-    """What a member tells in JoinGroup under this protocol."""
+    """Encodes a member's metadata in JoinGroup under this protocol."""
     out = bytearray()
     _put(out, _INT16, protocol.version)
     _put_string(out, state.url)
@@ -134,7 +135,7 @@ def encode_metadata(state: WorkerState, protocol: ProtocolName) -> bytes:
 
 
 def decode_metadata(data: bytes) -> WorkerState:
-    """Raises MalformedGroupData."""
+    """Decodes a member's metadata. Raises MalformedGroupData."""
     buf = _Reader(data, "a worker's metadata")
     version = buf.version()
     url, offset = buf.string(), buf.int64()
@@ -147,7 +148,7 @@ def decode_metadata(data: bytes) -> WorkerState:
 
 
 def encode_assignment(assignment: ExtendedAssignment, protocol: ProtocolName) -> bytes:
-    """What the leader tells one member, and what a member tells that it runs."""
+    """Encodes the leader's answer to one member, or a member's report of its work."""
     out = bytearray()
     _put(out, _INT16, protocol.version)
     _put(out, _INT16, assignment.error)
@@ -162,7 +163,7 @@ def encode_assignment(assignment: ExtendedAssignment, protocol: ProtocolName) ->
 
 
 def decode_assignment(data: bytes) -> ExtendedAssignment:
-    """Raises MalformedGroupData."""
+    """Decodes an assignment. Raises MalformedGroupData."""
     buf = _Reader(data, "an assignment")
     version, error = buf.version(), buf.int16()
     leader, leader_url, offset = buf.string(), buf.string(), buf.int64()
@@ -194,7 +195,7 @@ def _put_string(out: bytearray, text: str) -> None:
 
 
 def _put_work(out: bytearray, connectors: Iterable[str], tasks: Iterable[TaskId]) -> None:
-    """By connector, in the order of first mention; the connector itself comes first."""
+    """Writes the work by connector, in the order of first mention; the connector itself comes first."""
     found: dict[str, list[int]] = {name: [CONNECTOR_TASK] for name in connectors}
     for task in tasks:
         found.setdefault(task.connector, []).append(task.task)
@@ -206,7 +207,7 @@ def _put_work(out: bytearray, connectors: Iterable[str], tasks: Iterable[TaskId]
 
 
 def _loads(extra: bytes) -> dict[str, float]:
-    """The loads behind Kafka's fields. What is not understood is a newer worker's and counts as none."""
+    """Reads the loads behind Kafka's fields. Unknown data comes from a newer worker and counts as no loads."""
     if not extra.startswith(_EXTRA):
         return {}
     try:
@@ -221,7 +222,7 @@ def _loads(extra: bytes) -> dict[str, float]:
 
 
 class _Reader:
-    """Reads the fields of `what` one after the other; what is cut short raises MalformedGroupData."""
+    """Reads the fields of `what` one after the other; raises MalformedGroupData where data is cut short."""
 
     def __init__(self, data: bytes, what: str) -> None:
         self._data, self._what, self._pos = data, what, 0
@@ -256,7 +257,7 @@ class _Reader:
         return self._int(_INT64)
 
     def version(self) -> int:
-        """Versions above ours are read as ours, as Kafka's workers do."""
+        """Reads the version. A newer version is read as ours, as Kafka's workers do."""
         version = self.int16()
         if version < 0:
             raise MalformedGroupData(f"{self._what} is of version {version}; versions begin with 0")
@@ -271,7 +272,7 @@ class _Reader:
             ) from None
 
     def work(self) -> tuple[tuple[str, ...], tuple[TaskId, ...]]:
-        """Connectors and tasks; a null array is none."""
+        """Reads connectors and tasks; a null array counts as empty."""
         connectors, tasks = [], []
         for _ in range(self.int32()):
             name = self.string()

@@ -1,6 +1,7 @@
-"""One rebalance after the other, seen from one member: join, assign if it leads, sync, carry out. One event loop.
+"""One member's rebalances: join, assign if it leads, sync, carry out. One event loop.
 
-`Rebalancer` knows the member's place and what it runs; when to rebalance, and what to do when that fails, is `membership`'s.
+`Rebalancer` knows the member's place and its work. `membership` decides when to rebalance, and what to do
+after a failure.
 """
 
 from __future__ import annotations
@@ -28,14 +29,15 @@ log = logging.getLogger(__name__)
 
 
 class OutOfSync(Exception):
-    """The config topic could not be read as far as the assignment presumes."""
+    """The worker could not read the config topic as far as the assignment requires."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How a round ended. `again`: why there is to be another at once; `delay_ms` > 0: one is due after that.
+    """A round's end. `again`: why another round must follow at once; `delay_ms` > 0: another one is due after
+    that.
 
-    `assigned`: whether the listener was told what to run.
+    `assigned`: the listener got its assignment.
     """
 
     again: str | None = None
@@ -44,7 +46,7 @@ class Outcome:
 
 
 class Rebalancer:
-    """See the module."""
+    """A member's place in its group, and its rounds."""
 
     def __init__(
         self,
@@ -66,14 +68,14 @@ class Rebalancer:
         self.seat = Seat()
         self.protocol = offered
         self.running: ExtendedAssignment | None = None
-        """What the group may think that this worker runs; None is nothing."""
+        """The work that the group may believe to run here; None: nothing."""
         self.made: Round | None = None
-        """What this worker made of the last round as its leader."""
+        """The result of the last round, if this worker led it."""
         self.is_leader = False
         self.leader_url = ""
 
     def load_has_changed(self) -> bool:
-        """Whether the worker should tell its loads, so that the leader may move tasks. To be asked at every heartbeat."""
+        """Tells whether to report the loads again, so that the leader may move tasks. Called at every heartbeat."""
         self._load_watch.observe(self._listener.loads(), _now_ms())
         return self.protocol is not ProtocolName.EAGER and self._load_watch.wants_rebalance(_now_ms())
 
@@ -81,13 +83,17 @@ class Rebalancer:
         self.is_leader, self.leader_url = False, ""
 
     async def revoke_all(self) -> None:
-        """Cut short by the end of the session, what runs is still known to run, and `on_lost` follows."""
+        """Gives up all work. If the session's end cancels this, the work still counts as running, and
+        `on_lost` follows.
+        """
         if self.running is not None:
             await self._listener.on_revoked(self.running.connectors, self.running.tasks)
             self.running = None
 
     async def take_part(self, reason: str) -> Outcome:
-        """One round. Raises JoinAgain, Forgotten, MembershipLost, OutOfSync, MalformedGroupData, ClientError."""
+        """Takes part in one round. Raises JoinAgain, Forgotten, MembershipLost, OutOfSync,
+        MalformedGroupData, ClientError.
+        """
         if self.protocol is ProtocolName.EAGER:
             await self.revoke_all()
         await self._listener.catch_up(-1)
@@ -104,7 +110,7 @@ class Rebalancer:
             seat, protocol.group_name, made.assignments if made is not None else {}
         )
         if not told:
-            raise JoinAgain("the leader said nothing to this worker", wait=True)
+            raise JoinAgain("the leader sent this worker no assignment", wait=True)
         assignment = decode_assignment(told)
         self.seat, self.protocol = seat, protocol
         self._session.begin(sent)
@@ -119,10 +125,11 @@ class Rebalancer:
         return [(p.group_name, encode_metadata(state, p)) for p in self._offered.offered()]
 
     async def _lead(self, joined: JoinGroupResponse, protocol: ProtocolName, view: ConfigView) -> Round:
-        """As the leader: assign. One that has read less than some member reads on first.
+        """Assigns as the leader. A leader that has read less than some member reads on first.
 
-        When the group falls back to the eager protocol, members still run what they have and do not say what. Nobody gets
-        anything then; all join again, and by the rules of that protocol they stop everything before.
+        When the group falls back to the eager protocol, members still run their work and do not report it. So
+        the leader assigns nothing; all join again, and by the rules of that protocol they stop everything
+        before they do.
         """
         metadata = {m.member_id: bytes(m.metadata) for m in joined.members}
         falls_back = (
@@ -163,7 +170,7 @@ class Rebalancer:
         self._log(running)
         await self._listener.on_assigned(running, self.seat.generation, self.seat.member_id)
         again = (
-            "what was revoked here can be given out" if revokes else self._outdated(assignment, joined_with)
+            "the work revoked here can be assigned" if revokes else self._outdated(assignment, joined_with)
         )
         return Outcome(again=again, delay_ms=assignment.delay_ms, assigned=True)
 
@@ -179,7 +186,7 @@ class Rebalancer:
         )
 
     def _merged(self, assignment: ExtendedAssignment) -> ExtendedAssignment:
-        """All that this worker has from now on."""
+        """Returns all the work that this worker has from now on."""
         before = self.running
         if self.protocol is ProtocolName.EAGER or before is None:
             return replace(assignment, revoked_connectors=(), revoked_tasks=())
@@ -195,8 +202,10 @@ class Rebalancer:
         )
 
     def _outdated(self, assignment: ExtendedAssignment, joined_with: ConfigView) -> str | None:
-        """Whether something else is to be assigned by now. The assignment was made from the config topic up to
-        its offset, which this worker knew when it joined, or has caught up with since.
+        """Returns why the assignment is out of date; None if it is not.
+
+        The leader assigned by the config topic up to the assignment's offset. This worker knew that much when
+        it joined, or has caught up with it since.
         """
         now = self._listener.snapshot()
         if now.offset == assignment.offset:

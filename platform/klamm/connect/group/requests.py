@@ -1,6 +1,6 @@
-"""The requests of a group member, and what their error codes mean to it. One event loop.
+"""The requests of a group member, and the meaning of their error codes. One event loop.
 
-Heartbeats have connections of their own: an answer to JoinGroup is long in coming, and answers on one connection
+Heartbeats have connections of their own: an answer to JoinGroup may take long, and answers on one connection
 keep their order.
 """
 
@@ -25,7 +25,7 @@ from klamm_kafka.wire.messages.leave_group import LeaveGroupRequest, MemberIdent
 from klamm_kafka.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from klamm_kafka.wire.struct import Message
 
-# The answer to JoinGroup comes when all members have joined or the rebalance timeout has passed.
+# JoinGroup is answered when all members have joined or the rebalance timeout has passed.
 JOIN_SLACK_S: Final = 10.0
 
 _ELSEWHERE: Final = frozenset(
@@ -34,11 +34,11 @@ _ELSEWHERE: Final = frozenset(
 
 
 class MembershipLost(KlammError):
-    """The worker cannot be (or stay) a member of this group; trying again would not help."""
+    """The worker cannot be (or stay) a member of this group, and a retry would not help."""
 
 
 class JoinAgain(Exception):
-    """The group moves on, or cannot be asked now. `wait`: not at once."""
+    """The group has moved on, or cannot be asked now. `wait`: pause before joining again."""
 
     def __init__(self, why: str, *, wait: bool = False) -> None:
         super().__init__(why)
@@ -46,19 +46,19 @@ class JoinAgain(Exception):
 
 
 class Forgotten(Exception):
-    """The group does not know this member any more: whatever it runs may be run by others."""
+    """The group does not know this member any more, so others may run its work."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seat:
-    """A member's place: `member_id` is "" before it has one, `generation` -1."""
+    """A member's place: before it has one, `member_id` is "" and `generation` -1."""
 
     member_id: str = ""
     generation: int = -1
 
 
 class GroupRequests:
-    """See the module. `instance_id` outlives the process (group.instance.id)."""
+    """A member's requests to the coordinator. `instance_id` outlives the process (group.instance.id)."""
 
     def __init__(
         self, cluster: Cluster, *, group: str, instance_id: str | None, session_ms: int, rebalance_ms: int
@@ -78,7 +78,9 @@ class GroupRequests:
     async def join(
         self, seat: Seat, protocols: Sequence[tuple[str, bytes]], reason: str
     ) -> JoinGroupResponse:
-        """Returns when the whole group has joined. Raises JoinAgain, Forgotten, MembershipLost, ClientError."""
+        """Joins; returns when the whole group has joined. Raises JoinAgain, Forgotten, MembershipLost,
+        ClientError.
+        """
         member_id = seat.member_id
         while True:
             request = JoinGroupRequest(
@@ -100,7 +102,7 @@ class GroupRequests:
             member_id = answer.member_id
 
     async def sync(self, seat: Seat, protocol: str, assignments: Mapping[str, bytes]) -> bytes:
-        """Returns what this member is told. Raises as `join`."""
+        """Returns this member's assignment. Raises as `join`."""
         answer = await self._ask(
             SyncGroupRequest(
                 group_id=self._group,
@@ -119,7 +121,9 @@ class GroupRequests:
         return bytes(answer.assignment)
 
     async def heartbeat(self, seat: Seat) -> ErrorCode:
-        """NONE, REBALANCE_IN_PROGRESS or ILLEGAL_GENERATION: known to the group all the same. Raises as `join`."""
+        """Returns NONE, REBALANCE_IN_PROGRESS or ILLEGAL_GENERATION; with each the group knows the member.
+        Raises as `join`.
+        """
         answer = await self._ask(
             HeartbeatRequest(
                 group_id=self._group,
@@ -136,9 +140,9 @@ class GroupRequests:
         return ErrorCode(answer.error_code)
 
     async def leave(self, member_id: str, reason: str) -> None:
-        """Give the place up. With member id "" it is that of whoever had the same instance id before.
+        """Gives the place up. Member id "" means the place of the previous process with the same instance id.
 
-        That the place is given up already is fine. Raises JoinAgain, ClientError.
+        A place that is already gone is no error. Raises JoinAgain, ClientError.
         """
         if not member_id and self._instance_id is None:
             return
@@ -148,7 +152,7 @@ class GroupRequests:
             self._check(answer.error_code)
 
     async def urls(self) -> dict[str, str]:
-        """The urls of the group's members by member id, as the coordinator knows them. Raises ClientError."""
+        """Returns the urls of the group's members by member id, as the coordinator knows them. Raises ClientError."""
         answer: DescribeGroupsResponse = await self._ask(DescribeGroupsRequest(groups=[self._group]))
         group = answer.groups[0]
         if group.error_code:
@@ -166,14 +170,14 @@ class GroupRequests:
         return await connection.request(request, timeout_s=timeout_s)
 
     def _check(self, code: int) -> None:
-        """Raise what an error code means for this member."""
+        """Raises the exception that an error code means for this member."""
         match code:
             case ErrorCode.NONE:
                 return
             case ErrorCode.REBALANCE_IN_PROGRESS:
                 raise JoinAgain("the group is rebalancing")
             case ErrorCode.ILLEGAL_GENERATION:
-                raise JoinAgain("the group is a generation further")
+                raise JoinAgain("the group has a newer generation")
             case ErrorCode.UNKNOWN_MEMBER_ID:
                 raise Forgotten
             case ErrorCode.FENCED_INSTANCE_ID:
@@ -183,18 +187,18 @@ class GroupRequests:
             case ErrorCode.INCONSISTENT_GROUP_PROTOCOL:
                 raise MembershipLost(
                     f"group {self._group} has members that share no protocol with this worker (consumers, an older "
-                    "Klamm, or workers whose connect.protocol fits this one's in nothing): give this worker a group.id "
-                    "and storage topics of its own, or set connect.protocol to what the others speak"
+                    "Klamm, or workers whose connect.protocol has none in common with this one): give this worker a group.id "
+                    "and storage topics of its own, or set connect.protocol to one that the others speak"
                 )
             case _ if code in _ELSEWHERE:
                 self.forget_coordinator()
-                raise JoinAgain(f"its coordinator says {ErrorCode(code).name}", wait=True)
+                raise JoinAgain(f"the coordinator answered {ErrorCode(code).name}", wait=True)
             case _:
                 said = str(broker_error(code, f"group {self._group} cannot be joined"))
                 raise MembershipLost(f"{said}{self._hint(code)}")
 
     def _hint(self, code: int) -> str:
-        """What is right, where the code alone does not say."""
+        """Returns advice on the settings, where the code alone does not say it."""
         match code:
             case ErrorCode.INVALID_SESSION_TIMEOUT:
                 return (

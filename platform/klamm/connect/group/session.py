@@ -1,7 +1,7 @@
-"""A member's session: heartbeats, and the clock that says when it must be taken for over. One event loop.
+"""A member's session: heartbeats, and the clock that says when to consider it over. One event loop.
 
-The clock starts when a heartbeat that is answered later was *sent*: the coordinator's clock cannot have started earlier, so
-here the session ends first. It ends a little early on top of that, because stopping takes a moment.
+The clock starts when a heartbeat that is answered later was *sent*. The coordinator's clock cannot have
+started earlier, so the session ends here first. It also ends a little early, because stopping takes a moment.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MARGIN_MAX_S: Final = 1.0
 
 
 class Pulse(Protocol):
-    """What heartbeats go through."""
+    """Sends a member's heartbeats."""
 
     async def heartbeat(self, seat: Seat) -> ErrorCode: ...
 
@@ -33,7 +33,7 @@ class Pulse(Protocol):
 
 
 class Session:
-    """See the module. `seat()` says which place is to be kept, `on_heard(code)` is told each answer for it."""
+    """A session. `seat()` returns the place to keep, `on_heard(code)` gets each answer for it."""
 
     def __init__(
         self,
@@ -53,31 +53,33 @@ class Session:
         self._alive_at = 0.0
         self._over = asyncio.Event()
         self.forgotten = False
-        """Whether it ended because the group does not know the member."""
+        """True if it ended because the group does not know the member."""
         self.why_over = ""
         self.heartbeats = 0
         self._missed = 0
 
     @property
     def open(self) -> bool:
-        """Whether there is one. It may be over by the clock, and nobody has noticed yet: see `alive`."""
+        """True from `begin` to the end. Its clock may have run out without anybody noticing yet: see `alive`."""
         return self._open
 
     @property
     def alive(self) -> bool:
-        """Whether the session is certainly not over: false at once after the process slept too long."""
+        """True while the session is certainly not over: false at once after the process slept too long."""
         return self._open and self._left_s() > 0
 
     def begin(self, sent: float) -> None:
-        """The coordinator has answered what was sent then (`time.monotonic`: a loop's own time may be that of its last turn)."""
+        """Restarts the clock at `sent`, the time of an answered request (`time.monotonic`: a loop's own time
+        may be that of its last turn).
+        """
         self._open, self._alive_at = True, max(self._alive_at, sent)
 
     def end(self) -> None:
-        """The member gives its place up."""
+        """Ends the session, since the member gives its place up."""
         self._open = False
 
     def fall(self, why: str, *, forgotten: bool = False) -> None:
-        """It is over: whatever the member runs may be run by others."""
+        """Declares the session over: others may run the member's work."""
         self._open = False
         self.forgotten |= forgotten
         self.why_over = why
@@ -85,19 +87,19 @@ class Session:
 
     @property
     def over(self) -> bool:
-        """Whether it has fallen and `reset` has not been called yet."""
+        """True from `fall` to `reset`."""
         return self._over.is_set()
 
     async def until_over(self) -> None:
         await self._over.wait()
 
     def reset(self) -> None:
-        """A new one may begin."""
+        """Allows a new session to begin."""
         self._open = self.forgotten = False
         self._over.clear()
 
     async def run(self) -> None:
-        """Keep it while there is one. Raises MembershipLost, ClientError."""
+        """Keeps every session alive. Raises MembershipLost, ClientError."""
         watch = asyncio.create_task(self._watch(), name="group-session")
         try:
             await self._beat()
@@ -109,7 +111,7 @@ class Session:
         return self._alive_at + self._limit_s - time.monotonic()
 
     async def _watch(self) -> None:
-        """Nobody else notices when no answer comes."""
+        """Ends the session when no answer comes in time, which nobody else notices."""
         while True:
             left_s = self._left_s() if self._open else self._limit_s
             if left_s > 0:
@@ -126,7 +128,9 @@ class Session:
                 wait_s = min(self._interval_s, RETRY_S)
 
     async def _heartbeat(self) -> bool:
-        """One; False when there was no answer. It tells that the member is known, and when the group rebalances."""
+        """Sends one heartbeat; returns False without an answer. The answer shows that the member is known, or
+        a rebalance.
+        """
         seat, sent = self._seat(), time.monotonic()
         try:
             async with asyncio.timeout(max(self._interval_s, RETRY_S)):

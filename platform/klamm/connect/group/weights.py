@@ -1,8 +1,8 @@
-"""How much a task weighs when work is shared out. Pure.
+"""The weights of tasks when work is shared out. Pure.
 
-A task's weight is the share of a core that it was measured to take, plus a little for being there, so that tasks
-that do nothing are spread by number. A task that nobody has measured yet weighs what its connector's other tasks
-weigh on average, else what all do.
+A task's weight is its measured share of a core, plus a small constant, so that idle tasks are spread by
+number. A task without a measurement weighs the average of its connector's other tasks, else the average of
+all tasks.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Final
 
 from klamm.connect.model import TaskId
 
-# A task that does nothing: a process, its heartbeats, its commits. In cores.
+# The weight of an idle task (its process, its heartbeats, its commits), in cores.
 IDLE: Final = 0.05
 
 
 class Weights:
-    """Weight per task, in cores. `measured` says whether any load is known: without, all weigh the same."""
+    """Weight per task, in cores. `measured`: some load is known; without any, all weigh the same."""
 
     def __init__(self, tasks: Iterable[TaskId], loads: Mapping[str, float]) -> None:
         known: dict[TaskId, float] = {}
