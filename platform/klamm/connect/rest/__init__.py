@@ -1,1 +1,1 @@
-"""Kafka Connect's REST API on aiohttp: paths, bodies, error bodies. What is asked for is done by the service."""
+"""Kafka Connect's REST API on aiohttp: paths, bodies, error bodies. The service carries the requests out."""

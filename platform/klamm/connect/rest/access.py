@@ -1,4 +1,4 @@
-"""The check before every handler: who is it, and may they do this (`endpoint.access`)."""
+"""The check before every handler: who sends the request, and may they do this (`endpoint.access`)?"""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _CHALLENGE: Final = 'Basic realm="Kafka Connect", charset="UTF-8"'
 
 
 def authenticator(config: WorkerConfig) -> Authenticator | None:
-    """Who is asked for credentials by what; None: nobody is. Raises ConfigError."""
+    """Returns the configured check of credentials; None: requests need no credentials. Raises ConfigError."""
     path, kafkas = config["rest.auth.file"], has_basic_auth(config)
     if path and kafkas:
         raise ConfigError(
@@ -52,7 +52,7 @@ def authenticator(config: WorkerConfig) -> Authenticator | None:
 
 
 def has_basic_auth(config: WorkerConfig) -> bool:
-    """Whether Kafka's extension for basic auth is configured."""
+    """Tells whether Kafka's extension for basic auth is configured."""
     return any(is_basic_auth(name) for name in config["rest.extension.classes"])
 
 
@@ -63,9 +63,11 @@ def access_check(
     open_too: bool,
     others: Callable[[web.Request], Access | None] = lambda _request: None,
 ) -> Middleware:
-    """The middleware. `others` says the access of what is no endpoint (None: there is no such path). With `open_too` endpoints for everybody need credentials as well, as with Kafka's extension.
+    """Makes the middleware that checks access.
 
-    Paths that there are not, and OPTIONS (a browser sends it without credentials before its request), pass.
+    `others` returns the access of a path that is no endpoint (None: the path does not exist). With
+    `open_too`, endpoints for everybody need credentials as well, as with Kafka's extension. Paths that do not
+    exist pass, and so does OPTIONS, which a browser sends without credentials before its request.
     """
     by_handler: dict[Any, Endpoint] = {endpoint.handler: endpoint for endpoint in endpoints}
 
@@ -101,16 +103,19 @@ def _unless_options(request: web.Request, others: Callable[[web.Request], Access
 
 
 def _signed(request: web.Request) -> bool:
-    """Whether requests between workers are signed: in a group of an older protocol they are not, and anybody's pass."""
+    """Tells whether workers sign their requests. In a group of an older protocol they do not, so anybody's
+    requests would pass.
+    """
     group = request.app[SERVICE].runtime.cluster.group
     return group is None or group.protocol_version >= SIGNED_FROM
 
 
 def foreign_pages(cors: Cors | None) -> Middleware:
-    """Refuse what a page of another site has a browser send, unless CORS allows that site.
+    """Makes the middleware that refuses requests of another site's page, unless CORS allows that site.
 
-    A worker that asks nobody who they are trusts who reaches it, and a browser reaches loopback for everybody. JSON is
-    asked for first (a preflight); requests without a body, such as a restart, are sent at once.
+    A worker that asks for no credentials trusts everybody who reaches it, and any page in a browser reaches
+    loopback. The browser asks first before it sends JSON (a preflight), but sends requests without a body,
+    such as a restart, at once.
     """
 
     @web.middleware

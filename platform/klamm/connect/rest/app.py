@@ -1,4 +1,4 @@
-"""The application: which path goes to which handler, for whom, with what answer. Reading `ENDPOINTS` is reading the API."""
+"""The application: the handler, access and answer of each path. Reading `ENDPOINTS` is reading the API."""
 
 from __future__ import annotations
 
@@ -163,9 +163,10 @@ def make_app(
     checks: Sequence[Middleware] = (),
     inner: Sequence[Middleware] = (),
 ) -> web.Application:
-    """The API of one worker. `advertised` is its own URL.
+    """Makes the API of one worker. `advertised` is its own URL.
 
-    `checks` may refuse a request before anything else looks at it; `inner` see those that are handled.
+    `checks` may refuse a request before anything else looks at it; `inner` are middlewares of handled
+    requests.
     """
     endpoints = tuple(endpoints)
     by_handler = {endpoint.handler: endpoint for endpoint in endpoints}
@@ -182,7 +183,8 @@ def make_app(
     app[ADVERTISED] = advertised
     app[ENDPOINTS] = endpoints
     app[loggers.LAST_MODIFIED] = {}
-    # With admin.listeners the application that serves them is made last, and its times of change count.
+    # With admin.listeners, the application that serves these endpoints is made last, and its `last_modified`
+    # times count.
     service.runtime.on_logger_level = lambda told: loggers.obey(app, told)
     by_path: dict[str, list[Endpoint]] = {}
     for endpoint in endpoints:

@@ -1,8 +1,9 @@
-"""Who a request comes from: basic auth and bearer tokens, against `rest.auth.file` or Kafka's properties file.
+"""Finds out who sends a request: basic auth and bearer tokens, against `rest.auth.file` or Kafka's properties
+file.
 
-The file is looked at when a request comes, at most once a second, and read again when it has changed; one that cannot be
-used keeps what was known and is told of in the log. What a password's slow check said is remembered (by a keyed digest, in
-memory), right or wrong: a client that has a wrong one and asks every second costs no CPU.
+A request makes the worker check the file, at most once a second, and read it again when it has changed. An
+unusable file changes nothing, and the log says so. The result of a password's slow check is remembered (by a
+keyed digest, in memory), right or wrong: a client that sends a wrong password every second costs no CPU.
 """
 
 from __future__ import annotations
@@ -29,26 +30,26 @@ log = logging.getLogger(__name__)
 
 LOOK_S: Final = 1.0
 CHECKS_MAX: Final = 2
-"""Password checks at a time: each takes a thread and CPU, and guessing must not take them all."""
+"""The most password checks at a time. Each takes a thread and CPU, and guessing must not take them all."""
 WAITING_MAX: Final = 100
-"""Checks that wait for their turn; more are refused, as they would wait for longer than their clients do."""
+"""The most checks that wait for their turn. More are refused, since their clients would not wait so long."""
 REMEMBERED_MAX: Final = 1_000
 
 
 class TooMany(RequestError):
-    """More wait for the check of their password than can be checked in time."""
+    """Too many password checks are waiting for this one to be done in time."""
 
     status = 503
 
 
 class Authenticator(Protocol):
-    """Says who somebody is; None: nobody that is known."""
+    """Finds the caller of an Authorization header; None: an unknown caller."""
 
     async def authenticate(self, authorization: str | None) -> Caller | None: ...
 
 
 class UsersFile:
-    """`rest.auth.file`. Raises ConfigError when it cannot be used at the start."""
+    """The users of `rest.auth.file`. Raises ConfigError when the file cannot be used at the start."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -56,11 +57,11 @@ class UsersFile:
         self._stamp = _stamp(path)
         self._users = read_users(path)
         self._key = secrets.token_bytes(32)
-        # Digest of name and password -> the stored form that it was checked against, and what came out.
+        # Maps a digest of name and password to the stored form that it was checked against, and the result.
         self._checked: dict[bytes, tuple[str, bool]] = {}
         self._checks = asyncio.Semaphore(CHECKS_MAX)
         self._waiting = 0
-        # Somebody unknown takes as long as somebody known.
+        # An unknown user's check takes as long as a known one's.
         self._nobody = hash_password(secrets.token_hex(8))
 
     async def authenticate(self, authorization: str | None) -> Caller | None:
@@ -81,7 +82,7 @@ class UsersFile:
         known = self._checked.get(digest)
         right = known[1] if known is not None and known[0] == stored else await self._check(password, stored)
         if digest not in self._checked and len(self._checked) >= REMEMBERED_MAX:
-            # The oldest goes; who guesses pushes out nobody who is right.
+            # Drops the oldest; the wrong passwords of a guesser push out no right ones.
             wrong = (d for d, (_, was_right) in self._checked.items() if not was_right)
             del self._checked[next(wrong, next(iter(self._checked)))]
         self._checked[digest] = (stored, right)
@@ -115,7 +116,7 @@ class UsersFile:
 
 
 class PasswordProperties:
-    """Kafka's PropertyFileLoginModule: `name=password` lines; each of them may do everything."""
+    """The users of Kafka's PropertyFileLoginModule: `name=password` lines; each user may do everything."""
 
     def __init__(self, passwords: Mapping[str, str]) -> None:
         self._passwords = {name: password.encode() for name, password in passwords.items()}
@@ -132,7 +133,7 @@ class PasswordProperties:
 
 
 def basic(value: str) -> tuple[str, str] | None:
-    """User and password of a Basic header's value."""
+    """Returns user and password of a Basic header's value."""
     try:
         text = base64.b64decode(value.strip(), validate=True).decode()
     except (binascii.Error, UnicodeDecodeError, ValueError):

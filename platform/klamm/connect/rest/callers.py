@@ -1,4 +1,4 @@
-"""Who calls: what the access check found, for handlers that show only a part to some."""
+"""The caller of a request, as the access check found it, for handlers that show only a part to some callers."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from klamm.connect.rest.endpoint import Access
 from klamm.connect.rest.roles import Caller
 
 CALLER: Final = "klamm.caller"
-"""Where the access check leaves the Caller in a request; without one everybody may do everything."""
+"""The request's key for the Caller, set by the access check; a request without it may do everything."""
 
 STILL: Final = "klamm.still"
-"""Where it leaves what asks again who the caller is, for answers that go on."""
+"""The request's key for a function that finds the caller again, for answers that go on."""
 
 
 async def still_known(request: web.Request) -> bool:
-    """Whether the caller of an answer that goes on may still come in; their rights are those of now."""
+    """Tells whether the caller of an answer that goes on still has access, and updates the caller's rights."""
     ask: Callable[[], Awaitable[Caller | None]] | None = request.get(STILL)
     if ask is None:
         return True
@@ -33,13 +33,13 @@ async def still_known(request: web.Request) -> bool:
 
 
 def may_view(request: web.Request, connector: str) -> bool:
-    """Whether the caller may see a connector."""
+    """Tells whether the caller may see a connector."""
     caller: Caller | None = request.get(CALLER)
     return caller is None or caller.may(Access.VIEW, connector)
 
 
 def demand(request: web.Request, access: Access, connector: str | None) -> None:
-    """Raise Forbidden unless the caller may do this to a connector (None: the worker)."""
+    """Raises Forbidden unless the caller may do this to a connector (None: the worker)."""
     caller: Caller | None = request.get(CALLER)
     if caller is not None and not caller.may(access, connector):
         what = f"connector {connector}" if connector is not None else "the worker"

@@ -19,7 +19,7 @@ from klamm.connect.service.redaction import unhide
 from klamm.connect.topics.config_topic import TargetState
 
 _CREATE_FIELDS: Final = ("name", "config", "initial_state")
-# Kafka's names for the states in which a connector may begin.
+# Kafka's names for the states that a new connector may have.
 _INITIAL: Final = {
     "RUNNING": TargetState.STARTED,
     "PAUSED": TargetState.PAUSED,
@@ -36,12 +36,12 @@ def _task(request: web.Request) -> TaskId:
 
 
 def _flag(request: web.Request, name: str) -> bool:
-    """A query flag as JAX-RS reads it: "true" in any case, anything else is false."""
+    """Reads a query flag as JAX-RS does: "true" in any case, anything else is false."""
     return request.query.get(name, "").lower() == "true"
 
 
 async def _shown(request: web.Request, info: dict[str, Any]) -> dict[str, Any]:
-    """What is known of a connector, its passwords hidden."""
+    """Returns a connector's description with its passwords hidden."""
     return {**info, "config": await request.app[SERVICE].redaction.hide(info["config"])}
 
 
@@ -69,7 +69,7 @@ async def list_connectors(request: web.Request) -> web.Response:
 
 
 async def create_connector(request: web.Request) -> web.Response:
-    """Make a connector; 201 with what it is."""
+    """Create a connector; 201 with its description."""
     body = await read_json(request, exact_numbers=True)
     if not isinstance(body, dict):
         raise BadRequest(
@@ -119,7 +119,7 @@ async def get_config(request: web.Request) -> web.Response:
 
 
 async def put_config(request: web.Request) -> web.Response:
-    """Set a connector's configuration; 201 when that makes it."""
+    """Set a connector's configuration; 201 when that creates it."""
     config = as_config(await read_json(request, exact_numbers=True), "The body")
     refuse_foreign_code(request, config)
     created, info = await request.app[SERVICE].put_config(_name(request), config)
@@ -136,7 +136,7 @@ async def patch_config(request: web.Request) -> web.Response:
 
 
 async def get_status(request: web.Request) -> web.Response:
-    """Show the states of a connector and its tasks, and how far they are."""
+    """Show the states of a connector and its tasks, and their progress."""
     return json_response(await request.app[SERVICE].status(_name(request)))
 
 
@@ -144,7 +144,8 @@ async def get_tasks(request: web.Request) -> web.Response:
     """List a connector's tasks with their configurations."""
     service, name = request.app[SERVICE], _name(request)
     tasks, config = service.tasks(name), service.config(name)
-    # A task's configuration need not name the plugin that says which of its keys are passwords.
+    # The connector's configuration goes along, because a task's need not name the plugin that knows which
+    # keys are passwords.
     shown = [{**task, "config": await service.redaction.hide(task["config"], config)} for task in tasks]
     return json_response(shown)
 
@@ -157,7 +158,7 @@ async def get_task_status(request: web.Request) -> web.Response:
 async def restart_connector(request: web.Request) -> web.Response:
     """Restart a connector.
 
-    204 for the connector alone; 202 with the states when tasks, or only what failed, was asked for.
+    204 for the connector alone; 202 with the states if the request asks for tasks or only for what failed.
     """
     include_tasks, only_failed = _flag(request, "includeTasks"), _flag(request, "onlyFailed")
     service = request.app[SERVICE]
@@ -201,7 +202,7 @@ async def reset_topics(request: web.Request) -> web.Response:
 
 
 async def get_offsets(request: web.Request) -> web.Response:
-    """Show where a connector is: offsets by source partition, or of a sink's group."""
+    """Show a connector's offsets: by source partition, or those of a sink's group."""
     return json_response(await request.app[SERVICE].offsets.get(_name(request)))
 
 

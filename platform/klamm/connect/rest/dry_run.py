@@ -1,4 +1,6 @@
-"""POST /connectors/{connector}/dry-run: sample records through converters and transforms, each step shown."""
+"""POST /connectors/{connector}/dry-run: takes sample records through converters and transforms, and shows
+each step.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ _FIELDS: Final[dict[str, tuple[type, ...]]] = {
 async def dry_run(request: web.Request) -> web.Response:
     """Send sample records through a connector's converters, transforms and predicates, and show each step.
 
-    Nothing is read or written. With `config` that one is tried, and the connector need not exist.
+    Nothing is read or written. With `config`, that configuration is tried, and the connector need not exist.
     """
     body = await read_json(request)
     if not isinstance(body, dict):

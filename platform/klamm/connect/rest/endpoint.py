@@ -1,4 +1,6 @@
-"""What an endpoint is: a row of the table in `app`, from which routes, access control and the OpenAPI document come."""
+"""An endpoint: a row of the table in `app`. Routes, access control and the OpenAPI document are made of these
+rows.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,14 @@ from aiohttp import web
 REQUEST_TIMEOUT_S: Final = 90.0  # Kafka's
 
 NUMBER: Final = "[0-9]{1,9}"
-"""What a task's number looks like in a path: all others, as in Kafka, are none."""
+"""The pattern of a task's number in a path. As in Kafka, a path with anything else does not exist."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Access(StrEnum):
-    """What a caller must be allowed to do. The first three hold for the connector in the path, and without one for
-    the worker, that is for every connector.
+    """The right that a caller needs. The first three hold for the connector in the path; without a connector
+    they hold for the worker, that is for every connector.
     """
 
     VIEW = "view"
@@ -33,7 +35,7 @@ class Access(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """A query parameter. `values` are those that mean something; others mean the default."""
+    """A query parameter. `values` are those with a meaning; any other value means the default."""
 
     name: str
     about: str
@@ -45,10 +47,10 @@ class Query:
 class Endpoint:
     """One method of one path.
 
-    `answers` gives the shape (a TypedDict or another type; None: no body) of each success, `errors` the statuses
-    that this endpoint has beside those of all (401, 403, 406, 413, 415, 500, 503). `produces` is the answer's
-    content type. `admin`: served by `admin.listeners`. `early`: answers before the worker has read its topics. `timeout_s`:
-    after which a request is answered 500; 0 for answers that go on.
+    `answers` gives the shape (a TypedDict or another type; None: no body) of each success, `errors` the
+    statuses that this endpoint has beside those of all (401, 403, 406, 413, 415, 500, 503). `produces` is the
+    answer's content type. `admin`: served by `admin.listeners`. `early`: answers before the worker has read
+    its topics. `timeout_s`: a request is answered 500 after this time; 0 for answers that go on.
     """
 
     method: str
@@ -66,7 +68,7 @@ class Endpoint:
 
     @property
     def template(self) -> str:
-        """The path as OpenAPI writes it: without the pattern of a parameter."""
+        """The path as OpenAPI writes it, without the patterns of parameters."""
         return self.path.replace(f":{NUMBER}", "")
 
 

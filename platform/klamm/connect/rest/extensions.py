@@ -1,7 +1,7 @@
 """REST extensions that the operator installed beside the worker: found, configured, registered, closed.
 
-They add applications below prefixes of their own, and middlewares (klamm_plugins/rest_extension.py is their contract).
-Kafka's extension for basic auth is no class of ours; `access` stands in for it.
+They add applications below their own prefixes, and middlewares (klamm_plugins/rest_extension.py is their
+contract). Kafka's extension for basic auth is not loaded as a class; `access` does its work.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ KEY: Final = "rest.extension.classes"
 
 
 class Extensions:
-    """Those of one worker. `register` before the applications are made. Raises ConfigError."""
+    """The extensions of one worker. Call `register` before the applications are made. Raises ConfigError."""
 
     def __init__(self, config: WorkerConfig) -> None:
         self._all = [_make(name, config) for name in config[KEY] if not is_basic_auth(name)]
@@ -36,7 +36,7 @@ class Extensions:
         self._middlewares: list[Middleware] = []
 
     def register(self, service: ConnectService, url: str, endpoints: tuple[Endpoint, ...]) -> None:
-        """Let each add what it has. Raises ConfigError."""
+        """Lets each extension add its paths and middlewares. Raises ConfigError."""
         taken = {endpoint.path.strip("/").partition("/")[0] for endpoint in endpoints}
         context = _Context(_State(service, url), taken, self._apps, self._middlewares)
         for extension in self._all:
@@ -48,17 +48,17 @@ class Extensions:
             log.info("REST extension %s, version %s", name, extension.version())
 
     def middlewares(self, endpoints: tuple[Endpoint, ...]) -> list[Middleware]:
-        """Those of the extensions, which do not see what workers sign for each other."""
+        """Returns the extensions' middlewares, which do not see requests that workers sign for each other."""
         internal = {endpoint.handler for endpoint in endpoints if endpoint.access is Access.WORKER}
         return [_outside(each, internal) for each in self._middlewares]
 
     def mount(self, app: web.Application) -> None:
-        """Add the extensions' applications."""
+        """Adds the extensions' applications."""
         for prefix, (mounted, _) in self._apps.items():
             app.add_subapp(f"/{prefix}/", mounted)
 
     def access_of(self, request: web.Request) -> Access | None:
-        """Who may use the path of a request; None where it is no extension's."""
+        """Returns who may use the path of a request; None if it belongs to no extension."""
         found = self._apps.get(request.path.strip("/").partition("/")[0])
         return found[1] if found else None
 
@@ -71,7 +71,7 @@ class Extensions:
 
 
 class _Context:
-    """What an extension registers with."""
+    """The context that an extension registers with."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class _Context:
 
 
 class _State:
-    """What an extension may know."""
+    """The state of the worker that an extension may read."""
 
     def __init__(self, service: ConnectService, url: str) -> None:
         self._service = service
@@ -128,7 +128,7 @@ class _State:
 
 
 def _make(name: str, config: WorkerConfig) -> RestExtension:
-    # An abstract base is what is looked for here, which mypy's type[T] does not have.
+    # This looks for an abstract base, which mypy's type[T] excludes.
     base: type[RestExtension] = RestExtension  # type: ignore[type-abstract]
     try:
         cls = find_class(name, base, "register_rest_extensions", (), "REST extensions")

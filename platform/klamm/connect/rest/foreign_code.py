@@ -38,7 +38,7 @@ _NAMES_CODE: Final = re.compile(r"query\.function|spark\..+")
 
 
 def warning(address: str) -> str:
-    """Returns what the log says when the worker starts at such an address."""
+    """Returns the log's warning when the worker starts at such an address."""
     return (
         f"REST listens on {address}, which others on the network may reach, and asks nobody for credentials: whoever reaches it "
         "may create and delete connectors, which read and write with the worker's rights. Plugin packages are neither installed "

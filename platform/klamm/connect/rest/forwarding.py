@@ -1,7 +1,8 @@
-"""Requests that another worker must do go there: to the leader, or to the worker that runs a connector or task.
+"""Forwards requests that another worker must carry out: the leader, or the worker that runs a connector or
+task.
 
-As with Kafka a request travels two hops at most: the query parameter `forward` counts them (none: the client's own;
-`true`: once forwarded; `false`: twice). What the other worker answers is the answer.
+As with Kafka a request travels two hops at most: the query parameter `forward` counts them (none: the
+client's own; `true`: once forwarded; `false`: twice). The client gets the other worker's answer unchanged.
 """
 
 from __future__ import annotations
@@ -31,19 +32,19 @@ INSTALL_S: Final = 960.0  # a large plugin package over a slow line
 CONNECT_S: Final = 3.0
 READ_S: Final = 10.0
 BUSY_S: Final = 10.0
-"""So much longer than it should a group may take to meet without its leader, on machines that are busy."""
+"""The extra time that a group may take to meet without its leader, on busy machines."""
 UPLOAD_BYTES_MAX: Final = 48 << 20
-"""Of a request with a plugin package: a wheel of 32 MiB in base64, and something around it."""
+"""The largest request with a plugin package: a wheel of 32 MiB in base64, and the JSON around it."""
 _SENT: Final = (
     hdrs.AUTHORIZATION, hdrs.CONTENT_TYPE, hdrs.ACCEPT, hdrs.IF_MATCH, SIGNATURE_HEADER, ALGORITHM_HEADER
 )  # fmt: skip
-# The rest (CORS, response.http.headers.config) is added here again.
+# This worker adds the other headers itself (CORS, response.http.headers.config).
 _RETURNED: Final = frozenset({"content-type", "location", "allow", "www-authenticate"})
 
 
 @web.middleware
 async def forwarding(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """See the module. A leader that has died is waited out: the next one gets the request."""
+    """Forwards a request if need be. If the leader has died, waits for the next leader and sends it the request."""
     runtime = request.app[SERVICE].runtime
     deadline = time.monotonic() + _patience_s(runtime.config)
     while True:
@@ -54,7 +55,7 @@ async def forwarding(request: web.Request, handler: Handler) -> web.StreamRespon
         try:
             return await _send(request, url)
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as e:
-            # Nothing was sent: it may be sent to somebody else.
+            # Nothing was sent, so another worker may get the request.
             left_s = deadline - time.monotonic()
             if left_s <= 0 or not await runtime.cluster.leader_changed(url, left_s):
                 raise RequestError(f"IO Error trying to forward REST request: {e}") from None
@@ -65,7 +66,7 @@ async def forwarding(request: web.Request, handler: Handler) -> web.StreamRespon
 
 
 def _patience_s(config: WorkerConfig) -> float:
-    """So long it takes until a worker that is gone has been replaced, at most."""
+    """Returns the longest time until another worker has replaced one that is gone."""
     return float((config["session.timeout.ms"] + config["heartbeat.interval.ms"]) / 1000 + BUSY_S)
 
 
@@ -86,7 +87,7 @@ async def _send(request: web.Request, url: str) -> web.Response:
     runtime = request.app[SERVICE].runtime
     query = [(k, v) for k, v in request.query.items() if k != "forward"]
     query.append(("forward", "false" if "forward" in request.query else "true"))
-    # Not raw_path: of a request in absolute form, as proxies send them, that is a whole address.
+    # Not raw_path: proxies send requests in absolute form, where it is a whole address.
     address = URL(url.rstrip("/") + request.rel_url.raw_path, encoded=True).with_query(query)
     headers = {name: request.headers[name] for name in _SENT if name in request.headers}
     async with runtime.cluster.http().request(
@@ -94,23 +95,23 @@ async def _send(request: web.Request, url: str) -> web.Response:
         address,
         data=await _body(request) or None,
         headers=headers,
-        # Without a body there is no type of it either: Kafka's workers refuse aiohttp's (415). And an answer that was
-        # encoded for us would be passed on without saying so.
+        # A request without a body must have no content type either: Kafka's workers refuse aiohttp's default
+        # (415). And an encoded answer would be passed on without the header that says so.
         skip_auto_headers=(hdrs.CONTENT_TYPE, hdrs.ACCEPT_ENCODING),
         allow_redirects=False,
         timeout=aiohttp.ClientTimeout(
             total=INSTALL_S if _installs(request) else TIMEOUT_S,
-            # A machine that is gone does not even refuse; who takes its place is known a little later.
+            # A dead machine does not even refuse connections; the group knows its successor a little later.
             sock_connect=min(CONNECT_S, _patience_s(runtime.config) / 2),
         ),
     ) as answer:
         body = await answer.read()
     if request.method not in {"GET", "HEAD"} and answer.status < 400:
-        # Whoever asks this worker next finds what was done.
+        # Makes the change visible to the next request to this worker.
         try:
             await runtime.config_log.read_to_end(READ_S)
         except LogError as e:
-            log.warning("what was forwarded could not be read back: %s", e)
+            log.warning("the change made by the forwarded request could not be read back: %s", e)
     kept = {k: v for k, v in answer.headers.items() if k.lower() in _RETURNED}
     return web.Response(status=answer.status, body=body, headers=kept)
 
@@ -120,7 +121,7 @@ def _installs(request: web.Request) -> bool:
 
 
 async def _body(request: web.Request) -> bytes:
-    """What was read already, or what there is to read: a wheel is larger than other bodies may be."""
+    """Returns the request's body; a wheel may be larger than other bodies."""
     if _installs(request) and request.can_read_body:
         request = request.clone(client_max_size=UPLOAD_BYTES_MAX)
     return await request.read()

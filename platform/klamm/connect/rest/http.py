@@ -1,7 +1,8 @@
-"""What all endpoints share: JSON in and out, Kafka's error bodies, content negotiation, the time limit.
+"""The common parts of all endpoints: JSON in and out, Kafka's error bodies, content negotiation, the time
+limit.
 
-Every error answers {"error_code", "message"} with the same code as HTTP status. A message says what is wrong and
-where; a traceback goes to the log only.
+Every error answers {"error_code", "message"} with the same code as HTTP status. A message says what is wrong
+and where; a traceback goes to the log only.
 """
 
 from __future__ import annotations
@@ -47,12 +48,12 @@ def empty(status: int) -> web.Response:
 
 
 async def read_json(request: web.Request, *, exact_numbers: bool = False) -> Any:
-    """The body; BadRequest with line and column when it is not JSON.
+    """Returns the body; raises BadRequest with line and column when it is not JSON.
 
-    With `exact_numbers`, numbers come as the text that was sent: config values are strings.
+    With `exact_numbers`, numbers are the text that was sent, since config values are strings.
     """
     if request.content_type != "application/json":
-        # As Kafka does, and not for form alone: browsers send other types across sites without asking first.
+        # As Kafka does, and also for safety: browsers send other types across sites without asking first.
         if hdrs.CONTENT_TYPE not in request.headers and not await request.read():
             raise BadRequest(_NO_BODY)
         raise web.HTTPUnsupportedMediaType
@@ -80,13 +81,13 @@ def _refuse(constant: str) -> Any:
 
 
 def shown_path(request: web.Request) -> str:
-    """The path for a log: as it was sent, without decoded line ends, and not all of a long one."""
+    """Returns the path for a log: as it was sent, without decoded line ends, and shortened if it is long."""
     path = request.rel_url.raw_path
     return path if len(path) <= _SHOWN_MAX else f"{path[:_SHOWN_MAX]}…"
 
 
 def as_config(value: Any, what: str) -> dict[str, str | None]:
-    """A JSON object of scalars as a config; BadRequest names the key that does not fit."""
+    """Reads a JSON object of scalars as a config; raises BadRequest with the key that does not fit."""
     if not isinstance(value, dict):
         raise BadRequest(f"{what} must be a JSON object of strings, not {json_kind(value)}")
     return {key: _config_value(key, v) for key, v in value.items()}
@@ -119,7 +120,9 @@ def json_kind(value: Any) -> str:
 
 
 def errors(endpoints: Mapping[Any, Endpoint]) -> Middleware:
-    """Turn every failure into Kafka's error body, and no request into a wait without end."""
+    """Makes the middleware that turns every failure into Kafka's error body, and ends requests after their
+    time limit.
+    """
 
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -141,7 +144,7 @@ def errors(endpoints: Mapping[Any, Endpoint]) -> Middleware:
 
 
 class Failed(NamedTuple):
-    """An error answer that is not written yet."""
+    """An error answer before it is written."""
 
     status: int
     message: str
@@ -170,7 +173,7 @@ async def _answered(request: web.Request, handler: Handler, timeout_s: float) ->
 
 
 def readiness(endpoints: Mapping[Any, Endpoint]) -> Middleware:
-    """503 until the worker has read its topics, but for endpoints that are `early`."""
+    """Makes the middleware that answers 503 until the worker has read its topics, except for `early` endpoints."""
 
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -184,7 +187,11 @@ def readiness(endpoints: Mapping[Any, Endpoint]) -> Middleware:
 
 
 def negotiation(endpoints: Mapping[Any, Endpoint]) -> Middleware:
-    """406 for a client that does not take what an endpoint answers (JSON, mostly); OPTIONS for every path that there is."""
+    """Makes the middleware that answers 406 to a client that does not accept the endpoint's type, which is
+    mostly JSON.
+
+    It also answers OPTIONS for every path that exists.
+    """
 
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -202,7 +209,7 @@ def negotiation(endpoints: Mapping[Any, Endpoint]) -> Middleware:
 
 
 def accepts(accept: str, produced: str) -> bool:
-    """Whether an Accept header allows a content type."""
+    """Tells whether an Accept header allows a content type."""
     ranges = [part.partition(";") for part in accept.split(",") if part.strip()]
     wanted = {"*/*", f"{produced.partition('/')[0]}/*", produced}
     return not ranges or any(

@@ -1,4 +1,4 @@
-"""What workers ask of each other, signed with the group's session key (KIP-507); nobody else is answered."""
+"""Requests between workers, signed with the group's session key (KIP-507); nobody else gets an answer."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def fence(request: web.Request) -> web.Response:
 
 
 async def tasks(request: web.Request) -> web.Response:
-    """GET /internal/tasks: how what runs on this worker is."""
+    """GET /internal/tasks: the states of the connectors and tasks that run on this worker."""
     runtime = request.app[SERVICE].runtime
     await runtime.cluster.verify(request.headers, await request.read())
     assigned = runtime.herder.assigned
@@ -50,7 +50,7 @@ async def tasks(request: web.Request) -> web.Response:
 
 
 async def plugins(request: web.Request) -> web.Response:
-    """GET /internal/plugins: the plugin packages that this worker has, and which of them are usable."""
+    """GET /internal/plugins: the plugin packages of this worker, and which of them are usable."""
     runtime = request.app[SERVICE].runtime
     await runtime.cluster.verify(request.headers, await request.read())
     return json_response(told(await runtime.plugin_admin.installed()))

@@ -1,4 +1,4 @@
-"""Kafka's BasicAuthSecurityRestExtension: which file its login module reads, found where Java finds it."""
+"""The users file of Kafka's BasicAuthSecurityRestExtension, found where Java's login module finds it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ _OPTION: Final = re.compile(r"""-Djava\.security\.auth\.login\.config=("[^"]*"|'
 
 
 def jaas_file(configured: str | None, environ: Mapping[str, str] = os.environ) -> Path:
-    """The JAAS file: as configured, else as KAFKA_OPTS tells Java. Raises ConfigError when neither says."""
+    """Returns the JAAS file: as configured, else as KAFKA_OPTS tells Java. Raises ConfigError when neither
+    names it.
+    """
     if configured:
         return Path(configured)
     found = _OPTION.search(environ.get("KAFKA_OPTS", ""))
@@ -35,7 +37,9 @@ def jaas_file(configured: str | None, environ: Mapping[str, str] = os.environ) -
 
 
 def login_of(path: Path) -> PasswordProperties:
-    """The users of the login module `KafkaConnect` in a JAAS file. Raises ConfigError with what is wrong and where."""
+    """Returns the users of the login module `KafkaConnect` in a JAAS file. Raises ConfigError with place and
+    cause.
+    """
     text = _read(path)
     context = _CONTEXT.search(text)
     if context is None:

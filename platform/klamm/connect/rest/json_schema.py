@@ -1,4 +1,4 @@
-"""A Python type as JSON Schema (2020-12): what `shapes` uses, and nothing more."""
+"""A Python type as JSON Schema (2020-12), for the types that `shapes` uses and no others."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Schemas:
         self.by_name: dict[str, Schema] = {}
 
     def of(self, shape: Any) -> Schema:
-        """The schema of a type. Raises TypeError for one that `shapes` does not use."""
+        """Returns the schema of a type. Raises TypeError for a type that `shapes` does not use."""
         if typing.is_typeddict(shape):
             return self._reference(shape)
         if shape in _PLAIN:
@@ -48,7 +48,7 @@ class Schemas:
 
     @staticmethod
     def _either(schemas: list[Schema]) -> Schema:
-        """Plain types in one list, as `["string", "null"]`; others side by side."""
+        """Joins schemas: plain types in one list, as `["string", "null"]`, others side by side."""
         if all(s.keys() == {"type"} for s in schemas):
             return {"type": [s["type"] for s in schemas]}
         return {"anyOf": schemas}
@@ -69,5 +69,7 @@ class Schemas:
 
 
 def _not_optional(hints: dict[str, Any]) -> set[str]:
-    """Under `from __future__ import annotations` a TypedDict cannot see its NotRequired by itself."""
+    """Returns the required fields. Under `from __future__ import annotations` a TypedDict does not notice
+    NotRequired itself.
+    """
     return {key for key, hint in hints.items() if typing.get_origin(hint) is not typing.NotRequired}

@@ -1,4 +1,4 @@
-"""What handlers find in the aiohttp application."""
+"""The keys under which handlers find things in the aiohttp application."""
 
 from __future__ import annotations
 
@@ -15,4 +15,4 @@ ADVERTISED: Final = web.AppKey("advertised", str)
 OPEN_ADDRESS: Final = web.AppKey("open_address", str)
 """The address at which the network reaches this worker without credentials; set only where it does (`foreign_code`)."""
 ENDPOINTS: Final = web.AppKey("endpoints", tuple[Endpoint, ...])
-"""What this application serves."""
+"""The endpoints that this application serves."""

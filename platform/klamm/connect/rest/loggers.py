@@ -59,7 +59,7 @@ async def get_logger(request: web.Request) -> web.Response:
 async def put_logger(request: web.Request) -> web.Response:
     """Set the level of a logger and of all below it.
 
-    Answers with their names (scope=cluster: without a body).
+    The answer has their names (scope=cluster: no body).
     """
     body = await read_json(request)
     level = body.get("level") if isinstance(body, dict) else None
@@ -70,14 +70,14 @@ async def put_logger(request: web.Request) -> web.Response:
     name = request.match_info["logger"]
     told = LoggerLevel(logger=name, level=str(level).upper())
     if request.query.get("scope") == "cluster":
-        # Every worker sets it when it reads this, the one that was asked as well.
+        # Every worker, this one included, sets the level when it reads this from the topic.
         await request.app[SERVICE].runtime.write_config([logger_record(told)], by_leader=False)
         return empty(204)
     return json_response(_set(request.app, told))
 
 
 def obey(app: web.Application, told: LoggerLevel) -> None:
-    """Set a level that was asked for on some worker with scope=cluster."""
+    """Sets a level that some worker was told with scope=cluster."""
     if told.level.upper() not in _LEVELS:
         log.warning("logger %s: %r is no level that this worker knows", told.logger, told.level)
         return

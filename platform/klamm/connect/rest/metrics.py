@@ -1,8 +1,8 @@
-"""A worker's metrics as Prometheus families, under the names that dashboards of Kafka Connect ask for.
+"""A worker's metrics as Prometheus families, under the names that dashboards of Kafka Connect use.
 
-Names are those of jmx_exporter's lower-case rules (Strimzi's boards); what is ours alone is `klamm_connect_*`. Everything
-is read from the objects at the moment of asking: what this worker runs, as Kafka's workers tell of their own only.
-Task figures are those that the tasks report with their progress, under Kafka's names.
+Names follow jmx_exporter's lower-case rules (Strimzi's boards); Klamm's own metrics are `klamm_connect_*`.
+All values are read from the objects at each request. Like Kafka's workers, a worker reports only what it runs
+itself. Tasks report their figures with their progress, under Kafka's names.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _COUNTERS_OF_ERRORS: Final = ("deadletterqueue-produce-failures", "deadletterque
 
 
 def families(service: ConnectService) -> Iterator[Family]:
-    """Everything, in order of kind."""
+    """Yields all families, in order of kind."""
     runtime = service.runtime
     yield from process_families(STARTED_S)
     local = _local(runtime)
@@ -60,7 +60,7 @@ def counter(name: str, help: str, value: Number, **labels: str | int) -> Family:
 
 
 class _Local:
-    """What this worker runs: connectors, and tasks with their states."""
+    """The connectors and tasks of this worker, with their states."""
 
     def __init__(self) -> None:
         self.connectors: dict[str, str] = {}
@@ -100,7 +100,7 @@ def _worker(runtime: Runtime, local: _Local) -> Iterator[Family]:
 
 
 def _group(runtime: Runtime) -> Iterator[Family]:
-    """The worker's place in its group; a standalone worker has none."""
+    """Yields the worker's place in its group; a standalone worker has none."""
     from klamm.connect.group.membership import GroupMembership
 
     group = runtime.cluster.group
@@ -168,7 +168,7 @@ def _tasks(runtime: Runtime, local: _Local) -> Iterator[Family]:
 
 
 def _progress(runtime: Runtime, local: _Local) -> Iterator[Family]:
-    """The tasks' own figures: ours by what Progress has, Kafka's by the names under which tasks report them."""
+    """Yields the tasks' own figures: Klamm's from Progress, Kafka's under the names that the tasks report."""
     found: defaultdict[tuple[str, str, str], list[Sample]] = defaultdict(list)
 
     def add(name: str, kind: str, help: str, task: TaskId, value: Any) -> None:
@@ -217,7 +217,7 @@ def _progress(runtime: Runtime, local: _Local) -> Iterator[Family]:
 
 
 def _of_their_own(entries: Any) -> Iterator[tuple[str, dict[str, str], int | float]]:
-    """Metrics that a driver task has beside Kafka's: `[name, {label: value}, value]`, with names of ours."""
+    """Yields a driver task's metrics beside Kafka's: `[name, {label: value}, value]`, with Klamm's own names."""
     for entry in entries if isinstance(entries, list) else ():
         match entry:
             case [str(name), dict(labels), int() | float() as value] if _NAME.fullmatch(name):

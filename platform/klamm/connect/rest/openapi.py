@@ -44,7 +44,7 @@ async def get_openapi(request: web.Request) -> web.Response:
 
 
 def document(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
-    """The document of these endpoints."""
+    """Returns the document of these endpoints."""
     schemas = Schemas()
     schemas.of(shapes.Error)
     paths: dict[str, dict[str, Any]] = {}
@@ -112,7 +112,7 @@ def _responses(endpoint: Endpoint, schemas: Schemas) -> dict[str, Any]:
 
 
 def _usual(endpoint: Endpoint) -> set[int]:
-    """The errors that every endpoint of its kind may answer."""
+    """Returns the errors that every endpoint of its kind may answer."""
     found = {406, 500, 503}
     if endpoint.access is not Access.OPEN:
         found |= {401, 403}

@@ -1,6 +1,6 @@
-"""Passwords and tokens as the users file holds them: never themselves, only what checks them.
+"""Passwords and tokens in the form of the users file, which can check them but does not contain them.
 
-A password is `scrypt:N:R:P:SALT:HASH` (base64); a token, which is long and random, is the SHA-256 of it in hex.
+A password is `scrypt:N:R:P:SALT:HASH` (base64); a token, which is long and random, is its SHA-256 in hex.
 Checking a password takes some 50 ms of CPU on purpose: call it in a thread.
 """
 
@@ -23,31 +23,31 @@ TOKEN_BYTES: Final = 32
 
 
 def hash_password(password: str, salt: bytes | None = None) -> str:
-    """What the users file holds for this password."""
+    """Returns the users file's form of this password."""
     salt = salt or secrets.token_bytes(_SALT_BYTES)
     key = _scrypt(password, salt, N, R, P)
     return f"scrypt:{N}:{R}:{P}:{base64.b64encode(salt).decode()}:{base64.b64encode(key).decode()}"
 
 
 def check_form(stored: str) -> None:
-    """Raise ValueError with what is wrong with a stored password."""
+    """Raises ValueError with the fault of a stored password's form."""
     _parts(stored)
 
 
 def verify(password: str, stored: str) -> bool:
-    """Whether this is the password. Takes its time."""
+    """Tells whether this is the password. Slow on purpose."""
     n, r, p, salt, key = _parts(stored)
     return hmac.compare_digest(_scrypt(password, salt, n, r, p), key)
 
 
 def new_token() -> tuple[str, str]:
-    """A token and what the users file holds for it."""
+    """Returns a new token, and its form in the users file."""
     token = secrets.token_urlsafe(TOKEN_BYTES)
     return token, token_digest(token)
 
 
 def token_digest(token: str) -> str:
-    """Of any text: headers that are no UTF-8 come with half surrogates."""
+    """Returns the digest of any text: headers that are not UTF-8 arrive with half surrogates."""
     return hashlib.sha256(token.encode(errors="surrogatepass")).hexdigest()
 
 

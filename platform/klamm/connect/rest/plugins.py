@@ -1,4 +1,4 @@
-"""/connector-plugins: what is installed, what it takes, whether a configuration is right; packages come and go."""
+"""/connector-plugins: lists, describes, installs and removes plugins, and validates configurations."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def plugin_config(request: web.Request) -> web.Response:
 
 
 async def validate(request: web.Request) -> web.Response:
-    """Check a connector's configuration without making it."""
+    """Check a connector's configuration without creating the connector."""
     config = as_config(await read_json(request, exact_numbers=True), "The body")
     name = config.get(NAME) or ""
     demand(request, Access.ADMINISTER, name)
@@ -42,7 +42,7 @@ async def validate(request: web.Request) -> web.Response:
 
 
 async def list_packages(request: web.Request) -> web.Response:
-    """List the installed plugin packages, and what is broken with which traceback."""
+    """List the installed plugin packages, and the broken ones with their tracebacks."""
     found = await request.app[SERVICE].runtime.plugin_admin.installed()
     return json_response([package.to_json() for package in found])
 

@@ -1,4 +1,6 @@
-"""What the system says of a process: Prometheus' usual process metrics for the worker, CPU and memory of its tasks."""
+"""The system's figures of processes: Prometheus' usual process metrics for the worker, CPU and memory of its
+tasks.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ _TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
 def process_families(started_s: float) -> Iterator[Family]:
-    """Of this process. Linux tells of memory and files; elsewhere these are left out."""
+    """Yields the figures of this process. Memory and files are known on Linux only."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     build = [Sample({"version": __version__}, 1)]
     yield Family("klamm_build_info", "gauge", "Version of Klamm, as a label.", build)
@@ -42,7 +44,7 @@ def process_families(started_s: float) -> Iterator[Family]:
 
 
 def usage(pid: int) -> tuple[float, int] | None:
-    """CPU seconds and resident bytes of a process; None when it is gone, or where there is no /proc."""
+    """Returns CPU seconds and resident bytes of a process; None when it is gone, or where there is no /proc."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -1,4 +1,4 @@
-"""GET /connectors/{connector}/progress: how far a connector's tasks are, in flat rows with totals."""
+"""GET /connectors/{connector}/progress: the progress of a connector's tasks, in flat rows with totals."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _RUNS = ("RUNNING", "PAUSED")
 
 
 async def get_progress(request: web.Request) -> web.Response:
-    """Show how far each task is: records, bytes, lag, last acknowledgement, what it waits for.
+    """Show each task's progress: records, bytes, lag, last acknowledgement, what it waits for.
 
-    Figures count since the task was started. What a task does not know is null.
+    Figures count since the task was started. A figure that a task does not know is null.
     """
     status = await request.app[SERVICE].status(request.match_info["connector"])
     return json_response(progress_of(status, time.time_ns() // 1_000_000))
 
 
 def progress_of(status: dict[str, Any], now_ms: int) -> dict[str, Any]:
-    """The answer, from a status answer with the tasks' progress."""
+    """Makes the answer of a status answer with the tasks' progress."""
     tasks = [_row(task, now_ms) for task in status["tasks"]]
     counted = [row for row in tasks if row["state"] in _RUNS]
     acks = [row["last_ack_ms"] for row in tasks if row["last_ack_ms"] is not None]
@@ -57,6 +57,6 @@ def _row(task: dict[str, Any], now_ms: int) -> dict[str, Any]:
 
 
 def _sum(figures: list[int | None]) -> int | None:
-    """Null when there is nothing to add up, or when a task does not know its part."""
+    """Returns the sum; None when there is nothing to add up, or when a task does not know its part."""
     known = [figure for figure in figures if figure is not None]
     return sum(known) if known and len(known) == len(figures) else None

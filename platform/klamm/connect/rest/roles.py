@@ -1,8 +1,8 @@
 """Roles: who may do what to which connectors. Pure.
 
-A grant gives a role (viewer, operator, admin; each may do what those before it may) on the connectors whose names
-match one of its patterns (`orders-*`; `*`, `?` and `[...]` as in a shell). What concerns the worker and not one connector
-needs the role on every connector: a grant with the pattern `*`.
+A grant gives a role (viewer, operator, admin; each may also do what the earlier ones may) on the connectors
+whose names match one of its patterns (`orders-*`; `*`, `?` and `[...]` as in a shell). Requests that concern
+the worker instead of one connector need the role on every connector: a grant with the pattern `*`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from klamm.connect.rest.endpoint import Access
 
 
 class Role(IntEnum):
-    """In order of what they may do."""
+    """The roles in ascending order of their rights."""
 
     VIEWER = 1
     OPERATOR = 2
@@ -43,17 +43,17 @@ class Grant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """Somebody with a name and grants."""
+    """A caller's name and grants."""
 
     name: str
     grants: Sequence[Grant]
 
     def may(self, access: Access, connector: str | None) -> bool:
-        """Whether the caller may do this to a connector, or (None) to the worker."""
+        """Tells whether the caller may do this to a connector, or (None) to the worker."""
         needed = NEEDED[access]
         return any(grant.role >= needed and grant.covers(connector) for grant in self.grants)
 
 
 def admin(name: str) -> Caller:
-    """Somebody who may do everything."""
+    """Returns a caller who may do everything."""
     return Caller(name=name, grants=(Grant(role=Role.ADMIN),))

@@ -13,7 +13,7 @@ from klamm_base.version import __version__
 async def get_root(request: web.Request) -> web.Response:
     """Show the worker's version and the id of its Kafka cluster.
 
-    The version is Klamm's, and there is no build's commit.
+    The version is Klamm's; the commit is always "unknown", since Klamm records none.
     """
     cluster_id = request.app[SERVICE].cluster_id
     return json_response({"version": __version__, "commit": "unknown", "kafka_cluster_id": cluster_id})

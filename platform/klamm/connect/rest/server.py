@@ -1,7 +1,7 @@
-"""The REST server of one worker: listening sockets, TLS, and which of them serve what.
+"""The REST server of one worker: its listening sockets, TLS, and the paths that each socket serves.
 
-`bind` takes the ports before anything else starts, so that a taken one costs nothing; `start` serves. Sites of
-`admin.listeners` serve /admin alone, and then nobody else does.
+`bind` takes the ports before anything else starts, so that a taken port costs no time; `start` serves. With
+`admin.listeners`, their sockets serve /admin alone, and no other socket serves it.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ log = logging.getLogger(__name__)
 
 SHUTDOWN_S: Final = 2.0
 IDLE_S: Final = 30.0
-"""A connection without a request is closed after so long, as Jetty does."""
+"""A connection without a request is closed after this time, as Jetty does."""
 BACKLOG: Final = 128
 ADMIN_PREFIX: Final = "admin.listeners.https."
 
 
 class RestServer:
-    """See the module. `inner` are the last middlewares before a handler. Raises ConfigError and KlammError."""
+    """The REST server. `inner` are the last middlewares before a handler. Raises ConfigError and KlammError."""
 
     def __init__(self, config: WorkerConfig, *, inner: Sequence[Middleware] = ()) -> None:
         self._config = config
@@ -75,12 +75,12 @@ class RestServer:
                 log.warning("%s: passwords and tokens travel in clear text; use https", each)
 
     def bind(self) -> None:
-        """Take the ports; nothing is answered before `start`."""
+        """Takes the ports; nothing is answered before `start`."""
         try:
             self._sockets = [(each, _bind(each, "listeners")) for each in self._listeners]
             shared = {str(each): taken for each, taken in self._sockets if each.port}
             for each in self._admin or ():
-                # The same place as a listener's: one socket serves both.
+                # A listener has the same address: one socket serves both.
                 if str(each) not in shared:
                     self._admin_sockets.append((each, _bind(each, "admin.listeners")))
             self._admin_shares = any(str(each) in shared for each in self._admin or ())
@@ -90,12 +90,14 @@ class RestServer:
 
     @property
     def advertised(self) -> Listener:
-        """How others reach this worker: `rest.advertised.*`, else the first listener of the advertised kind."""
+        """The address for others: `rest.advertised.*`, else the first listener of the advertised kind."""
         return self._advertised()[0]
 
     @property
     def printed(self) -> Listener:
-        """The address of the ready line: the advertised one, or the bound one where the advertised one hides that others reach it."""
+        """The address of the ready line: the advertised one, or the bound one if only that shows that others
+        reach the worker.
+        """
         told, bound = self._advertised()
         return bound if is_loopback(told.host) and not is_loopback(bound.host) else told
 
@@ -119,7 +121,7 @@ class RestServer:
         return Listener(scheme, host, config["rest.advertised.port"] or bound.port), bound
 
     async def start(self, service: ConnectService) -> None:
-        """Serve."""
+        """Starts to serve."""
         if (address := self.open_address) is not None:
             log.warning("%s", foreign_code.warning(address))
         separate = self._admin is not None and not self._admin_shares
@@ -149,7 +151,7 @@ class RestServer:
         return None
 
     async def stop(self) -> None:
-        """No new requests; those under way have a moment."""
+        """Accepts no new requests; gives those under way a moment."""
         if self._metrics is not None:
             self._metrics.close()
         await asyncio.gather(*(runner.cleanup() for runner in self._runners))
@@ -169,7 +171,9 @@ class RestServer:
         *,
         extended: bool = False,
     ) -> None:
-        """One application on these sockets. `extended`: with the paths of extensions; their middlewares are in all."""
+        """Serves one application on these sockets. `extended`: with the extensions' paths; all have their
+        middlewares.
+        """
         config, extensions = self._config, self._extensions
         origins = config["access.control.allow.origin"]
         cors = Cors(origins, config["access.control.allow.methods"] or "") if origins else None
@@ -196,14 +200,16 @@ class RestServer:
 
 
 def _context(config: WorkerConfig, listeners: list[Listener], prefix: str) -> ssl.SSLContext | None:
-    """The TLS context of the HTTPS listeners among these; None when there are none."""
+    """Returns the TLS context of the HTTPS listeners among these; None when there are none."""
     if not any(each.scheme == "https" for each in listeners):
         return None
     return TlsSettings.from_properties(tls_properties(config.raw, prefix)).server_context()
 
 
 def _http_log() -> logging.Logger:
-    """The log of aiohttp; a request that is no HTTP is its sender's affair, answered 400, and no traceback of ours."""
+    """Returns aiohttp's log. A request that is not HTTP is its sender's fault: it gets 400, and the log no
+    traceback.
+    """
 
     def shorten(record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None

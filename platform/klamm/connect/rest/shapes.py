@@ -1,4 +1,4 @@
-"""The JSON of requests and answers, as types. The OpenAPI document is made of them; tests hold answers against it."""
+"""The JSON of requests and answers, as types. The OpenAPI document is made of them; tests compare answers with it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ConfigGiven = Annotated[
 
 
 class Error(TypedDict):
-    """What went wrong: every answer from 400 on."""
+    """The body of every error: all answers from 400 on."""
 
     error_code: Annotated[int, "The HTTP status."]
     message: Annotated[str, "A sentence that says what is wrong and where."]
@@ -30,14 +30,14 @@ class Server(TypedDict):
 
 
 class Health(TypedDict):
-    """Whether the worker works."""
+    """The worker's health."""
 
     status: Literal["healthy", "starting", "unhealthy"]
     message: str
 
 
 class TaskName(TypedDict):
-    """Which task."""
+    """The name of a task."""
 
     connector: str
     task: int
@@ -60,7 +60,7 @@ class TaskInfo(TypedDict):
 
 
 class Restart(TypedDict):
-    """What the restart policy said of the last failure."""
+    """The restart policy's decision after the last failure."""
 
     error: Annotated[
         str, "Its class: retriable, connect, unknown, crash, hang, memory, data, config or lost."
@@ -85,7 +85,7 @@ class ConnectorStateInfo(TypedDict):
 
 
 class Progress(TypedDict):
-    """How far a task is."""
+    """A task's progress."""
 
     records: Annotated[int, "Records acknowledged since the task started."]
     last_ack_ms: Annotated[int | None, "When the last record was acknowledged, epoch ms."]
@@ -127,14 +127,14 @@ class ConnectorStatus(TypedDict):
 
 
 class Expanded(TypedDict, total=False):
-    """What was asked for of one connector."""
+    """The requested parts of one connector's description."""
 
     info: ConnectorInfo
     status: ConnectorStatus
 
 
 class CreateConnector(TypedDict):
-    """A connector to make."""
+    """A connector to create."""
 
     name: NotRequired[Annotated[str | None, "May be left out when the config holds it."]]
     config: ConfigGiven
@@ -149,19 +149,19 @@ class Offset(TypedDict):
 
 
 class Offsets(TypedDict):
-    """Where a connector is."""
+    """A connector's offsets."""
 
     offsets: list[Offset]
 
 
 class Message(TypedDict):
-    """What was done, in words."""
+    """A sentence that says what was done."""
 
     message: str
 
 
 class Topics(TypedDict):
-    """Topics that a connector has used."""
+    """The topics that a connector has used."""
 
     topics: list[str]
 
@@ -194,7 +194,7 @@ class ConfigKeyInfo(TypedDict):
 
 
 class ConfigValueInfo(TypedDict):
-    """The value that a setting has, and what is wrong with it."""
+    """The value of a setting, and its errors."""
 
     name: str
     value: str | None
@@ -211,7 +211,7 @@ class ConfigInfo(TypedDict):
 
 
 class ConfigInfos(TypedDict):
-    """A configuration that was checked."""
+    """The result of checking a configuration."""
 
     name: str
     error_count: int
@@ -233,7 +233,7 @@ class SetLevel(TypedDict):
 
 
 class TaskProgress(TypedDict):
-    """How far a task is, in one flat row."""
+    """A task's progress in one flat row."""
 
     id: int
     state: ConnectorState
@@ -250,7 +250,7 @@ class TaskProgress(TypedDict):
 
 
 class ProgressTotal(TypedDict):
-    """Over all tasks. A figure that one running task does not know is null."""
+    """The sums over all tasks. A figure that one running task does not know is null."""
 
     records: int | None
     bytes: int | None
@@ -259,7 +259,7 @@ class ProgressTotal(TypedDict):
 
 
 class ConnectorProgress(TypedDict):
-    """How far a connector is."""
+    """A connector's progress."""
 
     name: str
     type: ConnectorType
@@ -270,7 +270,7 @@ class ConnectorProgress(TypedDict):
 
 
 class SampleRecord(TypedDict):
-    """A record to try. Of a sink: what the topic holds. Of a source: what its task gives."""
+    """A record to try: for a sink as it is in the topic, for a source as its task returns it."""
 
     topic: NotRequired[Annotated[str, "Default: the first of `topics`, or `topic`, of the config."]]
     partition: NotRequired[int | None]
@@ -304,7 +304,7 @@ class DryRunRecord(TypedDict):
 
 
 class DryRunStep(TypedDict):
-    """One step of a record's way."""
+    """One step of a record through the chain."""
 
     step: Annotated[str, "converter, a transform's alias, or the converters at the end of a source's way."]
     plugin: Annotated[str, "Its class."]
@@ -315,14 +315,14 @@ class DryRunStep(TypedDict):
 
 
 class DryRunResult(TypedDict):
-    """What became of one record."""
+    """The steps and the end of one record."""
 
     outcome: Literal["delivered", "dropped", "failed"]
     steps: list[DryRunStep]
 
 
 class DryRunAnswer(TypedDict):
-    """What became of the records."""
+    """The results of all records."""
 
     connector: str
     type: ConnectorType
@@ -362,7 +362,7 @@ class PluginPackage(TypedDict):
 
 
 class WorkerHas(TypedDict):
-    """How far a worker of the group is with a package."""
+    """The state of a package on a worker of the group."""
 
     worker: Annotated[str, "Its URL."]
     state: Literal["ready", "broken", "building", "failed", "unknown"]
@@ -370,7 +370,7 @@ class WorkerHas(TypedDict):
 
 
 class NewPluginPackage(PluginPackage):
-    """A plugin package that was installed now."""
+    """A plugin package that has just been installed."""
 
     warnings: list[str]
     workers: list[WorkerHas]

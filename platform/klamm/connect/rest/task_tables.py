@@ -11,7 +11,7 @@ from klamm_base.metrics_text import Family, Sample
 from klamm_plugins.metrics import MetricTable
 
 COUNTER: Final = "_total"
-"""How a counter's name ends. Kafka's `record_count` is a gauge, as jmx_exporter has it."""
+"""The end of a counter's name. Kafka's `record_count` is a gauge, as jmx_exporter has it."""
 
 
 class _Column(NamedTuple):
@@ -21,7 +21,9 @@ class _Column(NamedTuple):
 
 
 def table_families(tables: Iterable[tuple[TaskId, MetricTable]]) -> Iterator[Family]:
-    """By name. Samples are made while they are read, so that many partitions are never in memory twice."""
+    """Yields the families by name. Samples are made while they are read, so that many partitions are never in
+    memory twice.
+    """
     found: defaultdict[str, list[_Column]] = defaultdict(list)
     for task, table in tables:
         for i, column in enumerate(table.columns):

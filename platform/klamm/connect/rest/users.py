@@ -39,7 +39,7 @@ _DIGEST: Final = re.compile(r"[0-9a-fA-F]{64}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class User:
-    """Somebody with a password; `stored` checks it."""
+    """A user with a password; `stored` checks it."""
 
     caller: Caller
     stored: str = field(repr=False)
@@ -47,7 +47,7 @@ class User:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Users:
-    """Users by name, callers by the digest of their token, and what somebody without credentials may do."""
+    """Users by name, callers by the digest of their token, and the caller of requests without credentials."""
 
     by_name: Mapping[str, User]
     by_token: Mapping[str, Caller]
@@ -55,7 +55,7 @@ class Users:
 
 
 def read_users(path: Path) -> Users:
-    """Raises ConfigError naming the file, the entry and what is right."""
+    """Reads the users file. Raises ConfigError with the file, the entry and the correct form."""
     try:
         text = path.read_text(encoding="utf-8")
         data = tomllib.loads(text)
@@ -70,7 +70,7 @@ def read_users(path: Path) -> Users:
 
 
 def parse_users(data: Mapping[str, Any]) -> Users:
-    """Raises ValueError naming the entry."""
+    """Reads the users file's content. Raises ValueError with the entry."""
     if unknown := data.keys() - {"users", "tokens", "anonymous"}:
         raise ValueError(f"{min(unknown)} is unknown; there are [users.NAME], [tokens.NAME] and [anonymous]")
     users: dict[str, User] = {}

@@ -1,4 +1,4 @@
-"""GET /events and GET /metrics: what happens on this worker, and its figures."""
+"""GET /events and GET /metrics: the events of this worker, and its figures."""
 
 from __future__ import annotations
 
@@ -18,19 +18,21 @@ from klamm.connect.rest.metrics import families
 from klamm_base.metrics_text import CONTENT_TYPE, lines
 
 KEEP_ALIVE_S: Final = 15.0
-"""A comment is sent after so long without an event: proxies close what is silent, and a dead peer shows."""
+"""The stream sends a comment after this time without an event: proxies close silent connections, and the
+comment reveals a dead peer.
+"""
 WRITE_S: Final = 30.0
-"""A client that does not read for so long is given up: its place is another's."""
+"""A client that reads nothing for this time is disconnected, so that another can have its place."""
 LISTENERS_MAX: Final = 100
 _LINES_A_SLICE: Final = 250
 _COMMENT: Final = b":\n\n"
 
 
 async def get_events(request: web.Request) -> web.StreamResponse:
-    """What happens on this worker, as server-sent events, until the client goes away.
+    """Stream the events of this worker, as server-sent events, until the client goes away.
 
-    Each event has an id; a client that comes back with it in `Last-Event-ID` (browsers do) gets what it missed. Events of
-    connectors that the caller may not see are left out.
+    Each event has an id; a client that comes back with it in `Last-Event-ID` (browsers do) gets what it
+    missed. Events of connectors that the caller may not see are left out.
     """
     bus = request.app[SERVICE].events
     if bus.listeners >= LISTENERS_MAX:
@@ -62,7 +64,7 @@ async def get_events(request: web.Request) -> web.StreamResponse:
 
 
 async def _next(listener: Listener) -> Event | None:
-    """None after a while without one. Raises StopAsyncIteration at the end."""
+    """Returns the next event, or None after a while without one. Raises StopAsyncIteration at the end."""
     try:
         async with asyncio.timeout(KEEP_ALIVE_S):
             return await anext(listener)
@@ -71,7 +73,7 @@ async def _next(listener: Listener) -> Event | None:
 
 
 async def _write(request: web.Request, response: web.StreamResponse, data: bytes) -> None:
-    """Raises ConnectionResetError for a client that has gone, or that has long not read."""
+    """Writes to the client. Raises ConnectionResetError if it has gone, or has not read for long."""
     try:
         async with asyncio.timeout(WRITE_S):
             await response.write(data)
@@ -101,7 +103,9 @@ def _wanted(request: web.Request, event: Event, kinds: set[str], connectors: lis
 
 
 def _visible(request: web.Request, event: Event) -> dict[str, Any]:
-    """The event's data; in lists of connectors and tasks (`name-0`) only those that the caller may see."""
+    """Returns the event's data, with only those connectors and tasks (`name-0`) in its lists that the caller
+    may see.
+    """
     data = dict(event.data)
     if isinstance(data.get("connectors"), list):
         data["connectors"] = [name for name in data["connectors"] if may_view(request, name)]
@@ -116,7 +120,7 @@ def _frame(event: Event, data: dict[str, Any]) -> bytes:
 
 
 async def get_metrics(request: web.Request) -> web.StreamResponse:
-    """The worker's figures in Prometheus' text format."""
+    """Show the worker's figures in Prometheus' text format."""
     response = web.StreamResponse(headers={"Content-Type": CONTENT_TYPE})
     await response.prepare(request)
     if request.method == "HEAD":
