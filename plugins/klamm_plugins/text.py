@@ -101,7 +101,7 @@ def text_of(value: Any, schema: Schema | None = None) -> str:
             texts = (f"{f.name}={text_of(v, f.schema)}" for f, v in fields if v is not None)
             return f"Struct{{{','.join(texts)}}}"
         case bytes() | bytearray() | memoryview():
-            raise DataError("bytes have no text: use the ByteArrayConverter, or decode them first")
+            raise DataError("bytes cannot become text: use the ByteArrayConverter, or decode them first")
         case _ if hasattr(value, "isoformat"):
             return str(value.isoformat())
         case _:

@@ -386,8 +386,8 @@ def test_a_nested_message(registry):
         (b"", b"", "indexes are cut off"),
         (b"\x02", b"", "indexes are cut off"),
         (b"\x02\x80", b"", "indexes are cut off"),
-        (b"\x01", b"x", "no indexes of a message"),
-        (b"\xff\xff\x03", b"x", "no indexes of a message"),
+        (b"\x01", b"x", "not the indexes of a message"),
+        (b"\xff\xff\x03", b"x", "not the indexes of a message"),
         (b"\x02\x0a", b"", r"no message at \[5\]"),
         (b"\x02\x01", b"", r"no message at \[-1\]"),
         (b"\x02\x02", b"\x08", "Failed to deserialize Protobuf data"),
@@ -417,7 +417,7 @@ def test_references(registry):
 
 def test_a_message_that_holds_itself_is_refused(registry):
     id_ = put(registry, "t-value", 'syntax = "proto3"; message L { repeated L next = 1; }')
-    with pytest.raises(DataError, match="L holds itself"):
+    with pytest.raises(DataError, match="L contains itself"):
         converter(registry.url).to_connect_data("t", framed(id_, b"\0", b""))
 
 
@@ -488,7 +488,7 @@ def test_schemas_that_are_none_in_protobuf(registry, schema, says):
 def test_values_that_protobuf_cannot_hold(registry):
     made = converter(registry.url)
     lines = field_of("a", SchemaBuilder.array(OPTIONAL_STRING).build())
-    with pytest.raises(DataError, match="a null in an array"):
+    with pytest.raises(DataError, match="Protobuf cannot hold a null in an array"):
         made.from_connect_data("t", lines, Struct(lines, a=["x", None]))
     word = field_of("s", STRING)
     with pytest.raises(DataError, match="Failed to serialize Protobuf data"):

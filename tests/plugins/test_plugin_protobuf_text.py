@@ -193,7 +193,7 @@ def _unordered(proto):
         ('import "acme/other.proto";', "imports acme/other.proto, which is neither"),
         ("message A { optional int32 a = 1; optional int32 a = 2; }", "cannot be used"),
         ("message A { oneof o { map<string, string> m = 1; } }", "where a map without a label belongs"),
-        ("message A {" * 60, "more than 50 messages within each other"),
+        ("message A {" * 60, "nests messages more than 50 deep"),
         ("service S { rpc", "the end where } belongs"),
         ('message A { int32 a = 1 [x = "' + "\\xff" + '"', "the end where ]"),
     ],

@@ -63,5 +63,5 @@ def test_a_busy_database_is_tried_again(task, tmp_path, monkeypatch):
 
 
 def test_a_value_without_text_names_its_record(task):
-    with pytest.raises(DataError, match="record t-0@7: bytes have no text"):
+    with pytest.raises(DataError, match="record t-0@7: bytes cannot become text"):
         task.put(sink_records(b"raw", offset=7))

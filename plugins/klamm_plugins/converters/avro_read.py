@@ -174,7 +174,7 @@ class AvroReader:
             case "null":
                 raise DataError("Standalone null schemas are not supported by this converter")
             case _ if kind not in _TYPES:
-                raise DataError(f"the registry's Avro schema refers to {kind}, which is not there")
+                raise DataError(f"the registry's Avro schema refers to {kind}, which does not exist")
         type_ = _CONNECT_TYPES.get(avro.get("connect.type", ""), _TYPES[kind])
         return SchemaBuilder(type_ if kind == "int" else _TYPES[kind]), lambda _: _same
 
@@ -188,7 +188,7 @@ class AvroReader:
     ) -> tuple[SchemaBuilder, Callable[[Schema], Convert]]:
         full = self._name(avro, namespace)
         if full in self._open:
-            raise DataError(f"{full} holds itself; Klamm's schemas cannot")
+            raise DataError(f"{full} contains itself; Klamm's schemas cannot be recursive")
         self._open.append(full)
         inner = full.rpartition(".")[0] or None
         builder = SchemaBuilder.struct()

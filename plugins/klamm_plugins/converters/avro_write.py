@@ -37,7 +37,7 @@ from klamm_plugins.schema import Field, Schema, SchemaBuilder, Struct, Type, val
 
 _CONNECT_TYPES: Final = {Type.INT8: "int8", Type.INT16: "int16"}
 
-_TWICE: Final = "{}: two types of one name cannot be in one Avro schema"
+_TWICE: Final = "{}: one Avro schema cannot have two types of one name"
 
 Convert = Callable[[Any], Any]
 

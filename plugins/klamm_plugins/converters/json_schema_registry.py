@@ -235,7 +235,7 @@ def _parsed(text: str) -> Json:
     except ValueError as e:
         raise DataError(f"the registry's JSON Schema cannot be read: {e}") from e
     if not isinstance(found, dict):
-        raise DataError(f"the registry's JSON Schema is {text[:80]}, which says nothing of the type")
+        raise DataError(f"the registry's JSON Schema is {text[:80]}, which does not say the type")
     return found
 
 

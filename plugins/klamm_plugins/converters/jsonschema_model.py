@@ -151,10 +151,10 @@ class SchemaReader:
 
     def _of(self, given: Any, *, optional: bool = False, version: int | None = None) -> Schema:
         if not isinstance(given, dict):
-            raise DataError(f"JSON Schema {given!r} says nothing of the type")
+            raise DataError(f"JSON Schema {given!r} does not say the type")
         self._depth += 1
         if self._depth > _DEPTH_MAX:
-            raise DataError("the JSON Schema holds itself, or is too deep; Klamm's schemas cannot")
+            raise DataError("the JSON Schema contains itself, or is nested too deeply; Klamm's schemas cannot be recursive")
         made = self._resolved(given, optional=optional, version=version)
         self._depth -= 1
         return made
@@ -183,12 +183,12 @@ class SchemaReader:
         name, _, pointer = ref.partition("#")
         place: Any = self._references.get(name) if name else self._root
         if place is None:
-            raise DataError(f"the JSON Schema refers to {ref}, which is not there")
+            raise DataError(f"the JSON Schema refers to {ref}, which does not exist")
         for step in filter(None, pointer.split("/")):
             try:
                 place = place[step.replace("~1", "/").replace("~0", "~")]
             except (KeyError, TypeError):
-                raise DataError(f"the JSON Schema refers to {ref}, which is not there") from None
+                raise DataError(f"the JSON Schema refers to {ref}, which does not exist") from None
         return place
 
     def _union(self, given: list[Any], *, optional: bool, default: Any, version: int | None) -> Schema:

@@ -139,12 +139,12 @@ class _Builder:
             made.label = _FIELD.LABEL_REPEATED
             schema = schema.value_schema
             if schema.type in {Type.ARRAY, Type.MAP} or is_union(schema):
-                raise DataError(f"{name}: Array cannot be nested, and holds no {schema!r}, in Protobuf")
+                raise DataError(f"{name}: Array cannot be nested, nor hold {schema!r}, in Protobuf")
         if is_logical(schema):
             made.type_name = self._logical(schema, name)
         elif schema.type is Type.STRUCT:
             if is_union(schema):
-                raise DataError(f"{name}: a union belongs into a struct, not into a map or another union")
+                raise DataError(f"{name}: a union must be in a struct, not in a map or another union")
             made.type_name = self._struct(message, schema, name)
         elif schema.type is Type.MAP:
             made.label = _FIELD.LABEL_REPEATED
@@ -195,7 +195,7 @@ class _Builder:
         if known is None:
             self._message(message.nested_type, name, schema.fields)
         elif known != schema.fields:
-            raise DataError(f"{name}: two types of one name cannot be in one Protobuf message")
+            raise DataError(f"{name}: one Protobuf message cannot have two types of one name")
         return name
 
     def _map(self, message: Any, schema: Schema) -> str:
@@ -207,7 +207,7 @@ class _Builder:
         known = self._types.get(full)
         if known is not None:
             if known != pair:
-                raise DataError(f"{name}: two types of one name cannot be in one Protobuf message")
+                raise DataError(f"{name}: one Protobuf message cannot have two types of one name")
             return name
         if schema.key_schema.type in {Type.ARRAY, Type.MAP}:
             raise DataError(f"{name}: the keys of a map cannot be {schema.key_schema!r} in Protobuf")
@@ -232,7 +232,7 @@ class _Builder:
         for known in message.enum_type:
             if known.name == name:
                 if {v.name: v.number for v in known.value} != symbols:
-                    raise DataError(f"{name}: two enums of one name cannot be in one Protobuf message")
+                    raise DataError(f"{name}: one Protobuf message cannot have two enums of one name")
                 return name
         made = message.enum_type.add(name=name)
         for symbol, number in sorted(symbols.items(), key=lambda s: s[1] != 0):  # 0 must come first

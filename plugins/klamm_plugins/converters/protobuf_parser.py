@@ -84,7 +84,7 @@ class _Parser(Words):
         self._sign("=")
         version = self._text()
         if word == "edition" or version not in {"proto2", "proto3"}:
-            raise DataError(f"the Protobuf schema is of {word} {version}; Klamm reads proto2 and proto3")
+            raise DataError(f"the Protobuf schema uses {word} {version}; Klamm reads proto2 and proto3")
         self._sign(";")
         self._proto3 = version == "proto3"
         if self._proto3:
@@ -126,7 +126,7 @@ class _Parser(Words):
     def _message(self, message: Any) -> None:
         self._scope.append(message.name)
         if len(self._scope) > DEPTH_MAX:
-            raise DataError(f"the Protobuf schema has more than {DEPTH_MAX} messages within each other")
+            raise DataError(f"the Protobuf schema nests messages more than {DEPTH_MAX} deep")
         optional: list[Any] = []
         for _ in self._body():
             if self._type(message.nested_type, message.enum_type):

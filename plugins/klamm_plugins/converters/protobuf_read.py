@@ -99,7 +99,7 @@ class ProtoReader:
         builder = SchemaBuilder.struct(self._name(message))
         if full not in self._known:
             if full in self._open:
-                raise DataError(f"{full} holds itself; Klamm's schemas cannot")
+                raise DataError(f"{full} contains itself; Klamm's schemas cannot be recursive")
             self._open.append(full)
             self._known[full] = self._fields(message)
             self._open.pop()

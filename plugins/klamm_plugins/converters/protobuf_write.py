@@ -114,7 +114,7 @@ class ProtoWriter:
         for field in union.schema.fields:
             target, name = self._target(field, message)
             if target.containing_oneof is None:
-                raise DataError(f"{name}: the Protobuf schema has it in no oneof")
+                raise DataError(f"{name}: it is in no oneof of the Protobuf schema")
             branches.append((field.name, target.name, self._of(field.schema, target, name)))
 
         def convert(value: Struct) -> dict[str, Any]:
@@ -188,7 +188,7 @@ def _same(value: Any) -> Any:
 
 def _present(value: Any, name: str) -> Any:
     if value is None:
-        raise DataError(f"{name}: a null in an array cannot be in Protobuf")
+        raise DataError(f"{name}: Protobuf cannot hold a null in an array")
     return value
 
 

@@ -193,7 +193,7 @@ class RegistryClient:
     def resolved(self, schema: RegisteredSchema, depth: int = 0) -> dict[str, str]:
         """Returns the texts of all schemas that this one refers to, by the names it uses, inner ones first."""
         if depth > _DEPTH_MAX:
-            raise DataError(f"schema {schema.id}: its references go too deep, or round in a circle")
+            raise DataError(f"schema {schema.id}: its references are nested too deeply, or form a circle")
         found: dict[str, str] = {}
         for reference in schema.references:
             place = (reference.subject, reference.version)
@@ -226,7 +226,7 @@ class RegistryClient:
                     raise error
                 failure = str(error)
             self.urls.append(self.urls.pop(0))  # the next one, also for the requests to come
-        raise RetriableError(f"The schema registry cannot be asked: {failure}")
+        raise RetriableError(f"The schema registry is not available: {failure}")
 
     def _request(self, url: str, method: str, path: str, body: Any) -> tuple[int, bytes]:
         import http.client

@@ -1,4 +1,4 @@
-"""Who may use the API: `rest.auth.file`, read and checked. Pure but for reading the file.
+"""The users of the API: `rest.auth.file`, read and checked. Pure except for reading the file.
 
     [users.ann]
     password = "scrypt:…"            # klamm connect password
