@@ -1,4 +1,4 @@
-"""GET /events and GET /metrics: the events of this worker, and its figures."""
+"""GET /events and GET /metrics: the events of the worker group, and the figures of this worker."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _COMMENT: Final = b":\n\n"
 
 
 async def get_events(request: web.Request) -> web.StreamResponse:
-    """Stream the events of this worker, as server-sent events, until the client goes away.
+    """Stream the events of the worker group, as server-sent events, until the client goes away.
 
     Each event has an id; a client that comes back with it in `Last-Event-ID` (browsers do) gets what it
     missed. Events of connectors that the caller may not see are left out.
