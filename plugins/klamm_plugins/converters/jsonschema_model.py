@@ -154,7 +154,9 @@ class SchemaReader:
             raise DataError(f"JSON Schema {given!r} does not say the type")
         self._depth += 1
         if self._depth > _DEPTH_MAX:
-            raise DataError("the JSON Schema contains itself, or is nested too deeply; Klamm's schemas cannot be recursive")
+            raise DataError(
+                "the JSON Schema contains itself, or is nested too deeply; Klamm's schemas cannot be recursive"
+            )
         made = self._resolved(given, optional=optional, version=version)
         self._depth -= 1
         return made

@@ -137,7 +137,9 @@ def _place_end(value: bytes) -> int:
             counted = True
             left = (value[start] >> 1) if at - start == 1 and not value[start] & 1 else _INDEXES_MAX + 1
             if left > _INDEXES_MAX:
-                raise DataError("Failed to deserialize Protobuf data: these bytes are not the indexes of a message")
+                raise DataError(
+                    "Failed to deserialize Protobuf data: these bytes are not the indexes of a message"
+                )
     return at
 
 
