@@ -77,7 +77,7 @@ def transactional_config(spec: TaskSpec) -> dict[str, Any]:
     config = producer_config(spec)
     del config["message.timeout.ms"]  # the transaction has a time-out
     if config.get("transactional.id") not in (None, transactional_id(spec.worker["group.id"], spec.id)):
-        log.warning("transactional.id=%s is ignored: tasks have ids of their own", config["transactional.id"])
+        log.warning("transactional.id=%s is ignored: each task has its own id", config["transactional.id"])
     return config | {"transactional.id": transactional_id(spec.worker["group.id"], spec.id)}
 
 
@@ -203,7 +203,7 @@ def _refusals() -> Iterator[None]:
 def _translated(props: Mapping[str, str], kind: Kind) -> dict[str, Any]:
     found = translate(props, kind, lenient=True)
     for name, why in found.ignored:
-        log.debug("%s setting %s has no effect: %s", kind, name, why)  # the worker has told it once
+        log.debug("%s setting %s has no effect: %s", kind, name, why)  # the worker has already warned once
     return found.config
 
 

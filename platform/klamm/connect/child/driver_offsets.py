@@ -169,7 +169,7 @@ class GroupOffsets:
             try:
                 _go_on(self._control, f"Offsets of group {self._config['group.id']} {what}")
             except RetriableError:
-                self._consumer = None  # in use to the end: it cannot be closed
+                self._consumer = None  # the thread still uses it, so it cannot be closed
                 raise
             working.join(_STEP_S)
         if errors:

@@ -195,7 +195,7 @@ class ExactlyOnceRunner(SourceLoop):
             if not failed:
                 self._rest()
         except Stopped:
-            log.warning("the last transaction could not be committed in time; its records come again")
+            log.warning("the last transaction could not be committed in time; its records will be sent again")
         finally:
             self._transactions.give_up(self._control.stop_remaining_s())
             if self._copy is not None:

@@ -87,7 +87,7 @@ class OffsetCopy:
             try:
                 self._producer.produce(self._topic, value, key, -1, self._delivered)
             except (BufferError, KafkaException) as e:
-                log.warning("offsets are not copied to %s: %s", self._topic, e)
+                log.warning("offsets could not be copied to %s: %s", self._topic, e)
 
     def close(self) -> None:
         """Gives copies under way a moment to finish."""
@@ -95,7 +95,7 @@ class OffsetCopy:
 
     def _delivered(self, error: KafkaError | None, _: object) -> None:
         if error is not None:
-            log.warning("offsets are not copied to %s: %s", self._topic, error.str())
+            log.warning("offsets could not be copied to %s: %s", self._topic, error.str())
 
 
 class OffsetWriter:
@@ -158,7 +158,7 @@ class OffsetWriter:
         if commit.error is not None or time.monotonic() - commit.started > self._timeout_s:
             why = commit.error or f"not acknowledged within {self._timeout_s:g} s"
             log.error(
-                "offsets could not be committed to %s: %s; they will be with the next", self._topic, why
+                "offsets could not be committed to %s: %s; the next commit includes them", self._topic, why
             )
             self._commit = None
         elif commit.pending == 0:

@@ -70,7 +70,7 @@ class Lag:
             reached = self._reached.get(place, 0)
             if (
                 place not in held and offset < reached <= marks[1]
-            ):  # beyond the end: a topic that was made anew
+            ):  # beyond the end: the topic was created anew
                 offset = reached
             total += max(0, marks[1] - offset)
         return total

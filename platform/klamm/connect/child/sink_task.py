@@ -101,10 +101,12 @@ class SinkRunner:
         self._commit_interval_s = commit_interval_s
         self._commit_due = time.monotonic() + commit_interval_s
         self._delivered: dict[TopicPartition, int] = {}  # next offset after what put has taken
-        self._safe: dict[TopicPartition, int] = {}  # where to go on after a failed flush
+        self._safe: dict[TopicPartition, int] = {}  # the offset to return to after a failed flush
         self._batch: list[SinkRecord] = []
         self._after_batch: dict[TopicPartition, int] = {}
-        self._seeks: dict[TopicPartition, int] = {}  # that came too early: nothing of these is delivered
+        self._seeks: dict[
+            TopicPartition, int
+        ] = {}  # seeks that came too early; these partitions deliver nothing yet
         self._parked: set[TopicPartition] = set()  # paused by the loop, not by the task
         self._retry_at: float | None = None
         self._retry_s = _RETRY_MIN_S
@@ -121,7 +123,7 @@ class SinkRunner:
             while not self._control.stopping.is_set():
                 self._step()
         except Stopped:
-            log.info("stopped while a record was tried again; its batch comes again")
+            log.info("stopped while a record was being retried; its batch will be delivered again")
         except BaseException:
             # An error of the clean-up is only logged: the task ends with the first error.
             try:
@@ -208,7 +210,7 @@ class SinkRunner:
         self._batch_bytes = sum(map(len, consumed.messages))
         self._tell_topics({place.topic for place in ends})
         self._batch = self._records.convert(consumed)
-        if self._parked and not self._held:  # a retry has waited in the group
+        if self._parked and not self._held:  # a retry has parked them
             self._resume()
         if len(self._after_batch) < len(consumed.ends()):
             self._batch = [r for r in self._batch if _read_from(r) in self._after_batch]
@@ -284,7 +286,7 @@ class SinkRunner:
 
     def _poll_parked(self, seconds: float) -> None:
         stray = self._consumer.poll(seconds)
-        self._park()  # what a rebalance has brought meanwhile
+        self._park()  # partitions that a rebalance has assigned meanwhile
         if stray is not None and self._usable(stray):
             # Fetched between assignment and pause: seek back, so that it comes again when its partition is
             # resumed.
@@ -351,7 +353,9 @@ class SinkRunner:
             if e.args[0].code() not in _NOT_YET:
                 raise ConnectError(f"Cannot go to offset {offset} of {place}: {e.args[0].str()}") from e
             if place not in self._seeks:
-                log.info("%s is not fetched from yet, it goes to offset %d when it is", place, offset)
+                log.info(
+                    "cannot seek in %s before fetching has begun; it will start at offset %d", place, offset
+                )
             self._seeks[place] = offset
         else:
             self._seeks.pop(place, None)

@@ -130,7 +130,7 @@ class SourceLoop(ABC):
                 else:
                     self._step()
         except Stopped:
-            log.warning("the task had to stop before the broker had taken all; the rest comes again")
+            log.warning("the task had to stop before the broker had all records; the rest will be sent again")
             self._end(failed=True)
         except BaseException:
             self._end_failed()

@@ -67,7 +67,7 @@ class SourceRunner(SourceLoop):
 
     @property
     def _pending(self) -> bool:
-        return self._sender.settled < self._submitted  # the tracker would have to count
+        return self._sender.settled < self._submitted  # cheaper than counting in the tracker
 
     def _begin(self) -> None:
         pass

@@ -52,7 +52,7 @@ class TopicCreator:
                 error: KafkaError = e.args[0]
                 if not clients.is_away(error):
                     raise self._refused(topic, error) from e
-                log.warning("topic %s cannot be looked at: %s", topic, error.str())
+                log.warning("cannot check whether topic %s exists, trying again: %s", topic, error.str())
                 self._wait()
             else:
                 self._seen.add(topic)

@@ -55,7 +55,7 @@ class WorkerTransactionContext:
 
     def __init__(self) -> None:
         self._batch: set[End] = set()
-        self._records: dict[int, tuple[SourceRecord, set[End]]] = {}  # the record is kept: so is its id
+        self._records: dict[int, tuple[SourceRecord, set[End]]] = {}  # keeping the record keeps its id unique
 
     def commit_transaction(self, record: SourceRecord | None = None) -> None:
         self._ask(End.COMMIT, record)
@@ -239,7 +239,11 @@ class Transactions:
         try:
             self._producer.abort_transaction(max(within_s, 0.1))
         except KafkaException as e:
-            log.warning("the open transaction of %s is left to its time-out: %s", self._id, e.args[0].str())
+            log.warning(
+                "the open transaction of %s could not be aborted and stays open until it times out: %s",
+                self._id,
+                e.args[0].str(),
+            )
 
     def why(self) -> ConnectError | None:
         """Returns why the transaction failed, when the producer says that it is in no state to take records."""

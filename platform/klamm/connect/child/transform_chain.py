@@ -132,7 +132,7 @@ class TransformChain:
 
     def apply(self, records: Sequence[R], tolerance: Errors) -> list[tuple[R, R | None]]:
         """Returns every record with the record in its place; None when it is dropped or left out."""
-        originals = list(records)  # once: a batch makes its records anew each time
+        originals = list(records)  # only once: a batch makes new records each time
         places: Sequence[int] = range(len(originals))
         current: list[Any] = originals
         for stage in self.stages:

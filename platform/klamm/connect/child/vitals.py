@@ -25,7 +25,7 @@ class Vitals:
         self.lag: int | None = None
         self.details: dict[str, Any] = {}
         self.errors = ErrorFigures()
-        self.tables: bytes | None = None  # what is for /metrics alone, as JSON
+        self.tables: bytes | None = None  # tables for /metrics alone, as JSON
         self._told: bytes | None = None
         self.figures: dict[str, float] = {}  # by Kafka's metric names (source-task, sink-task)
         self._phase: str | None = None

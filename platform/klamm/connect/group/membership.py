@@ -180,7 +180,7 @@ class GroupMembership:
         """Stops all work (`on_revoked`) while the session is kept alive, then leaves the group."""
         await _cancel(self._runner)
         try:
-            if self._session.open:  # when it ends meanwhile, nobody waits for the work to end well
+            if self._session.open:  # if it ends meanwhile, the work is stopped at once
                 await self._unless_over(self._place.revoke_all())
         except KlammError as e:
             await self._end(str(e))

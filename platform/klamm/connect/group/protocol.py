@@ -26,7 +26,7 @@ PROTOCOL_TYPE: Final = "connect"
 CONNECTOR_TASK: Final = -1
 # This marker and then JSON follow Kafka's fields of a worker's metadata; Kafka's workers do not read so far.
 _EXTRA: Final = b"klamm\x01"
-_LOADS_MAX: Final = 10_000  # a leader reads no more of them from one worker
+_LOADS_MAX: Final = 10_000  # the most that a leader reads from one worker
 
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")

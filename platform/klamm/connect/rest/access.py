@@ -25,12 +25,10 @@ from klamm_base.errors import ConfigError
 
 DENIED: Final = "User cannot access the resource."  # Kafka's words
 UNSIGNED: Final = (
-    "This worker's group speaks an older protocol, whose requests between workers are not signed; with rest.auth.file they "
-    "are refused until every worker speaks connect.protocol=sessioned"
+    "This worker's group uses an older protocol, in which workers do not sign their requests; with rest.auth.file these "
+    "are refused until every worker has connect.protocol=sessioned"
 )
-FOREIGN: Final = (
-    "The request comes from a page of another site; access.control.allow.origin says which sites may send any"
-)
+FOREIGN: Final = "The request comes from a page of another site; access.control.allow.origin lists the sites that may send requests"
 _READS: Final = frozenset({hdrs.METH_GET, hdrs.METH_HEAD, hdrs.METH_OPTIONS})
 _CHALLENGE: Final = 'Basic realm="Kafka Connect", charset="UTF-8"'
 
@@ -40,8 +38,8 @@ def authenticator(config: WorkerConfig) -> Authenticator | None:
     path, kafkas = config["rest.auth.file"], has_basic_auth(config)
     if path and kafkas:
         raise ConfigError(
-            "rest.auth.file and BasicAuthSecurityRestExtension in rest.extension.classes are both set: one of them "
-            "says who may come in",
+            "rest.auth.file and BasicAuthSecurityRestExtension in rest.extension.classes are both set; "
+            "set only one of them",
             key="rest.auth.file",
         )
     if path:

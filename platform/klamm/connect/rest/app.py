@@ -35,18 +35,18 @@ EXPAND: Final = Query(
     name="expand", about="Answer an object by name with these parts.", values=("info", "status"), many=True
 )
 CONNECTORS_ONLY: Final = Query(
-    name="connectorsOnly", about="false: converters and all others, too.", values=BOOLEAN
+    name="connectorsOnly", about="false: also converters and all other kinds.", values=BOOLEAN
 )
 INCLUDE_TASKS: Final = Query(name="includeTasks", about="Restart the tasks, too.", values=BOOLEAN)
 ONLY_FAILED: Final = Query(name="onlyFailed", about="Restart only what has failed.", values=BOOLEAN)
 SCOPE: Final = Query(name="scope", about="cluster: on every worker.", values=("worker", "cluster"))
-FORWARD: Final = Query(name="forward", about="Of workers, for requests that they pass on.", values=BOOLEAN)
+FORWARD: Final = Query(name="forward", about="Set by workers on requests that they forward.", values=BOOLEAN)
 KIND: Final = Query(name="kind", about="Only events of these kinds.", many=True)
 ONLY_OF: Final = Query(name="connector", about="Only events of connectors that match (orders-*).", many=True)
-AFTER: Final = Query(name="after", about="Begin after the event of this id; as the header Last-Event-ID.")
+AFTER: Final = Query(name="after", about="Begin after the event with this id, like the header Last-Event-ID.")
 FORCE: Final = Query(name="force", about="Remove it although connectors use it.", values=BOOLEAN)
 INSTALL_S: Final = 15 * 60.0
-VERSION: Final = Query(name="version", about="Of which version, where several are installed (KIP-891).")
+VERSION: Final = Query(name="version", about="The version, if several are installed (KIP-891).")
 
 
 def _row(

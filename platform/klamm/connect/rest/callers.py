@@ -25,7 +25,7 @@ async def still_known(request: web.Request) -> bool:
         return True
     try:
         caller = await ask()
-    except RequestError:  # cannot be found out now; who comes again is asked again
+    except RequestError:  # unknown at the moment: the client may reconnect and is checked again
         return False
     if caller is not None:
         request[CALLER] = caller

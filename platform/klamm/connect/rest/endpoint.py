@@ -27,9 +27,9 @@ class Access(StrEnum):
     VIEW = "view"
     OPERATE = "operate"
     ADMINISTER = "administer"
-    ANY = "any"  # whoever has a role; the handler shows what that role may see
+    ANY = "any"  # any role; the handler shows what the role may see
     NAMED = "named"  # the connector is named in the body: the handler asks
-    OPEN = "open"  # nobody is asked who they are
+    OPEN = "open"  # no credentials needed
     WORKER = "worker"  # other workers, who sign their requests
 
 

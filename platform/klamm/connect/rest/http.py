@@ -77,7 +77,7 @@ async def read_json(request: web.Request, *, exact_numbers: bool = False) -> Any
 
 
 def _refuse(constant: str) -> Any:
-    raise ValueError(f"{constant} is no number of JSON's")
+    raise ValueError(f"{constant} is not a JSON number")
 
 
 def shown_path(request: web.Request) -> str:
@@ -197,7 +197,7 @@ def negotiation(endpoints: Mapping[Any, Endpoint]) -> Middleware:
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
         endpoint = endpoints.get(request.match_info.handler)
         if endpoint is None and request.method != hdrs.METH_OPTIONS:
-            return await handler(request)  # no such path, or an extension's, which answers what it likes
+            return await handler(request)  # no such path, or an extension's, which chooses its own types
         produced = endpoint.produces if endpoint is not None else "application/json"
         if request.match_info.http_exception is None and not accepts(
             request.headers.get(hdrs.ACCEPT, ""), produced

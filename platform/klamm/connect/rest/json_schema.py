@@ -56,7 +56,7 @@ class Schemas:
     def _reference(self, shape: Any) -> Schema:
         name = shape.__name__
         if name not in self.by_name:
-            self.by_name[name] = {}  # a shape may hold itself
+            self.by_name[name] = {}  # a shape may contain itself
             hints = typing.get_type_hints(shape, include_extras=True)
             required = sorted(shape.__required_keys__ & _not_optional(hints))
             self.by_name[name] = {

@@ -79,7 +79,7 @@ async def put_logger(request: web.Request) -> web.Response:
 def obey(app: web.Application, told: LoggerLevel) -> None:
     """Sets a level that some worker was told with scope=cluster."""
     if told.level.upper() not in _LEVELS:
-        log.warning("logger %s: %r is no level that this worker knows", told.logger, told.level)
+        log.warning("logger %s: this worker does not know the level %r", told.logger, told.level)
         return
     _set(app, told)
 

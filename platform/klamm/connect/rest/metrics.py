@@ -209,7 +209,7 @@ def _progress(runtime: Runtime, local: _Local) -> Iterator[Family]:
             add(prefix + key.replace("-", "_"), kind, f"Kafka's task metric {key}.", task, value)
         for name, labels, value in _of_their_own(details.get("metrics")):
             kind = "counter" if name.endswith("_total") else "gauge"
-            found[name, kind, "Of the task's own; the connector's page says what."].append(
+            found[name, kind, "A metric of the task's own; see the connector's page."].append(
                 Sample({**_task(task), **labels}, value)
             )
     for (name, kind, about), samples in sorted(found.items(), key=lambda item: item[0]):

@@ -49,5 +49,5 @@ def usage(pid: int) -> tuple[float, int] | None:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
-    fields = stat.rpartition(")")[2].split()  # the name before may hold anything
+    fields = stat.rpartition(")")[2].split()  # the name before the bracket may contain anything
     return (int(fields[11]) + int(fields[12])) / _TICKS, int(fields[21]) * _PAGE

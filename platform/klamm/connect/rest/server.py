@@ -215,7 +215,7 @@ def _http_log() -> logging.Logger:
         error = record.exc_info[1] if record.exc_info else None
         if isinstance(error, HttpProcessingError):
             record.levelno, record.levelname = logging.DEBUG, "DEBUG"
-            record.msg, record.args, record.exc_info = "a request that is no HTTP: %s", (error.code,), None
+            record.msg, record.args, record.exc_info = "a request is not HTTP: %s", (error.code,), None
             return http.isEnabledFor(logging.DEBUG)
         return True
 

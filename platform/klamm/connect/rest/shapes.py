@@ -65,11 +65,11 @@ class Restart(TypedDict):
     error: Annotated[
         str, "Its class: retriable, connect, unknown, crash, hang, memory, data, config or lost."
     ]
-    failed_ms: Annotated[int, "When it was, epoch ms."]
-    attempt: Annotated[int, "The restart that follows, counted since it was last healthy; 0: none."]
-    next_try_ms: NotRequired[Annotated[int, "When that is, or was, epoch ms."]]
+    failed_ms: Annotated[int, "When it failed, epoch ms."]
+    attempt: Annotated[int, "The number of the next restart since it was last healthy; 0: none follows."]
+    next_try_ms: NotRequired[Annotated[int, "When this restart is due, or was, epoch ms."]]
     left: Annotated[int, "Restarts that are left of the budget."]
-    budget: Annotated[int, "Restarts that may be made (task.restart.max)"]
+    budget: Annotated[int, "Restarts within the window (task.restart.max)."]
     window_ms: Annotated[int, "within this time (task.restart.window.ms)."]
     why: NotRequired[Annotated[str, "Why it is not restarted."]]
 
@@ -136,9 +136,9 @@ class Expanded(TypedDict, total=False):
 class CreateConnector(TypedDict):
     """A connector to create."""
 
-    name: NotRequired[Annotated[str | None, "May be left out when the config holds it."]]
+    name: NotRequired[Annotated[str | None, "Optional when the config has it."]]
     config: ConfigGiven
-    initial_state: NotRequired[Annotated[TargetName | None, "RUNNING when nothing is said."]]
+    initial_state: NotRequired[Annotated[TargetName | None, "RUNNING by default."]]
 
 
 class Offset(TypedDict):
@@ -173,7 +173,9 @@ PluginRow.__doc__ = "An installed plugin class."
 class ListedPlugin(PluginRow):
     """An installed plugin class, and the plugin package that has it."""
 
-    package: NotRequired[Annotated[str, "NAME==VERSION; absent: beside the worker."]]
+    package: NotRequired[
+        Annotated[str, "NAME==VERSION; absent for a plugin of the worker's own environment."]
+    ]
 
 
 class ConfigKeyInfo(TypedDict):
@@ -244,7 +246,7 @@ class TaskProgress(TypedDict):
     ]
     lag: int | None
     last_ack_ms: int | None
-    idle_ms: Annotated[int | None, "Since the last acknowledgement."]
+    idle_ms: Annotated[int | None, "Time since the last acknowledgement, ms."]
     waiting_for: str | None
     details: dict[str, Any]
 
@@ -264,7 +266,7 @@ class ConnectorProgress(TypedDict):
     name: str
     type: ConnectorType
     state: ConnectorState
-    at_ms: Annotated[int, "When this was said, epoch ms."]
+    at_ms: Annotated[int, "The time of this answer, epoch ms."]
     tasks: list[TaskProgress]
     total: ProgressTotal
 
@@ -274,11 +276,11 @@ class SampleRecord(TypedDict):
 
     topic: NotRequired[Annotated[str, "Default: the first of `topics`, or `topic`, of the config."]]
     partition: NotRequired[int | None]
-    offset: NotRequired[Annotated[int, "Of a sink's record."]]
+    offset: NotRequired[Annotated[int, "For a sink's record."]]
     timestamp: NotRequired[Annotated[int | None, "Epoch ms."]]
     key: NotRequired[Annotated[Any, 'Of a sink: text, JSON, or {"base64": …}. Of a source: a value.']]
     value: NotRequired[Any]
-    key_schema: NotRequired[Annotated[Any, "Of a source: a schema as JsonConverter writes it."]]
+    key_schema: NotRequired[Annotated[Any, "For a source: a schema as JsonConverter writes it."]]
     value_schema: NotRequired[Any]
     headers: NotRequired[Annotated[dict[str, Any], "By name."]]
 
@@ -308,7 +310,7 @@ class DryRunStep(TypedDict):
 
     step: Annotated[str, "converter, a transform's alias, or the converters at the end of a source's way."]
     plugin: Annotated[str, "Its class."]
-    applied: Annotated[bool, "Whether its predicate let it."]
+    applied: Annotated[bool, "Whether its predicate chose the record."]
     record: DryRunRecord | None
     changed: bool
     error: str | None
@@ -333,7 +335,7 @@ class InstallPlugin(TypedDict):
     """A plugin package to install: `package`, or a wheel that is uploaded."""
 
     package: NotRequired[
-        Annotated[str, "What pip takes: name==1.2, a path of a wheel or a folder on the worker."]
+        Annotated[str, "As for pip: name==1.2, or the path of a wheel or a folder on the worker."]
     ]
     file: NotRequired[Annotated[str, "An uploaded wheel's file name."]]
     wheel: NotRequired[Annotated[str, "An uploaded wheel, base64."]]
@@ -352,13 +354,13 @@ class PluginPackage(TypedDict):
 
     name: str
     version: str
-    request: Annotated[str, "What was asked for."]
+    request: Annotated[str, "The package as it was requested."]
     state: Literal["ready", "broken", "building", "failed"]
     error: str | None
     plugins: list[PluginRow]
     broken: list[BrokenPlugin]
-    packages: Annotated[list[str], "The locked set that it runs with."]
-    environment: Annotated[str, "Empty: beside the worker."]
+    packages: Annotated[list[str], "The locked versions of all its packages."]
+    environment: Annotated[str, "Its environment; empty for the worker's own."]
 
 
 class WorkerHas(TypedDict):

@@ -34,7 +34,7 @@ def table_families(tables: Iterable[tuple[TaskId, MetricTable]]) -> Iterator[Fam
         yield Family(
             name,
             "counter" if name.endswith(COUNTER) else "gauge",
-            first.table.about.get(column, "Of the task's own; the connector's page says what."),
+            first.table.about.get(column, "A metric of the task's own; see the connector's page."),
             (sample for each in columns for sample in _samples(each)),
         )
 

@@ -124,9 +124,9 @@ async def get_metrics(request: web.Request) -> web.StreamResponse:
     response = web.StreamResponse(headers={"Content-Type": CONTENT_TYPE})
     await response.prepare(request)
     if request.method == "HEAD":
-        return response  # what is written after it would be read as the next answer
+        return response  # anything written after it would be read as the next answer
     text = lines(families(request.app[SERVICE]))
     while part := "".join(islice(text, _LINES_A_SLICE)):
         await response.write(part.encode())
-        await asyncio.sleep(0)  # a long answer holds nobody up
+        await asyncio.sleep(0)  # lets other requests run during a long answer
     return response
