@@ -107,7 +107,7 @@ def test_the_reference_page_is_what_the_definitions_say():
         timeout=60,
     )
     page = (ROOT / "docs/reference/connectors.md").read_text("utf-8")
-    assert made.stdout == page, "run: python -m klamm_plugins.reference >docs/reference/connectors.md"
+    assert made.stdout == page, "run: ./dev docs"
 
 
 BLOCKS = [b.split("```")[0] for page in (PAGE, TESTING) for b in page.split("```python\n")[1:]]

@@ -16,7 +16,7 @@ from klamm.cli.main import app
 HEAD = """\
 # Command line
 
-Made by `python -m klamm.cli.reference > docs/cli.md`. Exit codes: 0 done, 1 failed, 2 used wrongly. What went
+Made by `./dev docs` from the commands; edit these, not this page. Exit codes: 0 done, 1 failed, 2 used wrongly. What went
 wrong is one sentence on standard error (`klamm: …`); a command line that cannot be understood is answered with its
 usage and the sentence. The options of `klamm` itself stand before the command: `klamm --log-level DEBUG up`. The commands
 called `kafka-…` take Kafka's options and end as Kafka's do: [Kafka's runbooks](tools.md).
