@@ -1,9 +1,10 @@
-"""Tells in the worker's log, once each, that a broker cannot be reached and that it is back.
+"""Logs once that a broker cannot be reached, and once that it is back.
 
-Every Kafka client of the worker and of its children reports every failed attempt to connect. Those messages come here
-instead of going to the log. This module connects to the broker itself until that works, and counts the messages
-meanwhile. A connection that ended while the broker can be reached is told once, at level INFO. Messages may come
-from any thread; a thread of its own connects, and lives only while a broker is suspected.
+Every Kafka client of the worker and of its children reports every failed attempt to connect. Those
+messages come here instead of going to the log. This module connects to the broker itself until that
+works, and counts the messages meanwhile. When a connection ended although the broker can be reached, the
+module logs the first message at level INFO. Messages may come from any thread. A thread of the module's
+own connects; it lives only while a broker is suspected.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ log = logging.getLogger(__name__)
 PAUSE_S: Final = 0.5
 CONNECT_S: Final = 2.0
 STRAGGLERS_S: Final = 5.0
-"""A message about a broker that has been back for less than this is about the outage before."""
+"""A message that comes within this time after a broker is back belongs to the outage before."""
 FORGET_S: Final = 300.0
-"""A broker that no client has mentioned for this long is of no interest any more: its clients are gone."""
+"""The module forgets a broker that no client has mentioned for this long: its clients are gone."""
 _ABOUT_A_CONNECTION: Final = re.compile(
     r"(?P<address>(?:\[[\da-fA-F:.]+\]|[\w.-]+):\d+)(?:/\w+)?: "
     r"(?:Disconnected|Connect to \S+ failed|Failed to resolve|Connection setup timed out)"
@@ -34,7 +35,7 @@ _ALL_DOWN: Final = "brokers are down"
 
 @dataclass(slots=True)
 class _Suspect:
-    """A broker of which a connection has failed. `told_down`: the log has a line about it."""
+    """A broker to which a connection has failed. `told_down`: the log has a line about it."""
 
     since_s: float
     heard_s: float
@@ -44,7 +45,7 @@ class _Suspect:
 
 
 def connect(address: str) -> str | None:
-    """Returns why nobody can connect to HOST:PORT, or None when that works. Blocks for `CONNECT_S` at most."""
+    """Connects to HOST:PORT; returns the reason of a failure, otherwise None. Blocks for `CONNECT_S` at most."""
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), CONNECT_S).close()
@@ -72,9 +73,10 @@ class BrokerOutages:
         self._watching = False
 
     def take(self, message: str, servers: str = "") -> bool:
-        """Take a client's message over, and return True; return False for a message that belongs in the log as it is.
+        """Takes over a client's message and returns True; returns False for a message that belongs in the log as it
+        is.
 
-        `servers` are the brokers that the message is about when it says that all are down (HOST:PORT,…).
+        `servers` (HOST:PORT,…) are the client's brokers; a message that all brokers are down is about them.
         """
         match = _ABOUT_A_CONNECTION.search(message)
         with self._lock:
@@ -108,7 +110,7 @@ class BrokerOutages:
             time.sleep(self._pause_s)
 
     def look(self) -> bool:
-        """Connect to every suspected broker once; returns False when none is left."""
+        """Connects to every suspected broker once; returns False when none is left."""
         with self._lock:
             addresses = list(self._suspects)
         for address in addresses:
@@ -141,4 +143,4 @@ class BrokerOutages:
 
 
 OUTAGES: Final = BrokerOutages()
-"""The outages that this process knows of: its own clients and its children's report here."""
+"""The outages of this process's own clients and of its children's."""

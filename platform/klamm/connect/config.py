@@ -1,7 +1,7 @@
 """Worker properties (connect-distributed.properties): Kafka's names and defaults.
 
-`WorkerConfig.from_properties` checks every value and raises ConfigError naming the file, the line, the key and
-what would be right. What Klamm does not do is warned of by name, never ignored in silence. No I/O.
+`WorkerConfig.from_properties` checks every value and raises ConfigError naming the file, the line, the
+key and a right value. It logs a warning for each property that Klamm does not support. No I/O.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 OFFSET_FILE: Final = "offset.storage.file.filename"
 
 Where = Callable[[str], str | None]
-"""Says where a key was set: `worker.properties:12`; None when that is not known."""
+"""Returns the place where a key was set (`worker.properties:12`), None when it is unknown."""
 
 
 def _replication(name: str, value: Any) -> None:
@@ -339,7 +339,7 @@ WORKER_CONFIG: Final = _definition()
 CLIENT_PREFIXES: Final = ("producer.", "consumer.", "admin.")
 CONVERTER_PREFIXES: Final = ("key.converter.", "value.converter.", "header.converter.")
 STORAGE_PREFIXES: Final = ("config.storage.", "offset.storage.", "status.storage.")
-# What a Kafka client needs to reach the broker; it goes to every client and is translated where one is made.
+# Settings with which Kafka clients reach the broker. Every client gets them and translates them for itself.
 CONNECTION_PREFIXES: Final = ("security.", "sasl.", "ssl.")
 EXTENSION_PREFIX: Final = "rest.extension."  # an extension's own keys stand below it
 LISTENER_PREFIXES: Final = ("listeners.https.", "admin.listeners.https.")
@@ -380,8 +380,8 @@ IGNORED: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerConfig:
-    """A checked configuration. `raw` are the strings as given (references replaced), `values` the typed values with defaults;
-    `source` says where a key was set, for errors that show later.
+    """A checked configuration. `raw` are the strings as given (references replaced), `values` the typed values
+    with defaults. `source` returns the place where a key was set, for errors that show later.
     """
 
     raw: Mapping[str, str]
@@ -392,7 +392,7 @@ class WorkerConfig:
 
     @classmethod
     def from_properties(cls, props: Mapping[str, str], where: Where | None = None) -> WorkerConfig:
-        """Check `props`; warn of what has no effect. Raises ConfigError: every bad value, and where it was set."""
+        """Checks `props` and warns of those without effect. Raises ConfigError with every bad value and its place."""
         written = props if isinstance(props, Properties) else Properties(props)
         source = where or written.source
         secrets = Secrets.from_properties(written)
@@ -418,14 +418,16 @@ class WorkerConfig:
 
     @property
     def client(self) -> dict[str, str]:
-        """Java client properties that reach the broker: bootstrap.servers, security.*, sasl.*, ssl.* and such."""
+        """Java client properties with which clients reach the broker: bootstrap.servers, security.*, sasl.*, ssl.*
+        and more.
+        """
         found = {
             k: v for k, v in self.raw.items() if k.startswith(CONNECTION_PREFIXES) or k in CONNECTION_KEYS
         }
         return {"bootstrap.servers": ",".join(self["bootstrap.servers"]), **found}
 
     def for_tasks(self) -> dict[str, str]:
-        """The worker's properties as tasks get them: as given, with the defaults that they rely on."""
+        """The worker's properties for tasks: as given, with the defaults that tasks rely on."""
         return {
             "header.converter": self["header.converter"],
             "offset.flush.interval.ms": str(self["offset.flush.interval.ms"]),
@@ -436,7 +438,7 @@ class WorkerConfig:
         }
 
     def storage(self, prefix: str) -> tuple[str, int, int]:
-        """Topic, partitions and replication factor of `config`, `offset` or `status`."""
+        """Returns topic, partitions and replication factor of `config`, `offset` or `status`."""
         partitions = 1 if prefix == "config" else self[f"{prefix}.storage.partitions"]
         return (
             self[f"{prefix}.storage.topic"],
@@ -445,7 +447,7 @@ class WorkerConfig:
         )
 
     def storage_settings(self, prefix: str) -> dict[str, str]:
-        """The topic's own settings (`offset.storage.min.insync.replicas`), with which it is made when it is missing."""
+        """Returns the topic's own settings (`offset.storage.min.insync.replicas`), for creating a missing topic."""
         start = f"{prefix}.storage."
         given = {
             k.removeprefix(start): v

@@ -1,4 +1,4 @@
-"""The errors of requests to the worker: each carries the HTTP status that REST answers."""
+"""The errors of requests to the worker: each carries the HTTP status of the REST answer."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from klamm_base.errors import KlammError
 
 
 class RequestError(KlammError):
-    """A request that cannot be done; the message is what the user reads."""
+    """A request that cannot be done. The message is written for the user."""
 
     status = 500
 
@@ -28,19 +28,19 @@ class AlreadyExists(RequestError):
 
 
 class Conflict(RequestError):
-    """Something else happens to it just now; it may be asked again."""
+    """Something else is happening to the target of the request now; the client may try again."""
 
     status = 409
 
 
 class Starting(RequestError):
-    """The worker cannot answer yet."""
+    """The worker is still starting and cannot answer yet."""
 
     status = 503
 
 
 class RequestTarget(RequestError):
-    """Another worker must do this; `url` is its address, None when it is not known now."""
+    """Another worker must do this; `url` is its address, None while it is unknown."""
 
     status = 409
 
@@ -54,4 +54,4 @@ class NotTheLeader(RequestTarget):
 
 
 class NotAssigned(RequestTarget):
-    """The worker that runs it does this."""
+    """Only the worker that runs the connector or task does this."""

@@ -1,8 +1,8 @@
 """The event bus of a worker: state changes, config changes, rebalances, plugins.
 
-One bus per worker, used in its event loop only. It keeps the last events, so that a listener that lost
-its connection goes on where it was. A publisher never waits: a listener that does not read loses
-events, and is told how many.
+Each worker has one bus and uses it in its event loop only. The bus keeps the last events, so that a
+listener that lost its connection continues where it was. A publisher never waits: a listener that does
+not read loses events, and learns how many.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 KEPT_MAX: Final = 1_000
-"""Events that are kept for listeners that come back; a rebalance of 300 tasks makes about as many."""
+"""The bus keeps this many events for listeners that come back; a rebalance of 300 tasks makes about as many."""
 WAITING_MAX: Final = 1_000
-"""Events that wait for one listener."""
+"""At most this many events wait for one listener."""
 
 KINDS: Final[Mapping[str, str]] = {
     "connector.state": "A connector's state changed: connector, state, worker_id, and trace where it failed.",
@@ -33,12 +33,12 @@ KINDS: Final[Mapping[str, str]] = {
     "plugin.removed": "A plugin package was removed: name, version.",
     "missed": "Some events were not kept or not read in time: count (null when it is not known).",
 }
-"""Every kind of event, and what its data holds."""
+"""Every kind of event, with a description of its data."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """`id` grows by one; `at_ms` is epoch milliseconds; `data` is JSON without secrets."""
+    """An event. `id` grows by one; `at_ms` is epoch milliseconds; `data` is JSON without secrets."""
 
     id: int
     kind: str
@@ -57,7 +57,7 @@ class EventBus:
         self.published: Counter[str] = Counter()
 
     def publish(self, kind: str, data: Mapping[str, Any]) -> None:
-        """Tell everybody. `kind` is one of `KINDS`."""
+        """Gives an event to every listener. `kind` is one of `KINDS`."""
         if kind not in KINDS:
             raise ValueError(f"{kind!r} is no kind of event; there are: {', '.join(KINDS)}")
         event = Event(id=next(self._ids), kind=kind, at_ms=self._clock_ms(), data=dict(data))
@@ -67,7 +67,7 @@ class EventBus:
             listener.take(event)
 
     def listen(self, after: int | None = None) -> Listener:
-        """A new listener: what is published from now on, or (with `after`) since the event of that id."""
+        """Returns a new listener for events from now on, or (with `after`) for those after the event of that id."""
         listener = Listener(on_close=self._listeners.discard, clock_ms=self._clock_ms)
         self._listeners.add(listener)
         if after is None:
@@ -88,13 +88,13 @@ class EventBus:
         return len(self._listeners)
 
     def close(self) -> None:
-        """The worker ends: every listener's iteration does, too."""
+        """Ends every listener's iteration, because the worker ends."""
         for listener in list(self._listeners):
             listener.close()
 
 
 class Listener:
-    """An async iterator of events; `close` it when done. `take` and `lose` are for its bus."""
+    """An async iterator of events; `close` it when done. Only the bus calls `take` and `lose`."""
 
     def __init__(self, *, on_close: Callable[[Listener], None], clock_ms: Callable[[], int]) -> None:
         self._on_close = on_close

@@ -12,11 +12,11 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 STANDALONE: Final = "klamm.standalone"
-"""Among the worker properties that a task gets: "true" when its worker keeps its source offsets."""
+"""A worker property that the worker adds for its tasks: "true" when it keeps their source offsets itself."""
 
 
 class TaskId(NamedTuple):
-    """A connector's task (Kafka: ConnectorTaskId). Prints as `name-0`."""
+    """The id of a connector's task (Kafka: ConnectorTaskId). Prints as `name-0`."""
 
     connector: str
     task: int
@@ -52,7 +52,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectorSpec:
-    """All that a child needs to host a connector (to compute its task configs and watch for changes)."""
+    """Everything that a child needs to host a connector, which computes task configs and watches for changes."""
 
     name: str
     config: dict[str, str]
@@ -69,12 +69,12 @@ class ConnectorSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSpec:
-    """All that a child needs to run one task.
+    """Everything that a child needs to run a task.
 
-    `connector_config` is the connector's raw config, `task_config` what the connector gave this task,
+    `connector_config` is the connector's raw config, `task_config` the part that the connector gave this task,
     `worker` the worker properties that a task needs (bootstrap.servers, converters, offset topic, producer.*
-    and consumer.* settings). `paused` starts the task paused. `generation` counts the sets of task configs up to the
-    one that this is of: an exactly-once source does not start once there is a later one.
+    and consumer.* settings). `paused` starts the task paused. `generation` numbers the connector's sets of task
+    configs: an exactly-once source does not start when a set with a higher number exists.
     """
 
     id: TaskId
@@ -95,14 +95,15 @@ class TaskSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far a task is; a task reports it at least once a second while it lives.
+    """A task's progress, which it reports at least once a second while it lives.
 
-    `last_ack_ms`: epoch ms of the last record acknowledged downstream (None: none yet). `records`: acknowledged
-    since the task started (a sink counts what `put` has taken). `lag`: records behind (sink), None when unknown.
-    `waiting_for`: what a task that is not moving waits for ("input", "broker", "target", "paused", "assignment"
-    of partitions, "done": nothing is left to do, or "plugin": its code holds the interpreter), None when it moves;
-    a driver task may use words of its own. `details`: JSON values: a driver task's own figures; `retrying`: what is tried
-    again and why (see `child.error_figures`).
+    `last_ack_ms`: epoch ms of the last record acknowledged downstream (None: none yet). `records`:
+    acknowledged since the task started (a sink counts the records that `put` took). `lag`: records behind
+    (sink), None when unknown. `waiting_for`: None while the task moves, otherwise the reason why it does
+    not: "input", "broker", "target", "paused", "assignment" of partitions, "done" (nothing is left to do),
+    "plugin" (its code holds the interpreter), or a driver task's own word. `details`: a driver task's own
+    figures, as JSON values. `retrying`: the operation that the task repeats, and why (see
+    `child.error_figures`).
     """
 
     records: int = 0
@@ -114,11 +115,11 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestartNote:
-    """The restart policy's word on the last failure of a connector or task, for its status.
+    """The restart policy's decision on the last failure of a connector or task, for its status.
 
-    `error` is the class of the error, `failed_ms` when it was; `attempt` counts restarts since it was last healthy (0: it
-    is not restarted, `why` says why), `next_try_ms` when the next one is or was. `left` of `budget` restarts within
-    `window_ms` may still be made. Times are epoch ms.
+    `error` is the class of the error, `failed_ms` its time. `attempt` counts restarts since the last healthy
+    period; 0 means no restart, and `why` gives the reason. `next_try_ms` is the time of the next or last
+    restart. The policy still allows `left` of `budget` restarts within `window_ms`. Times are epoch ms.
     """
 
     error: str
@@ -133,11 +134,11 @@ class RestartNote:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateEvent:
-    """The supervisor's word on one child. `task` is None for the connector itself.
+    """A change of a child's state, told by the supervisor. `task` is None for the connector itself.
 
     `trace` is the error text of FAILED and RESTARTING (no secrets), `attempt` the restart number of
     RESTARTING, `version` the plugin's version. `topics` are the topics that the task has used since it
-    started; a RUNNING event is repeated when a new one appears. `restart` is there once it has failed.
+    started; each new topic repeats the RUNNING event. `restart` is set after the first failure.
     """
 
     connector: str
@@ -153,8 +154,9 @@ class StateEvent:
 class PluginInfo(NamedTuple):
     """One row of GET /connector-plugins: class name, kind (source, sink, converter, …) and version.
 
-    `names` are all that it can be called by; short ones may mean other plugins as well. `entry_point` is the name and
-    module that bring it, `package` the installed package that it is in (`name==version`; empty: beside the worker).
+    `names` are all names of the plugin; a short name may also mean another plugin. `entry_point` is the name
+    and module of its entry point, `package` the installed package that has it (`name==version`; empty:
+    beside the worker).
     """
 
     plugin_class: str

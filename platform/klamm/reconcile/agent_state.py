@@ -1,7 +1,8 @@
-"""What the log agent says of its files: how far each is acknowledged, and which bytes it left out by its settings.
+"""The log agent's own statements on its files: how far each is acknowledged, and which bytes its settings
+left out.
 
-Read from its state directory while it runs (`registry.json` is replaced as a whole, `gaps.jsonl` only grows). Nothing
-of it counts as delivered: it says only which missing lines are not lost.
+Read from its state directory while it runs (the agent replaces `registry.json` as a whole; `gaps.jsonl`
+only grows). Nothing of it counts as delivered: it says only which missing lines are not lost.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Plugins of a worker: which there are, in which environments, and how the group agrees on them."""
+"""Plugins of a worker: the installed plugins, their environments, and the group's agreement on them."""

@@ -1,9 +1,11 @@
-"""The plugins of a worker: installed, listed, removed, chosen for a connector; the same packages on the whole group.
+"""The plugins of a worker: installed, listed, removed, chosen for a connector; the same packages on the
+whole group.
 
-What is there: plugins beside the worker (a child lists them) and those of installed packages, which were inspected when
-their environment was built. Nothing of it needs a restart: the plugin directory is looked at again whenever somebody asks.
-Packages that are installed through a worker are locked, written to the config topic, and built by every worker of the
-group. Lives in the event loop; installing happens in a thread, which starts processes.
+The plugins are those beside the worker (a child lists them) and those of installed packages, which were
+inspected when their environment was built. No change needs a restart, because every request looks at the
+plugin directory again. Packages that are installed through a worker are locked, written to the config
+topic, and built by every worker of the group. Lives in the event loop; a thread, which starts processes,
+installs packages.
 """
 
 from __future__ import annotations
@@ -42,9 +44,9 @@ Publish = Callable[[Sequence[LogRecord]], Awaitable[None]]
 
 class PluginAdmin:
     """See the module. `list_beside` asks a child for plugins beside the worker (the call `list_plugins`);
-    `group` is the worker group for which packages are installed; None: for this machine alone (a standalone worker).
-    `configs` are the configurations of all connectors. `on_built` is called when a package of the group has become usable,
-    `on_found` with connectors that were started without a plugin which is there now.
+    `group` is the worker group for which packages are installed; None: for this machine alone (a standalone
+    worker). `configs` are the configurations of all connectors. `on_built` is called when a package of the
+    group has become usable, `on_found` with connectors that started without a plugin which is installed now.
     """
 
     def __init__(
@@ -75,18 +77,18 @@ class PluginAdmin:
         self._joining = asyncio.Lock()
         self._following: asyncio.Task[None] | None = None
 
-    # What is there
+    # Installed plugins
 
     async def refresh(self, timeout_s: float = 30) -> None:
-        """List what is beside the worker and what is installed, each only if that has changed. Raises KlammError when
-        no child could say.
+        """Lists the plugins beside the worker and the installed ones, each only after a change. Raises KlammError when
+        no child could answer.
         """
         if await self._beside.refresh(timeout_s):
             self._stamp = None
         await self.look()
 
     async def look(self) -> None:
-        """Take in what was installed or removed meanwhile; a glance when nothing was."""
+        """Takes in packages that were installed or removed meanwhile; fast when there are none."""
         await self._take_in()
         if self._waiting and (found := self._waiting.found(self.registry, [c for c, _ in self._configs()])):
             self._on_found(found)
@@ -110,7 +112,7 @@ class PluginAdmin:
         return {r.root: (r, self._store.environment(r.lock)) for r in self._store.records()}
 
     async def installed(self) -> list[InstalledPlugin]:
-        """Installed packages by name and version, then what is broken beside the worker."""
+        """Returns installed packages by name and version, then the broken packages beside the worker."""
         await self.look()
         shown = [self._shown(record, environment) for record, environment in self._installed.values()]
         known = {f"{p.name}=={p.version}" for p in shown}
@@ -127,15 +129,16 @@ class PluginAdmin:
         error = self._group.errors.get(record.root)
         return InstalledPlugin.of(record, environment, platform=self._store.platform, error=error)
 
-    # Where a connector runs
+    # The environment of a connector
 
     async def environment_of(
         self, config: Mapping[str, str], worker: Mapping[str, str], *, strict: bool = True
     ) -> ChildEnvironment:
-        """The environment of a connector's processes, built when it is not there yet; `strict` as in `requirements_of`.
+        """Returns the environment of a connector's processes, and builds it if necessary; `strict` as in
+        `requirements_of`.
 
-        Raises ConfigError for a version that is not there, or packages that do not go together; KlammError when the
-        environment cannot be built here.
+        Raises ConfigError for a version that is not installed, or packages that cannot be combined; KlammError
+        when the environment cannot be built here.
         """
         wanted = await self._note_missing(config, worker or self._worker, strict=strict)
         if not wanted.packages:
@@ -151,7 +154,7 @@ class PluginAdmin:
     async def _note_missing(
         self, config: Mapping[str, str], worker: Mapping[str, str], *, strict: bool
     ) -> Requirements:
-        """As `_requirements`; what is missing for a start is waited for afterwards."""
+        """Returns what `_requirements` does; notes plugins that a start misses, to wait for them afterwards."""
         try:
             wanted = await self._requirements(config, worker, strict=strict)
         except PluginVersionNotFound:
@@ -190,8 +193,8 @@ class PluginAdmin:
     # Changes
 
     async def install(self, spec: Mapping[str, Any] | str) -> InstalledPlugin:
-        """Install a package for the whole group: `{"package": requirement or path}`, or `{"file", "wheel"}` with a wheel
-        in base64. Raises BadRequest for what cannot be installed.
+        """Installs a package for the whole group: `{"package": requirement or path}`, or `{"file", "wheel"}` with a
+        wheel in base64. Raises BadRequest for a package that cannot be installed.
         """
         request, wheel = _read_spec(spec)
         async with self._changing:
@@ -203,7 +206,8 @@ class PluginAdmin:
                 try:
                     await self._publish(await asyncio.to_thread(self._group.installation, record))
                 except BaseException:
-                    # What the others do not know of is not installed here either; what they know of comes back.
+                    # Remove the package here when the group's topic does not have it. If the topic has it after all, it comes
+                    # back.
                     await asyncio.to_thread(self._group.take_back, record)
                     self._group.changed.set()
                     raise
@@ -224,7 +228,9 @@ class PluginAdmin:
         return self._store.install(request, path=path, group=self._group.owner)
 
     async def remove(self, name: str, version: str | None = None, *, force: bool = False) -> InstalledPlugin:
-        """Remove a package from the whole group. Raises NotFound, and Conflict while a connector uses it, unless `force`."""
+        """Removes a package from the whole group. Raises NotFound, and Conflict while a connector uses it, unless
+        `force`.
+        """
         async with self._changing:
             await self.look()
             try:
@@ -269,7 +275,7 @@ class PluginAdmin:
             self._group.owner = f"{self._group.id} of {cluster_id}/{config_topic}"
 
     async def start(self) -> None:
-        """Once the config topic is read, keep this machine's packages as the group has them."""
+        """Starts to keep this machine's packages as the group has them; the config topic must have been read."""
         self._following = asyncio.create_task(self._follow(), name="plugin packages")
 
     async def stop(self) -> None:
@@ -296,7 +302,7 @@ class PluginAdmin:
             await self._pause(group.wait_s)
 
     async def _pause(self, seconds: float) -> None:
-        """Wait for `seconds`, or until the group has changed; meanwhile look for the plugins that connectors wait
+        """Waits for `seconds`, or until the group has changed; meanwhile looks for the plugins that connectors wait
         for.
         """
         end = time.monotonic() + seconds

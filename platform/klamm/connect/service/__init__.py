@@ -1,1 +1,1 @@
-"""The service layer: everything that the REST API can ask of a worker, in Kafka's terms. It knows no HTTP."""
+"""The service layer: every operation of the REST API on a worker, in Kafka's terms. It knows no HTTP."""

@@ -75,7 +75,7 @@ class ConnectService(PluginService):
 
     def _info(self, name: str, config: Mapping[str, str]) -> dict[str, Any]:
         configs = self._runtime.configs
-        # Another leader or request may have removed what was written before it is read back.
+        # Another leader or request may have removed the record before this worker reads it back.
         runs = name in configs and configs.target(name) is not TargetState.STOPPED
         tasks = configs.tasks(name) if runs else []
         return {
@@ -99,7 +99,7 @@ class ConnectService(PluginService):
     async def create(
         self, name: str, config: ConfigWithNulls, initial_state: TargetState | None = None
     ) -> dict[str, Any]:
-        """POST /connectors."""
+        """Does POST /connectors."""
         await self._runtime.cluster.require_leader()
         checked = await self.checked(name, config)
         async with self._runtime.config_lock:
@@ -113,8 +113,8 @@ class ConnectService(PluginService):
         return self._info(name, checked)
 
     async def put_config(self, name: str, config: ConfigWithNulls) -> tuple[bool, dict[str, Any]]:
-        """PUT config: returns whether the connector is new, and its present state. Values sent as [hidden] stay as
-        they are.
+        """Does PUT config: returns whether the connector is new, and its present state. Values sent as [hidden]
+        stay as they are.
         """
         await self._runtime.cluster.require_leader()
         hides = has_hidden(config)
@@ -123,21 +123,21 @@ class ConnectService(PluginService):
             checked = await self.checked(name, unhide(config, base or {}))
             async with self._runtime.config_lock:
                 before = self._runtime.configs.config(name)
-                # Checking takes a moment: a password that another request set meanwhile stays.
+                # Checking takes a moment: keep a password that another request set meanwhile.
                 if not hides or before == base:
                     await self._runtime.write_config([connector_record(name, checked)])
                     _log_change(name, before, checked)
                     return before is None, self._info(name, checked)
 
     async def patch_config(self, name: str, patch: ConfigWithNulls) -> dict[str, Any]:
-        """PATCH config: set keys, or remove them with null. Values sent as [hidden] stay as they are."""
+        """Does PATCH config: sets keys, or removes them with null. Values sent as [hidden] stay as they are."""
         await self._runtime.cluster.require_leader()
         while True:
             base = self.config(name)
             changed: dict[str, str | None] = {**base, **unhide(patch, base)}
             checked = await self.checked(name, {k: v for k, v in changed.items() if v is not None})
             async with self._runtime.config_lock:
-                # Checking takes a moment: what another request wrote meanwhile must not be undone.
+                # Checking takes a moment: do not undo a change that another request wrote meanwhile.
                 if self.config(name) == base:
                     await self._runtime.write_config([connector_record(name, checked)])
                     _log_change(name, base, checked)
@@ -151,8 +151,8 @@ class ConnectService(PluginService):
         log.info("connector %s is deleted", name)
 
     async def set_target(self, name: str, state: TargetState) -> None:
-        """Pause, resume or stop. The leader removes the tasks of a stopped connector, which has none; any worker
-        does the rest.
+        """Pauses, resumes or stops a connector. The leader removes the tasks of a stopped connector, which has
+        none; any worker does the rest.
         """
         by_leader = state is TargetState.STOPPED
         if by_leader:
@@ -166,9 +166,9 @@ class ConnectService(PluginService):
             await self._runtime.write_config(records, by_leader=by_leader)
 
     async def restart(self, name: str, *, include_tasks: bool, only_failed: bool) -> dict[str, Any]:
-        """Restart; returns the connector's state, with RESTARTING for everything that restarts.
+        """Restarts; returns the connector's state, with RESTARTING for everything that restarts.
 
-        A connector alone restarts where it runs. A request for more than that goes to all workers (KIP-745).
+        A connector alone restarts on its worker. A request for tasks goes to all workers (KIP-745).
         """
         if name not in self._runtime.configs:
             raise NotFound(f"Unknown connector: {name}")
@@ -184,9 +184,7 @@ class ConnectService(PluginService):
         return plan
 
     async def _restart_plan(self, name: str, *, include_tasks: bool, only_failed: bool) -> dict[str, Any]:
-        """Returns the status as it will be. A connector that is paused or stopped does not run and is not
-        restarted.
-        """
+        """Returns the status after the restart. A paused or stopped connector does not run and is not restarted."""
         plan = await self.status(name)
         self.config(name)  # its status outlives it for a moment
         runs = self._runtime.configs.target(name) is TargetState.STARTED
@@ -194,7 +192,7 @@ class ConnectService(PluginService):
         for each in [*chosen, *(plan["tasks"] if include_tasks else [])]:
             if not only_failed or each["state"] == State.FAILED:
                 each["state"] = State.RESTARTING
-        # One of Apache's workers may have forwarded the request, and it knows its own keys only.
+        # One of Apache's workers may have forwarded the request; its JSON parser accepts Kafka's keys only.
         plan.pop("note", None)
         for each in [plan["connector"], *plan["tasks"]]:
             each.pop("progress", None)
@@ -260,7 +258,9 @@ class ConnectService(PluginService):
         return {"id": id.task, **self._state(status), **details}
 
     def _state(self, status: Status) -> dict[str, Any]:
-        """As the status topic has it. What a worker that has lost its place said of itself is over: it has killed all."""
+        """Returns the status as the status topic has it. A worker that has lost its membership has killed all of
+        its tasks: its own running statuses become UNASSIGNED.
+        """
         runtime = self._runtime
         if runtime.lost and status.worker_id == runtime.worker_id and status.state in _AT_WORK:
             return _state(replace(status, state=State.UNASSIGNED, trace=None))
@@ -298,7 +298,7 @@ class ConnectService(PluginService):
 
 
 def _log_change(name: str, before: Config | None, now: Config) -> None:
-    """Names of keys, never values: they may be secrets."""
+    """Logs the names of changed keys, never their values, which may be secrets."""
     if before is None:
         log.info("connector %s is created: %s", name, now[CONNECTOR_CLASS])
         return

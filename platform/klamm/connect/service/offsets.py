@@ -55,14 +55,14 @@ class ConnectorOffsets:
         self._sources = SourceOffsets(runtime)
 
     async def get(self, name: str) -> dict[str, Any]:
-        """GET offsets."""
+        """Does GET offsets."""
         self._config(name)
         if self._is_sink(name):
             return {"offsets": _shown(await self._sink_offsets(name))}
         return {"offsets": _shown(await self._sources.read(name))}
 
     async def alter(self, name: str, offsets: Sequence[Offset]) -> str:
-        """PATCH offsets; returns the message of the answer."""
+        """Does PATCH offsets; returns the message of the answer."""
         await self._runtime.cluster.require_leader()
         self._config(name)
         if not offsets:
@@ -81,7 +81,7 @@ class ConnectorOffsets:
         return _message("altered", known=known)
 
     async def reset(self, name: str) -> str:
-        """DELETE offsets; returns the message of the answer."""
+        """Does DELETE offsets; returns the message of the answer."""
         await self._runtime.cluster.require_leader()
         self._config(name)
         await self._wait_for_tasks(name)
@@ -112,7 +112,7 @@ class ConnectorOffsets:
         return self._config(name).get("consumer.override.group.id", f"connect-{name}")
 
     async def _wait_for_tasks(self, name: str) -> None:
-        """Until those of a stopped connector have stopped on other workers, too: what they commit last must not be later."""
+        """Waits until the tasks of a stopped connector have stopped on other workers: they commit offsets last of all."""
         self._config(name)
         stopped = self._runtime.configs.target(name) is TargetState.STOPPED
         if stopped and not await self._runtime.cluster.tasks_gone(name, STOP_S):
@@ -121,12 +121,15 @@ class ConnectorOffsets:
             )
 
     async def _check_stopped(self, name: str) -> None:
-        """Its tasks have stopped, too: the last thing a task does is to commit."""
+        """Checks that the connector is stopped, and waits for its tasks here: a task commits last of all."""
         self._require_stopped(name)
         await self._runtime.settled(name)
 
     def _require_stopped(self, name: str) -> None:
-        """Asked again after each wait: others may have deleted or resumed it meanwhile. NotFound, BadRequest."""
+        """Checks that the connector is stopped. Raises NotFound, BadRequest.
+
+        Callers check again after each wait, because another request may have deleted or resumed it meanwhile.
+        """
         self._config(name)
         configs = self._runtime.configs
         if configs.target(name) is not TargetState.STOPPED or configs.tasks(name):
@@ -149,8 +152,9 @@ class ConnectorOffsets:
     # A sink's consumer group
 
     def _admin(self) -> Admin:
-        """Ours, which asks again while the group's coordinator moves. librdkafka's does not, and its ListConsumerGroupOffsets
-        ends the process then (https://github.com/confluentinc/librdkafka/issues/5040).
+        """Returns Klamm's own admin client, which asks again while the group's coordinator moves. librdkafka does
+        not: its ListConsumerGroupOffsets then ends the process
+        (https://github.com/confluentinc/librdkafka/issues/5040).
         """
         config = self._runtime.config
         return Admin(
@@ -175,7 +179,7 @@ class ConnectorOffsets:
         ]
 
     async def _check_places(self, wanted: Sequence[tuple[str, int, int | None]]) -> None:
-        """Before anything is changed: partitions that get an offset are there. BadRequest."""
+        """Checks, before anything changes, that partitions that get an offset exist. Raises BadRequest."""
         topics = sorted({topic for topic, _, offset in wanted if offset is not None})
         if not topics:
             return
@@ -222,7 +226,7 @@ class ConnectorOffsets:
 
 
 async def _forget(admin: Admin, group: str, places: Sequence[TopicPartition]) -> None:
-    """Delete single offsets of a group; it may have none. Raises AdminError."""
+    """Deletes single offsets of a group; the group may have none. Raises AdminError."""
     if not places:
         return
     try:
@@ -237,7 +241,7 @@ async def _forget(admin: Admin, group: str, places: Sequence[TopicPartition]) ->
 
 
 def _said(error: KlammError) -> str:
-    """Also what to do about a group that still has members."""
+    """Returns the error's text, with advice for a group that still has members."""
     hint = isinstance(error, AdminError) and error.code in _MEMBERS
     return f"{error}. Its tasks may not have stopped yet." if hint else str(error)
 
@@ -249,7 +253,7 @@ def _shown(offsets: Sequence[Offset]) -> list[dict[str, Any]]:
 def _sink_offset(
     partition: dict[str, Any] | None, offset: dict[str, Any] | None
 ) -> tuple[str, int, int | None]:
-    """Topic, partition and offset (None: reset), checked. BadRequest in Kafka's words."""
+    """Returns topic, partition and offset (None: reset), checked. Raises BadRequest with Kafka's words."""
     if partition is None:
         raise BadRequest("The partition for a sink connector offset cannot be null or missing")
     topic, number = partition.get("kafka_topic"), partition.get("kafka_partition")
@@ -275,7 +279,7 @@ def _sink_offset(
 def _message(done: str, *, known: bool) -> str:
     if known:
         return f"The offsets for this connector have been {done} successfully"
-    # As with Kafka: a plugin that does not check offsets may keep some of its own elsewhere.
+    # As in Kafka: a plugin that does not check offsets may keep some of its own elsewhere.
     return (
         f"The Connect framework-managed offsets for this connector have been {done} successfully. However, if this "
         f"connector manages offsets externally, they will need to be manually {done} in the system that the "

@@ -74,7 +74,7 @@ class PluginService:
         return plugin.type if plugin else "unknown"
 
     async def plugins(self, *, connectors_only: bool) -> list[dict[str, Any]]:
-        """Rows of GET /connector-plugins, with packages that were installed since the worker started."""
+        """Returns the rows of GET /connector-plugins, with packages that were installed since the worker started."""
         await self._runtime.plugin_listing.refresh()
         found = self._plugins.connectors if connectors_only else self._plugins.all
         return [
@@ -84,7 +84,7 @@ class PluginService:
         ]
 
     async def plugin_config(self, name: str, version: str | None = None) -> list[dict[str, Any]]:
-        """Every key that a plugin takes, in the newest version or one of these (KIP-891)."""
+        """Returns every key that a plugin takes, in the newest version or in `version` (KIP-891)."""
         await self._runtime.plugin_admin.look()
         try:
             why = self._plugins.version_error(name, (), version)
@@ -101,7 +101,7 @@ class PluginService:
         return plugin_keys(own, self._plugins.connector(name, version), self._plugins)
 
     async def install_plugin(self, spec: dict[str, Any]) -> dict[str, Any]:
-        """Install a package on the workers of the group; what is installed now, and which of them have it."""
+        """Installs a package on the workers of the group; returns the package and the workers that have it."""
         await self._runtime.cluster.require_leader()
         done = await self._runtime.plugin_admin.install(spec)
         self.events.publish("plugin.installed", {"name": done.name, "version": done.version})
@@ -109,14 +109,14 @@ class PluginService:
         return done.to_json() | {"warnings": list(done.warnings), "workers": workers}
 
     async def remove_plugin(self, name: str, version: str | None, *, force: bool) -> dict[str, Any]:
-        """Remove a package and return what it was."""
+        """Removes a package and returns its description."""
         await self._runtime.cluster.require_leader()
         gone = (await self._runtime.plugin_admin.remove(name, version, force=force)).to_json()
         self.events.publish("plugin.removed", {"name": gone["name"], "version": gone["version"]})
         return gone
 
     async def dry_run(self, name: str, config: Config, records: list[dict[str, Any]]) -> dict[str, Any]:
-        """Sample records through the converters and transforms of a config, in a child."""
+        """Sends sample records through the converters and transforms of a config, in a child."""
         self._connector_plugin(config, None)
         secrets = self._runtime.config.secrets
         try:
@@ -133,8 +133,9 @@ class PluginService:
         return {"connector": name, "type": self._type(config), "results": results}
 
     async def validate(self, config: ConfigWithNulls, *, plugin: str | None = None) -> dict[str, Any]:
-        """Kafka's validate answer; `plugin` is the one that the URL names. References are checked by their values
-        and shown as references.
+        """Returns Kafka's validate answer; `plugin` is the class that the URL names.
+
+        References are replaced by their values for the checks, and shown as references.
         """
         secrets = self._runtime.config.secrets
         try:
@@ -179,10 +180,10 @@ class PluginService:
         return infos
 
     def _connector_plugin(self, config: ConfigWithNulls, plugin: str | None) -> PluginInfo | None:
-        """The config's plugin, None for one that at most a child can find. BadRequest if the config has none."""
+        """Returns the config's plugin, None if only a child can find it. Raises BadRequest if the config names none."""
         wanted = config.get(CONNECTOR_CLASS)
         if not wanted:
-            # The values stay out: without its class nobody knows which of them are secrets.
+            # The message names no values: without a class nobody knows which of them are secrets.
             raise BadRequest(f"Connector config {{{', '.join(config)}}} contains no connector type")
         found = self._plugins.connector(wanted)
         if plugin is not None and plugin != wanted and self._plugins.connector(plugin) != found:
@@ -201,7 +202,7 @@ class PluginService:
                     "plugin_config", {"plugin": converter, "version": version}
                 )
             except PluginCallError as e:
-                # A class or version that is not there is an error of the key itself, which validation reports.
+                # Validation reports a missing class or version as an error of the key itself.
                 if e.kind != ErrorClass.CONFIG:
                     raise RequestError(f"Converter {converter} did not say what it takes: {e}") from None
                 return []
@@ -209,7 +210,7 @@ class PluginService:
         return self._converter_keys[asked]
 
     async def checked(self, name: str, config: ConfigWithNulls) -> Config:
-        """A config with its name, valid; BadRequest with every error otherwise."""
+        """Returns the valid config with its name. Raises BadRequest with every error."""
         named = dict(config)
         if named.setdefault(NAME, name) != name:
             raise BadRequest(
@@ -233,7 +234,7 @@ class PluginService:
 
 
 def _without_secrets(value: Any, redact: Callable[[str], str]) -> Any:
-    """JSON with every text in it redacted, and numbers that a secret became."""
+    """Redacts every text in a JSON value, and every number that is a secret's value."""
     match value:
         case str():
             return redact(value)
@@ -247,8 +248,8 @@ def _without_secrets(value: Any, redact: Callable[[str], str]) -> Any:
 
 
 def _warn_of_typos(name: str, config: ConfigWithNulls, known: Set[str]) -> None:
-    """As in Kafka a key that nobody knows is no error; one that looks like a known one is worth a word, and so is any that
-    is below a transform or predicate, where nobody else looks for keys.
+    """Warns of unknown keys, which are no errors in Kafka: of all keys below a transform or predicate, where
+    nobody else looks for keys, and of others that look like a known key.
     """
     of_stages = dict(unknown_keys(config, known))
     for sentence in of_stages.values():

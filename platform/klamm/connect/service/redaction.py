@@ -1,8 +1,10 @@
-"""Configurations as answers show them: passwords as `[hidden]`, references to secrets as they are.
+"""Shows configurations in answers: passwords as `[hidden]`, references to secrets as they are.
 
-Which keys are passwords is what the plugins' definitions say; a child is asked once per class, and for a moment only: a
-plugin that hangs holds nobody up, but all that may be its own is hidden, since nobody knows what of it is a password. Keys
-that no definition knows (client overrides, plugins that are not installed) are judged by their name. Of an address with a login only the password is hidden. A client that sends `[hidden]` back, because it changed something else, leaves that password as it is.
+The plugins' definitions say which keys are passwords. A child is asked once per class, and for a short
+time only: a hanging plugin holds nobody up. All keys that may be the own keys of such a plugin are
+hidden, because any of them may be a password. Keys without a definition (client overrides, plugins that
+are not installed) are judged by their name. In an address with a login only the password is hidden. A
+client may send `[hidden]` back when it changes other keys; the password then stays as it is.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from klamm_base.references import references_in
 
 ASK_S: Final = 2.0
 ASK_AGAIN_S: Final = 60.0
-"""A plugin that could not say is asked again after so long."""
+"""A plugin that could not tell its keys is asked again after this time."""
 _NESTED: Final = ("transforms", "predicates")
 _CONNECTS: Final = frozenset(
     {
@@ -45,9 +47,9 @@ _CONNECTS_PREFIXES: Final = (
 _STAGES: Final = frozenset({"type", "predicate", "negate", "plugin.version"})
 
 Typed = Mapping[str, bool]
-"""Keys that are defined, and whether each is a password."""
+"""For each defined key: True if it is a password."""
 _SILENT: Final[Typed] = {}
-"""The keys of a plugin that is there and does not say them."""
+"""The keys of an installed plugin that does not tell them."""
 
 
 class Redaction:
@@ -62,7 +64,9 @@ class Redaction:
     async def hide(
         self, config: Mapping[str, str], connector: Mapping[str, str] | None = None
     ) -> dict[str, str]:
-        """The configuration as it may be shown; of a task's, `connector` is that of its connector."""
+        """Returns the configuration as answers may show it. For a task's, `connector` is its connector's
+        configuration.
+        """
         if not self._enabled:
             return dict(config)
         typed, silent = await self._keys_of({**(connector or {}), **config})
@@ -72,7 +76,7 @@ class Redaction:
         }
 
     def learn(self, config: Mapping[str, str], rows: Iterable[Mapping[str, Any]]) -> None:
-        """Take the keys from a validation of this config: then nobody need be asked."""
+        """Takes the keys from a validation of this config, so that no child need be asked."""
         definitions = [row["definition"] for row in rows if row["definition"] is not None]
         typed = {definition["name"]: definition["type"] == "PASSWORD" for definition in definitions}
         for prefix, cls in _plugins_in(config):
@@ -81,8 +85,8 @@ class Redaction:
                 self._typed[cls] = (float("inf"), own)
 
     async def _keys_of(self, config: Mapping[str, str]) -> tuple[dict[str, bool], list[str]]:
-        """Every key that the config's plugins define, under the name that it has in the config; and the prefixes of those
-        plugins that do not say.
+        """Returns every key that the config's plugins define, by its name in the config, and the prefixes of the
+        plugins that do not tell their keys.
         """
         plugins = dict(_plugins_in(config))
         found = await asyncio.gather(*(self._of_class(cls) for cls in plugins.values()))
@@ -106,7 +110,8 @@ class Redaction:
                 "plugin_config", {"plugin": cls}, timeout_s=ASK_S
             )
         except PluginCallError as e:
-            # One that is not installed runs nowhere, and names decide; one that hangs or breaks may say it tomorrow.
+            # A plugin that is not installed runs nowhere: judge its keys by name. A plugin that hangs or breaks may
+            # answer later.
             typed: Typed = {} if e.kind == ErrorClass.CONFIG else _SILENT
             self._typed[cls] = (time.monotonic() + ASK_AGAIN_S, typed)
             return typed
@@ -116,9 +121,7 @@ class Redaction:
 
 
 def unhide(given: Mapping[str, str | None], stored: Mapping[str, str]) -> dict[str, str | None]:
-    """A configuration that a client sends, with the stored values of what it sent back as `[hidden]`, or with that in an
-    address.
-    """
+    """Returns a client's configuration with the stored values in place of each `[hidden]`, also within addresses."""
     back = {key for key, value in given.items() if value is not None and _was_shown(value, stored.get(key))}
     for key, value in given.items():
         if value is not None and key not in back and has_hidden_login(value):
@@ -147,7 +150,7 @@ def _was_shown(value: str, stored: str | None) -> bool:
 
 
 def _plugins_in(config: Mapping[str, str]) -> Iterable[tuple[str, str]]:
-    """The classes that a config names, each with the prefix of its keys."""
+    """Yields the classes that a config names, each with the prefix of its keys."""
     if config.get(CONNECTOR_CLASS):
         yield "", config[CONNECTOR_CLASS]
     for name in CONVERTERS:
@@ -178,5 +181,5 @@ def _is_of(key: str, silent: Iterable[str]) -> bool:
 
 
 def _is_reference(value: str) -> bool:
-    """Returns whether a value is one reference and nothing else: `user:${file:…}` has a part that is none."""
+    """Returns whether a value is one reference and nothing else; `user:${file:…}` is not."""
     return value.strip().startswith("${") and len(references_in(value)) == 1 and value.strip().endswith("}")

@@ -1,4 +1,4 @@
-"""Counters of REST requests, read at scrapes."""
+"""Counts REST requests for the metrics."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class RequestCounts:
         self.seconds: defaultdict[tuple[str, str], float] = defaultdict(float)
 
     def note(self, method: str, path: str, status: int, seconds: float | None) -> None:
-        """One request; `seconds` is None for an answer without end."""
+        """Counts a request; `seconds` is None for an answer without end."""
         self.counts[method, path, status] += 1
         if seconds is not None:
             self.seconds[method, path] += seconds

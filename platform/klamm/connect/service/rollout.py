@@ -1,7 +1,7 @@
 """Follows a package that was installed through one worker until the whole group has it.
 
-Asks each worker by GET /internal/plugins, until all have the package or cannot have it, or too much
-time has passed.
+Asks each worker by GET /internal/plugins, until every worker has the package or cannot have it, or time
+is up.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ UNKNOWN: Final = "unknown"  # it does not tell: an older worker, or Kafka's
 
 
 class WorkerHas(NamedTuple):
-    """One worker: `state` is that of the package there, or `unknown`."""
+    """The state of a package on one worker (`unknown` when the worker does not answer)."""
 
     worker: str
     state: str
@@ -48,7 +48,7 @@ def told(packages: list[InstalledPlugin]) -> dict[str, Any]:
 async def spread(
     runtime: Runtime, package: InstalledPlugin, *, wait_s: float = WAIT_S, silent_s: float = SILENT_S
 ) -> list[WorkerHas]:
-    """Wait until every worker has the package or cannot have it; what each of them has, this one first."""
+    """Waits until every worker has the package or cannot have it; returns the state on each, this worker first."""
     began = time.monotonic()
     here = WorkerHas(runtime.url, package.state, package.error)
     while True:

@@ -1,8 +1,9 @@
-"""A source connector's offsets as REST reads and changes them (KIP-875), wherever they are.
+"""A source connector's offsets as REST reads and changes them (KIP-875), in whichever topic they are.
 
-They are in the workers' topic, or in one of the connector's own (then the workers' topic has a copy, which is read where the
-own one says nothing). With exactly-once sources they are written in a transaction of the connector's first task, after
-its former tasks were fenced: none of them can write after that.
+They are in the workers' topic, or in a topic of the connector's own. Then the workers' topic has a copy,
+which answers for partitions that the own topic lacks. With exactly-once sources the offsets are written
+in a transaction of the connector's first task, after its former tasks were fenced: none of them can
+write after that.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class SourceOffsets:
         self._runtime = runtime
 
     async def read(self, name: str) -> list[Offset]:
-        """All (partition, offset) pairs of a connector."""
+        """Returns all (partition, offset) pairs of a connector."""
         await self._runtime.offset_log.read_to_end()
         workers = self._runtime.offsets.of_connector(name)
         spec = await self._spec(name)
@@ -46,8 +47,8 @@ class SourceOffsets:
         return [*own, *((p, o) for p, o in workers if p not in known)]
 
     async def write(self, name: str, offsets: Sequence[Offset]) -> None:
-        """Set offsets; None removes one. Raises RequestError, LogError."""
-        # Resets first, as Kafka does, so that a partition named twice keeps its new offset.
+        """Sets offsets; None removes an offset. Raises RequestError, LogError."""
+        # Resets come first, as in Kafka, so that a partition named twice keeps its new offset.
         ordered = sorted(offsets, key=lambda o: o[1] is not None)
         spec = await self._spec(name)
         place = place_of(spec, exactly_once=self._exactly_once)
@@ -62,7 +63,7 @@ class SourceOffsets:
             await self._runtime.offset_log.read_to_end()
             return
         state = await asyncio.to_thread(self._read_own, spec)
-        # What is removed is removed from the copy first, or it would be read there once it is gone from its own topic.
+        # Remove offsets from the copy first; otherwise `read` would find them there once the own topic has lost them.
         await self._write_workers(name, [o for o in ordered if o[1] is None])
         await self._in_thread(spec, place.topic, self._changes(state, name, ordered))
         await self._write_workers(name, [o for o in ordered if o[1] is not None])
@@ -72,7 +73,7 @@ class SourceOffsets:
         return self._runtime.config.exactly_once
 
     async def _spec(self, name: str) -> TaskSpec:
-        """As the connector's first task has it: its clients' settings are the same."""
+        """Returns the spec of the connector's first task, because its clients' settings are the same."""
         runtime = self._runtime
         resolved = await runtime.config.secrets.resolve_soon(runtime.configs.config(name) or {})
         return TaskSpec(
@@ -107,7 +108,7 @@ class SourceOffsets:
 
 
 def _write(spec: TaskSpec, topic: str, records: Sequence[Record], *, transactional: bool) -> None:
-    """Blocks. All or nothing where it is transactional."""
+    """Writes the records; all or none of them when `transactional`. Blocks."""
     config = clients.transactional_config(spec) if transactional else clients.producer_config(spec)
     producer: Producer = clients.make_producer(config)
     failed: list[str] = []

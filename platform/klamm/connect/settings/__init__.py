@@ -1,1 +1,1 @@
-"""Groups of settings, each with its keys, defaults and checks, from which worker and connectors take theirs. No I/O."""
+"""Groups of settings for worker and connectors, each with its keys, defaults and checks. No I/O."""

@@ -1,6 +1,7 @@
-"""Headers that every answer gets: those of `response.http.headers.config`, and CORS (`access.control.allow.*`).
+"""Headers that every answer gets: those of `response.http.headers.config`, and CORS
+(`access.control.allow.*`).
 
-Both work as Jetty's handlers do in Kafka's workers. Pure but for the clock of dates.
+Both work as Jetty's handlers do in Kafka's workers. Pure, except that dates need the clock.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 @dataclass(frozen=True, slots=True)
 class HeaderRule:
-    """Put a header on an answer: `set` replaces what is there, `add` does not; a date's value is ms from now."""
+    """A rule for a header of answers: `set` replaces an earlier value, `add` does not; a date's value is ms
+    from now.
+    """
 
     action: str
     name: str
@@ -47,7 +50,7 @@ class HeaderRule:
 
 
 def parse_rules(text: str) -> list[HeaderRule]:
-    """`response.http.headers.config`. Raises ValueError with what is wrong."""
+    """Parses `response.http.headers.config`. Raises ValueError with the reason."""
     if not text.strip():
         return []
     return [_rule(item.strip()) for item in next(csv.reader([text], skipinitialspace=True)) if item.strip()]
@@ -69,7 +72,7 @@ def _rule(text: str) -> HeaderRule:
 
 
 class Cors:
-    """Cross-origin requests: which origins may use the API, and which methods."""
+    """The rules for cross-origin requests: origins that may use the API, and methods."""
 
     def __init__(self, origins: str, methods: str) -> None:
         self._patterns = [_origin(part.strip()) for part in origins.split(",") if part.strip()]
@@ -79,7 +82,7 @@ class Cors:
         return any(pattern.fullmatch(origin) for pattern in self._patterns)
 
     def apply(self, request: web.Request, response: web.StreamResponse) -> None:
-        """Set the headers of an answer, a preflight's among them."""
+        """Sets the headers of an answer, also of the answer to a preflight request."""
         response.headers.add("Vary", "Origin")
         origin = request.headers.get("Origin", "")
         if not origin or not self.allows(origin):
@@ -93,7 +96,7 @@ class Cors:
 
 
 def _origin(text: str) -> re.Pattern[str]:
-    """`*`, an origin as it is, or a regular expression. Raises ValueError for one that is none."""
+    """Parses `*`, a literal origin, or a regular expression. Raises ValueError for anything else."""
     if text == "*":
         text = ".*"
     elif _PLAIN_ORIGIN.fullmatch(text):
@@ -105,9 +108,7 @@ def _origin(text: str) -> re.Pattern[str]:
 
 
 def answer_headers(rules: Sequence[HeaderRule], cors: Cors | None) -> Signal:
-    """Returns the signal handler that sets the headers right before an answer is sent; streams and errors get
-    them, too.
-    """
+    """Returns the signal handler that sets the headers right before an answer is sent, also of streams and errors."""
 
     async def on_prepare(request: web.Request, response: web.StreamResponse) -> None:
         if cors is not None:

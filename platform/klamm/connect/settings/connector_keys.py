@@ -1,4 +1,4 @@
-"""Names of the keys in a connector's configuration that name the connector and its plugins."""
+"""The keys in a connector's configuration that name the connector and its plugins."""
 
 from typing import Final
 

@@ -1,5 +1,5 @@
-"""The limits of a child (silence, memory, failures), and their keys in a worker's and a connector's
-configuration. Pure.
+"""The limits of a child (silence, memory, failures), and their keys in the configurations of workers and
+connectors. Pure.
 """
 
 from __future__ import annotations
@@ -41,12 +41,14 @@ LIMITS_CONFIG: Final = (
 
 
 CONNECTOR_KEYS: Final = LIMITS_CONFIG.merged(POLICY_CONFIG)
-"""Keys that are not Kafka's and may stand in a connector's configuration: answers show them only where they are given."""
+"""Keys that Kafka does not have and a connector's configuration may; answers show them only where they are
+given.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Be silent for so long, have so much in memory (0: no limit), fail so often (None: as the worker says)."""
+    """A child's longest silence, most memory (0: no limit) and restart policy (None: the worker's)."""
 
     heartbeat_ms: int
     memory_bytes: int = 0
@@ -54,7 +56,7 @@ class Limits:
 
     @classmethod
     def of(cls, worker: Mapping[str, str], connector: Mapping[str, str]) -> Limits:
-        """The connector's word counts before the worker's. Raises ConfigError."""
+        """Returns the limits of a connector, whose settings override the worker's. Raises ConfigError."""
         values = LIMITS_CONFIG.parse({**worker, **connector})
         own = any(key in connector for key in POLICY_CONFIG.names)
         return cls(
@@ -65,8 +67,8 @@ class Limits:
 
 
 def _heartbeat_ms(value: int, worker: Mapping[str, str], connector: Mapping[str, str]) -> int:
-    """Returns the time limit of silence. A user who gave a sink's `put` more time in Kafka's words need not
-    say it twice.
+    """Returns the time limit of silence. A longer `max.poll.interval.ms` raises the default, because it gives
+    a sink's `put` that time.
     """
     if HEARTBEAT in worker or HEARTBEAT in connector:
         return value

@@ -13,7 +13,7 @@ ALGORITHMS: Final[Mapping[str, tuple[str, int]]] = {
     "HmacSHA384": ("sha384", 384),
     "HmacSHA512": ("sha512", 512),
 }
-"""Python's name of each digest, and the bits of a key that Java's key generator makes for it."""
+"""Python's name of each digest, and the bits of a key from Java's key generator."""
 _BY_LOWER: Final = {name.lower(): name for name in ALGORITHMS}
 
 

@@ -1,5 +1,4 @@
-"""The client settings that a connector may override (KIP-458, KIP-1188), and the check that its overrides
-can be used.
+"""The client settings that a connector may override (KIP-458, KIP-1188), and the check of its overrides.
 
 `connector.client.config.override.policy` of the worker names a policy: All, None, Principal or
 Allowlist, by Kafka's class names or short. Pure, but for the key stores that settings name.
@@ -26,14 +25,14 @@ _PRINCIPAL: Final = frozenset({"sasl.jaas.config", "sasl.mechanism", "security.p
 
 @dataclass(frozen=True, slots=True)
 class OverridePolicy:
-    """`allowed` None: everything."""
+    """A policy with the `allowed` settings; None allows every setting."""
 
     name: str
     allowed: frozenset[str] | None
 
     @classmethod
     def of(cls, worker: Mapping[str, str]) -> OverridePolicy:
-        """The worker's. Raises ConfigError for one that there is not."""
+        """Returns the worker's policy. Raises ConfigError for an unknown policy."""
         given = worker.get(POLICY, "All").strip()
         short = given.removeprefix(_PACKAGE).removesuffix(_SUFFIX)
         match short.lower():
@@ -49,7 +48,7 @@ class OverridePolicy:
         raise invalid(POLICY, given, "use All, None, Principal or Allowlist; other policies are Java classes")
 
     def objection(self, name: str) -> str | None:
-        """Kafka's sentence when `name` may not be overridden."""
+        """Returns Kafka's sentence when `name` may not be overridden, otherwise None."""
         if self.allowed is None or name in self.allowed:
             return None
         return f"The '{self.name}' policy does not allow '{name}' to be overridden in the connector configuration."
@@ -87,7 +86,7 @@ def overrides(config: Mapping[str, str], kind: Kind) -> dict[str, str]:
 
 
 def override_rows(config: Mapping[str, str], worker: Mapping[str, str]) -> list[dict[str, Any]]:
-    """A row of the validate answer for each override, with what is wrong with it."""
+    """Returns a row of the validate answer for each override, with its errors."""
     policy = OverridePolicy.of(worker)
     rows: list[dict[str, Any]] = []
     for kind in KINDS:
@@ -113,7 +112,9 @@ def override_rows(config: Mapping[str, str], worker: Mapping[str, str]) -> list[
 
 
 def unusable_overrides(given: Mapping[str, str], worker: Mapping[str, str], kind: Kind) -> dict[str, str]:
-    """Why a value cannot be used, by name: the first that librdkafka, or the translation for it, refuses."""
+    """Returns the first setting that librdkafka or its translation refuses, with the reason; empty if they
+    accept all.
+    """
     literal = {name: value for name, value in given.items() if "${" not in value}
     if not literal:
         return {}
@@ -131,8 +132,8 @@ def unusable_overrides(given: Mapping[str, str], worker: Mapping[str, str], kind
 
 
 def client_settings(worker: Mapping[str, str], kind: Kind) -> dict[str, str]:
-    """Returns the worker's settings for a kind of client of its tasks: connection settings, then the prefixed
-    ones.
+    """Returns the worker's settings for a kind of client of its tasks: the connection settings, overridden by the
+    settings with the kind's prefix.
     """
     connection = {
         k: v
@@ -146,7 +147,7 @@ def client_settings(worker: Mapping[str, str], kind: Kind) -> dict[str, str]:
 
 
 def warn_of_overrides(name: str, config: Mapping[str, str], worker: Mapping[str, str]) -> None:
-    """Say once of each override of a connector that has no counterpart that it has no effect."""
+    """Warns once of each override of a connector that has no effect, because librdkafka has no such setting."""
     for kind in KINDS:
         given = overrides(config, kind)
         if not given:
@@ -159,7 +160,7 @@ def warn_of_overrides(name: str, config: Mapping[str, str], worker: Mapping[str,
 
 
 def warn_of_worker(worker: Mapping[str, str]) -> None:
-    """The same for the worker's own `producer.`, `consumer.` and `admin.` settings. Raises ConfigError."""
+    """Warns likewise of the worker's own `producer.`, `consumer.` and `admin.` settings. Raises ConfigError."""
     for kind in KINDS:
         settings = client_settings(worker, kind)
         prefixed = {k for k in settings if f"{kind}.{k}" in worker}

@@ -1,4 +1,4 @@
-"""Worker properties about plugin packages, and where they are kept when nothing is said. No I/O but the environment's."""
+"""Worker properties about plugin packages, and the default plugin directory. No I/O but the environment's."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ PLUGIN_CONFIG: Final = (
 
 
 def default_directory() -> Path:
-    """Shared by the worker and `klamm plugins`."""
+    """Returns the default plugin directory, which the worker and `klamm plugins` share."""
     named = os.environ.get(DIRECTORY_VARIABLE)
     if named:
         return Path(named)
@@ -63,8 +63,8 @@ def directory_of(values: Mapping[str, Any]) -> Path:
 
 
 def not_writable(values: Mapping[str, Any]) -> str | None:
-    """Returns why packages cannot be installed in the plugin directory, None if they can. Creates a directory
-    that the user has named.
+    """Returns the reason why packages cannot be installed in the plugin directory, None if they can. Creates a
+    directory that the user has named.
     """
     directory = directory_of(values)
     asked = values["plugins.directory"] or os.environ.get(DIRECTORY_VARIABLE)

@@ -1,4 +1,6 @@
-"""The worker properties of its REST server: Kafka's names and defaults, and a few of our own (`rest.auth.*`). No I/O."""
+"""The worker properties of its REST server: Kafka's, with its defaults, and a few of Klamm's own
+(`rest.auth.*`). No I/O.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ class Listener:
 
 
 def parse_listener(name: str, text: str) -> Listener:
-    """`http://HOST:PORT` or `https://HOST:PORT`. Raises ConfigError."""
+    """Parses `http://HOST:PORT` or `https://HOST:PORT`. Raises ConfigError."""
     try:
         url = urlsplit(text.strip())
         port = url.port
@@ -45,7 +47,7 @@ def parse_listener(name: str, text: str) -> Listener:
 
 
 def parse_listeners(name: str, value: Any) -> list[Listener]:
-    """Those of one property. Raises ConfigError for two on one port."""
+    """Returns the listeners of one property. Raises ConfigError for two on one port."""
     found = [parse_listener(name, item) for item in value or ()]
     taken: dict[tuple[str, int], Listener] = {}
     for listener in found:
@@ -80,7 +82,7 @@ def _origins(name: str, value: Any) -> None:
 
 
 def rest_config() -> ConfigDef:
-    """The definitions."""
+    """Returns the definitions of the REST server's properties."""
     d = ConfigDef()
     _where(d)
     _advertised(d)
@@ -223,7 +225,9 @@ def is_basic_auth(extension: str) -> bool:
 
 
 def tls_properties(raw: Mapping[str, str], prefix: str = HTTPS_PREFIX) -> dict[str, str]:
-    """The ssl.* properties of a listener: those below `prefix` if there are any, else the worker's own, as Kafka does."""
+    """Returns the ssl.* properties of a listener: those below `prefix` if there are any, otherwise the
+    worker's, as Kafka does.
+    """
     own = {k.removeprefix(prefix): v for k, v in raw.items() if k.startswith(prefix + "ssl.")}
     found = own or {k: v for k, v in raw.items() if k.startswith("ssl.")}
     if "ssl.client.authentication" in found:

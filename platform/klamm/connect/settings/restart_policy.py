@@ -1,9 +1,10 @@
-"""When a failed child is started again: error classes, exponential backoff, a budget per window. Pure.
+"""Decides on restarts of failed children: error classes, exponential backoff, a budget per window. Pure.
 
-Invariant: a permanent error is never retried; a transient one is retried at most `max_restarts` times in
-any `window_ms`, each later than the one before. The end of the fork server is nobody's failure: it takes nothing
-of the budget and is always followed by a restart, after pauses of its own. Running for `healthy_after_ms` forgets
-the past. Time and randomness are passed in; nothing here waits.
+Invariant: a permanent error is never retried; a transient error is retried at most `max_restarts` times
+in any `window_ms`, each time later than before. The end of the fork server is no failure of its
+children: it takes nothing of the budget and is always followed by a restart, after pauses of its own. A
+child that runs for `healthy_after_ms` starts with a full budget again. Callers pass in time and
+randomness; nothing here waits.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from klamm_base.configdef import ConfigDef, Importance, Type, between
 
 
 class ErrorClass(StrEnum):
-    """Why a child ended, as far as it decides about a restart."""
+    """The reason why a child ended, as far as it decides about a restart."""
 
     DATA = "data"  # DataError: the record will be as bad next time
     CONFIG = "config"  # ConfigError: only a new configuration helps
@@ -32,8 +33,8 @@ class ErrorClass(StrEnum):
 
 
 PERMANENT: Final = frozenset({ErrorClass.DATA, ErrorClass.CONFIG})
-# A fork server starts in some 0.3 s. One that dies again and again must not keep the machine busy, whatever the
-# settings for tasks say.
+# A fork server starts in some 0.3 s. A fork server that dies again and again must not keep the machine busy,
+# whatever the settings for tasks say.
 LOSS_BACKOFF_MS: Final = 250
 LOSS_BACKOFF_MAX_MS: Final = 30_000
 LOSS_WINDOW_MS: Final = 600_000
@@ -104,7 +105,7 @@ POLICY_CONFIG: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestartPolicy:
-    """The settings; `decide` is the whole rule."""
+    """The settings of the policy; `decide` is the whole rule."""
 
     max_restarts: int = 10
     window_ms: int = 3_600_000
@@ -115,7 +116,7 @@ class RestartPolicy:
 
     @classmethod
     def from_props(cls, props: Mapping[str, str]) -> RestartPolicy:
-        """From worker properties (`task.restart.*`); raises ConfigError that names a bad value."""
+        """Reads the policy from worker properties (`task.restart.*`); raises ConfigError that names a bad value."""
         values = POLICY_CONFIG.parse(props)
         return cls(
             max_restarts=values["task.restart.max"],
@@ -128,8 +129,8 @@ class RestartPolicy:
     def decide(
         self, history: History, error: ErrorClass, *, now_ms: int, random: float, alive_ms: int | None = None
     ) -> Decision:
-        """Decide about a failure at `now_ms`, and record it in `history`. `random` is in [0, 1). `alive_ms`: the
-        last sign of life, if that was earlier, because a child that hangs is not healthy.
+        """Decides about a failure at `now_ms`, and records it in `history`. `random` is in [0, 1). `alive_ms` is the
+        child's last sign of life if it was earlier than the failure: a hanging child is not healthy.
         """
         history.forget(self, now_ms, now_ms if alive_ms is None else alive_ms)
         history.running_since_ms = None
@@ -149,11 +150,11 @@ class RestartPolicy:
         return Restart(attempt=attempt, delay_ms=self.delay_ms(attempt, random))
 
     def left(self, history: History) -> int:
-        """Returns how many restarts the budget still has, as of the last decision."""
+        """Returns the restarts that the budget still had at the last decision."""
         return max(0, self.max_restarts - len(history.restarts_ms))
 
     def delay_ms(self, attempt: int, random: float) -> int:
-        """Exponential backoff: within `jitter` (20 %) below the doubled wait, never above the maximum."""
+        """Returns the exponential backoff: within `jitter` (20 %) below the doubled wait, at most the maximum."""
         return self._wait_ms(self.backoff_ms, self.backoff_max_ms, attempt, random)
 
     def _wait_ms(self, first_ms: int, max_ms: int, attempt: int, random: float) -> int:
@@ -162,19 +163,19 @@ class RestartPolicy:
 
 @dataclass(slots=True)
 class History:
-    """One child's past: the restarts that count, the losses of its fork server, and since when it runs."""
+    """A child's past: the restarts that count, the losses of its fork server, and the start of its present run."""
 
     restarts_ms: list[int] = field(default_factory=list)
     losses_ms: list[int] = field(default_factory=list)
     running_since_ms: int | None = None
 
     def running(self, now_ms: int) -> None:
-        """The child said that it runs."""
+        """Records that the child runs."""
         self.running_since_ms = now_ms
 
     def forget(self, policy: RestartPolicy, now_ms: int, alive_ms: int) -> None:
-        """Drop restarts that no longer count: all after a healthy period, which ended at `alive_ms`, else those out of the
-        window.
+        """Drops restarts that no longer count: all after a healthy period, which ended at `alive_ms`, otherwise those
+        before the window.
         """
         since = self.running_since_ms
         if since is not None and alive_ms - since >= policy.healthy_after_ms:

@@ -1,8 +1,8 @@
 """Connect's answer to "is this connector config valid?": the plugin's own keys and those every connector has.
 
 The plugin's part comes from a child as rows of {"definition", "value"}; this module adds the common keys
-(`definitions`), the converters' keys, and the rules that span keys, in Kafka's order. Pure: who asks the child
-is the service.
+(`definitions`), the converters' keys, and the rules that span keys, in Kafka's order. Pure: the service
+asks the child.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class PluginAnswer:
 def common_keys(
     plugin: PluginInfo, config: Mapping[str, Any], worker: Mapping[str, str], registry: PluginRegistry
 ) -> ConfigDef:
-    """The keys of every connector of this kind, with the defaults and choices that this worker has."""
+    """Returns the keys of every connector of this kind, with this worker's defaults and choices."""
     base = definitions.SINK if plugin.type == "sink" else definitions.SOURCE
     if plugin.type != "sink" and any(key in config for key in definitions.SOURCE_DEAD_LETTERS.names):
         base = base.merged(definitions.SOURCE_DEAD_LETTERS)
@@ -103,7 +103,7 @@ def config_infos(
     registry: PluginRegistry,
     converter_keys: Mapping[str, Sequence[Mapping[str, Any]]],
 ) -> dict[str, Any]:
-    """The whole validate answer.
+    """Returns the whole validate answer.
 
     `converter_keys` holds, for each of `key.converter`, `value.converter` and `header.converter` that the
     config sets, the definitions of that converter.
@@ -137,7 +137,7 @@ def config_infos(
 
 
 def _with_plugin_rows(rows: list[Row], of_plugin: Sequence[Row]) -> list[Row]:
-    """The plugin's rows after the common ones; what it says of a common key goes to that key."""
+    """Adds the plugin's rows to the common rows. The plugin's errors about a common key go to the common row."""
     by_name = {row["value"]["name"]: row["value"] for row in rows}
     for row in of_plugin:
         known = by_name.get(row["value"]["name"])
@@ -147,16 +147,17 @@ def _with_plugin_rows(rows: list[Row], of_plugin: Sequence[Row]) -> list[Row]:
 
 
 def errors_of(infos: Mapping[str, Any]) -> list[str]:
-    """Every error of a validate answer, in its order."""
+    """Returns every error of a validate answer, in its order."""
     return [error for row in infos["configs"] for error in row["value"]["errors"]]
 
 
 def plugin_keys(
     own: Iterable[Mapping[str, Any]], plugin: PluginInfo | None, registry: PluginRegistry
 ) -> list[dict[str, Any]]:
-    """GET /connector-plugins/{p}/config: the plugin's keys, and for a connector those of every connector.
+    """Returns the answer of GET /connector-plugins/{p}/config: the plugin's keys, and for a connector the
+    common keys.
 
-    What the worker would fill in (converters) has no default here, as with Kafka.
+    Keys that the worker fills in (converters) have no default here, as with Kafka.
     """
     rows = [dict(row) for row in own]
     if plugin is None:
@@ -167,7 +168,7 @@ def plugin_keys(
 
 
 def key_info(key: ConfigKey) -> dict[str, Any]:
-    """A config key as REST shows it (Kafka: ConfigKeyInfo)."""
+    """Returns a config key as REST shows it (Kafka: ConfigKeyInfo)."""
     return {
         "name": key.name,
         "type": key.type,
@@ -231,7 +232,7 @@ def no_such_version(
     worker: Mapping[str, str],
     registry: PluginRegistry,
 ) -> dict[str, Any]:
-    """The validate answer for a connector that is not there in this version: nobody can say what it takes."""
+    """Returns the validate answer for a connector that is not installed in this version: its own keys are unknown."""
     given = {k: v for k, v in config.items() if v is not None}
     common = common_keys(plugin, given, worker, registry)
     values = {value.name: value for value in common.validate(given)}
@@ -263,7 +264,7 @@ def _check_topics(values: Mapping[str, ConfigValue]) -> None:
 
 
 def _check_dead_letters(values: Mapping[str, ConfigValue]) -> None:
-    """A sink that reads its own dead letters would never come to an end."""
+    """Adds an error to a sink that reads its own dead letters, because it would never finish."""
     topic = (values[DEAD_LETTERS].value or "").strip()
     topics, regex = values[TOPICS], values[TOPICS_REGEX]
     if not topic:
@@ -287,10 +288,10 @@ def _check_nulls(rows: list[Row], config: Mapping[str, str | None]) -> None:
 
 
 def _converter_rows(prefix: str, keys: Sequence[Mapping[str, Any]], config: Mapping[str, str]) -> list[Row]:
-    """The converter's own settings under its prefix, typed by the definitions that the child gave."""
+    """Returns the rows of the converter's own settings under its prefix, typed by the definitions from the child."""
     below = f"{prefix}."
     given = {k.removeprefix(below): v for k, v in config.items() if k.startswith(below)}
-    # Connect tells the converter what it is for; nobody has to write it.
+    # Connect itself tells the converter its type, so that no config needs the key.
     given.setdefault("converter.type", prefix.removesuffix(".converter"))
     definition = ConfigDef([_key_from_info(info) for info in keys])
     rows = []
@@ -301,7 +302,7 @@ def _converter_rows(prefix: str, keys: Sequence[Mapping[str, Any]], config: Mapp
 
 
 def _key_from_info(info: Mapping[str, Any]) -> ConfigKey:
-    """The definition behind a ConfigKeyInfo, as far as it can be told: its validator stays with the plugin."""
+    """Returns the definition behind a ConfigKeyInfo, without the validator, which stays with the plugin."""
     kind = Type(info["type"])
     default = parse_type(info["name"], info["default_value"], kind)
     return ConfigKey(

@@ -1,7 +1,8 @@
-"""The configuration keys that every connector has, whatever its plugin: Kafka's keys, order, groups and defaults.
+"""The configuration keys that every connector has, whatever its plugin: Kafka's keys, order, groups and
+defaults.
 
-Source and sink connectors share the first part. Documentation is our own; what Klamm does not do yet says so
-and is refused by `validation` unless it stays at its default, so that nothing is skipped in silence. No I/O.
+Source and sink connectors share the first part. Documentation is our own. A key that Klamm does not
+support says so, and `validation` refuses every value but its default. No I/O.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ EXACTLY_ONCE: Final = "Exactly Once Support"
 
 
 def _name(name: str, value: Any) -> None:
-    """Kafka: NonEmptyStringWithoutControlChars."""
+    """Checks a name (Kafka: NonEmptyStringWithoutControlChars). Raises ConfigError."""
     if value is None:
         return
     if not value:
@@ -78,7 +79,7 @@ _TASKS_MAX_ENFORCE: Final = _key(
 
 
 def tasks_max(config: Mapping[str, str]) -> int:
-    """The number of tasks that a validated connector config allows."""
+    """Returns the number of tasks that a validated connector config allows."""
     return int(parse_key(_TASKS_MAX, config))
 
 
@@ -126,7 +127,7 @@ def _head() -> list[ConfigKey]:
 
 
 def _converters() -> list[ConfigKey]:
-    """`X.converter` and `X.converter.plugin.version`; their defaults are the worker's and come with validation."""
+    """Returns `X.converter` and `X.converter.plugin.version`; validation adds the worker's defaults."""
     kinds = (
         ("key", "Key", "keys", "Topic keys are read and written with it."),
         ("value", "Value", "values", "Topic values are read and written with it."),
@@ -163,7 +164,7 @@ def _converters() -> list[ConfigKey]:
 
 
 def _unique(name: str, value: Any) -> None:
-    """Kafka: unique transformation (predicate) aliases."""
+    """Checks that aliases of transforms or predicates are unique, as Kafka does. Raises ConfigError."""
     if value is None:
         raise invalid(name, None, "entry must be non null")
     if len(set(value)) < len(value):
@@ -412,7 +413,7 @@ def _sink() -> list[ConfigKey]:
 
 
 def _ordered(keys: list[ConfigKey]) -> list[ConfigKey]:
-    """Number the keys of the first part as Kafka does: one count over Common, Transforms and Predicates."""
+    """Numbers the keys of the first part as Kafka does: one count over Common, Transforms and Predicates."""
     numbers = iter(range(1, len(keys) + 1))
     return [replace(k, order_in_group=next(numbers)) for k in keys]
 
@@ -425,4 +426,6 @@ SINK: Final = ConfigDef([*_SHARED, *_sink()])
 """The keys of every sink connector, in Kafka's order."""
 
 SOURCE_DEAD_LETTERS: Final = ConfigDef(_dead_letters())
-"""A source may have a dead letter topic, which Kafka's cannot: keys that its answers show only where they are given."""
+"""The keys of a source's dead letter topic, which Kafka does not have; answers show them only where they
+are given.
+"""

@@ -1,7 +1,7 @@
 """Checks that span several keys of a source connector's config: exactly once (KIP-618), topic creation
 (KIP-158). Pure.
 
-The words are Kafka's. Rules for topics are checked here as well; Kafka finds their errors when the
+The words are Kafka's. Rules for topics are checked here, too; Kafka finds their errors only when the
 tasks start.
 """
 
@@ -34,7 +34,7 @@ _NO_BOUNDARIES: Final = (
 def check_exactly_once(
     values: Mapping[str, ConfigValue], says: Mapping[str, Any], worker: Mapping[str, str]
 ) -> None:
-    """Add errors. `says` is the connector's word: `support` and `boundaries`, or `error` when asking it failed."""
+    """Adds errors. `says` is the connector's answer: `support` and `boundaries`, or `error` when asking it failed."""
     support, boundary = values[SUPPORT], values[BOUNDARY]
     if not support.errors and str(support.value).lower() == "required":
         if worker.get("exactly.once.source.support", "disabled") != "enabled":
@@ -51,19 +51,19 @@ def check_exactly_once(
 
 
 def topic_rules(config: Mapping[str, str]) -> tuple[ConfigDef, list[ConfigValue]]:
-    """The keys of the groups that a config has, and what is given for them."""
+    """Returns the keys of a config's topic creation groups, and their validated values."""
     keys = topic_creation.group_keys(config)
     return keys, keys.validate(config)
 
 
 def unique_groups(name: str, value: Any) -> None:
-    """Kafka: unique topic creation groups."""
+    """Checks that the names of topic creation groups are unique, as Kafka does. Raises ConfigError."""
     if value and len(set(value)) < len(value):
         raise invalid(name, value, "Duplicate alias provided.")
 
 
 def one_of_any_case(*allowed: str) -> Any:
-    """Kafka: CaseInsensitiveValidString."""
+    """Returns a validator that ignores case (Kafka: CaseInsensitiveValidString)."""
 
     def check(name: str, value: Any) -> None:
         if value is None or value.lower() not in allowed:

@@ -1,7 +1,8 @@
-"""The keys of a connector's transforms and predicates (`transforms.NAME.…`, `predicates.NAME.…`), as Kafka validates them.
+"""The keys of a connector's transforms and predicates (`transforms.NAME.…`, `predicates.NAME.…`), as Kafka
+validates them.
 
-What a transform's own keys are, and whether their values can be used, a child says (`child/stage_keys.py`): it has the
-classes. This module adds the keys that all have (type and version) and what spans keys. Pure.
+A child (`child/stage_keys.py`) defines and checks each transform's own keys, because it has the classes.
+This module adds the keys that all of them have (type and version) and the rules that span keys. Pure.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from klamm_base.properties import suggestion
 TRANSFORMS: Final = "transforms"
 PREDICATES: Final = "predicates"
 
-# What every transform has, whatever it is: keys of the runtime, which the transform does not get.
+# Keys of the runtime that every transform has. The transform itself does not get them.
 STAGE_CONFIG: Final = (
     ConfigDef()
     .define(
@@ -42,7 +43,9 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class StageKind:
-    """Transforms or predicates: the key that lists their names, Kafka's words, the kind of plugin."""
+    """A kind of stage, transforms or predicates: the key that lists their names, Kafka's words, the kind of
+    plugin.
+    """
 
     key: str
     word: str
@@ -76,20 +79,20 @@ class Stage:
 
 
 def aliases(key: str, config: Mapping[str, str]) -> list[str]:
-    """The names in `transforms` or `predicates`, each once, in order."""
+    """Returns the names in `transforms` or `predicates`, each once, in order."""
     names = (name.strip() for name in config.get(key, "").split(","))
     return list(dict.fromkeys(name for name in names if name))
 
 
 def stages(config: Mapping[str, str]) -> Iterator[Stage]:
-    """Transforms, then predicates, in the order of their names' lists."""
+    """Yields transforms, then predicates, in the order of the lists that name them."""
     for kind in KINDS:
         for alias in aliases(kind.key, config):
             yield Stage(kind, alias)
 
 
 def embedded(stage: Stage, keys: Sequence[ConfigKey]) -> ConfigDef:
-    """The keys of a transform or predicate within the connector's, in Kafka's order (ConfigDef.embed)."""
+    """Returns the keys of a transform or predicate within the connector's, in Kafka's order (ConfigDef.embed)."""
     ranks = list(Importance)
     groups = list(dict.fromkeys(key.group for key in keys))
 
@@ -115,7 +118,9 @@ def embedded(stage: Stage, keys: Sequence[ConfigKey]) -> ConfigDef:
 
 
 def _unprefixed(prefix: str, key: ConfigKey) -> Callable[[str, Any], None] | None:
-    """The key's validator, which knows it by its own name; its errors name the whole: which transform is it of?"""
+    """Returns the key's validator, wrapped: the validator gets the key's own name, its errors name the key with
+    the prefix.
+    """
     validator = key.validator
     if validator is None:
         return None
@@ -140,7 +145,7 @@ def stage_rows(
     answers: Mapping[str, Mapping[str, Any]],
     row: Callable[[ConfigKey, ConfigValue], Row],
 ) -> list[Row]:
-    """The rows of all transforms and predicates. `answers` is what the child says, by prefix: `rows` and `errors`."""
+    """Returns the rows of all transforms and predicates. `answers` has the child's `rows` and `errors` by prefix."""
     rows: list[Row] = []
     for stage in stages(config):
         answer = answers.get(stage.prefix, {})
@@ -154,7 +159,7 @@ def stage_rows(
 
 
 def _full_name(stage: Stage, config: Mapping[str, str], registry: PluginRegistry) -> dict[str, str]:
-    """The type by its full name, which is shown where a short one was given."""
+    """Returns the type by its full name, which answers show also when the config has a short name."""
     name = stage.prefix + "type"
     found = registry.plugin(config.get(name, "").strip(), stage.kind.plugin)
     return {} if found is None else {name: found.plugin_class}
@@ -208,7 +213,7 @@ def _check_type(
     known = registry.of_type(stage.kind.plugin)
     parts = sorted(p.plugin_class for p in known if p.plugin_class.startswith(f"{value}$"))
     if parts:
-        # Cast where Cast$Value is meant.
+        # The config has Cast where it needs Cast$Value.
         raise ConfigError(
             f"This class is abstract and cannot be created. Did you mean {', '.join(parts)}?", key=name
         )
@@ -218,7 +223,9 @@ def _check_type(
 
 
 def _meant(value: str, known: Sequence[PluginInfo]) -> str:
-    """InsertField is InsertField$Key or InsertField$Value; a name that is nearly one is likely that one."""
+    """Returns a suggestion for an unknown class: its halves (InsertField$Key, InsertField$Value for
+    InsertField), otherwise the nearest name; empty when nothing is near.
+    """
     names = {name for p in known for name in (p.plugin_class, *p.names)}
     halves = sorted(name for name in names if name.startswith(f"{value}$"))
     if halves:
@@ -228,8 +235,9 @@ def _meant(value: str, known: Sequence[PluginInfo]) -> str:
 
 
 def unknown_keys(config: Mapping[str, Any], known: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Keys below `transforms.` and `predicates.` that mean nothing, each with a sentence: of names that the list does not
-    have, and of settings that the transform or predicate does not have. `known` are the keys that something has.
+    """Yields the keys below `transforms.` and `predicates.` that have no effect, each with a sentence: keys of
+    names that the list does not have, and settings that the transform or predicate does not have. `known`
+    are the keys with an effect.
     """
     texts = {key: str(value) for key, value in config.items() if value is not None}
     for kind in KINDS:
@@ -253,7 +261,7 @@ def unknown_keys(config: Mapping[str, Any], known: Collection[str]) -> Iterator[
 def _check_version(
     stage: Stage, config: Mapping[str, str], registry: PluginRegistry, values: Sequence[ConfigValue]
 ) -> None:
-    """A version that is not there is an error of both keys, as in Kafka."""
+    """Adds the error of a version that is not installed to both keys, as Kafka does."""
     kind, version = values[:2]
     given = config.get(version.name)
     try:
@@ -267,7 +275,7 @@ def _check_version(
 
 
 def check_predicates(config: Mapping[str, str], alias: str) -> None:
-    """Check what spans the keys of one transform. Raises ConfigError.
+    """Checks the rules that span the keys of one transform. Raises ConfigError.
 
     Kafka finds a missing predicate only when the task starts.
     """

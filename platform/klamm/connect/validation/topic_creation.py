@@ -1,8 +1,8 @@
-"""Topic creation rules of a source connector (KIP-158): with which settings a topic is made that its records go to.
+"""Topic creation rules of a source connector (KIP-158): the settings for topics that its records need.
 
-`topic.creation.default.*` makes the rules count; `topic.creation.groups` names further groups, of which the first
-whose `include` matches a topic's whole name, and whose `exclude` does not, is taken. Keys of a group other than Kafka's
-four are topic configurations. Pure.
+A config with `topic.creation.default.*` uses the rules. `topic.creation.groups` names further groups. A
+topic takes the first group whose `include` matches its whole name and whose `exclude` does not. Keys of
+a group other than Kafka's four are topic configurations. Pure.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _OWN: Final = frozenset({"include", "exclude", "partitions", "replication.factor
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """One group. `partitions` and `replication_factor` -1: the broker's default."""
+    """A group of rules. `partitions` and `replication_factor` -1: the broker's default."""
 
     name: str
     include: re.Pattern[str]
@@ -37,7 +37,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicRules:
-    """The groups of a connector, in order; the default one takes what no other does."""
+    """The groups of a connector, in order; the default group takes the topics that no other group matches."""
 
     groups: tuple[Group, ...]
     default: Group
@@ -47,18 +47,18 @@ class TopicRules:
 
 
 def uses_rules(config: Mapping[str, str]) -> bool:
-    """Returns whether a connector config has any of the keys: then those of the default group are required."""
+    """Returns whether a connector config has any of the keys: then it must have those of the default group."""
     return any(key.startswith(PREFIX) for key in config)
 
 
 def group_names(config: Mapping[str, str]) -> list[str]:
-    """The names in topic.creation.groups, each once; `default` is always there and need not be named."""
+    """Returns the names in topic.creation.groups, each once; `default` always exists and need not be named."""
     names = (name.strip() for name in config.get(GROUPS, "").split(","))
     return [name for name in dict.fromkeys(names) if name and name != DEFAULT]
 
 
 def rules(config: Mapping[str, str]) -> TopicRules | None:
-    """The rules of a connector config; None when it has none. Raises ConfigError."""
+    """Returns the rules of a connector config, None when it has none. Raises ConfigError."""
     if not uses_rules(config):
         return None
     values = group_keys(config).parse(config)
@@ -69,7 +69,7 @@ def rules(config: Mapping[str, str]) -> TopicRules | None:
 
 
 def group_keys(config: Mapping[str, str]) -> ConfigDef:
-    """The keys of the groups that a config has, in Kafka's order; none where it uses no rules."""
+    """Returns the keys of a config's groups, in Kafka's order; none when it uses no rules."""
     if not uses_rules(config):
         return ConfigDef()
     default = _keys(DEFAULT, DEFAULT)
@@ -84,7 +84,7 @@ def group_keys(config: Mapping[str, str]) -> ConfigDef:
 
 
 def _keys(name: str, group: str, *, factor: Any = None, partitions: Any = None) -> list[ConfigKey]:
-    """Kafka's four. Those of the default group have no default; others take its values."""
+    """Returns Kafka's four keys. Those of the default group have no default; other groups take its values."""
     of_default = name == DEFAULT
     numbers: dict[str, dict[str, Any]] = {
         "replication.factor": {} if of_default else {"default": factor},

@@ -21,7 +21,7 @@ from klamm.demo.logs.target import Choice, ElasticsearchTarget, SqliteTarget, Ta
 from klamm_base.errors import ConfigError, KlammError
 
 PATIENCE_S: Final = 300.0
-"""How long no stage may move, with lines still under way, before the run gives up."""
+"""The run gives up when no stage has moved for this long with lines still under way."""
 
 
 LOGS: Final = "*.log"

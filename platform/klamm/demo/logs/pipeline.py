@@ -26,7 +26,7 @@ from klamm.demo.platform import Embedded, NoAnswer
 from klamm_base.errors import KlammError
 
 SPARK_START_S: Final = 300.0
-"""How long the driver may neither log nor compute while it starts."""
+"""The driver may neither log nor compute for this long while it starts."""
 TICK_S: Final = 0.5
 
 

@@ -14,7 +14,9 @@ from klamm_spark.model import Job
 
 ROTATIONS: Final = 3
 RESTARTS: Final = 3
-"""How often the Spark driver is started again. An overloaded machine makes it fail: Spark gives a new Python process ten seconds."""
+"""The number of restarts of the Spark driver. An overloaded machine makes it fail: Spark gives a new Python
+process ten seconds.
+"""
 
 
 class GeneratorStage:
