@@ -204,7 +204,8 @@ async def test_a_group_that_may_not_be_read_is_named_with_the_reason(
         reader = transaction.Reader({"bootstrap.servers": f"127.0.0.1:{port}"}, "slot")
         try:
             with pytest.raises(
-                outlet.NotWrittenError, match=r"committed offsets of group slot cannot be read: .*GROUP_AUTHORIZATION_FAILED"
+                outlet.NotWrittenError,
+                match=r"committed offsets of group slot cannot be read: .*GROUP_AUTHORIZATION_FAILED",
             ):
                 await asyncio.to_thread(reader.read, "t")
         finally:

@@ -146,7 +146,7 @@ class Membership:
             async with asyncio.timeout(LEAVE_TIMEOUT_S):
                 await self._ask(LeaveGroupRequest(group_id=self._group, members=[me]))
         except (ClientError, TimeoutError) as e:
-            log.info("group %s was not left (%s); its session ends by itself", self._group, e)
+            log.info("group %s could not be left (%s); the session expires by itself", self._group, e)
         self._member_id = ""
 
     # The group protocol
