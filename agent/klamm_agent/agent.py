@@ -318,7 +318,8 @@ class Agent:
             self._saved = checkpoints
         except StateError as e:
             self._say_sparingly(
-                "registry", f"{e}; going on: after a kill lines since the last checkpoint come again"
+                "registry",
+                f"{e}; the agent continues; after a kill it delivers lines since the last checkpoint again",
             )
 
     def _refused(self, receipt: Receipt, size: int) -> None:
@@ -331,7 +332,7 @@ class Agent:
         self._tracker.gaps += gaps
         self._note_gaps()
         if policy:
-            self._say_sparingly("spool", f"{why}; the gap ledger says which lines")
+            self._say_sparingly("spool", f"{why}; the gap ledger lists the lines")
         if not self._tracker.gaps:
             return True
         self._tracker.gaps = [gap for gap in self._tracker.gaps if gap not in gaps]

@@ -92,7 +92,7 @@ def test_an_entry_as_fields():
 
 def test_without_journalctl_it_is_an_error():
     with pytest.raises(
-        ConfigError, match="needs no-such-journalctl, which is not there: it comes with systemd"
+        ConfigError, match="needs no-such-journalctl, which does not exist: it comes with systemd"
     ):
         JournaldReader(JournaldSettings(journalctl="no-such-journalctl"), parse=False, checkpoint=None)
 

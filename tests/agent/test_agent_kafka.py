@@ -196,7 +196,7 @@ def test_who_is_not_let_in_waits_and_says_so(tmp_path, caplog):
             refused=lambda batch, size: None,
         )
         sender.send(make(kafka.address), [b"x"], 1, None, ORIGIN)
-        said = lambda: [r for r in caplog.records if "does not let this agent in" in r.message]
+        said = lambda: [r for r in caplog.records if "the broker rejects this agent" in r.message]
         wait_until(lambda: sender.poll(0.01) or (sender.brokers_away and said()), "the refusal")
         assert not sender.drain(5)
         assert sender.brokers_away

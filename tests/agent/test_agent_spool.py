@@ -316,7 +316,7 @@ def test_a_full_spool_drops_the_oldest_by_file_and_range(tmp_path):
         assert {(g["reason"], g["policy"], g["path"]) for g in gaps} == {
             ("spool full: oldest dropped", True, str(log))
         }
-        assert agent.log.count("spool full: oldest dropped; the gap ledger says which lines") == 1
+        assert agent.log.count("spool full: oldest dropped; the gap ledger lists the lines") == 1
         broker.start()
         expected = len(lines) - sum(g["lines"] for g in gaps)
         wait_until(lambda: agent.status().get("acked", 0) >= expected, "the rest", timeout_s=60)

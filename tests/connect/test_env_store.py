@@ -93,7 +93,7 @@ def test_a_lock_names_every_file_by_hash_and_builds_the_same_elsewhere(store, in
     assert lock == record.lock
     assert "acme-lib==2.0 \\\n    --hash=sha256:" in lock.requirements()
     other = make_store(tmp_path / "other")
-    with pytest.raises(ToolFailure, match=r"they are not here: acme_lib-2.0-py3-none-any.whl \(sha256 "):
+    with pytest.raises(ToolFailure, match=r"nor on this machine: acme_lib-2.0-py3-none-any.whl \(sha256 "):
         other.adopt(record)
     assert other.records() == []
     other.wheels.find(lock, [index])

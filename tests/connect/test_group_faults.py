@@ -174,7 +174,7 @@ async def test_group_stops_with_a_sentence_where_consumers_are(bootstrap: str, n
     async with worker_group(bootstrap, name) as group:
         await group.start("one", connect_protocol="compatible")
         stranger = group.make("stranger")
-        stranger.membership._place._metadata = lambda _view: [("range", b"\x00\x00")]  # type: ignore[method-assign]
+        stranger.membership._rebalancer._metadata = lambda _view: [("range", b"\x00\x00")]  # type: ignore[method-assign]
         with pytest.raises(MembershipLost, match=r"share no protocol.*connect\.protocol"):
             await stranger.membership.start()
 

@@ -104,7 +104,7 @@ def ours(group: Group, properties: dict[str, str], name: str) -> ReadingListener
         config_topic=properties["config.storage.topic"],
     )
     member.listener = listener
-    member.membership._listener = member.membership._place._listener = listener
+    member.membership._listener = member.membership._rebalancer._listener = listener
     return listener
 
 

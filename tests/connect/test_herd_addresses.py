@@ -42,7 +42,7 @@ def test_herd_a_worker_on_loopback_whose_broker_is_elsewhere_says_what_to_set() 
 def test_herd_members_with_one_url_are_named() -> None:
     why = shared(URL, "g", {"m1": URL, "m2": "http://w2:8083/", "m3": URL})
     assert why is not None
-    assert why.startswith(f"2 members of group g say that they are reached at {URL}: m1, m3.")
+    assert why.startswith(f"2 members of group g advertise the same address {URL}: m1, m3.")
     assert shared(URL, "g", {"m1": URL, "m2": "http://w2:8083/"}) is None
 
 
@@ -81,12 +81,12 @@ async def test_herd_a_follower_with_the_leaders_url_says_so(
             runtime.assign(Assignment(), generation)
             await asyncio.sleep(0.1)
         with pytest.raises(
-            Conflict, match=r"as this one does.* set listeners .*rest\.advertised\.host\.name"
+            Conflict, match=r"both advertise the address .* set listeners .*rest\.advertised\.host\.name"
         ):
             await runtime.cluster.require_leader()
     finally:
         await runtime.stop()
-    said = [r.getMessage() for r in caplog.records if "say that they are reached" in r.getMessage()]
+    said = [r.getMessage() for r in caplog.records if "advertise the same address" in r.getMessage()]
     assert len(said) == 1, "once, not at every rebalance"
     assert "m1, m2" in said[0]
 

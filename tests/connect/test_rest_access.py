@@ -336,8 +336,8 @@ def test_origins_are_literal_or_expressions() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("put X: 1", "begins with none of set, add, setDate, addDate"),
-        ("set X", "is not ACTION NAME: VALUE"),
+        ("put X: 1", "does not begin with one of set, add, setDate, addDate"),
+        ("set X", "does not have the form ACTION NAME: VALUE"),
         ("setDate X: soon", "needs a number of milliseconds"),
     ],
 )

@@ -46,7 +46,7 @@ def test_an_outage_is_told_once_and_its_messages_are_counted(caplog: pytest.LogC
     assert not hand.outages.look()
     assert [r.getMessage() for r in caplog.records] == [
         "broker b1:9092 cannot be reached: Connection refused; its clients keep trying",
-        "broker b1:9092 is back after 8.0 s; 5 messages of its clients were left out",
+        "broker b1:9092 is back after 8.0 s; 5 messages of its clients were not logged",
     ]
     assert hand.outages.take(REFUSED), "a straggler"
     assert not hand.outages.look()
@@ -64,7 +64,7 @@ def test_a_connection_that_ended_is_no_outage(caplog: pytest.LogCaptureFixture) 
     assert hand.outages.take(GONE)
     assert not hand.outages.look()
     assert [(r.levelname, r.getMessage()) for r in caplog.records] == [
-        ("INFO", f"broker b1:9092 can be reached; a client had said: {GONE}")
+        ("INFO", f"broker b1:9092 can be reached, although a client reported: {GONE}")
     ]
 
 
@@ -75,7 +75,7 @@ def test_a_broker_without_clients_is_forgotten(caplog: pytest.LogCaptureFixture)
     assert hand.outages.look()
     hand.now_s += 301
     assert not hand.outages.look()
-    assert "no longer watched" in caplog.records[-1].getMessage()
+    assert "watching ends" in caplog.records[-1].getMessage()
 
 
 @pytest.mark.parametrize(

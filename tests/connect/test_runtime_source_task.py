@@ -89,7 +89,7 @@ def committed(producer, name="a"):
 def test_keys_and_values_are_byte_for_byte_kafkas():
     assert encode_key("src", {"filename": "/in.txt"}) == b'["src",{"filename":"/in.txt"}]'
     assert encode_offset({"position": 150}) == b'{"position":150}'
-    with pytest.raises(DataError, match=r"A source offset must hold only what JSON can: \{'p': \{1\}\}"):
+    with pytest.raises(DataError, match=r"A source offset can hold only JSON values: \{'p': \{1\}\}"):
         encode_offset({"p": {1}})
 
 

@@ -405,7 +405,7 @@ async def test_a_listener_that_raises_ends_no_task(caplog):
         await broken.supervisor.start_task(task_spec("c", {"idle": "1"}))
         await wait_for(lambda: broken.supervisor.progress(TASK), lambda: caplog.text)
         assert broken.supervisor.pid(TASK) is not None
-    assert "what happened could not be noted" in caplog.text
+    assert "an event could not be recorded" in caplog.text
 
 
 async def test_nothing_starts_once_the_supervisor_is_stopping():

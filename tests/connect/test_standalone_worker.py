@@ -225,7 +225,7 @@ def test_standalone_worker_says_which_file_is_wrong(bootstrap: str, tmp_path: Pa
     bad.write_text("name=bad\nconnector.class=NotThere\n")
     worker = start(properties(bootstrap, tmp_path), bad)
     assert worker.wait_exit() == 2
-    assert f"{bad}: connector bad cannot be made" in worker.log
+    assert f"{bad}: connector bad cannot be created" in worker.log
     assert "Traceback" not in worker.log
 
 

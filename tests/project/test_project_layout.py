@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,56 @@ def test_every_command_and_option_is_documented():
         for parameter in command.params:
             for option in parameter.opts if parameter.param_type_name == "option" else []:
                 assert option in section, f"{title.strip()}: {option}"
+
+
+RIDDLES = re.compile(r"(What|Whether|How|Where|Who|Of|Which|That)\b")
+
+
+def docstrings(tree: ast.Module) -> Iterator[tuple[int, str, str]]:
+    """Yields line, name and docstring of the module, its classes and functions, and of documented attributes."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.body[0].lineno, getattr(node, "name", "module"), ast.get_docstring(node) or ""
+        if isinstance(node, ast.Module | ast.ClassDef):
+            for assignment, following in pairwise(node.body):
+                match assignment, following:
+                    case (
+                        ast.Assign(targets=[target]) | ast.AnnAssign(target=target),
+                        ast.Expr(ast.Constant(str() as text)),
+                    ):
+                        yield following.lineno, ast.unparse(target), text.strip()
+
+
+def riddles(source: str) -> Iterator[str]:
+    """Yields the faults of docstrings that begin with a question word instead of saying who does what."""
+    for line, name, text in docstrings(ast.parse(source)):
+        if (word := RIDDLES.match(text)) is not None:
+            yield f"{line}: the docstring of {name} begins with {word[0]}"
+
+
+def test_no_docstring_is_a_riddle():
+    found = [f"{path.relative_to(ROOT)}:{fault}" for path in MODULES for fault in riddles(path.read_text())]
+    assert not found, "\n".join(found)
+
+
+def test_the_check_of_docstrings_sees_every_kind():
+    source = '''
+"""What it is."""
+class A:
+    """Who it is."""
+    size: int = 1
+    """How much."""
+    async def run(self):
+        """Whether it runs."""
+def whole():
+    """Whatever begins otherwise is right."""
+'''
+    assert sorted(riddles(source)) == [
+        "2: the docstring of module begins with What",
+        "4: the docstring of A begins with Who",
+        "6: the docstring of size begins with How",
+        "8: the docstring of run begins with Whether",
+    ]
 
 
 @pytest.mark.usefixtures("processes")

@@ -216,7 +216,7 @@ class Outgoing(IdempotentSender[Box, Batch]):
         self._owner.given_up(batch)
 
     def unusable(self, error: ClientError) -> None:
-        self._owner.say(f"the broker does not let this agent in: {error}")
+        self._owner.say(f"the broker rejects this agent: {error}")
         self._metadata.failed(time.monotonic(), str(error))
 
     def away(self, error: ClientError) -> None:

@@ -161,7 +161,7 @@ class Spooling:
 
     def _fails(self, error: SpoolError) -> None:
         self._broken = True
-        self._owner.say(f"{error}; going on in memory")
+        self._owner.say(f"{error}; the agent continues in memory")
 
     # ---- what becomes of batches
 

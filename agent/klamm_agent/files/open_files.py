@@ -95,7 +95,7 @@ class OpenFiles:
         if file.archive is not None:
             self._tracker.not_packed(file)
         if compression == "gzip":
-            raise OSError(errno.EINVAL, 'it is not packed by gzip, as compression = "gzip" says')
+            raise OSError(errno.EINVAL, 'it is not a gzip file, although compression = "gzip"')
         for c in self._tracker.archives.copied(file, head, there.st_size):
             if self._agree(fd, c):
                 if self._is_replaced(c) or not self._tracker.archives.is_copy(file, c, there.st_size, now):

@@ -39,7 +39,7 @@ class JournaldReader:
         program = shutil.which(settings.journalctl)
         if program is None:
             raise ConfigError(
-                f"an input of type journald needs {settings.journalctl}, which is not there: it comes with systemd; "
+                f"an input of type journald needs {settings.journalctl}, which does not exist: it comes with systemd; "
                 'name another one with journalctl = "/path/to/journalctl"'
             )
         self._command = [program, *_selection(settings)]
@@ -152,7 +152,7 @@ class JournaldReader:
             return ""
         self._errors.seek(0)
         lines = self._errors.read(64 * 1024).decode(errors="replace").strip().splitlines()
-        return f"journalctl ended: {lines[-1]}" if lines else "journalctl ended without a word"
+        return f"journalctl ended: {lines[-1]}" if lines else "journalctl ended without a message"
 
     def _ended(self, now: float, why: str) -> None:
         self._stop()

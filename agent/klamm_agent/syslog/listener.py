@@ -321,7 +321,7 @@ class Listener:
             if frames.errors:
                 self._say(
                     "framing",
-                    f"{connection.path}: {connection.peer} counts octets wrongly: lines are read instead",
+                    f"{connection.path}: {connection.peer} counts octets wrongly: reading lines instead",
                 )
             frames.errors = frames.splits = 0
         if messages:

@@ -129,17 +129,17 @@ class BrokerOutages:
                 del self._suspects[address]
                 self._back_s[address] = self._clock()
         if forgotten:
-            log.info("broker %s cannot be reached, and its clients are gone: no longer watched", address)
+            log.info("broker %s cannot be reached, and its clients are gone: watching ends", address)
         elif why is not None and not suspect.told_down:
             suspect.told_down = True
             log.warning("broker %s cannot be reached: %s; its clients keep trying", address, why)
         elif why is None and suspect.told_down:
             log.warning(
-                "broker %s is back after %.1f s; %d messages of its clients were left out",
+                "broker %s is back after %.1f s; %d messages of its clients were not logged",
                 address, self._clock() - suspect.since_s, suspect.messages,
             )  # fmt: skip
         elif why is None:
-            log.info("broker %s can be reached; a client had said: %s", address, suspect.first)
+            log.info("broker %s can be reached, although a client reported: %s", address, suspect.first)
 
 
 OUTAGES: Final = BrokerOutages()

@@ -265,7 +265,7 @@ class Runtime:
             with contextlib.suppress(KeyError):  # it does not run here
                 actions = self.herder.restart(name, include_tasks=True, only_failed=True)
                 if actions:
-                    log.info("connector %s starts again: the plugins that it lacked are there", name)
+                    log.info("connector %s restarts: its missing plugins are installed now", name)
                     self.perform(actions)
 
     async def validate(self, config: Mapping[str, str]) -> dict[str, Any]:
@@ -386,7 +386,7 @@ class Runtime:
             actions = self.herder.restart(name, include_tasks=include, only_failed=only)
         except KeyError:
             return
-        log.info("connector %s: a restart was asked for; here it means %d actions", name, len(actions))
+        log.info("connector %s: restart requested: %d actions on this worker", name, len(actions))
         self.perform(actions)
 
     def reconcile(self) -> None:

@@ -151,7 +151,7 @@ async def _create(service: ConnectService, each: ConnectorFile) -> None:
     try:
         await service.create(each.name, dict(each.config), each.initial_state)
     except RequestError as e:
-        raise ConfigError(f"{each.path}: connector {each.name} cannot be made: {e}") from None
+        raise ConfigError(f"{each.path}: connector {each.name} cannot be created: {e}") from None
 
 
 def main(config: WorkerConfig, connectors: Sequence[ConnectorFile]) -> int:

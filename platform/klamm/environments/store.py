@@ -87,7 +87,7 @@ class Record:
             group=data.get("group"),
         )
         if found.root not in {p.pin for p in found.lock.packages}:
-            raise BadRequirement(f"the lock of {found.root} is not its own")
+            raise BadRequirement(f"the lock of {found.root} does not contain this package")
         return found
 
 
@@ -171,7 +171,7 @@ class Store:
             try:
                 _write_contents(folder, contents)
             except OSError as e:  # somebody else's directory: it is looked at again by the next process
-                log.warning("what is in the environment %s cannot be written down: %s", folder, e)
+                log.warning("the contents of environment %s cannot be saved: %s", folder, e)
         found = Environment(id=number, lock=lock, site=site, contents=contents)
         self._loaded[number] = found
         return found
@@ -282,7 +282,7 @@ class Store:
         missing = self.wheels.missing(lock)
         if missing:
             names = ", ".join(f"{p.file} (sha256 {p.hashes[0]})" for p in missing)
-            raise ToolFailure(f"No package index has these wheels, and they are not here: {names}")
+            raise ToolFailure(f"These wheels are neither in a package index nor on this machine: {names}")
         number = lock.id(self.platform)
         folder = work / number
         (folder / "site").mkdir(parents=True)

@@ -81,7 +81,7 @@ def find_tool() -> Tool:
     if importlib.util.find_spec("pip") is not None:
         return Pip()
     raise ToolFailure(
-        f"Neither uv nor pip is there to install plugins with: put uv on the PATH, or run "
+        f"Neither uv nor pip is available to install plugins: put uv on the PATH, or run "
         f"{sys.executable} -m ensurepip"
     )
 

@@ -15,7 +15,7 @@ from typing import Final
 from klamm.environments.overlay import IN_USE
 
 TITLE: Final = b"klamm connect: "
-NAMELESS: Final = "a process whose connector cannot be told"
+NAMELESS: Final = "a process of an unknown connector"
 
 
 def connectors_in(environment: Path, proc: Path = Path("/proc")) -> list[str]:

@@ -79,7 +79,7 @@ class FlowWorker(Worker):
             raise e.exceptions[0] from None
         wanted = connectors_of(self.flow)
         if self.flow.enabled and CHECKPOINT not in wanted:
-            log.info("neither checkpoints nor group offsets are asked for: no %s", CHECKPOINT)
+            log.info("neither checkpoints nor group offsets are enabled: %s does not run", CHECKPOINT)
         await configure(service, wanted)
         runtime.cluster.group = self._sole = SoleMember(runtime.group_adapter)
         await self._sole.start()

@@ -76,7 +76,7 @@ async def run(
         os.close(read_end)
         os.close(write_end)
     if killed.is_set():
-        raise KlammError("killed by a second signal: the next start goes on from what was committed")
+        raise KlammError("killed by a second signal: the next start continues after the last commit")
 
 
 async def _serve(place: MetricsPlace, server: MetricsServer) -> str:

@@ -49,7 +49,7 @@ class TopicQueue:
     def _recover(self, last: Segment) -> None:
         cut = last.recover()
         if cut:
-            log.warning("%s: %d bytes at its end are not whole and cut off", self.folder, cut)
+            log.warning("%s: cut off %d bytes of an incomplete record at the end", self.folder, cut)
 
     def _delete_all(self) -> None:
         while self._segments:

@@ -124,7 +124,7 @@ def _figures(details: Mapping[str, Any]) -> dict[str, Any]:
     try:
         data = orjson.dumps(dict(details), option=orjson.OPT_NON_STR_KEYS)
     except TypeError as e:
-        raise ConnectError(f"The details of a task's progress must hold only what JSON can: {e}") from e
+        raise ConnectError(f"The details of a task's progress can hold only JSON values: {e}") from e
     if len(data) > DETAILS_BYTES_MAX:
         raise ConnectError(
             f"The details of a task's progress are {len(data)} bytes of JSON, more than {DETAILS_BYTES_MAX}"

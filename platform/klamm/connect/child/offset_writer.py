@@ -187,4 +187,4 @@ def _json(value: Any, what: str) -> bytes:
     try:
         return orjson.dumps(value)
     except (TypeError, ValueError) as e:
-        raise DataError(f"A {what} must hold only what JSON can: {value!r}: {e}") from e
+        raise DataError(f"A {what} can hold only JSON values: {value!r}: {e}") from e

@@ -129,7 +129,7 @@ class SinkRunner:
             try:
                 self._finish()
             except Exception:
-                log.exception("what was put before the error could not be finished")
+                log.exception("the task could not end in good order after an error")
             raise
         self._finish()
 

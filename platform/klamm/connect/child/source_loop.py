@@ -143,7 +143,7 @@ class SourceLoop(ABC):
         try:
             self._end(failed=True)
         except Exception:
-            log.exception("what was sent before the error could not be settled")
+            log.exception("records sent before an error could not be committed")
 
     # The parts of a delivery guarantee
 

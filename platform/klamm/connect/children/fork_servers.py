@@ -68,7 +68,7 @@ class ForkServers:
         if self._stopped:
             raise LaunchError("The worker is stopping")
         if not Path(site).is_dir():
-            raise LaunchError(f"The environment {site} is gone; a restart of the connector finds another one")
+            raise LaunchError(f"The environment {site} was removed; restart the connector to use another")
         launcher = self._of_sites.get(site)
         if launcher is None:
             launcher = self._of_sites[site] = Launcher(site)

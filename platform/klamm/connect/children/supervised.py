@@ -461,7 +461,7 @@ class Supervised:
         try:
             hear(*said)
         except Exception:
-            log.exception("[%s] what happened could not be noted", self.key)
+            log.exception("[%s] an event could not be recorded", self.key)
 
     def _event(self, state: State, trace: str | None, attempt: int) -> StateEvent:
         name, number = (

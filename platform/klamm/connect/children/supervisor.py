@@ -332,7 +332,7 @@ class Supervisor:
 
     def _on_expired(self, target: TaskId | str) -> None:
         """Start a new process, which gets the new values (`config.action.reload`)."""
-        log.info("[%s] starts again: the life of a value from its config provider is over", target)
+        log.info("[%s] restarts: a value from its config provider has expired", target)
         task = asyncio.create_task(self.restart(target), name=f"reload {target}")
         self._reloads.add(task)
         task.add_done_callback(self._reloads.discard)

@@ -70,10 +70,10 @@ class GroupMembership:
             self._pulse,
             session_ms=config["session.timeout.ms"],
             interval_ms=config["heartbeat.interval.ms"],
-            seat=lambda: self._place.seat,
+            seat=lambda: self._rebalancer.seat,
             on_heard=self._heard,
         )
-        self._place = Rebalancer(
+        self._rebalancer = Rebalancer(
             self._requests,
             self._session,
             listener,
@@ -98,35 +98,35 @@ class GroupMembership:
 
     @property
     def is_leader(self) -> bool:
-        return self._place.is_leader
+        return self._rebalancer.is_leader
 
     @property
     def leader_url(self) -> str:
         """The leader's url; empty during a rebalance."""
-        return self._place.leader_url
+        return self._rebalancer.leader_url
 
     @property
     def member_id(self) -> str:
-        return self._place.seat.member_id
+        return self._rebalancer.seat.member_id
 
     @property
     def generation(self) -> int:
-        return self._place.seat.generation
+        return self._rebalancer.seat.generation
 
     epoch = generation
 
     @property
     def protocol_version(self) -> int:
         """0 eager, 1 compatible, 2 sessioned (internal requests are signed)."""
-        return self._place.protocol.version
+        return self._rebalancer.protocol.version
 
     @property
     def assigned_connectors(self) -> int:
-        return len(self._place.running.connectors) if self._place.running else 0
+        return len(self._rebalancer.running.connectors) if self._rebalancer.running else 0
 
     @property
     def assigned_tasks(self) -> int:
-        return len(self._place.running.tasks) if self._place.running else 0
+        return len(self._rebalancer.running.tasks) if self._rebalancer.running else 0
 
     @property
     def alive(self) -> bool:
@@ -140,12 +140,12 @@ class GroupMembership:
 
     def owner_url(self, item: str | TaskId) -> str | None:
         """Returns the url of the worker that runs a connector or task; only the leader knows it."""
-        made = self._place.made
+        made = self._rebalancer.made
         return made.owner_url(item) if made is not None and self.is_leader else None
 
     def has_tasks_of(self, connector: str) -> bool:
         """Tells whether a worker of the group may still run a task of it; only the leader knows it."""
-        made = self._place.made
+        made = self._rebalancer.made
         return made is None or made.has_tasks_of(connector)
 
     async def members(self) -> dict[str, str]:
@@ -181,14 +181,14 @@ class GroupMembership:
         await _cancel(self._runner)
         try:
             if self._session.open:  # if it ends meanwhile, the work is stopped at once
-                await self._unless_over(self._place.revoke_all())
+                await self._unless_over(self._rebalancer.revoke_all())
         except KlammError as e:
             await self._end(str(e))
         finally:
             await _cancel(self._keeper)
             self._session.end()
-            self._place.lead_no_more()
-            if self._place.seat.member_id:
+            self._rebalancer.lead_no_more()
+            if self._rebalancer.seat.member_id:
                 await self._say_goodbye(reason)
             await self._requests.close()
             await self._pulse.close()
@@ -196,10 +196,10 @@ class GroupMembership:
     async def _say_goodbye(self, reason: str) -> None:
         try:
             async with asyncio.timeout(LEAVE_TIMEOUT_S):
-                await self._requests.leave(self._place.seat.member_id, reason)
+                await self._requests.leave(self._rebalancer.seat.member_id, reason)
         except (ClientError, JoinAgain, TimeoutError) as e:
             log.info("group %s could not be left (%s); the session expires by itself", self._group, e)
-        self._place.seat = Seat()
+        self._rebalancer.seat = Seat()
 
     async def _run(self) -> None:
         await self._remove_predecessor()
@@ -214,8 +214,8 @@ class GroupMembership:
     async def _end(self, why: str) -> None:
         """Ends the membership for good: stops everything that runs here."""
         self._session.end()
-        self._place.seat = Seat()
-        self._place.lead_no_more()
+        self._rebalancer.seat = Seat()
+        self._rebalancer.lead_no_more()
         await self._stop_now(why)
 
     async def _remove_predecessor(self) -> None:
@@ -268,23 +268,25 @@ class GroupMembership:
             return
         if code != ErrorCode.NONE:
             self.request_rejoin("the group is rebalancing")
-        elif self._place.load_has_changed():
+        elif self._rebalancer.load_has_changed():
             self.request_rejoin("the load has changed")
 
     async def _start_over(self) -> None:
         """Stops everything at once after the end of the session; then the worker joins again with nothing."""
-        self._place.lead_no_more()
+        self._rebalancer.lead_no_more()
         await self._stop_now(self._session.why_over)
-        self._place.seat = Seat() if self._session.forgotten else Seat(member_id=self._place.seat.member_id)
+        self._rebalancer.seat = (
+            Seat() if self._session.forgotten else Seat(member_id=self._rebalancer.seat.member_id)
+        )
         self._session.reset()
         # An abandoned JoinGroup may still wait on this connection, and hold up everything behind it.
         await self._requests.close()
         self._rejoin = "the session was over"
 
     async def _stop_now(self, why: str) -> None:
-        if self._place.running is not None:
+        if self._rebalancer.running is not None:
             log.warning("group %s: the session is over: %s. The worker stops everything", self._group, why)
-            self._place.running = None
+            self._rebalancer.running = None
             await self._listener.on_lost()
 
     # A rebalance
@@ -312,7 +314,7 @@ class GroupMembership:
 
     async def _try_rebalance(self, reason: str) -> Outcome:
         try:
-            return await self._place.take_part(reason)
+            return await self._rebalancer.take_part(reason)
         except JoinAgain as e:
             if e.wait:
                 await self._pause(str(e))
@@ -342,7 +344,7 @@ class GroupMembership:
 
     async def _stay_away(self) -> None:
         """Leaves for a while since the config topic cannot be read, so that others run this worker's work."""
-        await self._place.revoke_all()
+        await self._rebalancer.revoke_all()
         self._session.end()
         await self._say_goodbye("taking too long to read the log")
         wait_s: float = self._config["worker.unsync.backoff.ms"] / 1000

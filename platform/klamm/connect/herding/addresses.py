@@ -10,7 +10,7 @@ import socket
 from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
 
-WHAT_TO_SET = "set listeners (such as http://0.0.0.0:8083) and rest.advertised.host.name to what the other workers reach this one by"
+WHAT_TO_SET = "set listeners (such as http://0.0.0.0:8083) and rest.advertised.host.name so that the other workers reach this worker"
 
 
 def is_loopback(host: str) -> bool:
@@ -31,7 +31,7 @@ def unreachable(url: str, servers: Sequence[str]) -> str | None:
     if not is_loopback(host) or all(is_loopback(server.rpartition(":")[0]) for server in servers):
         return None
     return (
-        f"this worker tells its group to reach it at {url}, which is loopback; workers on other machines of the group cannot "
+        f"this worker advertises {url} to its group, a loopback address; workers on other machines of the group cannot "
         f"forward requests to it: {WHAT_TO_SET}"
     )
 
@@ -42,7 +42,7 @@ def shared(url: str, group: str, members: Mapping[str, str]) -> str | None:
     if len(same) < 2:
         return None
     return (
-        f"{len(same)} members of group {group} say that they are reached at {url}: {', '.join(same)}. Requests cannot be "
+        f"{len(same)} members of group {group} advertise the same address {url}: {', '.join(same)}. Requests cannot be "
         f"forwarded between them: {WHAT_TO_SET}"
     )
 

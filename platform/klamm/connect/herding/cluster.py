@@ -132,8 +132,8 @@ class Cluster:
         if not self.is_leader:
             if self.leader_url == self.url:
                 raise Conflict(
-                    f"The leader of group {self._config['group.id']} is another worker, but says that it is reached at "
-                    f"{self.leader_url}, as this one does, so that nothing can be forwarded to it: {WHAT_TO_SET}"
+                    f"The leader of group {self._config['group.id']} is another worker, but both advertise the address "
+                    f"{self.leader_url}, so that requests cannot be forwarded to it: {WHAT_TO_SET}"
                 )
             raise NotTheLeader(
                 "Only the leader of the group can do this", self._other(self.leader_url or None)

@@ -60,7 +60,7 @@ class StatusBoard:
         if mine is None or foreign.generation > self._generation() or not self._alive():
             return
         log.info(
-            "%s runs here; %s of generation %d said %s: corrected",
+            "status of %s corrected: it runs here, but %s of generation %d wrote %s",
             target, foreign.worker_id, foreign.generation, foreign.state,
         )  # fmt: skip
         self.put(mine)
@@ -71,7 +71,7 @@ class StatusBoard:
         """
         mine = self._shown(target)
         if mine is not None and self._alive():
-            log.info("%s runs here; its status was taken away: corrected", target)
+            log.info("status of %s written again: it runs here, but its status was removed", target)
             self.put(mine)
 
     def unassign(self, targets: Iterable[Target]) -> None:
@@ -84,7 +84,7 @@ class StatusBoard:
     def put(self, said: PutStatus) -> None:
         """Show a state, unless a later owner has spoken, or may have spoken while this worker slept."""
         if not self._alive():
-            log.info("%s is not shown as %s: contact with the group is lost", said.target, said.state)
+            log.info("status of %s not set to %s: contact with the group is lost", said.target, said.state)
             return
         status = Status(
             state=said.state,
@@ -95,7 +95,7 @@ class StatusBoard:
         )
         record = self._statuses.put(said.target, status)
         if record is None:
-            log.info("%s is not shown as %s: a later owner has spoken", said.target, said.state)
+            log.info("status of %s not set to %s: a later owner has set it", said.target, said.state)
             return
         self.writer.write(record)
         self._announcer.status(said.target)

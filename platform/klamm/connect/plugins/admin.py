@@ -293,7 +293,7 @@ class PluginAdmin:
                     built = await group.catch_up(dict(self._installed))
                     await self.look()
                 except Exception:
-                    log.exception("the plugin packages of the group")
+                    log.exception("cannot update the plugin packages of the group")
                     built = False
             if built:
                 self._on_built()
@@ -316,7 +316,7 @@ class PluginAdmin:
                 if self._waiting:
                     await self.look()
             except Exception:
-                log.exception("the plugins that connectors wait for")
+                log.exception("cannot look for the plugins that connectors wait for")
 
 
 def _infos(record: Record, environment: Environment) -> list[PluginInfo]:

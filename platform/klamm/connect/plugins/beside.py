@@ -81,7 +81,7 @@ class PluginsBeside:
         try:
             return await self._ask({}, timeout_s)
         except KlammError as e:
-            log.warning("the plugins are listed one by one, as together they cannot be: %s", e)
+            log.warning("the plugins cannot be listed together, listing each package alone: %s", e)
             failed = e
         groups = await asyncio.to_thread(_groups)
         answers = await asyncio.gather(*(self._of_group(group, timeout_s) for group in groups))

@@ -112,11 +112,11 @@ class GroupPackages:
             if not mine or root in wanted or not self.records.removed(record, self._began_ms):
                 continue
             await asyncio.to_thread(self.take_back, record)
-            log.info("plugin package %s is removed, as the group has it no more", root)
+            log.info("plugin package %s is removed, because the group no longer has it", root)
         try:
             await asyncio.to_thread(self._store.collect, set(self.records.parts))
         except KlammError as e:
-            log.warning("what nobody needs is not removed: %s", e)
+            log.warning("unused environments and wheels could not be removed: %s", e)
         return built
 
     def check(self, installed: Installed) -> None:

@@ -127,7 +127,7 @@ class PluginRecords:
         else:
             package = Package.from_json(data)
             if key != _key(package.name, package.version):
-                raise ValueError(f"it is about {package.root}")
+                raise ValueError(f"its key is not that of {package.root}")
             self.packages[key] = package
             self._removed.pop(key, None)
 
@@ -148,7 +148,7 @@ class PluginRecords:
         del self._pending[digest]
         whole = b"".join(pending[i] for i in range(count))
         if hashlib.sha256(whole).hexdigest() != digest:
-            raise ValueError("the wheel is not what its hash says")
+            raise ValueError("the wheel does not match its hash")
         return Wheel(str(data["file"]), whole)
 
 

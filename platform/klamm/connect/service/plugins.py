@@ -97,7 +97,7 @@ class PluginService:
         except PluginCallError as e:
             if e.kind == ErrorClass.CONFIG:
                 raise NotFound(f"Unknown plugin {name}.") from None
-            raise RequestError(f"Plugin {name} did not say what it takes: {e}") from None
+            raise RequestError(f"Plugin {name} did not tell its settings: {e}") from None
         return plugin_keys(own, self._plugins.connector(name, version), self._plugins)
 
     async def install_plugin(self, spec: dict[str, Any]) -> dict[str, Any]:
@@ -204,7 +204,7 @@ class PluginService:
             except PluginCallError as e:
                 # Validation reports a missing class or version as an error of the key itself.
                 if e.kind != ErrorClass.CONFIG:
-                    raise RequestError(f"Converter {converter} did not say what it takes: {e}") from None
+                    raise RequestError(f"Converter {converter} did not tell its settings: {e}") from None
                 return []
             self._converter_keys[asked] = found
         return self._converter_keys[asked]

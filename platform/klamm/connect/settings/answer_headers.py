@@ -61,9 +61,9 @@ def _rule(text: str) -> HeaderRule:
     name, colon, value = rest.partition(":")
     name, value = name.strip(), value.strip()
     if action not in ACTIONS:
-        raise ValueError(f"{text!r} begins with none of {', '.join(ACTIONS)}")
+        raise ValueError(f"{text!r} does not begin with one of {', '.join(ACTIONS)}")
     if not colon or not _NAME.fullmatch(name):
-        raise ValueError(f"{text!r} is not ACTION NAME: VALUE")
+        raise ValueError(f"{text!r} does not have the form ACTION NAME: VALUE")
     if action.endswith("Date") and not re.fullmatch(r"-?\d{1,15}", value):
         raise ValueError(f"{text!r}: {action} needs a number of milliseconds")
     if any(ord(c) < 32 for c in value):

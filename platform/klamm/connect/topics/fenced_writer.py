@@ -113,7 +113,10 @@ def _abort(producer: Producer) -> None:
     try:
         producer.abort_transaction(_STEP_S)
     except KafkaException as e:
-        log.info("a transaction of the config topic is left to its successor: %s", e.args[0].str())
+        log.info(
+            "a transaction of the config topic could not be aborted; the next producer aborts it: %s",
+            e.args[0].str(),
+        )
 
 
 def _patiently(what: str, topic: str, call: Callable[[float], None]) -> None:

@@ -154,20 +154,20 @@ def _check_there(admin: AdminClient, topic: TopicSettings, error: KafkaError) ->
     if code == KafkaError.INVALID_CONFIG:
         prefix = topic.key.removesuffix("topic")
         given = ", ".join(f"{prefix}{name}={value}" for name, value in topic.config.items())
-        raise ConfigError(f"{why}. It is to be made with {given}", key=topic.key)
+        raise ConfigError(f"{why}. The settings for the new topic are {given}", key=topic.key)
     if code not in _FORBIDDEN:
         raise LogError(why)
     # This lists all topics: asking for one by name could create it, with settings that nobody wants.
     try:
         there = admin.list_topics(timeout=ADMIN_TIMEOUT_S).topics
     except KafkaException as e:
-        raise LogError(f"{why}, and whether it is there is not known: {e.args[0].str()}") from None
+        raise LogError(f"{why}, and the worker cannot see whether it exists: {e.args[0].str()}") from None
     if topic.name not in there:
         raise LogError(
-            f"{why}. The worker's principal needs CREATE and DESCRIBE on it, or somebody else has to make it, with "
+            f"{why}. The worker's principal needs CREATE and DESCRIBE on it, or somebody else must create it, with "
             "cleanup.policy=compact"
         )
-    log.info("topic %s is there; this worker's principal may not create topics", topic.name)
+    log.info("topic %s exists; this worker's principal may not create topics", topic.name)
 
 
 def _cleanup_policy(admin: AdminClient, topic: str) -> str | None:
@@ -181,7 +181,7 @@ def _cleanup_policy(admin: AdminClient, topic: str) -> str | None:
             error = e.args[0]
             if error.code() in _FORBIDDEN:
                 log.warning(
-                    "whether topic %s has cleanup.policy=compact cannot be seen (%s); it must have it",
+                    "cannot check whether topic %s has cleanup.policy=compact, as it must (%s)",
                     topic,
                     error.str(),
                 )

@@ -68,7 +68,7 @@ class FileLog(LocalLog):
         try:
             data = await asyncio.to_thread(self._path.read_bytes)
         except FileNotFoundError:
-            log.info("%s is not there yet: no source has offsets", self._path)
+            log.info("%s does not exist yet: no source has offsets", self._path)
             data = b""
         except OSError as e:
             raise LogError(
