@@ -467,8 +467,9 @@ class CallCount:
 
 
 @pytest.mark.parametrize("partitions", [50, 1000])
-def test_the_work_of_a_clean_start_is_small_and_the_same_for_each_partition(start, partitions):
-    manager = start()
+def test_the_work_of_a_clean_start_is_small_and_the_same_for_each_partition(memory_path, partitions):
+    directory = memory_path / str(partitions)
+    manager = LogManager(directory, now_ms=NOW)
     manager.create_topic("many", partitions, now_ms=NOW)
     for log in manager:
         for _ in range(20):
@@ -477,10 +478,11 @@ def test_the_work_of_a_clean_start_is_small_and_the_same_for_each_partition(star
     count = CallCount()
     sys.setprofile(count)
     try:
-        manager = start()
+        manager = LogManager(directory, now_ms=NOW)
     finally:
         sys.setprofile(None)
     assert sum(log.log_end_offset for log in manager) == 20 * partitions
+    crash(manager)
     of_c = {name: number / partitions for name, number in count.of_c.items()}
     assert "mmap" not in of_c, "no segment is read as a whole"
     assert of_c["open"] <= 8, "log end, epochs, producer snapshot, topic id, indexes"

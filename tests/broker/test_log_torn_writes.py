@@ -84,7 +84,9 @@ class Prepared:
         for path in there - self.files.keys():
             path.unlink()
         for path, content in self.files.items():
-            path.write_bytes(content)
+            # Writing costs far more than reading, and most files are as they were.
+            if path not in there or path.read_bytes() != content:
+                path.write_bytes(content)
 
     def tear(self, path: Path, cut: int, tail: str) -> None:
         content = self.files.get(path, self.files.get(path.with_suffix(""), b""))
@@ -119,10 +121,10 @@ class Prepared:
 
 
 @pytest.fixture(scope="module")
-def prepared(tmp_path_factory):
+def prepared(memory_path):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda fd: None)
-        yield Prepared(tmp_path_factory.mktemp("torn") / "data")
+        yield Prepared(memory_path / "data")
 
 
 def cuts(size, begin=0, *, step=1):
@@ -142,43 +144,36 @@ def torn(prepared, path, places, *, last_may_be_lost=False):
                 raise
 
 
-STEPS = [pytest.param(9, id="some"), pytest.param(1, id="every")]
-
-
-@pytest.mark.parametrize("step", STEPS)
-def test_the_last_append(prepared, step):
+def test_the_last_append(prepared):
     path = prepared.root / "t-0" / f"{SEGMENT}.log"
     size = len(prepared.files[path])
     assert size > prepared.log_size
-    torn(prepared, path, cuts(size, prepared.log_size, step=step), last_may_be_lost=True)
+    torn(prepared, path, cuts(size, prepared.log_size), last_may_be_lost=True)
 
 
-@pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize(
     "name", [f"{SEGMENT}.index", f"{SEGMENT}.timeindex", f"{SEGMENT}.txnindex", "snapshot", leader_epoch.FILE_NAME,
              "partition.metadata"],
 )  # fmt: skip
-def test_files_of_the_partition(prepared, name, step):
+def test_files_of_the_partition(prepared, name):
     directory = prepared.root / "t-0"
     (path,) = [p for p in prepared.files if p.parent == directory and p.name.endswith(name)]
     assert len(prepared.files[path]) > 0
-    torn(prepared, path, cuts(len(prepared.files[path]), step=step))
+    torn(prepared, path, cuts(len(prepared.files[path])))
 
 
-@pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize(
     "name", [checkpoints.RECOVERY_POINT, checkpoints.LOG_START_OFFSET, checkpoints.HIGH_WATERMARK]
 )
-def test_checkpoints(prepared, name, step):
+def test_checkpoints(prepared, name):
     path = prepared.root / name
-    torn(prepared, path, cuts(len(prepared.files[path]), step=step))
+    torn(prepared, path, cuts(len(prepared.files[path])))
 
 
-@pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("name", ["klamm-topics.json", "meta.properties", checkpoints.RECOVERY_POINT])
-def test_files_that_are_replaced_as_a_whole(prepared, name, step):
+def test_files_that_are_replaced_as_a_whole(prepared, name):
     path = prepared.root / f"{name}.tmp"
-    torn(prepared, path, cuts(len(prepared.files[prepared.root / name]), step=step * 3))
+    torn(prepared, path, cuts(len(prepared.files[prepared.root / name]), step=3))
 
 
 def test_a_registry_that_is_damaged_in_place_is_named_and_nothing_is_touched(prepared):
