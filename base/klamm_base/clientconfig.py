@@ -155,7 +155,10 @@ def javas_words(said: str) -> str:
 
 
 def _asked(config: Mapping[str, str]) -> str:
-    """Returns librdkafka's error for these settings. It is asked to make a client that cannot be made."""
+    """Returns librdkafka's error for these settings.
+
+    Asks for a client with an unknown property besides, so that librdkafka never makes one.
+    """
     from confluent_kafka import KafkaException, Producer
 
     try:

@@ -20,7 +20,7 @@ class RequestLimits:
         self._calm = 0
 
     def met_trouble(self, sent_at: float, now: float) -> bool:
-        """Notes that a request of `sent_at` met trouble; False if another request of its round has said so before.
+        """Notes that a request of `sent_at` met trouble; returns False if another request of its round has done so.
 
         Requests that were under way together are one reason to slow down.
         """
@@ -32,14 +32,17 @@ class RequestLimits:
         return True
 
     def shrink(self) -> None:
-        """Halves the requests under way, or the documents of the only one."""
+        """Halves the limit of requests under way; when it is one, halves the documents of a request."""
         if self.in_flight > 1:
             self.in_flight //= 2
         else:
             self.documents = max(1, self.documents // 2)
 
     def grow(self, *, after: int, documents: int) -> None:
-        """Notes an accepted request. Every `after` of them in a row add `documents`, or a request where these are all back."""
+        """Notes an accepted request. After every `after` of them in a row, raises the limits.
+
+        Adds `documents` to a request until their maximum is reached, then one request.
+        """
         self.troubles = 0
         self._calm += 1
         if self._calm < after:

@@ -49,7 +49,7 @@ class CheckpointSettings:
     rename: Callable[[str], str]
     """Returns the downstream name of an upstream topic."""
     original: Callable[[str], str | None]
-    """Returns the name that a topic from the target has there; None for any other topic."""
+    """Returns a mirrored topic's name in the target, where it came from; None for any other topic."""
     emit_every_s: float | None = 60
     sync_every_s: float | None = None
     refresh_every_s: float | None = 600
@@ -75,7 +75,7 @@ class OffsetSyncReader:
 
     `backwards` exchanges upstream and downstream: at the nearest sync before a reader's position in the
     mirrored topic, the reader has seen all records up to it in the original's order. So continuing after that
-    sync skips none either.
+    sync skips no record either.
     """
 
     def __init__(self, cluster: Cluster, topic: str, *, backwards: bool = False) -> None:
@@ -233,7 +233,7 @@ class Checkpointer:
             )  # fmt: skip
 
     async def _follow(self, now_ms: int, *, write: bool) -> list[Checkpoint]:
-        """Translates the groups' committed offsets; writes the news and remembers them."""
+        """Translates the groups' committed offsets; writes and remembers new checkpoints."""
         news: list[Checkpoint] = []
         self.counts.untranslated = 0
         for group in self.groups or ():

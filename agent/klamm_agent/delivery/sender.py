@@ -2,7 +2,7 @@
 
 The sender gathers values of one topic (and partition, where there are keys) up to `batch.size` or `linger.ms` and encodes them at
 once. `outgoing` sends the batches with sequence numbers: nothing is written twice while the agent runs. The agent drops nothing by
-itself, except a record that is too large for the topic, which would block all behind it: `refused` is told.
+itself, except a record that is too large for the topic, which would block all behind it. It then calls `refused`.
 One thread, which drives the event loop of the sockets in `poll`.
 """
 

@@ -11,8 +11,8 @@ from klamm_agent.events import Reader
 def open_reader(settings: Settings, *, parse: bool, checkpoint: Any = None) -> Reader:
     """Opens the reader of an input.
 
-    `parse`: documents are made of the events, so times and fields are wanted. `checkpoint` is what this input's reader last gave as its
-    own, None when there is none. Raises KlammError when the input cannot be opened.
+    `parse`: documents are made of the events, so times and fields are wanted. `checkpoint` is the last
+    checkpoint of this input's reader, None when there is none. Raises KlammError when the input cannot be opened.
     """
     match settings:
         case SyslogSettings():

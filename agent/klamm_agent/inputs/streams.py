@@ -132,7 +132,7 @@ class Streams:
         return kept
 
     def finish(self, now: float, deliver: Deliver) -> None:
-        """Takes no more from outside and hands over what had arrived, except of readers that were given away."""
+        """Stops receiving, and hands over all events that have arrived, except those of readers that were given away."""
         for _, stream in self._streams:
             if stream.kept:
                 continue

@@ -1,6 +1,6 @@
 """Documents of events that share fields: a sender's fields are written as JSON once. Pure.
 
-For syslog and the journal, when the input asks for nothing else. The documents are those that `Documents` would make.
+Inputs of syslog and the journal use them when no stage changes their events. `Documents` would make the same documents.
 """
 
 from __future__ import annotations

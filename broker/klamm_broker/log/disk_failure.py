@@ -54,4 +54,4 @@ def is_full(error: BaseException) -> bool:
 
 
 def ignore(directory: Path, error: OSError) -> None:
-    """Do nothing: the report of a log without an owner."""
+    """Does nothing. A log without an owner reports here."""

@@ -1,4 +1,4 @@
-"""Entities that settings are kept for, as Kafka's `kafka-configs` names them, and changing them.
+"""The entities that have settings, as Kafka's `kafka-configs` names them, and changes of these settings.
 
 Topics, brokers, their loggers, groups and client metrics have settings; users, clients and addresses have quotas, and
 users SCRAM credentials, set and deleted like settings.

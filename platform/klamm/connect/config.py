@@ -48,7 +48,7 @@ def _storage(definition: ConfigDef, prefix: str, what: str, partitions: int | No
         Type.STRING,
         validator=_not_blank,
         importance=Importance.HIGH,
-        documentation=f"The compacted topic that holds {what}. Made at the first start.",
+        documentation=f"The compacted topic that holds {what}. The first worker creates it.",
     )
     if partitions is not None:
         definition.define(
@@ -57,7 +57,7 @@ def _storage(definition: ConfigDef, prefix: str, what: str, partitions: int | No
             partitions,
             validator=_partitions,
             importance=Importance.LOW,
-            documentation="With how many partitions it is made; -1 leaves it to the broker.",
+            documentation="The number of partitions for creating the topic; -1 means the broker's default.",
         )
     return definition.define(
         f"{prefix}.storage.replication.factor",
@@ -65,7 +65,7 @@ def _storage(definition: ConfigDef, prefix: str, what: str, partitions: int | No
         3,
         validator=_replication,
         importance=Importance.LOW,
-        documentation="With how many replicas it is made; -1 leaves it to the broker.",
+        documentation="The number of replicas for creating the topic; -1 means the broker's default.",
     )
 
 
@@ -99,10 +99,10 @@ def _cluster(d: ConfigDef) -> None:
         Type.LIST,
         [],
         importance=Importance.LOW,
-        documentation="Names of config providers, separated by commas: ${NAME:path:key} in this file and in connector "
-        "configurations is replaced by what they have. config.providers.NAME.class says what each is (FileConfigProvider, "
+        documentation="Names of config providers, separated by commas. The provider NAME replaces ${NAME:path:key} in this file and in "
+        "connector configurations by its value. config.providers.NAME.class is its class (FileConfigProvider, "
         "DirectoryConfigProvider, EnvVarConfigProvider, or a class of yours; file, dir and env need no class), "
-        "config.providers.NAME.param.SETTING sets it up.",
+        "config.providers.NAME.param.SETTING are its settings.",
     )
     d.define(
         "bootstrap.servers",
@@ -140,7 +140,7 @@ def _standalone(d: ConfigDef) -> None:
         Type.STRING,
         None,
         importance=Importance.HIGH,
-        documentation="Of a standalone worker: the file that keeps source offsets, in Java's format. A distributed worker "
+        documentation="The file in which a standalone worker keeps source offsets, in Java's format. A distributed worker "
         "keeps them in its offset.storage.topic.",
     )
 
@@ -152,7 +152,7 @@ def _timing(d: ConfigDef) -> None:
         60_000,
         validator=between(1),
         importance=Importance.LOW,
-        documentation="How often tasks commit offsets.",
+        documentation="The interval at which tasks commit offsets.",
     )
     d.define(
         "offset.flush.timeout.ms",
@@ -160,7 +160,7 @@ def _timing(d: ConfigDef) -> None:
         5_000,
         validator=between(1),
         importance=Importance.LOW,
-        documentation="How long such a commit may take.",
+        documentation="The time limit of a commit of offsets.",
     )
     d.define(
         "task.shutdown.graceful.timeout.ms",
@@ -168,7 +168,7 @@ def _timing(d: ConfigDef) -> None:
         5_000,
         validator=between(0),
         importance=Importance.LOW,
-        documentation="How long a task has to stop by itself; then it is stopped by force.",
+        documentation="The time that a task gets to stop by itself; then the worker kills it.",
     )
     d.define(
         "session.timeout.ms",
@@ -176,7 +176,7 @@ def _timing(d: ConfigDef) -> None:
         10_000,
         validator=between(1),
         importance=Importance.HIGH,
-        documentation="After this long without a heartbeat the broker counts the worker as gone.",
+        documentation="The broker counts a worker as gone after this time without a heartbeat.",
     )
     d.define(
         "heartbeat.interval.ms",
@@ -184,7 +184,7 @@ def _timing(d: ConfigDef) -> None:
         3_000,
         validator=between(1),
         importance=Importance.HIGH,
-        documentation="How often the worker tells the broker that it lives.",
+        documentation="The interval at which the worker sends heartbeats to the broker.",
     )
     d.define(
         "rebalance.timeout.ms",
@@ -192,7 +192,7 @@ def _timing(d: ConfigDef) -> None:
         60_000,
         validator=between(1),
         importance=Importance.HIGH,
-        documentation="How long workers have to join again when one comes or goes.",
+        documentation="The time that workers get to join again when a worker comes or goes.",
     )
     _sharing(d)
     _internal_requests(d)
@@ -205,9 +205,9 @@ def _sharing(d: ConfigDef) -> None:
         "sessioned",
         validator=lambda name, value: one_of("eager", "compatible", "sessioned")(name, value.lower()),
         importance=Importance.LOW,
-        documentation="How the workers of the group share the work: eager (everything stops at each change), compatible "
-        "(only what moves), or sessioned (the same, and requests between workers are signed). A group speaks what all "
-        "its workers know.",
+        documentation="The protocol by which the group shares work: eager (all work stops at each change), compatible (only "
+        "work that moves stops), or sessioned (like compatible, with signed requests between workers). A group uses a "
+        "protocol that all of its workers know.",
     )
     d.define(
         "scheduled.rebalance.max.delay.ms",
@@ -215,7 +215,7 @@ def _sharing(d: ConfigDef) -> None:
         0,
         validator=between(0),
         importance=Importance.LOW,
-        documentation="How long the work of a worker that is gone waits for it to come back before others take it over.",
+        documentation="The time that a group waits for a missing worker before others take over its work.",
     )
     d.define(
         "worker.sync.timeout.ms",
@@ -223,7 +223,7 @@ def _sharing(d: ConfigDef) -> None:
         3_000,
         validator=between(1),
         importance=Importance.MEDIUM,
-        documentation="How long a worker that is behind has to read the config topic to its end before it leaves the group.",
+        documentation="The time that a worker gets to read the config topic to its end; a slower worker leaves the group.",
     )
     d.define(
         "worker.unsync.backoff.ms",
@@ -231,7 +231,7 @@ def _sharing(d: ConfigDef) -> None:
         300_000,
         validator=between(1),
         importance=Importance.MEDIUM,
-        documentation="How long it stays away then, at most.",
+        documentation="The longest time for which a worker that left so stays away.",
     )
 
 
@@ -247,7 +247,7 @@ def _internal_requests(d: ConfigDef) -> None:
         "HmacSHA256",
         validator=_algorithms,
         importance=Importance.LOW,
-        documentation="For what algorithm the key is made that workers sign their requests to each other with.",
+        documentation="The algorithm for which the leader makes the session key, with which workers sign requests to each other.",
     )
     d.define(
         "inter.worker.key.size",
@@ -255,7 +255,7 @@ def _internal_requests(d: ConfigDef) -> None:
         None,
         validator=_bits,
         importance=Importance.LOW,
-        documentation="Its size in bits; by default what the algorithm takes.",
+        documentation="The size of the session key in bits; by default the size that suits the algorithm.",
     )
     d.define(
         "inter.worker.key.ttl.ms",
@@ -263,7 +263,7 @@ def _internal_requests(d: ConfigDef) -> None:
         3_600_000,
         validator=between(0, 2_147_483_647),
         importance=Importance.LOW,
-        documentation="How old it gets before the leader makes a new one; 0 keeps it.",
+        documentation="The age at which the leader replaces the session key; 0 means never.",
     )
     d.define(
         "inter.worker.signature.algorithm",
@@ -271,7 +271,7 @@ def _internal_requests(d: ConfigDef) -> None:
         "HmacSHA256",
         validator=_algorithms,
         importance=Importance.LOW,
-        documentation="With what algorithm this worker signs.",
+        documentation="The algorithm with which this worker signs.",
     )
     d.define(
         "inter.worker.verification.algorithms",
@@ -279,7 +279,7 @@ def _internal_requests(d: ConfigDef) -> None:
         ["HmacSHA256"],
         validator=_algorithms,
         importance=Importance.LOW,
-        documentation="The algorithms that it accepts from others; the one that it signs with must be among them.",
+        documentation="The algorithms that this worker accepts from others; its own signature algorithm must be among them.",
     )
 
 
@@ -295,8 +295,8 @@ def _sources(d: ConfigDef) -> None:
         "disabled",
         validator=one_of("disabled", "preparing", "enabled"),
         importance=Importance.HIGH,
-        documentation="Whether source tasks write records and offsets in transactions, and tasks of former "
-        "configurations are fenced. On a cluster that runs, set every worker to preparing first, then to enabled.",
+        documentation="enabled: source tasks write records and offsets in transactions, and tasks of former "
+        "configurations are fenced. On a running cluster, set every worker to preparing first, then to enabled.",
     )
     d.define(
         "topic.creation.enable",
@@ -321,7 +321,7 @@ def _topic_tracking(d: ConfigDef) -> None:
         Type.BOOLEAN,
         True,
         importance=Importance.LOW,
-        documentation="Whether PUT /connectors/NAME/topics/reset may forget them.",
+        documentation="Whether PUT /connectors/NAME/topics/reset may clear that record.",
     )
 
 

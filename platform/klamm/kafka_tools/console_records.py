@@ -133,7 +133,7 @@ class Shown:
     partition: int
     offset: int
     timestamp: tuple[int, int]
-    """(0 none, 1 CreateTime, 2 LogAppendTime; ms)"""
+    """Its kind (0 none, 1 CreateTime, 2 LogAppendTime) and the time in ms."""
     key: bytes | None
     value: bytes | None
     headers: Headers
@@ -155,7 +155,7 @@ class Formatter:
         }
 
     def format(self, record: Shown) -> bytes:
-        """Raises ConsoleError for bytes that a deserializer does not take."""
+        """Returns the record's line. Raises ConsoleError for bytes that a deserializer does not take."""
         if not self._columns:
             return b""
         return self._separator.join(self._column(name, record) for name in self._columns) + self._end

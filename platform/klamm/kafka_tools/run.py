@@ -51,7 +51,7 @@ class Tool(Protocol):
 
 
 def main(name: str, args: Sequence[str]) -> int:
-    """Run a command as its script would; the exit code."""
+    """Runs a command as its script would; returns the exit code."""
     tool: Tool = importlib.import_module(f"klamm.kafka_tools.{TOOLS[name]}")
     try:
         own_parser = getattr(tool, "main", None)

@@ -28,7 +28,7 @@ def load(path: Path, overrides: list[str] | None = None, *, warn: bool = True) -
 
 
 def _check(flow: Flow, props: Properties) -> None:
-    """Have the connectors judge their configurations before anything is started. Raises ConfigError."""
+    """Checks the connectors' configurations before anything starts. Raises ConfigError."""
     classes = {connector.__name__: connector for connector in CONNECTORS}
     secrets = Secrets.from_properties(flow.worker)
     for name, config in connectors_of(flow).items():

@@ -109,7 +109,7 @@ class Child:
         return "\n".join(self.output.kept or ()) if self.output is not None else ""
 
     def on_closed(self, reason: Exception | None) -> None:
-        """Kill the child, because its control channel has ended and a child without one is of no use."""
+        """Kills the child, because it is useless without its control channel."""
         if not self.closed.done():
             self.closed.set_result(None)
         if isinstance(reason, OSError):

@@ -203,9 +203,7 @@ class Supervised:
             ) from None
 
     def watch(self, now_ms: int) -> None:
-        """Check whether the main loop still comes round, and how much memory the process takes. Called now and
-        then.
-        """
+        """Checks regularly that the main loop still runs and that the process keeps to its memory limit."""
         child = self._child
         if child is None or self._ending is not None:
             return

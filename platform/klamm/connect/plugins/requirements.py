@@ -34,8 +34,8 @@ _DEFAULT_HEADER_CONVERTER: Final = "org.apache.kafka.connect.storage.SimpleHeade
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildEnvironment:
     """The environment of a child: its folder `site`, None for the worker's own packages, and the
-    `entry_points` that are known to be needed, as (name, module). A name that these do not have is looked
-    for in all entry points.
+    `entry_points` that the configuration needs, as (name, module). The child looks for any other name in all
+    entry points.
     """
 
     site: str | None = None

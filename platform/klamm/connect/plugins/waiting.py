@@ -18,8 +18,8 @@ class WaitingConnectors:
     plugins.
 
     A plugin that stays missing is perhaps a Python path, which no list has, so a connector counts as found
-    when fewer plugins are missing than before. It stays in here until a start is complete. So a start that
-    is still about to fail is repeated, too.
+    when fewer plugins are missing than before. It stays here until it has started with all of its plugins, so
+    that a start which fails meanwhile is repeated.
     """
 
     def __init__(self) -> None:

@@ -23,10 +23,10 @@ LIMITS_CONFIG: Final = (
         300_000,
         validator=between(1_000),
         importance=Importance.LOW,
-        documentation="A connector or task whose main loop does not come round for this long (its plugin hangs in "
+        documentation="A connector or task whose main loop stands still for this long (its plugin hangs in "
         "poll or put) is killed and restarted; its status then shows where its threads were. May be set in a worker's "
-        "and in a connector's configuration; where it is in neither, a sink whose consumer's max.poll.interval.ms is "
-        "longer may take that long.",
+        "and in a connector's configuration; without either, a sink whose consumer has a longer max.poll.interval.ms "
+        "gets that time.",
     )
     .define(
         MEMORY,

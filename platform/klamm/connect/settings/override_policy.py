@@ -66,7 +66,7 @@ OVERRIDE_CONFIG: Final = (
         "All",
         validator=_known,
         importance=Importance.MEDIUM,
-        documentation="Which client settings connectors may override (producer.override., consumer.override., "
+        documentation="The client settings that connectors may override (producer.override., consumer.override., "
         "admin.override.): All, None, Principal (security.protocol, sasl.mechanism and sasl.jaas.config) or Allowlist.",
     )
     .define(

@@ -20,7 +20,7 @@ PLUGIN_CONFIG: Final = (
         Type.STRING,
         None,
         importance=Importance.MEDIUM,
-        documentation="Where installed plugin packages and their environments are kept. Without it the folder that "
+        documentation="The folder for installed plugin packages and their environments. By default the folder that "
         f"{DIRECTORY_VARIABLE} names, else klamm/plugins in the user's data folder (~/.local/share).",
     )
     .define(
@@ -36,14 +36,14 @@ PLUGIN_CONFIG: Final = (
         Type.LIST,
         [],
         importance=Importance.LOW,
-        documentation="Folders and pages with packages, beside the index.",
+        documentation="Further folders and pages with packages, besides the index.",
     )
     .define(
         "plugins.offline",
         Type.BOOLEAN,
         False,
         importance=Importance.LOW,
-        documentation="Whether no index is asked: packages come from plugins.find.links and from wheels alone.",
+        documentation="true: install packages only from plugins.find.links and wheels, without an index.",
     )
 )
 

@@ -98,7 +98,7 @@ POLICY_CONFIG: Final = (
         300_000,
         validator=between(1),
         importance=Importance.LOW,
-        documentation="After running this long a task's earlier failures are forgotten.",
+        documentation="After a run of this time a task's earlier failures are forgotten.",
     )
 )
 

@@ -370,7 +370,7 @@ class KafkaBasedLog:
         return all(self._reached[p] >= end for p, end in ends.items())
 
     async def _partitions(self) -> list[int]:
-        """Returns the topic's partitions. Waits for a topic that was just created and is not known yet."""
+        """Returns the topic's partitions. Waits while the brokers do not know a new topic yet."""
         deadline = time.monotonic() + ADMIN_TIMEOUT_S
         while True:
             try:

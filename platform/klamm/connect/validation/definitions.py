@@ -63,7 +63,7 @@ _TASKS_MAX: Final = _key(
     group=COMMON,
     width=Width.SHORT,
     display_name="Tasks max",
-    documentation="How many tasks the connector may cut its work into. It may use fewer.",
+    documentation="The most tasks into which the connector may divide its work. It may use fewer.",
 )
 _TASKS_MAX_ENFORCE: Final = _key(
     "tasks.max.enforce",
@@ -129,9 +129,9 @@ def _head() -> list[ConfigKey]:
 def _converters() -> list[ConfigKey]:
     """Returns `X.converter` and `X.converter.plugin.version`; validation adds the worker's defaults."""
     kinds = (
-        ("key", "Key", "keys", "Topic keys are read and written with it."),
-        ("value", "Value", "values", "Topic values are read and written with it."),
-        ("header", "Header", "header values", "Record headers are read and written with it."),
+        ("key", "Key", "keys", "It reads and writes the keys of records in topics."),
+        ("value", "Value", "values", "It reads and writes the values of records in topics."),
+        ("header", "Header", "header values", "It reads and writes the headers of records."),
     )
     keys = []
     for prefix, label, what, use in kinds:
