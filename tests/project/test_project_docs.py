@@ -63,6 +63,15 @@ def test_the_documents_links_lead_somewhere():
     assert {"README.md", "CHANGELOG.md", "rest.md"} <= {page.name for page in PAGES}
 
 
+def test_the_front_page_leads_to_every_page():
+    front = ROOT / "docs/README.md"
+    named = {
+        (front.parent / target).resolve() for target in re.findall(r"\]\(([^)#]+)", front.read_text("utf-8"))
+    }
+    pages = {p for p in (ROOT / "docs").rglob("*.md") if p.parent.name != "decisions"}
+    assert pages - named == {front}
+
+
 @pytest.mark.parametrize(
     ("heading", "name"),
     [
