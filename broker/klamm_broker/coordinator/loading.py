@@ -98,7 +98,7 @@ class Loader:
                 )
 
     def groups(self, partition: int) -> list[Group]:
-        """Returns the groups as they were stored: classic ones with members are Stable, without Empty. Empties the loader."""
+        """Returns the stored groups and empties the loader. A classic group is Stable with members, Empty without."""
         groups: dict[str, Group] = {}
         foreign = 0
         live, self._live = self._live, {}

@@ -311,7 +311,7 @@ class LogManager(OpenLogs):
         log.info("%s: moved from %s to %s", partition_log.name, source.path, target.path)
 
     def _put_back(self, move: ReplicaMove, new: Path, source: DataDirectory) -> None:
-        """Take the name from a copy that does not take over: the next start must not prefer it to the log that goes on."""
+        """Renames a copy that will not replace the log, so that the next start does not prefer it to the log."""
         try:
             finish(
                 self._registry.moving(self._registry.topics[move.log.topic], move.log.partition, source.id)

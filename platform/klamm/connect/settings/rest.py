@@ -99,9 +99,9 @@ def _where(d: ConfigDef) -> None:
         [DEFAULT_LISTENER],
         validator=_listeners,
         importance=Importance.LOW,
-        documentation="Where the REST API listens: http://HOST:PORT or https://HOST:PORT, separated by commas. "
-        "Loopback unless told otherwise, because nobody is asked who they are unless rest.auth.file is set. Port 0 "
-        "picks a free one. HTTPS needs the ssl.* properties, or all of them as listeners.https.ssl.*.",
+        documentation="The addresses of the REST API: http://HOST:PORT or https://HOST:PORT, separated by commas. "
+        "The default is loopback, because without rest.auth.file the API asks nobody for credentials. Port 0 picks a "
+        "free port. HTTPS needs the ssl.* properties, or all of them as listeners.https.ssl.*.",
     )
     d.define(
         "admin.listeners",
@@ -109,8 +109,8 @@ def _where(d: ConfigDef) -> None:
         None,
         validator=_admin_listeners,
         importance=Importance.LOW,
-        documentation="Where /admin listens: like listeners. Not set: with all the rest. Empty: nowhere. Its HTTPS "
-        "takes admin.listeners.https.ssl.*.",
+        documentation="The addresses of /admin, in the form of listeners. Not set: those of listeners. Empty: none. Its HTTPS "
+        "uses admin.listeners.https.ssl.*.",
     )
 
 
@@ -120,14 +120,14 @@ def _advertised(d: ConfigDef) -> None:
         Type.STRING,
         None,
         importance=Importance.LOW,
-        documentation="The host under which other workers reach this one, and that statuses and Location headers name.",
+        documentation="The host under which other workers reach this worker. Statuses and Location headers name it.",
     )
     d.define(
         "rest.advertised.port",
         Type.INT,
         None,
         importance=Importance.LOW,
-        documentation="The port that they name.",
+        documentation="The port under which other workers reach this worker.",
     )
     d.define(
         "rest.advertised.listener",
@@ -135,7 +135,7 @@ def _advertised(d: ConfigDef) -> None:
         None,
         validator=lambda name, value: None if value is None else one_of("http", "https")(name, value.lower()),
         importance=Importance.LOW,
-        documentation="Which listener (http or https) they name. Not set: http, if there is one.",
+        documentation="The listener (http or https) under which other workers reach this worker. Not set: http, if there is one.",
     )
 
 
@@ -146,8 +146,8 @@ def _browsers(d: ConfigDef) -> None:
         "",
         importance=Importance.LOW,
         validator=_origins,
-        documentation="From which origins browsers may use the API (CORS): origins or regular expressions, separated "
-        "by commas; * for all. Empty: from none but the API's own.",
+        documentation="The origins whose pages may use the API (CORS): origins or regular expressions, separated "
+        "by commas; * for all. Empty: only the API's own.",
     )
     d.define(
         "access.control.allow.methods",
@@ -173,8 +173,8 @@ def _callers(d: ConfigDef) -> None:
         Type.STRING,
         None,
         importance=Importance.MEDIUM,
-        documentation="A TOML file of users, tokens and their roles. Set: everybody but /health is asked who they are. "
-        "It is read again when it changes.",
+        documentation="A TOML file of users, tokens and their roles. With it, every request but /health needs "
+        "credentials. The worker reads the file again when it changes.",
     )
     d.define(
         "rest.extension.classes",
@@ -196,8 +196,8 @@ def _callers(d: ConfigDef) -> None:
         Type.BOOLEAN,
         True,
         importance=Importance.LOW,
-        documentation="Show passwords in configurations as [hidden]. A client that sends [hidden] back leaves them as "
-        "they are. false: show them, as Kafka does.",
+        documentation="Show passwords in configurations as [hidden]. A client that sends [hidden] back leaves them "
+        "unchanged. false: show them, as Kafka does.",
     )
 
 
@@ -215,7 +215,7 @@ def _metrics(d: ConfigDef) -> None:
         Type.STRING,
         "localhost",
         importance=Importance.LOW,
-        documentation="The address that it is on.",
+        documentation="The address of that port.",
     )
 
 

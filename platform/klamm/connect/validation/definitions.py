@@ -107,7 +107,7 @@ def _head() -> list[ConfigKey]:
             group=COMMON,
             width=Width.LONG,
             display_name="Connector class",
-            documentation="Which connector plugin: its full name, or its last part with or without "
+            documentation="The connector plugin, by its full name, or its last part with or without "
             '"Connector". org.apache.kafka.connect.file.FileStreamSinkConnector may be written as '
             "FileStreamSinkConnector or FileStreamSink.",
         ),
@@ -119,7 +119,7 @@ def _head() -> list[ConfigKey]:
             width=Width.MEDIUM,
             display_name="Connector version",
             documentation="The version of the connector plugin, or a range such as [1.0,2.0). Without it, or with latest, the "
-            "newest that is installed.",
+            "newest installed version.",
         ),
         _TASKS_MAX,
         _TASKS_MAX_ENFORCE,
@@ -156,8 +156,8 @@ def _converters() -> list[ConfigKey]:
                 group=COMMON,
                 width=Width.SHORT,
                 display_name=f"{label} converter version",
-                documentation=f"The version of the {prefix} converter, or a range such as [1.0,2.0). Without it the one of the "
-                "connector's package, if that has the converter, else the newest.",
+                documentation=f"The version of the {prefix} converter, or a range such as [1.0,2.0). Without it the version in "
+                "the connector's package, if that has the converter, otherwise the newest.",
             ),
         ]
     return keys
@@ -182,8 +182,8 @@ def _transforms() -> list[ConfigKey]:
             width=Width.LONG,
             display_name="Transforms",
             validator=_unique,
-            documentation="Names of the transforms that records pass, in order. Settings of one follow as "
-            "transforms.NAME.SETTING: type (its class), predicate and negate (which records it is for), and its own.",
+            documentation="Names of the transforms that records pass, in order. The settings of a transform "
+            "are transforms.NAME.SETTING: type (its class), predicate and negate (the records that it takes), and its own.",
         ),
         _key(
             "predicates",
@@ -194,7 +194,7 @@ def _transforms() -> list[ConfigKey]:
             width=Width.LONG,
             display_name="Predicates",
             validator=_unique,
-            documentation="Names of the predicates that transforms may refer to. Settings of one follow as "
+            documentation="Names of the predicates that transforms may refer to. The settings of a predicate are "
             "predicates.NAME.SETTING.",
         ),
         _key(
@@ -206,8 +206,8 @@ def _transforms() -> list[ConfigKey]:
             group=COMMON,
             width=Width.MEDIUM,
             display_name="Reload Action",
-            documentation="What happens when a value that a config provider supplied has changed: the connector "
-            "is restarted with it, or nothing.",
+            documentation="restart: restart the connector when a value from a config provider has changed. none: do "
+            "nothing.",
         ),
     ]
 
@@ -222,8 +222,8 @@ def _errors() -> list[ConfigKey]:
             order_in_group=1,
             width=Width.MEDIUM,
             display_name="Retry Timeout for Errors",
-            documentation="For how many ms a failed conversion or transform is tried again, if its error may pass "
-            "(RetriableError); -1 for ever, 0 never. The wait begins at 300 ms and doubles.",
+            documentation="The time in ms during which a failed conversion or transform is repeated, if its error may pass "
+            "(RetriableError); -1 means for ever, 0 never. The wait begins at 300 ms and doubles.",
         ),
         _key(
             "errors.retry.delay.max.ms",
@@ -245,7 +245,7 @@ def _errors() -> list[ConfigKey]:
             width=Width.SHORT,
             display_name="Error Tolerance",
             documentation="none: a record that cannot be converted, or that a sink reports as bad, fails the task. "
-            "all: such records are left out; how many they are is in the task's status and log.",
+            "all: such records are left out; the task's status and log count them.",
         ),
         _key(
             "errors.log.enable",
@@ -255,8 +255,8 @@ def _errors() -> list[ConfigKey]:
             order_in_group=4,
             width=Width.SHORT,
             display_name="Log Errors",
-            documentation="Whether the error of each bad record is logged, with its trace. Without it, bad records "
-            "that are left out are summed up in a line now and then.",
+            documentation="Whether the error of each bad record is logged, with its trace. Without it, a line now and "
+            "then counts the bad records that are left out.",
         ),
         _key(
             "errors.log.include.messages",
@@ -266,7 +266,7 @@ def _errors() -> list[ConfigKey]:
             order_in_group=5,
             width=Width.SHORT,
             display_name="Log Error Details",
-            documentation="Whether what errors.log.enable logs holds the record itself. Records may hold personal "
+            documentation="Whether the log lines of errors.log.enable contain the record itself. Records may hold personal "
             "data or secrets.",
         ),
     ]
@@ -286,7 +286,7 @@ def _source() -> list[ConfigKey]:
             validator=unique_groups,
             documentation="Names of groups of settings for topics that do not exist when records go to them: "
             "topic.creation.GROUP.include, .exclude, .partitions, .replication.factor, and topic configurations. The "
-            "default group (topic.creation.default.*) takes what no other does.",
+            "default group (topic.creation.default.*) takes all other topics.",
         ),
         _key(
             "exactly.once.support",
@@ -298,7 +298,7 @@ def _source() -> list[ConfigKey]:
             width=Width.SHORT,
             display_name="Exactly once support",
             documentation="required: refuse the connector unless the workers have exactly.once.source.support=enabled and "
-            "it says that it can write exactly once. requested: no such check.",
+            "the connector says that it can write exactly once. requested: no such check.",
         ),
         _key(
             "transaction.boundary",
@@ -335,8 +335,8 @@ def _source() -> list[ConfigKey]:
             order_in_group=1,
             width=Width.LONG,
             display_name="Offsets topic",
-            documentation="A topic of its own for this connector's offsets, on the cluster that its records go to; made "
-            "when it is not there. The workers' offset.storage.topic gets a copy.",
+            documentation="A topic of its own for this connector's offsets, on the cluster that its records go to; created "
+            "if necessary. The workers' offset.storage.topic gets a copy.",
         ),
     ]
 
