@@ -173,7 +173,7 @@ class CheckpointSensors:
         return len(self._beyond)
 
     def written(self, keys: Iterable[GroupPartition], latency_ms: int, now_ms: int) -> None:
-        """Notes that the target has these checkpoints. `latency_ms` counts from the begin of the pass that read them."""
+        """Notes that the target has these checkpoints. `latency_ms` counts from the beginning of the pass that read them."""
         for key in keys:
             sensor = self._sensors.get(key)
             if sensor is None:

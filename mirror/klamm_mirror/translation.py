@@ -45,7 +45,7 @@ class OffsetSyncStore:
     def translate(self, topic: str, partition: int, upstream_offset: int) -> int | None:
         """Returns the downstream offset for a reader that is at `upstream_offset`.
 
-        Returns None when no sync lies at or before that offset: then no safe answer exists.
+        Returns None when no sync lies at or before that offset, because no answer would be safe.
         """
         syncs = self._partitions.get((topic, partition))
         return None if syncs is None else syncs.translate(upstream_offset)

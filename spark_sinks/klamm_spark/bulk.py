@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 WARN_EVERY_S: Final = 30.0
 OVERLOAD_SAID_S: Final = 5.0
-"""After a 429, a server that accepts nothing for this long is reported as waited for."""
+"""The sink reports that it waits for a server which answered 429 and then accepted nothing for this long."""
 _OVERLOADED: Final = 429
 _TOO_LARGE: Final = 413
 _INVALID: Final = (

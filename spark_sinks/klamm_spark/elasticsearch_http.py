@@ -15,7 +15,7 @@ import orjson
 from klamm_base.errors import ConfigError
 
 _CAUSES: Final = 4
-"""The number of causes behind an error that are told."""
+"""A message names up to this many causes of an error."""
 
 
 @dataclass(frozen=True, slots=True)

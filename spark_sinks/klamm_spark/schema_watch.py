@@ -47,7 +47,7 @@ VALUE_MAX: Final = 64 << 10
 FIRST_SAMPLE: Final = 2_000
 """Records that a schema is inferred from, from both ends of the topics."""
 TELL_S: Final = 30.0
-"""Counts that have grown are told this often."""
+"""The interval at which grown counts are reported."""
 _LOOK_S: Final = 1.0
 
 

@@ -35,7 +35,7 @@ _TRANSACTION_TIMEOUT_MS: Final = 60_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Offsets:
-    """The place of the offsets, how they are read, and what copies them to the workers' topic."""
+    """A task's offsets: their topic, their reader, and the writer of the copy in the workers' topic."""
 
     place: Place
     read: ReadOffsets

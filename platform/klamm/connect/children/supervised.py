@@ -57,7 +57,7 @@ class PluginCallError(KlammError):
 
     @classmethod
     def from_notice(cls, notice: Message) -> PluginCallError:
-        """From the fields that `child.failure.notice` made."""
+        """Makes the error from the fields of `child.failure.notice`."""
         return cls(notice["message"], kind=notice["error"], trace=notice["trace"])
 
 

@@ -1,5 +1,5 @@
-"""A worker's dealings with the other workers of its group: who leads, what it sends the leader, what the
-others report.
+"""A worker's requests to the other workers of its group: it finds the leader, sends it task configs, and asks
+the others for reports.
 
 Only the leader writes configs; it also keeps the session key fresh. The worker that runs a connector
 sends the leader its task configs, signed. A worker that is alone has no group here and may do

@@ -1,4 +1,4 @@
-"""The connectors that were started before their plugins were there. They start again when these appear."""
+"""Connectors that started before their plugins were installed. They start again once the plugins are."""
 
 from __future__ import annotations
 
