@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from support import archive
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "kafka-4.3.1"
 SUFFIXES = (".log", ".index", ".timeindex", ".snapshot", ".txnindex")
@@ -31,13 +32,7 @@ class Case:
 
 def unpack(work: Path) -> dict[str, Path]:
     """Both archives, by name."""
-    result = {}
-    for name in ("clean", "killed"):
-        target = work / name
-        with tarfile.open(FIXTURES / f"{name}.tar.xz") as archive:
-            archive.extractall(target, filter="data")
-        result[name] = target
-    return result
+    return {name: archive.unpack(FIXTURES / f"{name}.tar.xz", work / name) for name in ("clean", "killed")}
 
 
 def cases(name: str, root: Path) -> Iterator[Case]:

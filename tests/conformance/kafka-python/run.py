@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shutil
 import sys
-import tarfile
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ from pathlib import Path
 HERE = Path(__file__).parent.resolve()
 sys.path.insert(0, str(HERE.parents[1]))
 
+from support.archive import unpack  # noqa: E402
 from support.suites import Job, Outcome, Suite, main, step  # noqa: E402
 
 VERSION = "3.0.12"
@@ -27,9 +27,7 @@ def prepare(place: Path) -> None:
     pip = [place / "venv/bin/python", "-m", "pip", "--disable-pip-version-check", "-q"]
     step([*pip, "install", f"kafka-python[crc32c,lz4,snappy,zstd]=={VERSION}", *LIBRARIES], place)
     step([*pip, "download", "--no-deps", "--no-binary=:all:", f"kafka-python=={VERSION}"], place)
-    with tarfile.open(next(place.glob("kafka_python-*.tar.gz"))) as archive:
-        members = [m for m in archive if "/test/" in m.name]
-        archive.extractall(place, members, filter="data")
+    unpack(next(place.glob("kafka_python-*.tar.gz")), place, of=lambda name: "/test/" in name)
     shutil.move(place / f"kafka_python-{VERSION}/test", place / "test")
     (place / "test/__init__.py").touch()
     shutil.copy(HERE / "service.py", place / "test/service.py")
