@@ -3,6 +3,21 @@
 from __future__ import annotations
 
 import pytest
+from support.admin_cases import (
+    ALTER_REFUSED,
+    APPEND,
+    BROKER,
+    CREATE_REFUSED,
+    DELETE,
+    DESCRIBE_REFUSED,
+    GROWTH,
+    SET,
+    SUBTRACT,
+    TOPIC,
+    assigned,
+    creatable,
+    replicas,
+)
 from support.broker import new_name, new_topic
 from support.raw import RawClient, batch, produce_request
 
@@ -10,14 +25,11 @@ from klamm.testing import BrokerFailed, EmbeddedBroker
 from klamm_broker.log.topic_config import TOPIC_CONFIGS
 from klamm_kafka.wire.errors import ErrorCode as E
 from klamm_kafka.wire.messages.create_partitions import (
-    CreatePartitionsAssignment,
     CreatePartitionsRequest,
     CreatePartitionsTopic,
 )
 from klamm_kafka.wire.messages.create_topics import (
-    CreatableReplicaAssignment,
     CreatableTopic,
-    CreatableTopicConfig,
     CreateTopicsRequest,
 )
 from klamm_kafka.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -36,9 +48,6 @@ from klamm_kafka.wire.messages.incremental_alter_configs import (
 )
 from klamm_kafka.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
-TOPIC, BROKER = 2, 4
-SET, DELETE, APPEND, SUBTRACT = range(4)
-
 
 @pytest.fixture
 def client(broker):
@@ -47,9 +56,7 @@ def client(broker):
 
 
 def create(client, name=None, *, version=7, validate_only=False, **fields):
-    topic = CreatableTopic(
-        name=new_name() if name is None else name, **{"num_partitions": -1, "replication_factor": -1} | fields
-    )
+    topic = creatable(new_name() if name is None else name, **fields)
     request = CreateTopicsRequest(topics=[topic], timeout_ms=1000, validate_only=validate_only)
     return client.request(request, version).topics[0]
 
@@ -124,41 +131,10 @@ def test_create_topic_in_every_version(client, version):
     assert len(metadata(client, name).topics[0].partitions) == 2
 
 
-def configs(**values):
-    return {"configs": [CreatableTopicConfig(name=k.replace("_", "."), value=v) for k, v in values.items()]}
+OURS = [({"num_partitions": 1_000_000}, E.INVALID_PARTITIONS, "at most")]
 
 
-def assigned(*brokers, start=0):
-    rows = [
-        CreatableReplicaAssignment(partition_index=i, broker_ids=list(b))
-        for i, b in enumerate(brokers, start)
-    ]
-    return {"assignments": rows}
-
-
-REFUSED = [
-    ({"name": ""}, E.INVALID_TOPIC_EXCEPTION, "empty"),
-    ({"name": ".."}, E.INVALID_TOPIC_EXCEPTION, "cannot be"),
-    ({"name": "a" * 250}, E.INVALID_TOPIC_EXCEPTION, "250 characters"),
-    ({"name": "a/b"}, E.INVALID_TOPIC_EXCEPTION, "characters other than"),
-    ({"num_partitions": 0}, E.INVALID_PARTITIONS, "non-positive"),
-    ({"num_partitions": -5}, E.INVALID_PARTITIONS, "non-positive"),
-    ({"num_partitions": 1_000_000}, E.INVALID_PARTITIONS, "at most"),
-    ({"replication_factor": 3}, E.INVALID_REPLICATION_FACTOR, "only 1 broker"),
-    ({"replication_factor": 0}, E.INVALID_REPLICATION_FACTOR, "larger than 0"),
-    (configs(no_such_key="1"), E.INVALID_CONFIG, "no.such.key"),
-    (configs(retention_ms="soon"), E.INVALID_CONFIG, "retention.ms"),
-    (configs(segment_bytes="1"), E.INVALID_CONFIG, "segment.bytes"),
-    (configs(cleanup_policy="burn"), E.INVALID_CONFIG, "cleanup.policy"),
-    (configs(retention_ms=None), E.INVALID_CONFIG, "retention.ms"),
-    (assigned([1], [2]), E.INVALID_REPLICA_ASSIGNMENT, "partition 1"),
-    (assigned([1, 2]), E.INVALID_REPLICA_ASSIGNMENT, "partition 0"),
-    (assigned([1], start=1), E.INVALID_REPLICA_ASSIGNMENT, "consecutive"),
-    (assigned([1]) | {"num_partitions": 1}, E.INVALID_REQUEST, "manual partition assignment"),
-]
-
-
-@pytest.mark.parametrize(("fields", "code", "text"), REFUSED)
+@pytest.mark.parametrize(("fields", "code", "text"), CREATE_REFUSED + OURS)
 def test_create_topic_refuses(client, fields, code, text):
     fields = {"name": new_name()} | fields
     refused = create(client, **fields)
@@ -299,10 +275,9 @@ def test_broker_properties_show_as_topic_defaults(tmp_path):
 
 
 def test_describe_configs_errors(client):
-    assert describe(client, TOPIC, new_name()).error_code == E.UNKNOWN_TOPIC_OR_PARTITION
-    assert describe(client, TOPIC, "a b").error_code == E.INVALID_TOPIC_EXCEPTION
-    assert describe(client, BROKER, "9").error_code == E.INVALID_REQUEST
-    assert describe(client, 99, "x").error_code == E.INVALID_REQUEST
+    assert [describe(client, kind, name).error_code for kind, name, _ in DESCRIBE_REFUSED] == [
+        code for *_, code in DESCRIBE_REFUSED
+    ]
     assert set(described(client, BROKER, "")) == {"min.insync.replicas"}
 
 
@@ -336,19 +311,10 @@ def test_alter_configs(broker, client, version):
     assert value("segment.ms") == "604800000"
 
 
-@pytest.mark.parametrize(
-    ("change", "code", "text"),
-    [
-        (("nope", SET, "1"), E.INVALID_CONFIG, "nope"),
-        (("retention.ms", SET, "x"), E.INVALID_CONFIG, "retention.ms"),
-        (("retention.ms", SET, None), E.INVALID_REQUEST, "retention.ms"),
-        (("retention.ms", APPEND, "1"), E.INVALID_CONFIG, "not LIST"),
-        (("retention.ms", 9, "1"), E.INVALID_REQUEST, "operations type 9"),
-    ],
-)
-def test_alter_configs_refuses_as_a_whole(broker, client, change, code, text):
+@pytest.mark.parametrize(("changes", "code", "text"), ALTER_REFUSED)
+def test_alter_configs_refuses_as_a_whole(broker, client, changes, code, text):
     name = new_topic(broker)
-    got, message = alter(client, name, ("segment.ms", SET, "5000"), change)
+    got, message = alter(client, name, ("segment.ms", SET, "5000"), *changes)
     assert got == code
     assert text in message
     assert described(client, TOPIC, name)["segment.ms"].value == "604800000"
@@ -368,10 +334,12 @@ def grow(client, topic, count, *, assignments=None, validate_only=False, version
 def test_create_partitions(broker, client):
     name = new_topic(broker, partitions=2)
     assert grow(client, name, 3, validate_only=True) == 0
-    assert grow(client, name, 2) == E.INVALID_PARTITIONS
-    assert grow(client, name, 1) == E.INVALID_PARTITIONS
+    for count, assignments, code in GROWTH:
+        assert grow(client, name, count, assignments=assignments, validate_only=True) == code
+        if code:
+            assert grow(client, name, count, assignments=assignments) == code
     assert grow(client, new_name(), 3) == E.UNKNOWN_TOPIC_OR_PARTITION
-    two = [CreatePartitionsAssignment(broker_ids=[1])] * 2
+    two = replicas([1], [1])
     assert grow(client, name, 3, assignments=two) == E.INVALID_REPLICA_ASSIGNMENT
     assert grow(client, name, 4, assignments=two, version=0) == 0
     assert len(metadata(client, name).topics[0].partitions) == 4

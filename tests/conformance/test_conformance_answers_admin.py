@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import pytest
+from support.admin_cases import (
+    ALTER_REFUSED,
+    APPEND,
+    BROKER,
+    CREATE_REFUSED,
+    DELETE,
+    DESCRIBE_REFUSED,
+    GROWTH,
+    SET,
+    SUBTRACT,
+    TOPIC,
+    Change,
+    assigned,
+    config,
+    creatable,
+)
 from support.answers import NOBODY, Request, Side
 
 from klamm_kafka.wire.messages.api_versions import ApiVersionsRequest
 from klamm_kafka.wire.messages.create_partitions import (
-    CreatePartitionsAssignment,
     CreatePartitionsRequest,
     CreatePartitionsTopic,
 )
 from klamm_kafka.wire.messages.create_topics import (
-    CreatableReplicaAssignment,
-    CreatableTopic,
-    CreatableTopicConfig,
     CreateTopicsRequest,
 )
 from klamm_kafka.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -34,7 +46,6 @@ from klamm_kafka.wire.messages.incremental_alter_configs import (
 from klamm_kafka.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 pytestmark = pytest.mark.usefixtures("apache_kafka")
-TOPIC, BROKER = 2, 4
 
 
 def api_versions(side: Side) -> list[Request]:
@@ -117,45 +128,27 @@ def describe_broker_configs(side: Side) -> list[Request]:
 
 
 def describe_configs_of_what_is_not_there(side: Side) -> list[Request]:
-    wanted = [(TOPIC, "unknown"), (TOPIC, "bad/name"), (TOPIC, ""), (BROKER, "7"), (BROKER, "one"), (99, "x")]
     return [
         (DescribeConfigsRequest(resources=[DescribeConfigsResource(resource_type=t, resource_name=n, configuration_keys=None)]), 4)
-        for t, n in wanted
+        for t, n, _ in DESCRIBE_REFUSED
     ]  # fmt: skip
 
 
-def creatable(name: str, partitions: int = 1, factor: int = 1, **more: object) -> CreatableTopic:
-    return CreatableTopic(name=name, num_partitions=partitions, replication_factor=factor, **more)
-
-
-def config(name: str, value: str | None) -> dict[str, list[CreatableTopicConfig]]:
-    return {"configs": [CreatableTopicConfig(name=name, value=value)]}
-
-
 def create_topics_checked_only(side: Side) -> list[Request]:
-    assignment = [CreatableReplicaAssignment(partition_index=n, broker_ids=[1]) for n in range(3)]
     topics = [
-        creatable("good", 3),
-        creatable("defaults", -1, -1),
-        creatable("assigned", -1, -1, assignments=assignment),
-        creatable("with.config", **config("retention.ms", "5")),
+        creatable("good", num_partitions=3, replication_factor=1),
+        creatable("defaults"),
+        creatable("assigned", **assigned([1], [1], [1])),
+        creatable("with.config", num_partitions=1, replication_factor=1, **config("retention.ms", "5")),
     ]
     return [(CreateTopicsRequest(topics=topics, validate_only=True), v) for v in (2, 5, 7)]
 
 
 def create_topics_refused(side: Side) -> list[Request]:
-    far = [CreatableReplicaAssignment(partition_index=0, broker_ids=[9])]
-    gap = [CreatableReplicaAssignment(partition_index=n, broker_ids=[1]) for n in (0, 2)]
-    twice = [CreatableReplicaAssignment(partition_index=0, broker_ids=[1, 1])]
-    topics = [
-        creatable("known"), creatable(""), creatable("."), creatable(".."), creatable("bad/name"), creatable("x" * 250),
-        creatable("none", 0), creatable("negative", -2), creatable("factor", 1, 2), creatable("factor0", 1, 0),
-        creatable("far", -1, -1, assignments=far), creatable("gap", -1, -1, assignments=gap),
-        creatable("twice", -1, -1, assignments=twice), creatable("both", 1, 1, assignments=far),
-        creatable("key", **config("no.such.key", "1")), creatable("value", **config("retention.ms", "soon")),
-        creatable("range", **config("min.insync.replicas", "0")), creatable("null", **config("retention.ms", None)),
-        creatable("policy", **config("cleanup.policy", "shred")), creatable("doubled"), creatable("doubled"),
-    ]  # fmt: skip
+    refused = [
+        creatable(**{"name": f"refused-{n}"} | fields) for n, (fields, *_) in enumerate(CREATE_REFUSED)
+    ]
+    topics = [creatable("known"), *refused, creatable("doubled"), creatable("doubled")]
     return [(CreateTopicsRequest(topics=topics), 7), (CreateTopicsRequest(topics=topics), 4)]
 
 
@@ -186,21 +179,14 @@ def delete_topics(side: Side) -> list[Request]:
 
 
 def create_partitions(side: Side) -> list[Request]:
-    far = [CreatePartitionsAssignment(broker_ids=[9])]
-    right = [CreatePartitionsAssignment(broker_ids=[1])]
-    wanted = [("unknown", 3, None), ("known", 1, None), ("known", 2, None), ("known", 3, far), ("known", 4, right), ("known", 3, right), ("known", -1, None), ("known", 3, None)]  # fmt: skip
+    wanted = [("unknown", 3, None), *(("known", count, assignments) for count, assignments, _ in GROWTH)]
     return [
         (CreatePartitionsRequest(topics=[CreatePartitionsTopic(name=n, count=c, assignments=a)], timeout_ms=5000, validate_only=True), 3)
         for n, c, a in wanted
     ]  # fmt: skip
 
 
-SET, DELETE, APPEND, SUBTRACT = range(4)
-
-
-def alter(
-    *changes: tuple[str, int, str | None], name: str = "empty", kind: int = TOPIC, only: bool = True
-) -> Request:
+def alter(*changes: Change, name: str = "empty", kind: int = TOPIC, only: bool = True) -> Request:
     configs = [AlterableConfig(name=key, config_operation=op, value=value) for key, op, value in changes]
     resource = AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
     return IncrementalAlterConfigsRequest(resources=[resource], validate_only=only), 1
@@ -208,17 +194,12 @@ def alter(
 
 def alter_configs(side: Side) -> list[Request]:
     return [
+        *(alter(*changes) for changes, *_ in ALTER_REFUSED),
         alter(("retention.ms", SET, "5")),
-        alter(("retention.ms", SET, "soon")),
-        alter(("retention.ms", SET, None)),
         alter(("retention.ms", DELETE, None)),
-        alter(("no.such.key", SET, "1")),
         alter(("no.such.key", DELETE, None)),
         alter(("cleanup.policy", APPEND, "compact")),
         alter(("cleanup.policy", SUBTRACT, "delete")),
-        alter(("retention.ms", APPEND, "5")),
-        alter(("retention.ms", 9, "5")),
-        alter(("retention.ms", SET, "5"), ("retention.ms", SET, "6")),
         alter(("retention.ms", SET, "5"), name="unknown"),
         alter(("retention.ms", SET, "5"), name="bad/name"),
         alter(("retention.ms", SET, "5"), name=""),
@@ -250,7 +231,7 @@ INTENDED: dict[str, dict[str, str]] = {
     },
     "create_topics_checked_only": {r"\.topic_id": "a topic that was only checked has no id"},
     "alter_configs": {
-        r"^9\..*error_code": "an operation that does not exist is the client's error, not ours"
+        r"^5\..*error_code": "an operation that does not exist is the client's error, not ours"
     },
 }
 
