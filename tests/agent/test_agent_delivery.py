@@ -50,7 +50,7 @@ def test_rotation_under_load_and_kills_lose_nothing(agent, broker):
     wait_until(lambda: renamed.rotations >= 3 and truncated.rotations >= 1, "rotations")
     assert a.stop() == 0
     a.start()
-    time.sleep(0.2)
+    time.sleep(0.2)  # it is killed soon after its start
     a.kill()
     a.start()
     renamed.finish()
@@ -114,7 +114,7 @@ def test_memory_is_bounded_while_the_broker_is_away(agent, tmp_path):
     try:
         a.start()
         wait_until(lambda: a.status().get("waiting_for") == "broker", "the agent to notice")
-        time.sleep(1)
+        time.sleep(1)  # the agent reads on, if it may
         before = a.status()
         assert before["lines"] < 100_000
         assert before["lag_bytes"] == (a.folder / "logs/big.log").stat().st_size

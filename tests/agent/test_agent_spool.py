@@ -344,7 +344,7 @@ def test_a_full_spool_stops_reading_by_default(tmp_path):
         wait_until(
             lambda: sum(f.stat().st_size for f in logs.glob("*.log")) >= 1 << 20, "a full spool", timeout_s=60
         )
-        time.sleep(0.5)
+        time.sleep(0.5)  # the agent reads on, if it may
         assert sum(f.stat().st_size for f in logs.glob("*.log")) < 9 << 19, (
             "what is in memory is there as well"
         )

@@ -220,7 +220,7 @@ def test_damage_leaves_the_log_alone_until_the_next_start(tmp_path: Path) -> Non
             writer = Writer(broker, name)
             for _ in range(20):
                 writer.batch(range(10))
-        time.sleep(0.2)
+        time.sleep(0.2)  # many times the cleaner's pause
         assert not (broker.data_dir / checkpoints.CLEANER_OFFSET).exists(), "log.cleaner.enable=false"
         broker.stop()
         path = next(iter(sorted(directory_of(broker, topic).glob("*.log"))))
@@ -250,7 +250,7 @@ def test_a_log_that_was_cut_is_not_clean_where_it_is_written_anew(tmp_path: Path
 def test_an_idle_broker_has_no_cleaner_process(tmp_path: Path) -> None:
     with EmbeddedBroker(tmp_path / "data", config=FAST) as broker:
         new_topic(broker, 1, COMPACT)
-        time.sleep(0.2)
+        time.sleep(0.2)  # many times the cleaner's pause
         assert cleaner_process(broker) is None
 
 

@@ -145,7 +145,7 @@ async def test_a_full_disk_and_one_bad_file_fail_no_directory(dirs, bad_disk):
         bad_disk.path = dirs[1]
         for bad_disk.code in (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENOENT):
             assert (await produce(connection, "t", b"v", partition=1)).error_code == E.KAFKA_STORAGE_ERROR
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.02)  # time to give the directory up
         bad_disk.path = None
         assert (await produce(connection, "t", b"v", partition=1)).error_code == 0
         assert not server.broker.logs.unusable

@@ -214,7 +214,7 @@ async def test_groups_whose_offsets_are_offline_are_not_told_that_they_have_none
     dirs[1].write_text("")
     async with serving(*dirs) as server:
         connection = await connect(server)
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)  # time to load what is away
         asked = OffsetFetchRequestTopics(name="t", partition_indexes=[0])
         answer = await connection.request(
             OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=[asked])]), 8

@@ -189,12 +189,12 @@ def test_long_polls_count_with_their_wait(broker):
 
 
 def test_the_process_and_its_connections(broker):
-    before = scrape(broker)
-    with socket.create_connection(("127.0.0.1", broker.port)):
-        time.sleep(0.05)
-        during = scrape(broker)
     name = "kafka_server_socket_server_metrics_connection_count"
-    assert value(during, name, listener="PLAINTEXT") > value(before, name, listener="PLAINTEXT") - 1
+    with contextlib.ExitStack() as opened:
+        for _ in range(20):
+            opened.enter_context(socket.create_connection(("127.0.0.1", broker.port)))
+        wait_until(lambda: value(scrape(broker), name, listener="PLAINTEXT") >= 20, "all to be counted")
+        during = scrape(broker)
     assert value(during, "kafka_controller_kafkacontroller_activecontrollercount") == 1
     assert abs(value(during, "process_start_time_seconds") - time.time()) < 600
     assert 0 <= value(during, "kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent") <= 1

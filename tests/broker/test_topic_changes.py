@@ -268,7 +268,7 @@ async def test_deletions_of_a_topic_that_is_being_deleted_wait_for_it(server, co
     while not calls:
         await asyncio.sleep(0.001)
     rest = [asyncio.create_task(two.request(deletion(name), 6)) for name in ("t", "u")]
-    await asyncio.sleep(0.02)
+    await asyncio.sleep(0.02)  # time to go on without the first
     assert not any(task.done() for task in (first, *rest))
     gate.set()
     assert [(await task).responses[0].error_code for task in (first, *rest)] == [0, 0, 0]

@@ -224,7 +224,7 @@ def test_a_marker_wakes_a_fetch_that_waits_for_committed_records(broker):
         request = fetch_request(topic, max_wait_ms=200_000, min_bytes=1_000_000, isolation_level=1)
         with ThreadPoolExecutor(1) as pool:
             waiting = pool.submit(reading.request, request, 12)
-            time.sleep(0.2)
+            time.sleep(0.2)  # time to be answered too early
             assert not waiting.done()
             client.end()
             answer = waiting.result()  # within the minute that a client waits, not at the end of the poll

@@ -188,7 +188,7 @@ async def test_ids_in_a_partition_that_cannot_be_opened_are_unavailable(tmp_path
     segment.mkdir()
     async with serving(data, **QUICK) as server, await connect(server) as connection:
         assert server.broker.topics.by_name["__transaction_state"].partitions[0].log.offline
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)  # time to load what cannot be loaded
         request = InitProducerIdRequest(transactional_id=NAME, transaction_timeout_ms=1000)
         answer = await connection.request(request, 5)
         assert answer.error_code == E.COORDINATOR_LOAD_IN_PROGRESS

@@ -318,7 +318,7 @@ def test_kills_under_load(broker):
         broker.kill()
         broker.start()
     wait_until(lambda: any(thread.committed for thread in load), "a transaction is committed")
-    time.sleep(1)
+    time.sleep(1)  # they go on after the last kill
     for thread in load:
         thread.stopped.set()
     for thread in load:

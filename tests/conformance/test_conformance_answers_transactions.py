@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -105,7 +105,7 @@ class Producer:
         def ask(answers: Answers) -> Any:
             return EndTxnRequest(**self._who(answers, epoch), committed=committed), version
 
-        return later(ask)
+        return ask
 
     def add(self, *partitions: int, version: int = 3, epoch: int = 0, topic: str = TOPIC) -> Request:
         def ask(answers: Answers) -> Any:
@@ -117,7 +117,7 @@ class Producer:
                 v3_and_below_topics=[AddPartitionsToTxnTopic(name=topic, partitions=list(partitions))],
             ), version
 
-        return later(ask)
+        return ask
 
     def add_many(self, *partitions: int, version: int, verify: bool, epoch: int = 0) -> Request:
         def ask(answers: Answers) -> Any:
@@ -127,7 +127,7 @@ class Producer:
             )
             return AddPartitionsToTxnRequest(transactions=[one]), version
 
-        return later(ask)
+        return ask
 
     def produce(
         self,
@@ -151,13 +151,13 @@ class Producer:
                 topic, records, partition=partition, acks=-1, transactional_id=name
             ), version
 
-        return later(ask)
+        return ask
 
     def add_offsets(self, group: str, *, version: int, epoch: int = 0) -> Request:
         def ask(answers: Answers) -> Any:
             return AddOffsetsToTxnRequest(**self._who(answers, epoch), group_id=group), version
 
-        return later(ask)
+        return ask
 
     def commit_offsets(
         self, group: str, offset: int, *, version: int, epoch: int = 0, topic: str = TOPIC, partition: int = 0, **more: Any
@@ -169,7 +169,7 @@ class Producer:
                 **self._who(answers, epoch), group_id=group, topics=topics, **more
             ), version
 
-        return later(ask)
+        return ask
 
     def mark(self, *partitions: int, version: int, committed: bool = False, epoch: int = 0, coordinator: int = 99, txn: int = 0, topic: str = TOPIC) -> Request:  # fmt: skip
         def ask(answers: Answers) -> Any:
@@ -181,40 +181,28 @@ class Producer:
             )  # fmt: skip
             return WriteTxnMarkersRequest(markers=[marker]), version
 
-        return later(ask)
-
-
-def later(ask: Callable[[Answers], Any]) -> Request:
-    """Kafka writes markers after it has answered: give it the time, so that both are asked about the same state."""
-
-    def paused(answers: Answers) -> Any:
-        time.sleep(0.15)
-        return ask(answers)
-
-    return paused
+        return ask
 
 
 def describe(*names: str) -> Request:
-    return later(lambda _: (DescribeTransactionsRequest(transactional_ids=list(names)), 0))
+    return (DescribeTransactionsRequest(transactional_ids=list(names)), 0)
 
 
 def listed(version: int = 2, **filters: Any) -> Request:
-    return later(lambda _: (ListTransactionsRequest(**filters), version))
+    return (ListTransactionsRequest(**filters), version)
 
 
 def producers(topic: str = TOPIC, partition: int = 0) -> Request:
-    return later(
-        lambda _: (
-            DescribeProducersRequest(topics=[TopicRequest(name=topic, partition_indexes=[partition])]),
-            0,
-        )
+    return (
+        DescribeProducersRequest(topics=[TopicRequest(name=topic, partition_indexes=[partition])]),
+        0,
     )
 
 
 def stable_offset(group: str, *, stable: bool = True) -> Request:
     topics = [OffsetFetchRequestTopics(name=TOPIC, partition_indexes=[0, 1])]
     asked = [OffsetFetchRequestGroup(group_id=group, topics=topics)]
-    return later(lambda _: (OffsetFetchRequest(groups=asked, require_stable=stable), 8))
+    return (OffsetFetchRequest(groups=asked, require_stable=stable), 8)
 
 
 # Cases
@@ -233,9 +221,7 @@ def init_refused(side: Side) -> list[Request]:
 
 def init_of_a_producer_that_goes_on(side: Side) -> list[Request]:
     def again(epoch: int, *, version: int = 5, id_add: int = 0) -> Request:
-        return later(
-            lambda answers: init("kip-360", version, expected=(answers[0].producer_id + id_add, answers[0].producer_epoch + epoch))
-        )  # fmt: skip
+        return lambda answers: init("kip-360", version, expected=(answers[0].producer_id + id_add, answers[0].producer_epoch + epoch))  # fmt: skip
 
     return [
         init("kip-360"), again(0), again(0), again(1), again(0), again(0, version=3), again(2, id_add=1),
@@ -290,7 +276,7 @@ def what_a_newer_client_may_not(side: Side) -> list[Request]:
 def a_producer_that_is_fenced(side: Side) -> list[Request]:
     x = Producer("fenced")
     return [
-        init("fenced"), x.produce(side, 0, version=12), init("fenced"), describe("fenced"), later(lambda _: init("fenced")),
+        init("fenced"), x.produce(side, 0, version=12), init("fenced"), describe("fenced"), init("fenced"),
         x.produce(side, 1, version=12), x.produce(side, 1, version=9), x.end(version=5), x.end(version=3), x.end(version=1),
         x.add(0, version=3), x.add(0, version=1), x.add_offsets("g", version=3), x.add_offsets("g", version=1),
         x.commit_offsets("fenced-group", 1, version=5), x.commit_offsets("fenced-group", 1, version=3), describe("fenced"),
@@ -351,7 +337,7 @@ def administration(side: Side) -> list[Request]:
         return ListTransactionsRequest(producer_id_filters=[answers[0].producer_id]), 0
 
     return [
-        init("admin-1"), later(of), listed(transactional_id_pattern="admin-.*"), listed(transactional_id_pattern="admin"),
+        init("admin-1"), of, listed(transactional_id_pattern="admin-.*"), listed(transactional_id_pattern="admin"),
         listed(transactional_id_pattern="("), listed(state_filters=["Nonsense", "Dead"]), listed(version=1, duration_filter=10**15),
         listed(state_filters=["Ongoing"], transactional_id_pattern="admin-.*"), describe("admin-1", "nobody", ""),
         producers("unknown"), producers("bad/name"), producers(TOPIC, 9),
@@ -363,11 +349,9 @@ def reading_committed(side: Side) -> list[Request]:
     x = Producer("read")
 
     def fetched(isolation: int) -> Request:
-        return later(
-            lambda _: (
-                fetch_request(side.topic_ids[READ_TOPIC], 0, isolation_level=isolation, max_bytes=1),
-                17,
-            )
+        return (
+            fetch_request(side.topic_ids[READ_TOPIC], 0, isolation_level=isolation, max_bytes=1),
+            17,
         )
 
     def produce(sequence: int, epoch: int = 0) -> Request:
@@ -378,7 +362,7 @@ def reading_committed(side: Side) -> list[Request]:
             )  # fmt: skip
             return produce_request(side.topic_ids[READ_TOPIC], records, acks=-1, transactional_id="read"), 13
 
-        return later(ask)
+        return ask
 
     return [init("read"), produce(0), fetched(1), fetched(0), x.end(False, version=5), fetched(1), produce(0, 1), fetched(1), x.end(version=5, epoch=1), fetched(1)]  # fmt: skip
 
@@ -390,7 +374,7 @@ def listing_offsets_below_an_open_transaction(side: Side) -> list[Request]:
         part = ListOffsetsPartition(partition_index=1, timestamp=timestamp)
         topics = [ListOffsetsTopic(name=READ_TOPIC, partitions=[part])]
         request = ListOffsetsRequest(replica_id=-1, isolation_level=isolation, topics=topics, timeout_ms=5000)
-        return later(lambda _: (request, 8))
+        return (request, 8)
 
     def produce(sequence: int, epoch: int = 0) -> Request:
         def ask(answers: Answers) -> Any:
@@ -405,7 +389,7 @@ def listing_offsets_below_an_open_transaction(side: Side) -> list[Request]:
             topic = side.topic_ids[READ_TOPIC]
             return produce_request(topic, records, partition=1, acks=-1, transactional_id="offsets"), 13
 
-        return later(ask)
+        return ask
 
     def all_of() -> list[Request]:
         times = (-1, -2, -3, NOW_MS, NOW_MS + 5, NOW_MS + 15)

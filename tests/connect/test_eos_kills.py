@@ -175,7 +175,12 @@ def test_a_zombie_that_was_asleep_is_fenced_and_writes_nothing(
         # The task first, again: the worker ends it as soon as it wakes.
         for process in reversed(asleep):
             process.resume()
-        time.sleep(2)
+        wait_for(lambda: "The worker stops everything" in first.log, lambda: first.log[-3000:])
+        before = len(committed_values(own_broker.bootstrap, name))
+        wait_for(
+            lambda: len(committed_values(own_broker.bootstrap, name)) > before + 5_000,
+            lambda: second.log[-3000:],
+        )
         count = feeder.stop()
     wait_all(second, own_broker.bootstrap, name, count, 120)
     check_exactly_once(own_broker.bootstrap, name, count)

@@ -85,7 +85,7 @@ async def test_group_a_short_cut_loses_nothing(bootstrap: str, name: str) -> Non
         moves = group.arena.moves
         for cut in (proxy.reset, proxy.drop):
             cut()
-            await asyncio.sleep(0.3)
+            await asyncio.sleep(0.3)  # as long as the network is away
             proxy.restore()
             heartbeats = one.membership.heartbeats, two.membership.heartbeats
             await group.until(lambda h=heartbeats: one.membership.heartbeats > h[0] + 1)
@@ -99,7 +99,7 @@ async def test_group_a_worker_that_slept_notices_before_it_does_anything(bootstr
     async with worker_group(bootstrap, name, session_timeout_ms="1000") as group:
         group.topic.put(a=2)
         (one,) = await group.start("one")
-        time.sleep(1.2)
+        time.sleep(1.2)  # the loop stands still, for longer than the session
         assert not one.membership.alive
         await group.until(lambda: "lost" in one.listener.events)
         await group.until()

@@ -10,6 +10,7 @@ import pytest
 from support.connect_worker import worker_properties
 from support.hand_children import make
 from support.hand_group import HandGroup
+from support.runtime import wait_for
 
 from klamm.connect.children.channel import ChannelError
 from klamm.connect.children.launcher import Child
@@ -65,7 +66,10 @@ async def test_herd_a_broker_name_without_an_address_is_told_and_the_worker_goes
 
 
 class Twins(HandGroup):
+    asked = 0
+
     async def members(self) -> Mapping[str, str]:
+        self.asked += 1
         return {"m1": self.leader_url, "m2": self.leader_url}
 
 
@@ -79,7 +83,7 @@ async def test_herd_a_follower_with_the_leaders_url_says_so(
     try:
         for generation in (5, 6):
             runtime.assign(Assignment(), generation)
-            await asyncio.sleep(0.1)
+            await wait_for(lambda n=generation - 4: group.asked >= n, lambda: caplog.text)
         with pytest.raises(
             Conflict, match=r"both advertise the address .* set listeners .*rest\.advertised\.host\.name"
         ):

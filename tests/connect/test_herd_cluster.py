@@ -154,7 +154,7 @@ def test_herd_offsets_are_changed_at_once_after_a_stop(workers: Workers) -> None
     wanted = [{"partition": {"task": str(i)}, "offset": {"n": 9_000_000 + i}} for i in range(3)]
     altered = workers.all[2].request("PATCH", f"/connectors/{name}/offsets", {"offsets": wanted})
     assert altered.status == 200, altered.body
-    time.sleep(0.5)
+    time.sleep(0.5)  # a commit that comes late would change them
     found = workers.all[0].get(f"/connectors/{name}/offsets")["offsets"]
     assert sorted(found, key=str) == wanted
     assert workers.all[0].request("DELETE", f"/connectors/{name}").status == 204

@@ -55,7 +55,7 @@ async def test_herd_a_group_that_meets_late_without_its_leader_is_waited_for() -
     app.router.add_post("/connectors", create)
     async with TestClient(TestServer(app)) as client:
         asking = asyncio.ensure_future(client.post("/connectors", data=b'{"name": "a"}'))
-        await asyncio.sleep(3)
+        await asyncio.sleep(1.5)  # longer than the session and a heartbeat, which say when a member is gone
         group.is_leader = True
         answer = await asking
         assert (answer.status, await answer.json()) == (201, {"made": True})

@@ -105,11 +105,11 @@ async def test_herd_a_worker_meets_when_all_that_it_has_read_of_has_stopped(
     await elsewhere(runtime, "new", "1")
     await wait_for(lambda: runtime.lanes.stopping == 1, lambda: str(children.log))
     meeting = asyncio.create_task(runtime.group_adapter.catch_up(-1))
-    await asyncio.sleep(0.3)
+    await asyncio.sleep(0.3)  # the meeting waits already
     await elsewhere(runtime, "new", "newer")
     await wait_for(lambda: runtime.lanes.stopping == 2, lambda: str(children.log))
     first.set()
-    await asyncio.sleep(0.2)
+    await asyncio.sleep(0.2)  # time to go on without the second one
     assert not meeting.done(), "a-1 still runs"
     second.set()
     await meeting
@@ -256,7 +256,7 @@ async def test_herd_offsets_are_changed_when_tasks_elsewhere_have_stopped(
         await ConnectorOffsets(runtime).alter("a", wanted)
     monkeypatch.setattr(offsets, "STOP_S", 20.0)
     altering = asyncio.create_task(ConnectorOffsets(runtime).alter("a", wanted))
-    await asyncio.sleep(0.3)
+    await asyncio.sleep(0.3)  # time to go on without the other workers
     assert not altering.done()
     assert not runtime.config_lock.locked(), "others may write meanwhile"
     group.owners.clear()

@@ -105,12 +105,12 @@ async def test_herd_what_was_said_before_the_sleep_is_not_sent_after_it(
     runtime.on_event(StateEvent(connector="a", task=0, state=State.RESTARTING, trace="why"))
     group.alive = False
     assert runtime.status_board.writer.waiting
-    await asyncio.sleep(0.3)
+    await asyncio.sleep(0.3)  # nothing is sent meanwhile
     assert runtime.status_board.writer.waiting, "it waits for the group's word"
     await runtime.lose()
     group.alive = True
     hear(runtime, A0, State.RUNNING, worker="next:1", generation=6)
-    await asyncio.sleep(0.3)
+    await asyncio.sleep(0.3)  # nor afterwards
     assert shown(runtime, A0) == ("next:1", State.RUNNING, 6)
 
 

@@ -57,7 +57,7 @@ async def test_herd_requests_that_wait_for_a_deletion_say_not_found(
     service = ConnectService(runtime)
     async with runtime.config_lock:
         asked = {name: asyncio.ensure_future(ask(service)) for name, ask in ASKED.items()}
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.1)  # time to go on without the lock
         assert not any(each.done() for each in asked.values()), "all wait for the lock"
         await runtime.write_config(delete_records("a"))
     answers = await asyncio.gather(*asked.values(), return_exceptions=True)

@@ -129,7 +129,7 @@ def test_an_outage_of_the_broker_takes_a_handful_of_lines(tmp_path: Path) -> Non
             wait_for(lambda: sink.exists() and sink.read_text() == "one\n", lambda: worker.log)
             before = len(worker.log)
             broker.kill()
-            time.sleep(OUTAGE_S)
+            time.sleep(OUTAGE_S)  # the outage itself
             broker.start()
             wait_for(lambda: BACK in worker.log[before:], lambda: worker.log)
             with source.open("a") as file:

@@ -177,7 +177,7 @@ async def test_kill_9_of_a_driver_goes_on_from_the_committed_offset(broker, offs
             os.kill(w.supervisor.pid(task), signal.SIGKILL)
             await wait_for(lambda n=before: w.states(task).count(X) > n, lambda: str(w.events))
             await w.wait_state(task, R)
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(0.2)  # it works for a while before it is killed
         await wait_for(
             lambda: stored_offsets(broker.bootstrap, offsets_topic).get(key) == {"n": total},
             lambda: str(w.events),

@@ -96,7 +96,7 @@ def test_a_quiet_worker_keeps_its_tasks(worker):
     end = time.monotonic() + 2 * LEASE_S
     while time.monotonic() < end:
         assert all(map(alive, [said["server"], *said["pids"]]))
-        time.sleep(0.1)
+        time.sleep(0.1)  # looks again and again: nothing may end
 
 
 def test_a_watcher_that_was_itself_held_up_does_not_blame_the_worker():

@@ -189,7 +189,7 @@ async def test_what_starts_again_for_a_value_does_not_when_the_place_in_the_grou
             await w.supervisor.kill_all()
         finally:
             go_on.set()
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(0.3)  # nothing is started from now on
         assert not w.supervisor._supervised
 
 

@@ -73,7 +73,7 @@ class Side:
                 except ConnectionError:
                     return found | {where: "connection closed"}
                 answers.append(answer)
-                if self.name == "Kafka" and type(message).__name__.startswith(CHANGES):
+                if self.name == "Kafka" and changes(message, answer):
                     wait_caught_up(self.port)
                     time.sleep(1)  # its parts hear of it one after the other
                 if self.name == "Kafka" and type(message).__name__.startswith(ENDS):
@@ -127,6 +127,13 @@ class Side:
             case bytes() if field == "topic_id" and any(value) and value != NOBODY:
                 return "some id"
         return value
+
+
+def changes(message: Message, answer: Message) -> bool:
+    """True for a request that changes what its broker answers afterwards: not if all of it was refused."""
+    codes = [code for path, code in flat(answer, "") if path.endswith("error_code")]
+    by_name = type(message).__name__.startswith(CHANGES)
+    return by_name and not getattr(message, "validate_only", False) and 0 in codes
 
 
 def wait_caught_up(port: int) -> None:

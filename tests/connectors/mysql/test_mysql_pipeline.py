@@ -127,7 +127,7 @@ def test_tasks_and_the_server_are_killed_in_the_middle_and_every_row_is_right(wo
                 for victim in ("tasks", "tasks", "server", "tasks"):
                     before = len(written)
                     wait_for(lambda before=before: len(written) > before, lambda: server.log)
-                    time.sleep(2)
+                    time.sleep(2)  # load between two kills
                     if victim == "tasks":
                         kill_each(
                             worker, *(f"{prefix}-{n}" for n in ("source", "source-0", "sink0", "sink0-0"))
