@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import math
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 from support import essential, kinds, starts
 from support.running import changed, slices
-from support.running.__main__ import parts, pytest_arguments
+from support.running.__main__ import main, parts, pytest_arguments
 
 ROOT = Path(__file__).parents[2]
 PARTS = {"broker": ("tests/broker",), "spark": ("tests/spark", "tests/connectors/spark")}
@@ -41,6 +44,14 @@ def test_flaky_pure():
     assert not first_time("flaky_pure")
 def test_bad():
     assert False, "always"
+def test_skips_then():
+    assert not first_time("skips_then")
+    import pytest
+    pytest.skip("its peer is gone")
+def test_hangs_then():
+    assert not first_time("hangs_then")
+    import time
+    time.sleep(60)
 """
 
 
@@ -51,12 +62,13 @@ def run(tmp_path, processes):
     (tmp_path / "test_them.py").write_text(TESTS)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
 
-    def call(*names, workers="0"):
+    def call(*names, workers="0", **environment):
         command = [sys.executable, "-m", "support.running.session", "-n", workers, "-p", "no:cacheprovider"]
         done = subprocess.run(
             [*command, "--color=no", *(f"test_them.py::test_{name}" for name in names)],
             cwd=tmp_path, capture_output=True, text=True, check=False, timeout=100,
-            env={"PATH": "", "PYTHONPATH": str(ROOT / "tests"), "KLAMM_TEST_FLAKY": str(tmp_path / "flaky.jsonl")},
+            env={"PATH": "", "PYTHONPATH": str(ROOT / "tests"), "KLAMM_TEST_FLAKY": str(tmp_path / "flaky.jsonl")}
+            | environment,
         )  # fmt: skip
         return done.returncode, done.stdout + done.stderr
 
@@ -81,6 +93,22 @@ def test_a_test_that_fails_three_times_is_red(run, tmp_path):
     assert said.count("run again, alone") == 3
     assert re.search(r"1 failed, 1 passed, 1 flaky in", said)
     assert "FLAKY test_them.py::test_bad" not in said
+
+
+def test_a_test_that_skips_itself_when_it_is_run_again_has_not_passed(run):
+    code, said = run("skips_then", "good")
+    assert code == 1
+    assert said.count("SKIPPED test_them.py::test_skips_then") == 2
+    assert re.search(r"1 failed, 1 passed in", said)
+
+
+def test_nothing_is_run_again_after_the_end_of_the_budget(run):
+    code, said = run("flaky", KLAMM_CI_STARTED=str(time.time() - 61), KLAMM_CI_BUDGET_MINUTES="1")
+    assert code == 1
+    assert "not run again, since CI's budget is used: test_them.py::test_flaky" in said
+    code, said = run("hangs_then", KLAMM_CI_STARTED=str(time.time() - 40), KLAMM_CI_BUDGET_MINUTES="1")
+    assert code == 1
+    assert "ended, since CI's budget is used" in said or "not run again, since CI's budget is used" in said
 
 
 def test_a_pure_test_is_never_run_again(run):
@@ -144,6 +172,31 @@ def test_words_choose_tests(words, marks, rest, monkeypatch):
     assert pytest_arguments(words, PARTS) == ["-m", marks, "-n", "4", "--dist", "loadfile", *rest]
 
 
+def test_a_part_after_changed_is_no_revision(monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        changed, "changed_files", lambda revision=None: asked.append(revision) or ["tests/base/test_grok.py"]
+    )
+    assert pytest_arguments(["--changed", "broker"], PARTS)[6:] == ["tests/base/test_grok.py", "tests/broker"]
+    assert pytest_arguments(["--changed", "v1", "-x"], PARTS)[6:] == ["tests/base/test_grok.py", "-x"]
+    assert pytest_arguments(["--changed", "tests/cli"], PARTS)[6:] == ["tests/base/test_grok.py", "tests/cli"]
+    assert asked == [None, "v1", None]
+
+
+def test_an_unknown_revision_is_wrong_use(capsys, monkeypatch):
+    monkeypatch.setattr(changed, "git", lambda *words: [])
+    assert main(["--changed", "nosuchrev"]) == 2
+    assert capsys.readouterr().err == (
+        "dev: 'nosuchrev' is no commit that git knows here, and no part of the tests\n"
+    )
+
+
+def test_a_change_without_tests_is_no_failure(capsys, monkeypatch):
+    monkeypatch.setattr(changed, "changed_files", lambda revision=None: [])
+    assert main(["--changed"]) == 0
+    assert capsys.readouterr().err == "dev: no test reaches what has changed\n"
+
+
 def test_every_part_has_a_folder():
     assert {"base", "broker", "connect", "mirror", "agent", "spark", "connectors", "plugins", "cli"} <= set(
         parts()
@@ -185,35 +238,99 @@ def test_a_change_reaches_what_imports_it():
     assert {Path(f).parent.name for f in changed.tests_reached(["compose/compose.yaml"])} == {"compose"}
 
 
+def test_a_changed_test_is_closer_than_those_that_a_change_reaches():
+    steps = changed.steps_to_tests(["tests/broker/test_wire_batch.py", "base/klamm_base/grok.py"])
+    assert steps["tests/broker/test_wire_batch.py"] == 0
+    assert steps["tests/base/test_grok.py"] == 1
+    assert max(steps.values()) > 1
+
+
 KNOWN = {f"tests/{folder}/test_{n}.py": 100.0 for folder in "abc" for n in range(5)}
+MEASURED = {path: float(s) for path, s in json.loads(slices.DURATIONS.read_text()).items()}
 
 
 def test_slices_are_of_one_folder_and_short():
     found = slices.cut(KNOWN, KNOWN)
     assert [f for one in found for f in one.files] == sorted(KNOWN)
     assert all(
-        len({Path(f).parent for f in one.files}) == 1 and one.seconds <= slices.SLICE_S for one in found
+        len({Path(f).parent for f in one.files}) == 1 and sum(one.seconds.values()) <= slices.SLICE_S
+        for one in found
     )
-    assert slices.cut(["tests/a/test_x.py"], {})[0].seconds == slices.UNKNOWN_S
+    assert slices.cut(["tests/a/test_x.py"], {})[0].seconds == {"tests/a/test_x.py": slices.UNKNOWN_S}
 
 
-def test_a_few_commits_run_all_slices_and_changed_files_come_first():
-    changed_file = "tests/b/test_3.py"
-    seen = set()
-    for commits in range(100, 108):
-        made = slices.plan(KNOWN, [changed_file], KNOWN, commits=commits, left_s=400)
-        assert [one.files for one in made.first] == [(changed_file,)]
-        assert {f for one in made.first + made.turn for f in one.files} == set(KNOWN)
-        used = sum(one.wall_s for one in made.first)
-        for one in made.turn:
-            used += one.wall_s
-            if used > 400:
-                break
-            seen |= set(one.files)
-    assert seen == set(KNOWN) - {changed_file}
+def test_a_slice_takes_as_long_as_its_longest_file():
+    assert slices.Slice({"a": 100.0, "b": 10.0}).wall_s == slices.START_S + 100
+    assert slices.Slice({"a": 100.0, "b": 90.0, "c": 90.0}).wall_s == slices.START_S + 140
+
+
+def ran(made, left_s):
+    """The files of the slices that `run` would start."""
+    now = 0.0
+    for one in made.first + made.turn:
+        if slices.fits(one, now=now, until=left_s):
+            now += one.wall_s
+            yield from one.files
+
+
+@pytest.mark.parametrize("left_s", range(600, 1501, 100))
+@pytest.mark.parametrize("reached", [{}, dict.fromkeys(MEASURED, 1)], ids=["nothing", "everything"])
+def test_some_forty_commits_run_every_file(left_s, reached):
+    for first in (0, 1000, 123_456):
+        seen = set()
+        for commits in range(first, first + 40):
+            made = slices.plan(MEASURED, reached, MEASURED, commits=commits, left_s=left_s)
+            assert sorted(f for one in made.first + made.turn for f in one.files) == sorted(MEASURED)
+            seen |= set(ran(made, left_s))
+        assert seen == set(MEASURED), sorted(set(MEASURED) - seen)
+
+
+def test_each_slice_begins_a_turn():
+    for count in range(1, 60):
+        all_of_them = [slices.Slice({str(n): 1.0}) for n in range(count)]
+        begun = [slices._turn(all_of_them, commits)[0].files for commits in range(count)]
+        assert len(set(begun)) == count
+        assert math.isclose(sum(one.wall_s for one in slices._turn(all_of_them, 3)), count * 21)
+
+
+def test_a_shallow_clone_takes_turns_by_the_hash_of_the_commit(monkeypatch):
+    said = {"--is-shallow-repository": ["true"], "HEAD": ["beef"], "--count": ["1"]}
+    monkeypatch.setattr(changed, "git", lambda *words: said[words[1]])
+    assert slices._commits() == 0xBEEF
+    said["--is-shallow-repository"] = ["false"]
+    assert slices._commits() == 1
+
+
+def test_the_closest_files_come_first():
+    reached = {"tests/b/test_3.py": 0, "tests/a/test_1.py": 1, "tests/c/test_0.py": 2}
+    known = KNOWN | {"tests/c/test_0.py": 1.0}
+    made = slices.plan(KNOWN, reached, known, commits=7, left_s=800)
+    assert [one.files for one in made.first] == [(file,) for file in reached]
+    assert not {f for one in made.turn for f in one.files} & set(reached)
 
 
 def test_a_change_that_reaches_everything_starves_nobody():
-    made = slices.plan(KNOWN, KNOWN, KNOWN, commits=7, left_s=600)
+    made = slices.plan(KNOWN, dict.fromkeys(KNOWN, 1), KNOWN, commits=7, left_s=600)
     assert 0 < sum(one.wall_s for one in made.first) <= 600 * slices.CHANGED_SHARE
     assert made.turn
+
+
+def test_a_slice_that_hangs_is_ended(tmp_path, processes, capfd):
+    file = tmp_path / "test_hangs.py"
+    file.write_text("import time\ndef test_hangs(): time.sleep(300)\n")
+    began = time.monotonic()
+    assert slices._pytest(["-p", "no:cacheprovider", str(file)], time.time() + 4) is None
+    assert time.monotonic() - began < 100
+
+
+def test_a_slice_that_was_ended_is_a_failure_and_says_so(monkeypatch, capsys):
+    for name, value in {
+        "_files": lambda: ["tests/base/test_grok.py"],
+        "_commits": lambda: 1,
+        "_pytest": lambda arguments, deadline: None,
+    }.items():
+        monkeypatch.setattr(slices, name, value)
+    monkeypatch.setattr(changed, "files_of_commits", lambda *, hours: [])
+    monkeypatch.setenv("KLAMM_CI_STARTED", str(time.time()))
+    assert slices.run() == 1
+    assert "ended, since it still ran 10 minutes after the end of the budget" in capsys.readouterr().out

@@ -24,6 +24,10 @@ MORE_FOLDERS: Final = {"spark": ("tests/connectors/spark",)}
 """Folders that belong to a part beside the one that is called like it."""
 
 
+class NothingToRun(Exception):
+    """No test is to be run: the message says why."""
+
+
 def parts() -> dict[str, tuple[str, ...]]:
     """Returns the folders of tests by the name of their part."""
     found = {p.name: (f"tests/{p.name}", *MORE_FOLDERS.get(p.name, ())) for p in (ROOT / "tests").iterdir()}
@@ -31,7 +35,10 @@ def parts() -> dict[str, tuple[str, ...]]:
 
 
 def pytest_arguments(words: list[str], known: dict[str, tuple[str, ...]]) -> list[str]:
-    """Returns pytest's arguments for those of `./dev test`. Raises ValueError, with a sentence, for a change without tests."""
+    """Returns pytest's arguments for those of `./dev test`.
+
+    Raises NothingToRun for a change that no test reaches, and UnknownRevision.
+    """
     words = list(words)
     marks: list[str] = []
     paths: list[str] = []
@@ -42,11 +49,11 @@ def pytest_arguments(words: list[str], known: dict[str, tuple[str, ...]]) -> lis
         elif word in known:
             paths += known[word]
         else:
-            revision = words.pop(0) if words and not words[0].startswith(("-", "tests/")) else None
-            paths += changed.tests_reached(changed.changed_files(revision))
-            if not paths:
-                message = "no test reaches what has changed"
-                raise ValueError(message)
+            named = words and words[0] not in known and not words[0].startswith(("-", "tests/"))
+            reached = changed.tests_reached(changed.changed_files(words.pop(0) if named else None))
+            if not reached:
+                raise NothingToRun("no test reaches what has changed")
+            paths += reached
     named = paths or any(word.startswith("tests") for word in words)
     chosen = " or ".join(marks) if marks else WHOLE if named else DEFAULT
     workers = os.environ.get("KLAMM_TEST_WORKERS", "2")
@@ -61,9 +68,12 @@ def main(words: list[str]) -> int:
         print("dev: --slow is --process and --peers now; ./dev help has more", file=sys.stderr)
     try:
         arguments = pytest_arguments(words, parts())
-    except ValueError as e:
+    except NothingToRun as e:
         print(f"dev: {e}", file=sys.stderr)
         return 0
+    except changed.UnknownRevision as e:
+        print(f"dev: {e}", file=sys.stderr)
+        return 2
     return session.run(arguments)
 
 

@@ -26,9 +26,18 @@ FOLDERS: Final = {"platform": ("tests/connect", "tests/cli"), "spark_sinks": ("t
 """The test folders of a part, where they are not called like it."""
 
 
+class UnknownRevision(Exception):
+    """A revision that git does not know: the message names it."""
+
+
 def changed_files(revision: str | None = None) -> list[str]:
-    """Returns the paths that differ from a revision (by default where this branch left main), uncommitted ones included."""
+    """Returns the paths that differ from a revision (by default where this branch left main), uncommitted ones included.
+
+    Raises UnknownRevision.
+    """
     base = revision or _base()
+    if not git("rev-parse", "--verify", "--quiet", f"{base}^{{commit}}"):
+        raise UnknownRevision(f"{base!r} is no commit that git knows here, and no part of the tests")
     changed = git("diff", "--name-only", base) + git("ls-files", "--others", "--exclude-standard")
     return sorted(set(changed))
 
@@ -41,21 +50,30 @@ def files_of_commits(*, hours: int) -> list[str]:
 
 def tests_reached(changed: Iterable[str]) -> list[str]:
     """Returns the test files, sorted, that changed files can reach."""
+    return sorted(steps_to_tests(changed))
+
+
+def steps_to_tests(changed: Iterable[str]) -> dict[str, int]:
+    """Returns the test files that changed files can reach, with the imports between the two: 0 for a changed test itself."""
     graph = _graph()
-    tests: set[str] = set()
+    found: dict[str, int] = {}
     seeds: set[str] = set()
     for path in changed:
         module = graph.modules.get(path)
+        beside: set[str] = set()
         if Path(path).name == "conftest.py":
-            tests |= _tests_below(str(Path(path).parent))
+            beside = _tests_below(str(Path(path).parent))
         elif module:
             seeds.add(module)
-            tests |= _tests_of_connector(path)
+            beside = _tests_of_connector(path)
         else:
-            tests |= _tests_of_other(path)
-    reached = graph.users(seeds)
-    tests |= {path for path, module in graph.modules.items() if module in reached and _is_test(path)}
-    return sorted(tests)
+            beside = _tests_of_other(path)
+        found |= dict.fromkeys(beside, 1)
+    steps = graph.users(seeds)
+    for path, module in graph.modules.items():
+        if module in steps and _is_test(path):
+            found[path] = min(steps[module], found.get(path, steps[module]))
+    return found
 
 
 class Graph:
@@ -75,15 +93,14 @@ class Graph:
             for imported in self._imports((ROOT / path).read_text(), package):
                 self._users[imported].add(name)
 
-    def users(self, modules: Iterable[str]) -> set[str]:
-        """Returns these modules and all that import them, directly or not."""
-        found: set[str] = set()
-        waiting = list(modules)
-        while waiting:
-            name = waiting.pop()
-            if name not in found:
-                found.add(name)
-                waiting.extend(self._users[name])
+    def users(self, modules: Iterable[str]) -> dict[str, int]:
+        """Returns these modules and all that import them, with the least number of imports between them."""
+        found: dict[str, int] = {}
+        ahead, steps = set(modules), 0
+        while ahead:
+            found |= dict.fromkeys(ahead, steps)
+            ahead = {user for name in ahead for user in self._users[name]} - found.keys()
+            steps += 1
         return found
 
     def _imports(self, source: str, package: str) -> Iterator[str]:
