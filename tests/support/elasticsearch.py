@@ -1,7 +1,6 @@
 """A genuine Elasticsearch for tests: `klamm.testing.elasticsearch` on what `tests/peers/fetch_elasticsearch.sh` fetched.
 
-Most tests take the fixture `elasticsearch_server` (one node for the whole run,
-see tests/conftest.py) and index names of their own (`unique_index`); a test that stops or kills its node starts its own:
+Most tests take the fixture `elasticsearch_server` (one node for the whole run, see `support.shared`) and index names of their own (`unique_index`); a test that stops or kills its node starts its own:
 `with ElasticsearchServer(require()) as server`. The directory of a node is a temporary one of its own: for root, pytest's
 `tmp_path` is not reachable by the user that the server runs as.
 
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import shared
 
 from klamm.testing.elasticsearch import ElasticsearchServer, Installation, find
 
@@ -49,10 +49,13 @@ def require() -> Installation:
 
 
 @pytest.fixture(scope="session")
-def elasticsearch_server() -> Iterator[ElasticsearchServer]:
-    """One Elasticsearch for the whole run; not to be stopped, and every test has index names of its own."""
-    with ElasticsearchServer(require()) as server:
+def elasticsearch_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ElasticsearchServer]:
+    """One Elasticsearch for all processes of the run; not to be stopped, and every test has index names of its own."""
+    installation = require()
+    with shared.use(shared.folder(tmp_path_factory), "support.elasticsearch_host") as said:
+        server = ElasticsearchServer(installation, port=said["port"])
         yield server
+        server.remove()
 
 
 def unique_index(name: str) -> str:

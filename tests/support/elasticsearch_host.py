@@ -1,0 +1,13 @@
+"""The process that runs the Elasticsearch of a run of the tests: see `support.shared`."""
+
+from __future__ import annotations
+
+from support import elasticsearch, shared
+
+from klamm.testing.elasticsearch import ElasticsearchServer, Installation
+
+if __name__ == "__main__":
+    installation = elasticsearch.installed()
+    assert isinstance(installation, Installation), installation
+    with ElasticsearchServer(installation) as server:
+        shared.serve(port=server.port)
