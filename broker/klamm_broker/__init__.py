@@ -1,1 +1,1 @@
-"""A broker core: Kafka's wire protocol, Kafka's on-disk format."""
+"""The broker: API handlers, coordinators, the log in Kafka's format on disk, and the server around them."""

@@ -1,4 +1,4 @@
-"""UTF-8 in bytes. Pure."""
+"""Finds places in UTF-8 bytes where no character is cut. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SparkSink: topics through a Spark job (SQL or a Python function) into what Spark can write. SparkSource: what Spark can
+"""SparkSink and SparkSource: topics through a Spark job into what Spark can write, and what it can read into a topic. SparkSource: what Spark can
 read, through a job, into a topic.
 
 | module | what |

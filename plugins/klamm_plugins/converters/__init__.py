@@ -1,1 +1,1 @@
-"""The converters that come with Klamm: String, JSON, ByteArray and simple headers."""
+"""The converters that come with Klamm: text, JSON, bytes, numbers and headers, and three that use a schema registry."""

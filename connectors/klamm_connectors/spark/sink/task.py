@@ -1,4 +1,4 @@
-"""SparkSink's task.
+"""The task of SparkSink: runs the job, and commits what it has written to the group of the connector.
 
 The job keeps its place in its checkpoint. The task also commits what was written to the group
 `connect-NAME`. Other tools can see it there. The task itself uses it when there is no checkpoint, for

@@ -1,4 +1,4 @@
-"""SparkSource's task.
+"""The task of SparkSource: runs the job, and keeps its place as a source offset of Connect.
 
 A stream keeps its place in its checkpoint; its offset in Connect's topic only says which batch is done.
 Batch reads keep their place, the highest value that was read, in Connect's topic alone, where REST can

@@ -1,4 +1,4 @@
-"""/ and /health."""
+"""GET / and GET /health: the worker's version, the id of its Kafka cluster, and its health."""
 
 from __future__ import annotations
 
