@@ -21,6 +21,10 @@ GONE = (
 REFUSED = (
     "b1:9092/bootstrap: Connect to ipv4#10.0.0.1:9092 failed: Connection refused (after 0ms in state CONNECT)"
 )
+ADVICE = (
+    "FAIL [p#1] [thrd:b1:9092/1]: b1:9092/1: Disconnected while requesting ApiVersion: might be caused by incorrect "
+    "security.protocol configuration (connecting to a SSL listener?) or broker version is < 0.10"
+)
 DOWN = "ERROR [p#1] 1/1 brokers are down"
 
 
@@ -68,6 +72,39 @@ def test_a_connection_that_ended_is_no_outage(caplog: pytest.LogCaptureFixture) 
     ]
 
 
+@pytest.mark.parametrize("messages", [[ADVICE], [GONE, ADVICE, GONE]])
+def test_advice_about_a_setting_is_a_warning_when_the_broker_can_be_reached(
+    messages: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    hand = Hand()
+    hand.why = None
+    assert all(hand.outages.take(each) for each in messages)
+    assert not hand.outages.look()
+    assert [(r.levelname, r.getMessage()) for r in caplog.records] == [
+        ("WARNING", f"broker b1:9092 can be reached, although a client reported: {ADVICE}")
+    ]
+
+
+def test_a_watch_that_fails_gives_its_messages_back_and_the_next_message_starts_another(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    asked: list[str] = []
+
+    def fails_once(address: str) -> str | None:
+        asked.append(address)
+        if len(asked) == 1:
+            raise RuntimeError("no thread for a resolver")
+        return None
+
+    outages = BrokerOutages(try_connect=fails_once, pause_s=0)
+    assert outages.take(REFUSED)
+    wait_for(lambda: not outages._watching, lambda: caplog.text)
+    wait_for(lambda: REFUSED in [r.getMessage() for r in caplog.records], lambda: caplog.text)
+    assert "no thread for a resolver" in caplog.text
+    assert outages.take(GONE)
+    wait_for(lambda: len(asked) == 2 and not outages._watching, lambda: caplog.text)
+
+
 def test_a_broker_without_clients_is_forgotten(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     hand = Hand()
@@ -103,6 +140,13 @@ def test_addresses_are_found(address: str, lead: str, caplog: pytest.LogCaptureF
 
 def test_a_port_where_nobody_listens_cannot_be_reached() -> None:
     assert connect("127.0.0.1:1") == "Connection refused"
+
+
+@pytest.mark.parametrize(
+    "address", ["kafka..local:9092", f"{'k' * 64}.local:9092", "127.0.0.1:99999", "kafka"]
+)
+def test_an_address_that_is_none_cannot_be_reached(address: str) -> None:
+    assert connect(address)
 
 
 @pytest.mark.usefixtures("processes")

@@ -16,6 +16,7 @@ from support.connect_worker import free_port
 from support.runtime import NO_BROKER
 from support.stores import java_partition
 
+from klamm.connect.topics import kafka_log
 from klamm.connect.topics.kafka_log import (
     KafkaBasedLog,
     LogError,
@@ -27,6 +28,22 @@ from klamm.connect.topics.kafka_log import (
 from klamm.connect.topics.offset_state import offset_record
 from klamm.connect.topics.own_offset_topic import OffsetTopic
 from klamm.testing import EmbeddedBroker
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "level"),
+    [
+        (KafkaError._TRANSPORT, "b:9092/1: Receive failed: Connection reset by peer", "DEBUG"),
+        (KafkaError._RESOLVE, "no such host", "DEBUG"),
+        (KafkaError._SSL, "b:9092/1: SSL handshake failed", "WARNING"),
+    ],
+)
+def test_a_lost_connection_of_a_client_is_logged_at_debug(
+    code: int, text: str, level: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG", "klamm.connect.topics.kafka_log")
+    kafka_log._log_client_error("reading topic t", KafkaError(code, text), {})
+    assert [(r.levelname, r.getMessage()) for r in caplog.records] == [(level, f"reading topic t: {text}")]
 
 
 class Log:

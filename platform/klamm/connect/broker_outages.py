@@ -3,8 +3,9 @@
 Every Kafka client of the worker and of its children reports every failed attempt to connect. Those
 messages come here instead of going to the log. This module connects to the broker itself until that
 works, and counts the messages meanwhile. When a connection ended although the broker can be reached, the
-module logs the first message at level INFO. Messages may come from any thread. A thread of the module's
-own connects; it lives only while a broker is suspected.
+module logs one message: the first at level INFO, or as a warning the first that suspects a wrong setting.
+Messages may come from any thread. A thread of the module's own connects; it lives only while a broker is
+suspected.
 """
 
 from __future__ import annotations
@@ -30,27 +31,37 @@ _ABOUT_A_CONNECTION: Final = re.compile(
     r"(?P<address>(?:\[[\da-fA-F:.]+\]|[\w.-]+):\d+)(?:/\w+)?: "
     r"(?:Disconnected|Connect to \S+ failed|Failed to resolve|Connection setup timed out)"
 )
+_BLAMES_A_SETTING: Final = re.compile(r"might be caused by|verify that")
+"""The advice that librdkafka adds when a broker ends a connection before it is in use."""
 _ALL_DOWN: Final = "brokers are down"
 
 
 @dataclass(slots=True)
 class _Suspect:
-    """A broker to which a connection has failed. `told_down`: the log has a line about it."""
+    """A broker to which a connection has failed. `shown` is the message to log if the broker can be reached.
+
+    `told_down`: the log has a line about the broker.
+    """
 
     since_s: float
     heard_s: float
-    first: str
+    shown: str
     messages: int = 0
     told_down: bool = False
 
 
 def connect(address: str) -> str | None:
-    """Connects to HOST:PORT; returns the reason of a failure, otherwise None. Blocks for `CONNECT_S` at most."""
+    """Connects to HOST:PORT; returns the reason of a failure, otherwise None.
+
+    Blocks for `CONNECT_S` at most for each address of the host, and before that for as long as the resolver takes.
+    """
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), CONNECT_S).close()
     except OSError as e:
         return e.strerror or str(e) or type(e).__name__
+    except (ValueError, OverflowError) as e:  # no host name (an empty label, a long one), no port
+        return str(e)
     return None
 
 
@@ -94,6 +105,8 @@ class BrokerOutages:
             if suspect is not None:
                 suspect.messages += 1
                 suspect.heard_s = self._clock()
+                if _BLAMES_A_SETTING.search(message) and not _BLAMES_A_SETTING.search(suspect.shown):
+                    suspect.shown = message
         return True
 
     def _note(self, address: str, message: str) -> None:
@@ -106,8 +119,18 @@ class BrokerOutages:
             threading.Thread(target=self._watch, name="broker outages", daemon=True).start()
 
     def _watch(self) -> None:
-        while self.look():
-            time.sleep(self._pause_s)
+        try:
+            while self.look():
+                time.sleep(self._pause_s)
+        except Exception:
+            log.exception(
+                "the watch over brokers that cannot be reached has failed; the first message of each:"
+            )
+            with self._lock:
+                suspects, self._suspects = self._suspects, {}
+                self._watching = False  # the next message starts another watch
+            for suspect in suspects.values():
+                log.warning("%s", suspect.shown)
 
     def look(self) -> bool:
         """Connects to every suspected broker once; returns False when none is left."""
@@ -139,7 +162,8 @@ class BrokerOutages:
                 address, self._clock() - suspect.since_s, suspect.messages,
             )  # fmt: skip
         elif why is None:
-            log.info("broker %s can be reached, although a client reported: %s", address, suspect.first)
+            level = logging.WARNING if _BLAMES_A_SETTING.search(suspect.shown) else logging.INFO
+            log.log(level, "broker %s can be reached, although a client reported: %s", address, suspect.shown)
 
 
 OUTAGES: Final = BrokerOutages()

@@ -497,4 +497,6 @@ def _passes(error: KafkaError) -> bool:
 
 def _log_client_error(what: str, error: KafkaError, config: Mapping[str, Any]) -> None:
     if not OUTAGES.take(error.str(), config.get("bootstrap.servers", "")):
-        log.warning("%s: %s", what, error.str())
+        # `broker_outages` tells of an outage; that no broker is left is an error of its own, told once per outage.
+        connection = error.code() in {KafkaError._TRANSPORT, KafkaError._RESOLVE}  # noqa: SLF001 - spelled so
+        log.log(logging.DEBUG if connection else logging.WARNING, "%s: %s", what, error.str())
