@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 from pathlib import Path
 from typing import Final
 
@@ -20,19 +21,31 @@ def make_private_folder(path: Path) -> None:
 
 
 def write_atomically(
-    path: Path, data: bytes, *, sync: bool = True, mode: int = PRIVATE_FILE, shared: bool = False
+    path: Path,
+    data: bytes,
+    *,
+    sync: bool = True,
+    mode: int = PRIVATE_FILE,
+    keep_mode: bool = False,
+    shared: bool = False,
 ) -> None:
     """Replaces the content of a file. Readers and crashes see the old or the new content, never a mixture.
 
     The new content goes to a temporary file beside it, which is removed on failure. With `sync`, content and name are
-    on the disk when this returns. `shared` means that several threads or processes may write the file at the same
+    on the disk when this returns. The file gets `mode`, whatever the umask; with `keep_mode` a file that exists keeps the
+    mode that it has. `shared` means that several threads or processes may write the file at the same
     time: each then has a temporary file of its own.
     """
     unique = f".{os.urandom(4).hex()}" if shared else ""
     temporary = path.with_name(f"{path.name}{unique}.tmp")
+    if keep_mode:
+        with contextlib.suppress(FileNotFoundError):
+            mode = stat.S_IMODE(path.stat().st_mode)
     try:
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+        fd = os.open(temporary, flags, PRIVATE_FILE)
         try:
+            os.fchmod(fd, mode)  # a temporary file that a kill left may have any mode
             write_all(fd, data)
             if sync:
                 os.fsync(fd)

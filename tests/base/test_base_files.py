@@ -55,6 +55,34 @@ def test_the_mode_holds_whatever_the_umask(tmp_path, open_umask, given):
     assert mode(tmp_path / "f") == given.get("mode", 0o600)
 
 
+@pytest.mark.parametrize("given", [0o600, 0o644])
+def test_the_mode_holds_with_a_narrow_umask_and_over_what_a_kill_left(tmp_path, given):
+    (tmp_path / "f.tmp").touch()
+    (tmp_path / "f.tmp").chmod(0o666)
+    with umask(0o077):
+        write_atomically(tmp_path / "f", b"x", mode=given)
+        write_atomically(tmp_path / "g", b"x", mode=given)
+    assert [mode(tmp_path / "f"), mode(tmp_path / "g")] == [given, given]
+
+
+def test_a_file_keeps_its_mode_where_that_is_asked(tmp_path):
+    write_atomically(tmp_path / "f", b"x", keep_mode=True)
+    assert mode(tmp_path / "f") == 0o600
+    (tmp_path / "f").chmod(0o664)
+    write_atomically(tmp_path / "f", b"y", keep_mode=True)
+    assert (mode(tmp_path / "f"), (tmp_path / "f").read_bytes()) == (0o664, b"y")
+
+
+def test_a_link_in_the_place_of_the_temporary_file_is_not_followed(tmp_path):
+    (tmp_path / "other").write_bytes(b"theirs")
+    (tmp_path / "f.tmp").symlink_to(tmp_path / "other")
+    with pytest.raises(OSError, match="symbolic link"):
+        write_atomically(tmp_path / "f", b"x")
+    assert (tmp_path / "other").read_bytes() == b"theirs"
+    write_atomically(tmp_path / "f", b"x")
+    assert (tmp_path / "f").read_bytes() == b"x"
+
+
 def test_a_replaced_file_takes_the_new_mode(tmp_path):
     (tmp_path / "f").write_text("of everybody")
     (tmp_path / "f").chmod(0o644)

@@ -254,6 +254,12 @@ async def test_standalone_offset_file_has_one_worker(tmp_path: Path) -> None:
     assert {p.name: oct(p.stat().st_mode & 0o777) for p in tmp_path.iterdir()} == {
         "offsets": "0o600", ".offsets.lock": "0o600",
     }  # fmt: skip
+    path.chmod(0o660)
+    third = FileLog(path, lambda *_: None)
+    await third.start()
+    await third.write("k", b"v")
+    await third.stop()
+    assert oct(path.stat().st_mode & 0o777) == "0o660", "a Java worker of the group may share the file"
 
 
 @pytest.mark.usefixtures("apache_kafka")

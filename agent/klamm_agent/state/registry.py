@@ -94,7 +94,7 @@ class StateDir:
         self._replace(REGISTRY, json.dumps(document, separators=(",", ":")), durable=True)
 
     def write_status(self, status: dict[str, Any]) -> None:
-        self._replace(STATUS, json.dumps(status), durable=False)
+        self._replace(STATUS, json.dumps(status), durable=False, keep_mode=True)  # monitoring may read it
 
     def add_gaps(self, gaps: Iterable[Gap], at: str) -> None:
         """Appends to the ledger; `at` is the time in ISO form."""
@@ -115,10 +115,10 @@ class StateDir:
         except OSError as e:
             raise StateError(f"{self._path / GAPS} cannot be written: {e.strerror}") from e
 
-    def _replace(self, name: str, text: str, *, durable: bool) -> None:
+    def _replace(self, name: str, text: str, *, durable: bool, keep_mode: bool = False) -> None:
         path = self._path / name
         try:
-            write_atomically(path, text.encode(), sync=durable)
+            write_atomically(path, text.encode(), sync=durable, keep_mode=keep_mode)
         except OSError as e:
             raise StateError(f"{path} cannot be written: {e.strerror}") from e
 

@@ -1,7 +1,8 @@
 """The storage of a standalone worker: configs and statuses in memory, source offsets in a file.
 
 The file is Java's (`java_map`), so that either worker goes on where the other one stopped. It is replaced as a whole and
-forced to the disk before a write counts: a crash leaves the old offsets or the new ones.
+forced to the disk before a write counts: a crash leaves the old offsets or the new ones. It keeps its mode, as Java's
+worker may be another user.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ class FileLog(LocalLog):
             waiting, self._news = self._news, []
             data = encode(self._entries)
             try:
-                await asyncio.to_thread(write_atomically, self._path, data)
+                await asyncio.to_thread(write_atomically, self._path, data, keep_mode=True)
             except OSError as e:
                 error = LogError(f"offset.storage.file.filename={self._path} cannot be written: {e.strerror}")
                 for each in waiting:
