@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from support.broker import NO_RETENTION
 
 from klamm.testing import EmbeddedBroker
 
@@ -18,6 +19,6 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield given
         return
     # One partition as in Kafka's recordings; short sessions so that tests need not wait for them to end.
-    config = {"num.partitions": "1", "group.min.session.timeout.ms": "1000"}
+    config = {"num.partitions": "1", "group.min.session.timeout.ms": "1000", **NO_RETENTION}
     with EmbeddedBroker(tmp_path_factory.mktemp("broker") / "data", config=config) as broker:
         yield broker.bootstrap

@@ -11,11 +11,14 @@ import pytest
 
 from klamm.testing import EmbeddedBroker
 
+NO_RETENTION: Final = {"log.retention.check.interval.ms": "86400000"}
+"""Tests produce records with times years ago; the usual check would delete them once a run has lasted five minutes."""
+
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
     """A broker that the tests of a module share; each test takes topics of its own (`new_topic`)."""
-    with EmbeddedBroker(tmp_path_factory.mktemp("broker") / "data") as running:
+    with EmbeddedBroker(tmp_path_factory.mktemp("broker") / "data", config=NO_RETENTION) as running:
         yield running
 
 

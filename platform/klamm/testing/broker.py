@@ -26,8 +26,6 @@ TEST_DEFAULTS: Final = {
     "num.partitions": "4",
     "offsets.topic.num.partitions": "4",  # fifty partitions are a second of every test's time
     "group.initial.rebalance.delay.ms": "0",
-    # Tests produce records with times years ago; the usual check would delete them once a run has lasted five minutes.
-    "log.retention.check.interval.ms": "86400000",
 }
 
 
