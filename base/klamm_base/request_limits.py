@@ -24,7 +24,6 @@ class RequestLimits:
 
         Requests that were under way together are one reason to slow down.
         """
-        self._calm = 0
         if sent_at < self._troubled_at:
             return False
         self._troubled_at = now
@@ -32,14 +31,18 @@ class RequestLimits:
         return True
 
     def shrink(self) -> None:
-        """Halves the limit of requests under way; when it is one, halves the documents of a request."""
+        """Halves the limit of requests under way; when it is one, halves the documents of a request.
+
+        Accepted requests are counted from here again.
+        """
+        self._calm = 0
         if self.in_flight > 1:
             self.in_flight //= 2
         else:
             self.documents = max(1, self.documents // 2)
 
     def grow(self, *, after: int, documents: int) -> None:
-        """Notes an accepted request. After every `after` of them in a row, raises the limits.
+        """Notes an accepted request. After every `after` of them without a cut, raises the limits.
 
         Adds `documents` to a request until their maximum is reached, then one request.
         """

@@ -158,7 +158,7 @@ class BulkSender:
         self._failure: BaseException | None = None
         self._alive_at = time.monotonic()
         self._warnings = Sparing(WARN_EVERY_S)
-        self._warnings.left_out("", self._alive_at)  # a short trouble is no news
+        self._quiet_until = self._alive_at + WARN_EVERY_S  # a short trouble is no news
         self._overloaded_at: float | None = None
         self.figures = Figures()
 
@@ -302,9 +302,7 @@ class BulkSender:
     def _wait_calm(self) -> None:
         """Waits after a 429, for as long as it takes, and reports it."""
         throttle = self._throttle
-        self._warnings.warning(
-            log,
-            "",
+        self._warn(
             f"Elasticsearch is overloaded (429); {throttle.documents} documents a request, {throttle.in_flight} "
             f"requests at once, {throttle.pause_s:.1f} s between them",
         )
@@ -320,9 +318,13 @@ class BulkSender:
                 f"{self._where.hosts[0]}: {why} for {self._where.retry_s:.0f} s; documents wait"
             )
         left_s = self._where.retry_s - away
-        self._warnings.warning(log, "", f"{self._where.hosts[0]}: {why}; trying again for {left_s:.0f} s")
+        self._warn(f"{self._where.hosts[0]}: {why}; trying again for {left_s:.0f} s")
         self._waiting(why)
         self._sleep(pause, throttled=False)
+
+    def _warn(self, text: str) -> None:
+        if time.monotonic() >= self._quiet_until:
+            self._warnings.warning(log, "", text)
 
     def _waiting(self, why: str) -> None:
         with self._lock:

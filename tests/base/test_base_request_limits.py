@@ -44,15 +44,17 @@ def test_what_is_accepted_gives_back_documents_and_then_requests():
     assert seen == [(1, 550), (1, 850), (1, 1000), (2, 1000), (3, 1000), (4, 1000), (4, 1000), (4, 1000)]
 
 
-def test_only_accepted_requests_in_a_row_count():
-    limits = RequestLimits(10, 4)
+def test_only_accepted_requests_since_the_last_cut_count():
+    limits = RequestLimits(10, 8)
     limits.shrink()
     for _ in range(2):
         limits.grow(after=3, documents=1)
-    limits.met_trouble(0.0, 1.0)
+    assert limits.met_trouble(0.0, 1.0)
+    limits.shrink()
     for _ in range(2):
         limits.grow(after=3, documents=1)
     assert limits.in_flight == 2
+    assert not limits.met_trouble(0.5, 1.1), "stale: of the round before the cut"
     limits.grow(after=3, documents=1)
     assert limits.in_flight == 3
 

@@ -255,6 +255,18 @@ def test_a_server_that_only_says_429_is_not_given_up_and_is_said_to_be_waited_fo
         assert said[-1] is None
 
 
+def test_the_first_warning_counts_no_message_that_was_kept_back(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(bulk, "WARN_EVERY_S", 0.5)
+    until = time.monotonic() + 1.5
+    with serving(lambda number, ids: 200 if time.monotonic() > until else 429) as (_, where):
+        write(where, numbered(10), Limits())
+    warned = [r.getMessage() for r in caplog.records if "is overloaded (429)" in r.getMessage()]
+    assert warned
+    assert "more like this" not in warned[0]
+
+
 def test_only_what_is_not_taken_is_sent_again() -> None:
     statuses = {"0": 201, "1": 429, "2": 400, "3": 503}
 
