@@ -156,6 +156,22 @@ def test_edit_applies_what_the_editor_leaves(rest, tmp_path):
     assert f"your edit is kept: klamm connector apply edited -f {kept.name}" in refused.stderr
     assert kept.stat().st_mode & 0o777 == 0o600
     assert "topic" not in kept.read_text()
+    kept.chmod(0o644)
+    unreadable = edit("p.write_text('topic=\\\\u12')")
+    assert unreadable.returncode == 1
+    assert "four hexadecimal digits" in unreadable.stderr
+    assert f"your edit is kept: klamm connector apply edited -f {kept.name}" in unreadable.stderr
+    assert (kept.read_text(), kept.stat().st_mode & 0o777) == ("topic=\\u12", 0o600)
+    config = {**config_of("edited", rest), "topic": "theirs"}
+    put = (
+        f"import json, urllib.request as r\nr.urlopen(r.Request('{rest}/connectors/edited/config', "
+        f"json.dumps({config!r}).encode(), {{'Content-Type': 'application/json'}}, method='PUT'))\n"
+    )
+    late = edit(put + "p.write_text(p.read_text().replace('topic=after', 'topic=mine'))")
+    assert late.returncode == 1
+    assert "somebody else has changed or deleted edited meanwhile" in late.stderr
+    assert config_of("edited", rest)["topic"] == "theirs"
+    assert "topic=mine" in kept.read_text()
     failed = edit("sys.exit(3)")
     assert (failed.returncode, "ended with exit code 3: nothing is changed" in failed.stderr) == (1, True)
 

@@ -46,16 +46,26 @@ def test_a_name_and_an_initial_state_stand_beside_the_configuration(tmp_path):
         ("a.json", "[1]", "a.json: a JSON object is needed"),
         ("a.yaml", "a: [", "a.yaml: not YAML: "),
         ("a.toml", "a =", "a.toml: not TOML: "),
+        ("a.yaml", b"a: \xff", "a.yaml: not YAML: "),
+        ("a.yml", b"a: \xff", "a.yml: not YAML: "),
+        ("a.toml", b"a = '\xff'", "a.toml: not TOML: "),
+        ("a.properties", "a=\\u12", "a.properties:1: \\u12: four hexadecimal digits"),
         ("a.json", None, "a.json: cannot be read: No such file or directory"),
     ],
 )
 def test_what_cannot_be_read_is_a_sentence(name, text, said, tmp_path):
     file = tmp_path / name
     if text is not None:
-        file.write_text(text)
+        file.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(KlammError) as raised:
         read_connector(file)
     assert str(raised.value).startswith(f"{tmp_path}/{said}")
+
+
+def test_an_object_in_json_stays_for_the_worker_to_refuse(tmp_path):
+    file = tmp_path / "a.json"
+    file.write_text('{"name": "n", "config": {"tasks": {"max": 1}, "list": [1]}}')
+    assert read_connector(file).config == {"tasks": {"max": 1}, "list": [1]}
 
 
 def test_yaml_without_its_package_says_what_to_do(tmp_path, monkeypatch):

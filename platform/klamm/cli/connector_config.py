@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,6 +18,7 @@ from klamm.cli.connector_names import Name, OptionalName, path_of
 from klamm.cli.context import Commands
 from klamm.cli.rest_client import RestError, Worker
 from klamm_base.errors import ConfigError, KlammError
+from klamm_base.files import write_atomically
 
 _FORMATS = "JSON, .yaml, .toml or .properties"
 FileOption = Annotated[
@@ -89,17 +91,15 @@ def edit(worker: Worker, name: Name, dry_run: DryRunOption = False) -> None:
     """
     with reported():
         current = worker.call("GET", path_of(name, "/config"))
-        wanted = _edited(name, current)
-        if not connector_diff.changes(current, wanted.config):
-            typer.echo(f"unchanged {name}")
-            return
-        try:
-            _apply(worker, wanted, dry_run=dry_run)
-        except KlammError as e:
-            kept = Path(f"{name.replace('/', '_')}.edited.properties")
-            kept.touch(mode=0o600)
-            kept.write_text(to_properties(wanted.config), encoding="utf-8")
-            raise KlammError(f"{e}\nyour edit is kept: klamm connector apply {name} -f {kept}") from None
+        with _edited(name, current) as file:
+            try:
+                wanted = ConnectorFile(name=name, config=read_connector(file).config)
+                if connector_diff.changes(current, wanted.config):
+                    _apply(worker, wanted, dry_run=dry_run, based_on=current)
+                else:
+                    typer.echo(f"unchanged {name}")
+            except KlammError as e:
+                raise KlammError(f"{e}\n{_kept(name, file)}") from None
 
 
 def config(
@@ -126,7 +126,7 @@ def config(
         for key in remove or ():
             if wanted.pop(key, None) is None:
                 raise KlammError(f"{name} has no setting {key}")
-        _apply(worker, ConnectorFile(name=name, config=wanted), dry_run=dry_run)
+        _apply(worker, ConnectorFile(name=name, config=wanted), dry_run=dry_run, based_on=current)
 
 
 def validate(
@@ -174,13 +174,20 @@ def _create(worker: Worker, wanted: ConnectorFile) -> None:
     _sent(worker, "POST", "/connectors", body)
 
 
-def _apply(worker: Worker, wanted: ConnectorFile, *, dry_run: bool) -> None:
-    """Create or change a connector, or only say what that would do; print the difference and its kind."""
+def _apply(
+    worker: Worker, wanted: ConnectorFile, *, dry_run: bool, based_on: Mapping[str, str] | None = None
+) -> None:
+    """Create or change a connector, or only say what that would do; print the difference and its kind.
+
+    Raises KlammError when the worker's configuration is no longer the one that `wanted` is `based_on`.
+    """
     name = str(wanted.name)
     settings = {k: v for k, v in wanted.config.items() if v is not None} | {"name": name}
     if (held := wanted.config.get("name", name)) != name:
         raise ConfigError(f"name is {held!r}, not {name!r}")
     current = _current(worker, name)
+    if based_on is not None and current != based_on:
+        raise KlammError(f"somebody else has changed or deleted {name} meanwhile: nothing is changed")
     found = connector_diff.changes(current or {}, settings)
     if current is not None and not found:
         typer.echo(f"unchanged {name}")
@@ -276,8 +283,12 @@ def _printed(settings: dict[str, str], output: ConfigFormat) -> str:
             return to_properties(settings)
 
 
-def _edited(name: str, current: Mapping[str, str]) -> ConnectorFile:
-    """Return what the user makes of a configuration in an editor. Raises KlammError where the editor fails."""
+@contextlib.contextmanager
+def _edited(name: str, current: Mapping[str, str]) -> Iterator[Path]:
+    """Let the user change a configuration in an editor; yield the file, which is removed afterwards.
+
+    Raises KlammError where the editor fails.
+    """
     import os
     import shlex
     import subprocess
@@ -293,7 +304,17 @@ def _edited(name: str, current: Mapping[str, str]) -> ConnectorFile:
             raise KlammError(f"the editor {editor[0]} cannot be started: {e.strerror}") from None
         if code:
             raise KlammError(f"the editor {editor[0]} ended with exit code {code}: nothing is changed")
-        return ConnectorFile(name=name, config=read_connector(file).config)
+        yield file
+
+
+def _kept(name: str, file: Path) -> str:
+    """Copy the file of an edit to the current directory, for its owner alone; return a sentence that says so."""
+    kept = Path(f"{name.replace('/', '_')}.edited.properties")
+    try:
+        write_atomically(kept, file.read_bytes())
+    except OSError as e:
+        return f"your edit is lost: {kept} cannot be written: {e.strerror}"
+    return f"your edit is kept: klamm connector apply {name} -f {kept}"
 
 
 def register(app: Commands) -> None:

@@ -11,9 +11,13 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from klamm_base.errors import KlammError
+
+_NAMED: Final = {".yaml": "YAML", ".yml": "YAML", ".toml": "TOML", ".properties": ".properties"}
+_NESTED: Final = {".yaml", ".yml", ".toml"}
+"""The formats in which a table of settings may be a key's value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,12 +34,15 @@ def read_connector(file: Path) -> ConnectorFile:
     data = read_data(file, exact=True)
     if not isinstance(data, dict):
         raise KlammError(f'{file}: a JSON object is needed: {{"name": …, "config": {{…}}}}')
+    nested = file.suffix.lower() in _NESTED
     config = data.get("config")
     if not isinstance(config, dict):
-        found = dict(_flat(data))
+        found = dict(_settings(data, nested=nested))
         return ConnectorFile(name=found.get("name"), config=found)
     return ConnectorFile(
-        name=data.get("name"), config=dict(_flat(config)), initial_state=data.get("initial_state")
+        name=data.get("name"),
+        config=dict(_settings(config, nested=nested)),
+        initial_state=data.get("initial_state"),
     )
 
 
@@ -63,8 +70,7 @@ def read_data(file: Path, *, exact: bool = False) -> Any:
     except OSError as e:
         raise KlammError(f"{file}: cannot be read: {e.strerror}") from None
     except ValueError as e:
-        kind = file.suffix.lower().removeprefix(".").upper()
-        raise KlammError(f"{file}: not {kind if kind == 'TOML' else 'JSON'}: {e}") from None
+        raise KlammError(f"{file}: not {_NAMED.get(file.suffix.lower(), 'JSON')}: {e}") from None
 
 
 def _yaml(file: Path) -> Any:
@@ -80,13 +86,16 @@ def _yaml(file: Path) -> Any:
         raise KlammError(f"{file}: not YAML: {' '.join(str(e).split())}") from None
 
 
-def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield keys with dots and their values; a number or Boolean as its text. Lists stay: the worker refuses them."""
+def _settings(table: Mapping[str, Any], *, nested: bool, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield keys and their values; a number or Boolean as its text. With `nested`, tables become keys with dots.
+
+    Lists stay, and objects in JSON: the worker refuses them.
+    """
     for key, value in table.items():
         match value:
-            case dict():
-                yield from _flat(value, f"{prefix}{key}.")
-            case None | str() | list():
+            case dict() if nested:
+                yield from _settings(value, nested=True, prefix=f"{prefix}{key}.")
+            case None | str() | list() | dict():
                 yield f"{prefix}{key}", value
             case bool():
                 yield f"{prefix}{key}", str(value).lower()
