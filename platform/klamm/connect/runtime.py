@@ -274,7 +274,7 @@ class Runtime:
         answer: dict[str, Any] = await self.children.call("validate", params)
         return answer
 
-    # What the group decides
+    # The group's decisions
 
     async def meet(self) -> None:
         """Prepare to join the group: stop what must not run any more, and write the last statuses of that."""
@@ -412,7 +412,7 @@ class Runtime:
         await self.offset_log.read_to_end()
         return [self.offsets.get(connector, p) for p in partitions]
 
-    # What the supervisor says
+    # The supervisor's reports
 
     def on_event(self, event: StateEvent) -> None:
         """Take in a child's new state; the supervisor calls this."""

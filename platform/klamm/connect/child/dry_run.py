@@ -220,7 +220,7 @@ class _DryRun:
             }
         )
 
-    # How results are shown
+    # The results
 
     def _show(self, record: Record) -> Json:
         key, value = (

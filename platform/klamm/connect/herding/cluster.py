@@ -106,7 +106,7 @@ class Cluster:
         self._shares_url = False
         self._telling = asyncio.Lock()
 
-    # Who leads
+    # The leader
 
     @property
     def is_leader(self) -> bool:
@@ -280,7 +280,7 @@ class Cluster:
                 raise
             self.keys.verify(configs.session_key, headers, body)
 
-    # What is sent
+    # Requests to other workers
 
     async def send_task_configs(self, name: str, configs: Sequence[Mapping[str, str]]) -> None:
         """Send task configs to the leader, which commits them. Raises LeaderBusy when another attempt may succeed."""
@@ -328,7 +328,7 @@ class Cluster:
             self._session = aiohttp.ClientSession(connector=connector, auto_decompress=False)
         return self._session
 
-    # What others tell
+    # The other workers
 
     async def check_addresses(self) -> None:
         """Log when another member has this worker's url: once, until that is over."""

@@ -89,7 +89,7 @@ class Herder:
     def assigned(self) -> Assignment:
         return self._assigned
 
-    # What should run
+    # The wanted state
 
     def clean_up(self, config: ConfigState, statuses: StatusState) -> list[Action]:
         """As the leader, after each rebalance, drop the statuses of whatever was deleted while nobody ran it."""
@@ -312,7 +312,7 @@ class Herder:
         log.error("connector %s: %s", name, why)
         return self._show(name, State.FAILED, why)
 
-    # What the supervisor says
+    # The supervisor's reports
 
     def on_event(self, event: StateEvent) -> list[Action]:
         """Take in a child's new state. Reports about what is no longer wanted are ignored."""
@@ -429,7 +429,7 @@ class Herder:
             (c.retry_at_ms for c in self._connectors.values() if c.retry_at_ms is not None), default=None
         )
 
-    # What the user says
+    # The user's requests
 
     def restart(self, name: str, *, include_tasks: bool, only_failed: bool) -> list[Action]:
         """Restart a connector and its tasks as far as asked. Raises KeyError when there is no such connector.
