@@ -11,15 +11,4 @@ Four nouns mean "some lines", one for each step of their way:
 
 Three more words keep the accounts: an *origin* names a block, a *receipt* waits for a block's records, and a *share* says
 how many records of a batch came from one block.
-
-| folder | what |
-|---|---|
-| `config/` | agent.toml, checked |
-| `files/` | which files there are, and which of their bytes come next |
-| `framing/`, `syslog/` | bytes to events |
-| `stages/`, `lanes/` | events to records: the stages, and an input's stages in their order |
-| `inputs/` | inputs that are no files |
-| `delivery/` | records to batches, batches to brokers or to the spool |
-| `state/` | what is remembered from one start to the next |
-| `handler/` | what stands behind `klamm.logging` |
 """

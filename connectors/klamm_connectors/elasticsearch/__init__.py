@@ -1,15 +1,4 @@
-"""The Elasticsearch sink: records of topics become documents, with the keys of Confluent's connector.
-
-| module | what |
-|---|---|
-| `connector.py` | the connector class (imports no client) |
-| `config.py`, `config_checks.py` | configuration keys and typed settings; what cannot be used and why |
-| `documents.py`, `mapping.py` (pure) | a record as an action of a bulk request; a schema as a mapping |
-| `tracker.py`, `window.py`, `buffer.py` (pure) | what may be committed; how much may be under way; what is sent next |
-| `answers.py`, `conflicts.py` (pure) | what an answer of the server means for each document; what it had already |
-| `client.py`, `sender.py` | the official client's transport; threads that keep several requests under way |
-| `task.py` | the sink task |
-"""
+"""The Elasticsearch sink: records of topics become documents, with the keys of Confluent's connector."""
 
 from __future__ import annotations
 

@@ -1,12 +1,4 @@
-"""SparkSink and SparkSource: topics through a Spark job into what Spark can write, and what it can read into a topic. SparkSource: what Spark can
-read, through a job, into a topic.
-
-| module | what |
-|---|---|
-| `sink/`, `source/` | each connector: its class, its configuration as a Spark job, its task |
-| `common_config.py` | the keys that both connectors have |
-| `driver_task.py` | the base of both tasks: starts the job's process, follows its events |
-"""
+"""SparkSink and SparkSource: topics through a Spark job into what Spark can write, and what it can read into a topic."""
 
 from __future__ import annotations
 

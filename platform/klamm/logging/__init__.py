@@ -5,12 +5,6 @@
 A call takes microseconds and never blocks: it puts the record into a queue in memory. A thread sends the records, or writes them to
 a spool on disk while no broker takes them. Records without room are dropped by policy and counted.
 
-| module | what |
-|---|---|
-| `handler.py` | `KafkaHandler`, for logging |
-| `events.py` | `KafkaLoggerFactory` and `EcsRenderer`, for structlog |
-| `documents.py` (pure) | a record as an ECS document |
-
 Queue, thread and spool are in `klamm_agent.handler`.
 """
 

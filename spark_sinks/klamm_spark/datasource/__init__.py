@@ -1,11 +1,4 @@
-"""`format("klamm")`: topics in Spark without a jar. `register(spark)` once per session.
-
-| module | what |
-|---|---|
-| `offsets.py`, `options.py` (pure) | positions, limits, losses, ranges; the options |
-| `source.py`, `reader.py`, `cluster.py` | Spark's classes; planning in the driver, with what the brokers say |
-| `fetch.py`, `writer.py` | reading and writing in a Python worker |
-"""
+"""`format("klamm")`: topics in Spark without a jar. `register(spark)` once per session."""
 
 from __future__ import annotations
 
