@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -79,10 +80,10 @@ def written(tmp_path_factory):
     return directory, data, ends
 
 
-def test_every_truncation_point(written, tmp_path):
+def test_every_truncation_point(written, memory_path):
     _, data, ends = written
     for size in range(len(data) + 1):
-        directory = tmp_path / "t-0"
+        directory = memory_path / "t-0"
         directory.mkdir()
         (directory / f"{0:020d}.log").write_bytes(data[:size])
         log = open_log(directory)
@@ -96,13 +97,13 @@ def test_every_truncation_point(written, tmp_path):
 
 @settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_any_damaged_byte_cuts_the_log_before_its_batch(written, tmp_path_factory, data):
+def test_any_damaged_byte_cuts_the_log_before_its_batch(written, memory_path, data):
     _, original, ends = written
     at = data.draw(st.integers(0, len(original) - 1), label="position")
     flip = data.draw(st.integers(1, 255), label="flip")
     damaged = bytearray(original)
     damaged[at] ^= flip
-    directory = tmp_path_factory.mktemp("damaged")
+    directory = Path(tempfile.mkdtemp(dir=memory_path))
     (directory / f"{0:020d}.log").write_bytes(damaged)
     log = open_log(directory)
     kept = max(end for end in ends if end <= at)
@@ -116,8 +117,8 @@ def test_any_damaged_byte_cuts_the_log_before_its_batch(written, tmp_path_factor
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_damage_in_any_segment_deletes_what_is_behind_it(tmp_path_factory, data):
-    directory = tmp_path_factory.mktemp("several")
+def test_damage_in_any_segment_deletes_what_is_behind_it(memory_path, data):
+    directory = Path(tempfile.mkdtemp(dir=memory_path))
     log = open_log(directory, CONFIG, clean=True)
     fill(log)
     log.release()

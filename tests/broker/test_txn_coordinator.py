@@ -289,8 +289,8 @@ def test_markers_and_completion_are_tried_until_they_are_written(sim):
     assert recorded(sim).state is S.COMPLETE_COMMIT
 
 
-def test_a_repeated_marker_that_fails_late_does_no_harm(sim):
-    """With durability=fsync a marker that waits is written once more beside one that has failed."""
+def end_with_a_marker_that_fails(sim):
+    """Ends a transaction of AT and OTHER, whose marker fails once. Both markers are written again then."""
     _, producer_id, epoch = init(sim)
     add(sim, (producer_id, epoch), AT, OTHER)
     sim.auto = False
@@ -301,6 +301,12 @@ def test_a_repeated_marker_that_fails_late_does_no_harm(sim):
     sim.finish(recorded_log(sim))
     sim.finish(OTHER, E.KAFKA_STORAGE_ERROR)
     sim.advance(RETRY_MS)
+    return producer_id, epoch
+
+
+def test_a_repeated_marker_that_fails_late_does_no_harm(sim):
+    """With durability=fsync a marker that waits is written once more beside one that has failed."""
+    end_with_a_marker_that_fails(sim)
     assert len(sim.in_flight[AT]) == 2
     sim.finish(AT)
     sim.finish(OTHER)
@@ -311,23 +317,14 @@ def test_a_repeated_marker_that_fails_late_does_no_harm(sim):
 
 def test_a_completion_is_written_once_whatever_was_to_be_tried_again(sim):
     """The other attempt at a marker that has failed succeeds: at its time there is nothing left to try."""
-    _, producer_id, epoch = init(sim)
-    add(sim, (producer_id, epoch), AT, OTHER)
-    sim.auto = False
-    request = EndRequest(
-        transactional_id="x", producer_id=producer_id, producer_epoch=epoch, committed=True, client_version=2
-    )
-    sim.ask(lambda token, now: sim.coordinator.end(request, token, now))
-    sim.finish(recorded_log(sim))
-    sim.finish(OTHER, E.KAFKA_STORAGE_ERROR)
-    sim.advance(RETRY_MS)
+    producer = end_with_a_marker_that_fails(sim)
     sim.finish(AT, E.KAFKA_STORAGE_ERROR)
     sim.finish(AT)
     sim.finish(OTHER)
     sim.advance(RETRY_MS)
     sim.finish_all()
     assert recorded(sim).state is S.COMPLETE_COMMIT
-    assert end(sim, (producer_id, epoch)).error is E.NONE
+    assert end(sim, producer).error is E.NONE
 
 
 def test_a_partition_that_is_deleted_needs_no_marker(sim):

@@ -1,6 +1,7 @@
 """A genuine Elasticsearch for tests: `klamm.testing.elasticsearch` on what `tests/peers/fetch_elasticsearch.sh` fetched.
 
-Most tests take the fixture `elasticsearch_server` (one node for the whole run, see `support.shared`) and index names of their own (`unique_index`); a test that stops or kills its node starts its own:
+Most tests take the fixture `elasticsearch_server` (one node for the whole run, see `support.shared`) and index names of
+their own (`unique_index`). A test that stops or kills its node starts its own:
 `with ElasticsearchServer(require()) as server`. The directory of a node is a temporary one of its own: for root, pytest's
 `tmp_path` is not reachable by the user that the server runs as.
 
