@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -77,10 +78,10 @@ async def test_a_stopping_worker_waits_for_its_tasks_as_long_as_it_is_configured
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", install_plugins(tmp_path / "site"))
-    runtime, _ = make(NO_BROKER, **{"task.shutdown.graceful.timeout.ms": "300"})
+    runtime, children = make(NO_BROKER, **{"task.shutdown.graceful.timeout.ms": "300"})
     said: list[State] = []
-    monkeypatch.setattr(runtime, "on_event", lambda event: said.append(event.state))
-    supervisor = make_supervisor(runtime)
+    callbacks = replace(children.callbacks, on_event=lambda event: said.append(event.state))
+    supervisor = make_supervisor(runtime.config, callbacks)
     await supervisor.start()
     await supervisor.start_task(task_spec("a", {"behaviour": "spin", "where": "poll"}))
     await wait_for(lambda: State.RUNNING in said, lambda: str(said), 60)

@@ -8,6 +8,7 @@ from typing import Any
 
 from support.connect_worker import worker_properties
 
+from klamm.connect.children.interface import Callbacks
 from klamm.connect.children.supervisor import PluginCallError
 from klamm.connect.config import WorkerConfig
 from klamm.connect.model import ConnectorSpec, Progress, State, StateEvent, TaskId, TaskSpec
@@ -20,8 +21,8 @@ CONVERTERS = "org.apache.kafka.connect"
 class HandChildren:
     """Children that do at once what is asked, but for stops of tasks in `slow`: those wait to be let go."""
 
-    def __init__(self, runtime: Runtime) -> None:
-        self.runtime = runtime
+    def __init__(self, callbacks: Callbacks) -> None:
+        self.callbacks = callbacks
         self.tasks: dict[TaskId, TaskSpec] = {}
         self.slow: dict[TaskId, asyncio.Event] = {}
         self.log: list[str] = []
@@ -48,7 +49,7 @@ class HandChildren:
         return {"plugins": rows, "broken": [], "files": []}
 
     async def start_connector(self, spec: ConnectorSpec) -> None:
-        self.runtime.on_event(StateEvent(connector=spec.name, task=None, state=State.RUNNING))
+        self.callbacks.on_event(StateEvent(connector=spec.name, task=None, state=State.RUNNING))
 
     async def stop_connector(self, name: str) -> None:
         pass
@@ -93,8 +94,8 @@ def make(bootstrap: str, **properties: str) -> tuple[Runtime, HandChildren]:
     config = WorkerConfig.from_properties(worker_properties(bootstrap, group, **properties))
     made: list[HandChildren] = []
 
-    def children(runtime: Runtime) -> HandChildren:
-        made.append(HandChildren(runtime))
+    def children(_config: WorkerConfig, callbacks: Callbacks) -> HandChildren:
+        made.append(HandChildren(callbacks))
         return made[0]
 
     client = {"bootstrap.servers": bootstrap}

@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from klamm.connect.children.interface import Children
+from klamm.connect.children.interface import Callbacks, MakeChildren
 from klamm.connect.config import WorkerConfig
 from klamm.connect.events import EventBus
 from klamm.connect.herding import actions as do
@@ -30,12 +30,7 @@ from klamm.connect.herding.loads import Loads
 from klamm.connect.herding.status_board import StatusBoard
 from klamm.connect.herding.task_configs import TaskConfigs, now_ms
 from klamm.connect.herding.task_requests import TaskRequests
-from klamm.connect.model import (
-    Progress,
-    State,
-    StateEvent,
-    TaskId,
-)
+from klamm.connect.model import Progress, State, StateEvent, TaskId
 from klamm.connect.plugins.admin import PluginAdmin
 from klamm.connect.plugins.catalog import PluginRegistry, check_converters
 from klamm.connect.plugins.listing import PluginListing
@@ -52,9 +47,7 @@ from klamm.connect.topics.config_topic import (
 )
 from klamm.connect.topics.config_writer import ConfigWriter
 from klamm.connect.topics.fenced_writer import FencedWriter
-from klamm.connect.topics.kafka_log import (
-    make_admin,
-)
+from klamm.connect.topics.kafka_log import make_admin
 from klamm.connect.topics.status_writer import StatusWriter
 from klamm.connect.topics.storage import Storage, TopicStorage
 from klamm.environments.store import Store
@@ -62,9 +55,6 @@ from klamm.environments.store import Store
 log = logging.getLogger(__name__)
 
 STATUS_FLUSH_S: Final = 5.0  # how long a stopping worker tries to write its last words
-
-
-MakeChildren = Callable[["Runtime"], Children]
 
 
 class Runtime:
@@ -151,7 +141,17 @@ class Runtime:
         )
         self.status_board = self._make_status_board()
         self.status_log = self.storage.log("status", self.status_board.read)
-        self.children = make_children(self)
+        self.children = make_children(
+            config,
+            Callbacks(
+                on_event=self.on_event,
+                on_progress=self.on_progress,
+                on_task_configs_changed=self.on_task_configs_changed,
+                read_offsets=self.read_offsets,
+                requests=self.task_requests.answers,
+                environment_of=self.plugin_admin.environment_of,
+            ),
+        )
         self.task_configs = TaskConfigs(
             self.herder,
             self.children,

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, Final
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from klamm.connect.children.interface import Children
+from klamm.connect.children.interface import Callbacks, Children, MakeChildren
 from klamm.connect.children.supervisor import Supervisor
 from klamm.connect.config import WorkerConfig
 from klamm.connect.group.membership import GroupMembership
 from klamm.connect.herding.addresses import unreachable, unresolved
 from klamm.connect.herding.task_configs import now_ms
-from klamm.connect.runtime import MakeChildren, Runtime
+from klamm.connect.runtime import Runtime
 from klamm.connect.service.connectors import ConnectService
 from klamm.connect.settings.override_policy import warn_of_worker
 from klamm.connect.settings.plugins import not_writable
@@ -44,19 +44,19 @@ BROKER_ASK_S: Final = 2.0
 BROKER_RETRY_S: Final = 0.5
 
 
-def make_supervisor(runtime: Runtime) -> Children:
-    """Returns the real supervisor, which reports to `runtime`."""
+def make_supervisor(config: WorkerConfig, callbacks: Callbacks) -> Children:
+    """Returns the real supervisor."""
     return Supervisor(
-        on_event=runtime.on_event,
-        on_progress=runtime.on_progress,
-        on_task_configs_changed=runtime.on_task_configs_changed,
-        read_offsets=runtime.read_offsets,
-        policy=RestartPolicy.from_props(runtime.config.raw),
+        on_event=callbacks.on_event,
+        on_progress=callbacks.on_progress,
+        on_task_configs_changed=callbacks.on_task_configs_changed,
+        read_offsets=callbacks.read_offsets,
+        policy=RestartPolicy.from_props(config.raw),
         clock=now_ms,
-        graceful_s=runtime.config["task.shutdown.graceful.timeout.ms"] / 1000,
-        requests=runtime.task_requests.answers,
-        secrets=runtime.config.secrets,
-        environment_of=runtime.plugin_admin.environment_of,
+        graceful_s=config["task.shutdown.graceful.timeout.ms"] / 1000,
+        requests=callbacks.requests,
+        secrets=config.secrets,
+        environment_of=callbacks.environment_of,
     )
 
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import weakref
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from klamm.connect.children.channel import Message
 from klamm.connect.children.fork_servers import ForkServers
+from klamm.connect.children.interface import Answer, FindEnvironment, OffsetReader
 from klamm.connect.children.launcher import LaunchError
 from klamm.connect.children.supervised import PluginCallError, Supervised, Surroundings
 from klamm.connect.children.usage import Usage
@@ -37,25 +38,9 @@ from klamm.connect.settings.restart_policy import ErrorClass, RestartPolicy
 from klamm_base.errors import ConfigError, KlammError
 from klamm_plugins.metrics import MetricTable
 
-__all__ = ["OffsetReader", "PluginCallError", "Supervisor"]
+__all__ = ["PluginCallError", "Supervisor"]
 
 log = logging.getLogger(__name__)
-
-OffsetReader = Callable[[str, list[dict[str, Any]]], Awaitable[list[dict[str, Any] | None]]]
-"""(connector, source partitions) -> the stored offset of each, None where there is none."""
-
-Answer = Callable[[dict[str, Any]], Awaitable[Any]]
-"""Answers a child's request; raises KlammError with a sentence for the task."""
-
-
-class FindEnvironment(Protocol):
-    """Finds the environment in which a connector's processes run. Raises KlammError, ConfigError for a bad
-    configuration. Without `strict`, a missing plugin version is no error.
-    """
-
-    async def __call__(
-        self, config: Mapping[str, str], worker: Mapping[str, str], *, strict: bool = True
-    ) -> ChildEnvironment: ...
 
 
 async def beside_the_worker(

@@ -12,13 +12,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from klamm.connect.children.interface import Answer
 from klamm.connect.errors import RequestError
 from klamm.connect.herding.assignment import Assignment
 from klamm.connect.model import TaskId
 from klamm.connect.topics.config_topic import ConfigState, TargetState
 from klamm.connect.topics.storage import RecordLog, RecordWriter
-
-Answer = Callable[[dict[str, Any]], Awaitable[Any]]
 
 
 class TaskRequests:
