@@ -6,11 +6,14 @@ import logging
 import os
 import resource
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 
 import hypothesis
 import pytest
 from support import essential, kinds, starts
+from support.broker import NO_RETENTION
+
+from klamm.testing import EmbeddedBroker
 
 pytest_plugins = [
     "klamm.testing.fixtures",  # as the tests of a plugin author
@@ -43,6 +46,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     kinds.mark(items)
     kinds.order(items)
     essential.mark(items)
+
+
+@pytest.fixture(scope="session")
+def klamm_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
+    """The broker of `klamm.testing.fixtures`, which keeps records of years ago here."""
+    config = {"group.min.session.timeout.ms": "500", **NO_RETENTION}
+    with EmbeddedBroker(tmp_path_factory.mktemp("klamm-broker") / "data", config=config) as broker:
+        yield broker
 
 
 @pytest.fixture(autouse=True)

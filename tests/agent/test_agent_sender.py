@@ -205,6 +205,18 @@ class TestStateDir:
         assert json.loads((tmp_path / "s/gaps.jsonl").read_text())["from"] == 3
         state.close()
 
+    def test_the_status_keeps_the_mode_that_monitoring_needs_and_the_registry_is_private(self, tmp_path):
+        state = StateDir(tmp_path)
+        for name in ("status.json", "registry.json"):
+            (tmp_path / name).touch()
+            (tmp_path / name).chmod(0o644)
+        state.write_status({"a": 1})
+        state.save([self.CHECKPOINT])
+        state.close()
+        assert json.loads((tmp_path / "status.json").read_text()) == {"a": 1}
+        modes = [(tmp_path / name).stat().st_mode & 0o777 for name in ("status.json", "registry.json")]
+        assert modes == [0o644, 0o600]
+
     def test_a_ledger_entry_that_does_not_fit_leaves_no_half_line(self, tmp_path):
         state = StateDir(tmp_path)
         gap = Gap(path="/x", inode=(1, 2), start=3, end=9, reason="gone")
