@@ -1,13 +1,11 @@
 """A compacted topic that is read whole and written to: Kafka Connect's KafkaBasedLog on librdkafka.
 
-One consumer thread reads every partition from the beginning (assigned, no group) and hands batches to
-the event loop, where `on_record` gets them in order per partition. `read_to_end` is the barrier: when
-it returns, everything that was acknowledged before the call has been handed over. Writes are idempotent
-with acks=all. The log waits for a broker that goes away; librdkafka reconnects. The readers of the log
-(`config_topic`, `offset_state`, `status_state`) know what a record means.
+One consumer thread reads every partition from the beginning (assigned, no group) and hands batches to the event
+loop, where `on_record` gets them in order per partition. `read_to_end` is the barrier: when it returns, everything
+that was acknowledged before the call has been handed over. Writes are idempotent with acks=all. The log waits for a
+broker that goes away; librdkafka reconnects. The readers (`config_topic`, `offset_state`, …) know what a record means.
 
-Thread rule: public methods are called in the event loop; `_read` is the only code of the consumer
-thread.
+Thread rule: public methods are called in the event loop; `_read` is the only code of the consumer thread.
 """
 
 from __future__ import annotations
