@@ -4,7 +4,8 @@
 # runs the two of the README. Each COMMAND is one argument, for the shell in the clone's folder. It needs root and debootstrap.
 #
 # The root is made in a temporary folder and removed at the end, or made once in DIR and kept for the next run.
-# Packages come from the mirror of this machine's apt. Name resolution and the configuration of apt and pip are this machine's.
+# Packages come from the mirror of this machine's apt. Name resolution and the configuration of apt and pip are this machine's;
+# that of apt and pip, which may hold credentials, leaves the root at the end.
 set -eu
 
 SUITE=bookworm
@@ -16,7 +17,7 @@ say() { echo "bare_debian: $*" >&2; }
 kept=
 case ${1:-} in
   --root) [ $# -ge 2 ] || die "--root needs a folder"; kept=$2; shift 2 ;;
-  -h | --help) sed -n '2,7s/^# //p' "$0"; exit 0 ;;
+  -h | --help) sed -n '2,8s/^# //p' "$0"; exit 0 ;;
   -*) die "unknown option $1" ;;
 esac
 [ $# -gt 0 ] || set -- './dev demo' './dev test'
@@ -38,6 +39,14 @@ copy() {
   done
 }
 
+forget() { for path in "$@"; do rm -rf "$root$path"; done; }
+
+# Runs copy or forget with the files that may hold credentials: a kept root has them only while this script runs.
+credentials() {
+  "$1" /etc/apt/apt.conf /etc/apt/apt.conf.d/* /etc/apt/auth.conf /etc/apt/auth.conf.d \
+    /etc/pip.conf /etc/xdg/pip "$HOME/.config/pip" "$HOME/.pip" "${PIP_CONFIG_FILE:-/etc/pip.conf}"
+}
+
 # The environment variables that pip, apt and TLS libraries read, as NAME=VALUE lines.
 variables() { env | grep -E '^(PIP_[A-Z_]+|SSL_CERT_(FILE|DIR)|REQUESTS_CA_BUNDLE|([Hh][Tt][Tt][Pp][Ss]?|[Nn][Oo]|[Aa][Ll][Ll])_[Pp][Rr][Oo][Xx][Yy])=' || true; }
 
@@ -52,7 +61,7 @@ mirror() {
 work=$(mktemp -d "${TMPDIR:-/tmp}/bare-debian.XXXXXX")
 root=${kept:-$work/root}
 # Mounts are in a namespace of their own: here nothing is mounted below the root that removing it could reach.
-trap 'rm -rf "$work" "$root/klamm"' EXIT
+trap 'rm -rf "$work" "$root/klamm"; credentials forget' EXIT
 trap 'exit 130' INT TERM HUP
 
 if [ ! -e "$root/.bare-debian" ]; then
@@ -63,8 +72,8 @@ if [ ! -e "$root/.bare-debian" ]; then
     { tail -n 20 "$work/debootstrap.log" >&2; die "debootstrap failed"; }
   touch "$root/.bare-debian"
 fi
-copy /etc/resolv.conf /etc/hosts /etc/apt/apt.conf /etc/apt/apt.conf.d /etc/apt/auth.conf /etc/apt/auth.conf.d
-copy /etc/pip.conf /etc/xdg/pip "$HOME/.config/pip" "$HOME/.pip" /etc/ssl/certs/ca-certificates.crt
+credentials copy
+copy /etc/resolv.conf /etc/hosts /etc/ssl/certs/ca-certificates.crt
 # What those name by its path: certificates, folders of wheels.
 for path in $({ variables | sed 's/^[^=]*=//'; cat /etc/pip.conf "$HOME/.config/pip/pip.conf" "$HOME/.pip/pip.conf" 2>/dev/null || true; } | tr '= :' '\n\n\n' | grep -E '^/[^/]' | sort -u); do
   copy "$path"

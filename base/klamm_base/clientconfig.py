@@ -21,7 +21,16 @@ from klamm_base.rdkafkasecurity import NO_EFFECT as SECURITY_NO_EFFECT
 from klamm_base.rdkafkasecurity import TRANSLATED as SECURITY
 from klamm_base.rdkafkasecurity import rdkafka_security
 
-__all__ = ["Kind", "Translated", "javas_words", "refusal", "translate", "warn_once"]
+__all__ = [
+    "LOADS_CODE",
+    "Kind",
+    "Translated",
+    "javas_words",
+    "refusal",
+    "refuse_code",
+    "translate",
+    "warn_once",
+]
 
 log = logging.getLogger(__name__)
 
@@ -43,8 +52,11 @@ _ASSIGNORS: Final = {
     "org.apache.kafka.clients.consumer.StickyAssignor": "cooperative-sticky",
     "org.apache.kafka.clients.consumer.CooperativeStickyAssignor": "cooperative-sticky",
 }
+LOADS_CODE: Final = frozenset({"plugin.library.paths", "ssl.engine.location", "ssl.providers"})
+"""The settings with which librdkafka loads a shared library: the first as soon as it reads the setting."""
 _PROBE: Final = "klamm.is.not.a.property"
 _QUOTED: Final = re.compile(r'"([a-z.]+)"')
+NO_CODE: Final = "it loads native code, which only the worker's own properties may do"
 _warned: set[str] = set()
 
 
@@ -147,6 +159,12 @@ def refusal(config: Mapping[str, str]) -> tuple[str, str] | None:
         if _PROBE not in said:
             return name, javas_words(said)
     return None
+
+
+def refuse_code(overrides: Mapping[str, str], kind: Kind) -> None:
+    """Raises ConfigError when a connector's overrides for its `kind` of clients would load native code."""
+    for name in sorted(LOADS_CODE & overrides.keys()):
+        raise ConfigError(f"{kind}.override.{name}: {NO_CODE}", key=f"{kind}.override.{name}")
 
 
 def javas_words(said: str) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import stat
 from pathlib import Path
 from typing import Final
@@ -18,6 +19,23 @@ PRIVATE_FOLDER: Final = 0o700
 def make_private_folder(path: Path) -> None:
     """Makes a folder that only its owner may enter. An existing folder keeps its mode; missing parents get the usual mode."""
     path.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
+
+
+def exposed(path: Path, *, mode: str = "700") -> str | None:
+    """Returns a sentence for the log when every user of this machine can get at a folder or file; None when they cannot.
+
+    Data made by earlier releases has the modes of the umask then. We change no modes, because they may be meant.
+    """
+    try:
+        place = path.resolve()
+        wanted = stat.S_IXOTH if place.is_dir() else stat.S_IROTH
+        open_to_all = place.stat().st_mode & wanted
+        reachable = all(folder.stat().st_mode & stat.S_IXOTH for folder in place.parents)
+    except OSError:
+        return None
+    if not (open_to_all and reachable):
+        return None
+    return f"every user of this machine can read {path}; to keep it private: chmod {mode} {shlex.quote(str(path))}"
 
 
 def write_atomically(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import resource
+import tempfile
 import time
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -272,3 +274,15 @@ class TestStateDir:
         (tmp_path / "file").touch()
         with pytest.raises(StateError, match="cannot be used: Not a directory"):
             StateDir(tmp_path / "file" / "state")
+
+    def test_a_directory_that_every_user_can_read_is_told(self, caplog):
+        with tempfile.TemporaryDirectory(
+            dir="/tmp"
+        ) as folder:  # every user reaches it, as pytest's own is not
+            state = Path(folder)
+            state.chmod(0o755)
+            StateDir(state).close()
+            assert [m for m in caplog.messages if "every user" in m] == [
+                f"every user of this machine can read {state}; to keep it private: chmod 700 {state}"
+            ]
+            assert state.stat().st_mode & 0o777 == 0o755

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import stat
+import tempfile
 import threading
+from pathlib import Path
 
 import pytest
 from support.private import umask
 
 from klamm_base import files
-from klamm_base.files import make_private_folder, sync_directory, write_all, write_atomically
+from klamm_base.files import exposed, make_private_folder, sync_directory, write_all, write_atomically
 
 
 def mode(path):
@@ -157,3 +160,38 @@ def test_a_file_in_the_place_of_the_folder_is_an_error(tmp_path):
     (tmp_path / "f").touch()
     with pytest.raises(FileExistsError):
         make_private_folder(tmp_path / "f")
+
+
+@pytest.fixture
+def shared():
+    """A folder that every user reaches, as pytest's own is not."""
+    folder = Path(tempfile.mkdtemp(prefix="klamm exposed ", dir="/tmp"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+def test_data_that_every_user_can_read_is_told_with_the_command(shared):
+    data, file = shared / "data", shared / "offsets"
+    data.mkdir(mode=0o755)
+    data.chmod(0o755)
+    file.touch()
+    file.chmod(0o644)
+    said = f"every user of this machine can read {data}; to keep it private: chmod 700 '{data}'"
+    assert exposed(data) == said
+    assert (
+        exposed(file, mode="600")
+        == f"every user of this machine can read {file}; to keep it private: chmod 600 '{file}'"
+    )
+    assert (mode(data), mode(file)) == (0o755, 0o644), "nobody changed a mode"
+    data.chmod(0o750)
+    file.chmod(0o640)
+    assert (exposed(data), exposed(file), exposed(shared / "missing")) == (None, None, None)
+
+
+def test_data_below_a_private_folder_is_not_told(shared):
+    data = shared / "data"
+    data.mkdir()
+    data.chmod(0o755)
+    shared.chmod(0o700)
+    assert exposed(data) is None

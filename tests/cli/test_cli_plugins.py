@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import fcntl
 import json
+import shutil
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -77,6 +79,36 @@ def test_connectors_in_an_environment_are_named(tmp_path):
     with marker.open("a") as held:
         fcntl.flock(held, fcntl.LOCK_SH)
         assert connectors_in(environment, tmp_path / "no-proc") == [NAMELESS]
+
+
+def test_connectors_of_another_user_are_noticed_by_their_lock(tmp_path, monkeypatch):
+    """Another user's processes show their titles, but not their files."""
+    environment, proc = tmp_path / "environments" / "e", tmp_path / "proc"
+    marker = environment / "in-use"
+    environment.mkdir(parents=True)
+    process(proc, 1, b"klamm connect: foreign\0", marker)
+    hidden = proc / "1" / "fd"
+    real = Path.iterdir
+
+    def iterdir(path):
+        if path == hidden:
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path)
+
+    monkeypatch.setattr(Path, "iterdir", iterdir)
+    marker.touch(mode=0o444)
+    assert connectors_in(environment, proc) == []
+    with marker.open() as held:
+        fcntl.flock(held, fcntl.LOCK_SH)
+        assert connectors_in(environment, proc) == [NAMELESS]
+        process(proc, 2, b"python\0-m\0klamm.connect.children.forkserver\0", marker)
+        assert connectors_in(environment, proc) == [NAMELESS], (
+            "our idle fork server explains its own lock only"
+        )
+        shutil.rmtree(proc / "1")
+        assert connectors_in(environment, proc) == []
+        shutil.rmtree(proc / "2")
+        assert connectors_in(environment, proc) == [NAMELESS], "/proc may hide other users' processes"
 
 
 def test_a_package_that_tasks_use_is_not_removed(tmp_path, monkeypatch):

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
+from pathlib import Path
+
 import pytest
 from support.klamm import Server, klamm
 from support.private import not_private, umask
@@ -37,3 +41,28 @@ def test_what_a_broker_keeps_is_private_but_a_folder_that_was_there_keeps_its_mo
     assert {p.parent.parent for p in tmp_path.rglob("t-*/*.log")} == {made, given}
     assert not_private(made) == {}
     assert not_private(given) == {".": "0o755"}
+
+
+@pytest.fixture
+def shared():
+    """A folder that every user reaches, as pytest's own is not."""
+    folder = Path(tempfile.mkdtemp(prefix="klamm-exposed-", dir="/tmp"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.mark.usefixtures("processes")
+def test_each_server_warns_once_of_a_data_folder_that_every_user_can_read(shared):
+    data = shared / "data"
+    broker = data / "broker"
+    for folder in (data, broker):
+        folder.mkdir()
+        folder.chmod(0o755)
+    ports = ["--broker-port", "0", "--rest-port", "0", "--metrics-port", "0"]
+    with Server("up", "--data-dir", str(data), *ports) as server:
+        pass
+    for folder in (data, broker):
+        said = [line for line in server.errors if line.rstrip().endswith(f"chmod 700 {folder}")]
+        assert len(said) == 1, server.errors
+    assert (data.stat().st_mode & 0o777, broker.stat().st_mode & 0o777) == (0o755, 0o755)

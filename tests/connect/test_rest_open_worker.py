@@ -69,6 +69,17 @@ def test_the_log_warns_of_the_bound_address(worker: WorkerProcess) -> None:
         ("PUT", "/connectors/x/config", FILE | {"predicates.p.type": "a.B"}, "predicates.p.type=a.B is no plugin"),
         ("PATCH", "/connectors/x/config", {"value.converter": "a.B"}, "value.converter=a.B is no plugin"),
         ("PATCH", "/connectors/x/config", {"query.function": "a:b"}, "query.function may name code to run"),
+        ("PATCH", "/connectors/x/config", {"query.sql": "SELECT java_method('a', 'b')"}, "query.sql may name code to run"),
+        ("PATCH", "/connectors/x/config", {"query.view.v": "SELECT 1"}, "query.view.v may name code to run"),
+        ("PATCH", "/connectors/x/config", {"query.options": "{}"}, "query.options may name code to run"),
+        ("PATCH", "/connectors/x/config", {"spark.a\nb": "c"}, "spark.a\nb may name code to run"),
+        ("PATCH", "/connectors/x/config", {"transforms.t.type": "os.path"}, "transforms.t.type=os.path is no plugin"),
+        ("PATCH", "/connectors/x/config", {"plugin": "FileStreamSource", "key.converter": "a.B"}, "key.converter=a.B is no plugin"),
+        (
+            "PUT", "/connectors/x/config", FILE | {"transforms": "a\nb", "transforms.a\nb.type": "os.path"},
+            "transforms.a\nb.type=os.path is no plugin",
+        ),
+        ("PUT", "/connectors/x/config", FILE | {"predicates.a\nb.type": "os.path"}, "predicates.a\nb.type=os.path is no plugin"),
         ("PATCH", "/connectors/x/config", {"spark.jars": "http://e/x.jar"}, "spark.jars may name code to run"),
         (
             "POST", "/connectors/x/dry-run",
@@ -96,6 +107,7 @@ def test_installed_plugins_are_used_as_ever(worker: WorkerProcess) -> None:
         "value.converter": "org.apache.kafka.connect.json.JsonConverter",
         "key.converter": "StringConverter",
         "header.converter": "SimpleHeaderConverter",
+        "transforms.t.target.type": "Timestamp",  # no plugin, but a transform's own setting
     }
     answer = worker.request("PUT", "/connector-plugins/FileStreamSource/config/validate", config)
     assert (answer.status, answer.json["error_count"]) == (200, 0), answer.body
@@ -104,6 +116,58 @@ def test_installed_plugins_are_used_as_ever(worker: WorkerProcess) -> None:
     assert worker.request("POST", "/connectors", body).status == 201
     assert worker.request("PATCH", "/connectors/files/config", {"file": "/elsewhere"}).status == 200
     assert worker.request("DELETE", "/connectors/files").status == 204
+
+
+@pytest.mark.parametrize("kind", ["producer", "consumer", "admin"])
+def test_an_override_loads_no_native_code(worker: WorkerProcess, kind: str) -> None:
+    key = f"{kind}.override.plugin.library.paths"
+    config = FILE | {"name": "native", key: "/nowhere/evil.so"}
+    answer = worker.request("PUT", "/connector-plugins/FileStreamSource/config/validate", config)
+    [errors] = [row["value"]["errors"] for row in answer.json["configs"] if row["value"]["name"] == key]
+    said = (
+        "'plugin.library.paths' must not be overridden in the connector configuration: "
+        "it loads native code, which only the worker's own properties may do."
+    )
+    assert errors == [said]
+    assert worker.request("POST", "/connectors", {"name": "native", "config": config}).status == 400
+
+
+INTERNAL = [
+    ("POST", "/connectors/x/tasks", [{"query.function": "a:b"}]),
+    ("PUT", "/connectors/x/fence", None),
+    ("GET", "/internal/tasks", None),
+    ("GET", "/internal/plugins", None),
+]
+
+
+@pytest.fixture(scope="module")
+def unsigned(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerProcess]:
+    more = {"rest.advertised.host.name": "localhost", "connect.protocol": "compatible"}
+    found = OpenWorker(properties(bootstrap, "http://0.0.0.0:0", **more), tmp_path_factory.mktemp("unsigned"))
+    found.wait_ready()
+    yield found
+    found.end()
+
+
+@pytest.mark.parametrize(("method", "path", "body"), INTERNAL)
+def test_internal_requests_that_nobody_signs_are_refused(
+    unsigned: WorkerProcess, method: str, path: str, body: Any
+) -> None:
+    answer = unsigned.request(method, path, body)
+    assert answer.status == 403, answer.body
+    assert answer.message.startswith(
+        "Internal requests are not answered here, because the workers of this group"
+    )
+    assert "connect.protocol=sessioned" in answer.message
+
+
+@pytest.mark.parametrize(("method", "path", "body"), INTERNAL)
+def test_a_worker_whose_group_signs_asks_for_the_signature(
+    worker: WorkerProcess, method: str, path: str, body: Any
+) -> None:
+    answer = worker.request(method, path, body)
+    assert answer.status in {400, 403}, answer.body
+    assert not answer.message.startswith("Internal requests are not answered")
 
 
 @pytest.mark.parametrize("listeners", ["http://127.0.0.1:0", "http://localhost:0", "http://[::1]:0"])

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
+from klamm.connect.child import clients
+from klamm.connect.model import TaskId, TaskSpec
+from klamm.connect.settings import override_policy
 from klamm.connect.settings.override_policy import OverridePolicy, override_rows, warn_of_worker
+from klamm_base.clientconfig import LOADS_CODE
 from klamm_base.errors import ConfigError
 
 POLICY = "connector.client.config.override.policy"
@@ -40,6 +46,30 @@ def test_policies(policy, allowed, refused, long):
 def test_everything_may_be_overridden_by_default_and_an_empty_allowlist_allows_nothing():
     assert OverridePolicy.of({}).objection("acks") is None
     assert OverridePolicy.of({POLICY: "Allowlist"}).objection("acks") is not None
+
+
+@pytest.mark.parametrize("name", sorted(LOADS_CODE))
+@pytest.mark.parametrize("policy", [{}, {POLICY: "Allowlist", ALLOWLIST: ",".join(LOADS_CODE)}])
+def test_native_code_is_never_loaded_for_an_override(name, policy, monkeypatch):
+    asked = []
+    monkeypatch.setattr(override_policy, "refusal", asked.append)
+    key = f"admin.override.{name}"
+    [row] = override_rows({key: "/nowhere/evil.so"}, WORKER | policy)
+    said = (
+        f"'{name}' must not be overridden in the connector configuration: it loads native code, "
+        "which only the worker's own properties may do."
+    )
+    assert row["value"]["errors"] == [said]
+    assert asked == []
+    with pytest.raises(ConfigError, match=re.escape(f"{key}: it loads native code")):
+        clients.admin_config(spec({key: "/nowhere/evil.so"}), "a")
+    assert clients.admin_config(spec({}, **{f"admin.{name}": "own"}), "a")[name] == "own"
+
+
+def spec(connector, **worker):
+    return TaskSpec(
+        id=TaskId("c", 0), kind="source", connector_config=connector, task_config={}, worker=WORKER | worker
+    )
 
 
 def test_a_policy_that_there_is_not():

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -260,6 +261,22 @@ async def test_standalone_offset_file_has_one_worker(tmp_path: Path) -> None:
     await third.write("k", b"v")
     await third.stop()
     assert oct(path.stat().st_mode & 0o777) == "0o660", "a Java worker of the group may share the file"
+
+
+async def test_standalone_offset_file_that_every_user_can_read_is_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:  # every user reaches it, as pytest's own is not
+        Path(folder).chmod(0o755)
+        path = Path(folder) / "offsets"
+        path.touch()
+        path.chmod(0o644)
+        log = FileLog(path, lambda *_: None)
+        await log.start()
+        await log.stop()
+        assert [m for m in caplog.messages if "every user" in m] == [
+            f"every user of this machine can read {path}; to keep it private: chmod 600 {path}"
+        ]
 
 
 @pytest.mark.usefixtures("apache_kafka")

@@ -150,3 +150,34 @@ def test_scripts_are_executable_and_parse(script):
     if shutil.which(shell) is None:
         pytest.skip(f"{shell} is not installed (Debian: apt-get install {shell})")
     subprocess.run([shell, "-n", str(path)], check=True)
+
+
+@pytest.mark.usefixtures("processes")
+@pytest.mark.skipif(os.getuid() != 0, reason="bare_debian.sh needs root")
+def test_a_kept_bare_debian_keeps_no_credentials(tmp_path):
+    """With programs that do nothing instead of debootstrap and chroot."""
+    programs, root, home = tmp_path / "bin", tmp_path / "root", tmp_path / "home"
+    given = home / ".config/pip/pip.conf"
+    for folder in (programs, root, given.parent):
+        folder.mkdir(parents=True)
+    (root / ".bare-debian").touch()
+    given.write_text("[global]\nindex-url = https://user:secret@example.com/\n")
+    copied = root / given.relative_to("/")
+    seen = tmp_path / "seen"
+    for name, line in {
+        "debootstrap": "",
+        "git": "",
+        "chroot": "",
+        "unshare": f"cat '{copied}' >>'{seen}'",
+    }.items():
+        (programs / name).write_text(f"#!/bin/sh\n{line}\n")
+        (programs / name).chmod(0o755)
+    env = {"PATH": f"{programs}:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": str(home), "TMPDIR": str(tmp_path)}
+    for times in (1, 2):
+        subprocess.run(
+            ["sh", str(ROOT / "tests/bare_debian.sh"), "--root", str(root), "true"], env=env, check=True
+        )
+        assert seen.read_text() == given.read_text() * times
+        assert not copied.exists()
+    assert not list(root.rglob("pip.conf")) + list(root.rglob("auth.conf*"))
+    assert given.exists()

@@ -7,6 +7,7 @@ Batches in memory keep their sequence numbers: only a restart of the agent may s
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -18,7 +19,10 @@ from klamm_agent.delivery.batches import Batch, Claim, Origin, Receipt, Share
 from klamm_agent.delivery.outgoing import Outgoing
 from klamm_agent.delivery.spool.segment import Damaged, StoredBatch
 from klamm_agent.delivery.spool.spool import Spool, SpoolError
+from klamm_base.files import exposed
 from klamm_kafka.wire.batch import stamp
+
+log = logging.getLogger(__name__)
 
 PATIENCE_S: Final = 1.0
 """Seconds that a topic must be in trouble before it is spooled: an election takes less."""
@@ -81,6 +85,8 @@ class Spooling:
     ) -> None:
         self._settings, self._outgoing, self._owner, self._dropped = settings, outgoing, owner, dropped
         self._spool = Spool(settings.path, settings.max_bytes, fsync=settings.fsync)
+        if (said := exposed(settings.path)) is not None:
+            log.warning("%s", said)
         self._topics: dict[str, _Topic] = {name: _Topic(active=True) for name in self._spool.unread}
         self._unsafe: list[Batch] = []
         self._doubtful: list[Batch] = []  # written, but an fsync failed: only a broker makes them safe

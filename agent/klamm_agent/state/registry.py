@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,7 +16,9 @@ from typing import Any, Final
 
 from klamm_agent.files.tracked import Checkpoint, Gap, Print
 from klamm_base.errors import KlammError
-from klamm_base.files import make_private_folder, write_atomically
+from klamm_base.files import exposed, make_private_folder, write_atomically
+
+log = logging.getLogger(__name__)
 
 REGISTRY: Final = "registry.json"
 STATUS: Final = "status.json"
@@ -55,6 +58,9 @@ class StateDir:
         except OSError as e:
             os.close(self._lock)
             raise StateError(f"state_dir {path} cannot be used: {e.strerror}") from e
+
+        if (said := exposed(path)) is not None:
+            log.warning("%s", said)
 
     def close(self) -> None:
         os.close(self._lock)

@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
-from klamm_base.files import make_private_folder
+from klamm_base.files import exposed, make_private_folder
 from klamm_broker.log import checkpoints, log_dir
 from klamm_broker.log.checkpoints import TopicPartition
 from klamm_broker.log.errors import CorruptFile, DirectoryError, UnusableDirectory
@@ -138,6 +138,8 @@ def open_all(
                 unusable[path] = str(e)
                 continue
             opened.append(directory)
+            if (said := exposed(path)) is not None:
+                log.warning("%s", said)
             cluster_id = directory.meta.cluster_id
         _check(paths, opened, unusable)
     except BaseException:

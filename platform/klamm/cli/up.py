@@ -46,9 +46,12 @@ def up(
     import asyncio
 
     from klamm.up import embedded, ports, supervisor
+    from klamm_base.files import exposed
 
     # The lock first: a directory that is in use ends the command, which then needs no ports
     with reported(server=True), embedded.locked(data_dir):
+        if (said := exposed(data_dir)) is not None:
+            typer.echo(said, err=True)
         broker, said_broker = ports.choose(broker_port, BROKER_PORT, "--broker-port")
         rest, said_rest = ports.choose(rest_port, REST_PORT, "--rest-port", frozenset({broker}))
         taken = frozenset({broker, rest})

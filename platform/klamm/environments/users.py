@@ -19,13 +19,22 @@ NAMELESS: Final = "a process of an unknown connector"
 
 
 def connectors_in(environment: Path, proc: Path = Path("/proc")) -> list[str]:
-    """Return the names of connectors with a process in this environment, sorted."""
+    """Return the names of connectors with a process in this environment, sorted; NAMELESS stands for those of another user."""
     marker = str((environment / IN_USE).absolute())
-    if not proc.is_dir():
-        return [NAMELESS] if _is_held(environment) else []
-    titles = {
-        title for process in proc.glob("[0-9]*") if (title := _title(process)) and _holds(process, marker)
-    }
+    titles: set[str] = set()
+    explained, hidden = False, not proc.is_dir()
+    for process in proc.glob("[0-9]*"):
+        title = _title(process)
+        try:
+            holds = marker in set(_open_files(process))
+        except PermissionError:
+            hidden |= title is not None
+            continue
+        explained |= holds
+        if holds and title is not None:
+            titles.add(title)
+    if not titles and (hidden or not explained) and _is_held(environment):
+        return [NAMELESS]
     # A task is called as its connector with a number behind; the connector's own process is there too.
     return sorted(t for t in titles if t.rpartition("-")[0] not in titles)
 
@@ -33,17 +42,16 @@ def connectors_in(environment: Path, proc: Path = Path("/proc")) -> list[str]:
 def _title(process: Path) -> str | None:
     try:
         line = (process / "cmdline").read_bytes()
-    except OSError:  # it ended meanwhile
+    except OSError:  # it ended meanwhile, or is another user's
         return None
-    return line.removeprefix(TITLE).rstrip(b"\0").decode(errors="replace") if line.startswith(TITLE) else None
-
-
-def _holds(process: Path, marker: str) -> bool:
-    return marker in set(_open_files(process))
+    if not line.startswith(TITLE):
+        return None
+    return line.removeprefix(TITLE).rstrip(b"\0").decode(errors="replace") or None
 
 
 def _open_files(process: Path) -> Iterator[str]:
-    with contextlib.suppress(OSError):  # another user's, or it ended meanwhile
+    """Yields the files that a process has open. Raises PermissionError for a process of another user."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError, NotADirectoryError):  # it ended meanwhile
         for link in (process / "fd").iterdir():
             with contextlib.suppress(FileNotFoundError):  # closed meanwhile
                 yield str(link.readlink())
@@ -51,7 +59,7 @@ def _open_files(process: Path) -> Iterator[str]:
 
 def _is_held(environment: Path) -> bool:
     try:
-        with (environment / IN_USE).open("a") as marker:
+        with (environment / IN_USE).open("rb") as marker:
             fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return True

@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from klamm.connect.model import TaskSpec, transactional_id
-from klamm_base.clientconfig import Kind, javas_words, translate
+from klamm_base.clientconfig import Kind, javas_words, refuse_code, translate
 from klamm_base.configdef import ConfigDef, Type, between
 from klamm_base.errors import ConfigError
 
@@ -144,11 +144,13 @@ def admin_config(spec: TaskSpec, client_id: str) -> dict[str, Any]:
 
 
 def properties(spec: TaskSpec, kind: Kind) -> dict[str, str]:
-    """Returns settings by Kafka's own names, for a task that makes its clients itself."""
+    """Returns settings by Kafka's own names, for a task that makes its clients itself. Raises ConfigError."""
+    overrides = _below(f"{kind}.override.", spec.connector_config)
+    refuse_code(overrides, kind)
     return {
         **_connection(spec.worker),
         **_below(f"{kind}.", spec.worker),
-        **_below(f"{kind}.override.", spec.connector_config),
+        **overrides,
     }
 
 

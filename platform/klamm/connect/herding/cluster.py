@@ -259,13 +259,20 @@ class Cluster:
             raise LeaderBusy("there is no session key in the config topic yet")
         return self.keys.sign(key, body)
 
+    @property
+    def demands_signatures(self) -> bool:
+        """Returns whether `verify` refuses requests without a signature. A group with older workers, or one
+        configured for an older protocol, takes them from anybody.
+        """
+        return self.group is None or self.group.protocol_version >= SIGNED_FROM
+
     async def verify(self, headers: Mapping[str, str], body: bytes) -> None:
         """Raises a RequestError unless another worker of the group has signed this internal request.
 
         The signature may be made with a key that this worker has not read yet, so it reads the config topic to
         its end before it refuses.
         """
-        if self.group is not None and self.group.protocol_version < SIGNED_FROM:
+        if not self.demands_signatures:
             return
         configs = self._configs
         try:

@@ -28,7 +28,7 @@ from klamm.connect.model import TaskId, transactional_id
 from klamm.connect.plugins.catalog import PluginRegistry
 from klamm.connect.topics.config_topic import ConfigState, fencing_record
 from klamm.connect.topics.config_writer import ConfigWriter
-from klamm_base.clientconfig import translate
+from klamm_base.clientconfig import refuse_code, translate
 from klamm_base.errors import KlammError
 
 log = logging.getLogger(__name__)
@@ -154,12 +154,14 @@ class ZombieFencing:
             raise RequestError(f"Failed to perform zombie fencing: {e}") from None
 
     def _client(self, config: Mapping[str, str]) -> dict[str, str]:
-        """Returns the properties of the connector's admin client, with which Kafka fences, too."""
+        """Returns the properties of the connector's admin client, with which Kafka fences, too. Raises ConfigError."""
         worker = self._config
+        overrides = _below("admin.override.", config)
+        refuse_code(overrides, "admin")
         return {
             **worker.client,
             **_below("admin.", worker.raw),
-            **_below("admin.override.", config),
+            **overrides,
         }
 
 

@@ -28,6 +28,7 @@ from klamm_base.errors import ConfigError
 
 VERSION: Final = "plugin.version"
 CONNECTOR_VERSION: Final = f"connector.{VERSION}"
+_STAGES: Final = (("transforms", TRANSFORMATION), ("predicates", PREDICATE))
 _DEFAULT_HEADER_CONVERTER: Final = "org.apache.kafka.connect.storage.SimpleHeaderConverter"
 
 
@@ -99,6 +100,25 @@ def requirements_of(
     return Requirements(tuple(sorted(packages)), tuple(entry_points), unknown)
 
 
+def plugin_types(key: str) -> tuple[str, ...]:
+    """Returns the types of the plugin that a key names in some connector's configuration; () when it names none.
+
+    An alias is any text, so every `transforms.….type` counts, also one that `transforms` does not list yet.
+    """
+    if key == CONNECTOR_CLASS:
+        return CONNECTOR_TYPES
+    if key in CONVERTERS:
+        return _converter_types(key)
+    for listed, kind in _STAGES:
+        if key.startswith(f"{listed}.") and key.endswith(".type"):
+            return (kind,)
+    return ()
+
+
+def _converter_types(key: str) -> tuple[str, ...]:
+    return (HEADER_CONVERTER if key == "header.converter" else CONVERTER,)
+
+
 def references(config: Mapping[str, str], worker: Mapping[str, str]) -> Iterator[Reference]:
     """Yields every plugin that a connector's configuration names, the connector first; or the `plugin` in its
     `version`, when the call asks for a plugin's keys.
@@ -110,12 +130,12 @@ def references(config: Mapping[str, str], worker: Mapping[str, str]) -> Iterator
         version = config.get(CONNECTOR_VERSION)
         yield Reference(CONNECTOR_VERSION, config[CONNECTOR_CLASS], CONNECTOR_TYPES, version)
     for key in CONVERTERS:
-        kind = HEADER_CONVERTER if key == "header.converter" else CONVERTER
+        types = _converter_types(key)
         level = config if config.get(key) else worker
-        name = level.get(key) or (_DEFAULT_HEADER_CONVERTER if kind == HEADER_CONVERTER else None)
+        name = level.get(key) or (_DEFAULT_HEADER_CONVERTER if HEADER_CONVERTER in types else None)
         if name:
-            yield Reference(f"{key}.{VERSION}", name, (kind,), level.get(f"{key}.{VERSION}"))
-    for listed, kind in (("transforms", TRANSFORMATION), ("predicates", PREDICATE)):
+            yield Reference(f"{key}.{VERSION}", name, types, level.get(f"{key}.{VERSION}"))
+    for listed, kind in _STAGES:
         for alias in (a.strip() for a in config.get(listed, "").split(",")):
             below = f"{listed}.{alias}"
             if alias and config.get(f"{below}.type"):

@@ -12,7 +12,6 @@ from aiohttp.typedefs import Middleware
 
 from klamm.connect.config import WorkerConfig
 from klamm.connect.errors import Forbidden
-from klamm.connect.herding.cluster import SIGNED_FROM
 from klamm.connect.rest.authentication import Authenticator, UsersFile
 from klamm.connect.rest.callers import CALLER, STILL, demand
 from klamm.connect.rest.endpoint import Access, Endpoint, Handler
@@ -104,8 +103,7 @@ def _signed(request: web.Request) -> bool:
     """Tells whether workers sign their requests. In a group of an older protocol they do not, so anybody's
     requests would pass.
     """
-    group = request.app[SERVICE].runtime.cluster.group
-    return group is None or group.protocol_version >= SIGNED_FROM
+    return request.app[SERVICE].runtime.cluster.demands_signatures
 
 
 def foreign_pages(cors: Cors | None) -> Middleware:

@@ -1,40 +1,28 @@
 """Keeps foreign code out of a worker that the network can reach and that asks nobody for credentials.
 
 Such a worker installs and removes no packages, and its connectors name installed plugins only: a Python path would import any
-module of the machine, and Spark's settings name functions, jars and programs. Everything else stays open, as with Kafka.
+module of the machine. Spark's queries and settings are refused: they name functions, jars and programs, and Spark's SQL calls
+any static Java method. Internal requests are refused unless workers sign them. Everything else stays open, as with Kafka.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Final
 
 from aiohttp import web
 
 from klamm.connect.errors import Forbidden
-from klamm.connect.plugins.catalog import (
-    CONNECTOR_TYPES,
-    CONVERTER,
-    HEADER_CONVERTER,
-    PREDICATE,
-    TRANSFORMATION,
-)
+from klamm.connect.plugins.requirements import plugin_types
 from klamm.connect.rest.keys import OPEN_ADDRESS, SERVICE
 
 WHAT_TO_SET: Final = (
     "set rest.auth.file (users and their roles: klamm connect password), or listeners to an address of loopback, and start "
     "the worker again"
 )
-_PLUGINS: Final = (
-    (re.compile(r"connector\.class"), CONNECTOR_TYPES),
-    (re.compile(r"(key|value)\.converter"), (CONVERTER,)),
-    (re.compile(r"header\.converter"), (HEADER_CONVERTER,)),
-    (re.compile(r"transforms\..+\.type"), (TRANSFORMATION,)),
-    (re.compile(r"predicates\..+\.type"), (PREDICATE,)),
-)
-_NAMES_CODE: Final = re.compile(r"query\.function|spark\..+")
-"""Settings of the Spark connectors that name functions, jars, programs or another machine's master."""
+_CODE: Final = frozenset({"query.function", "query.options", "query.sql"})
+_CODE_BELOW: Final = ("query.view.", "spark.")
+"""Settings of the Spark connectors that hold SQL, or name functions, jars, programs or another machine's master."""
 
 
 def warning(address: str) -> str:
@@ -62,17 +50,32 @@ def refuse_foreign_code(request: web.Request, config: Mapping[str, str | None]) 
     for key, value in config.items():
         if not value:
             continue
-        if _NAMES_CODE.fullmatch(key):
+        if key in _CODE or key.startswith(_CODE_BELOW):
             _refuse(request, f"{key} may name code to run, and is refused")
-        kinds = next((kinds for pattern, kinds in _PLUGINS if pattern.fullmatch(key)), None)
-        if kinds is not None and not _listed(request, value, kinds):
+        types = plugin_types(key)
+        if types and _may_be_path(value) and not _listed(request, value, types):
             _refuse(
                 request, f"{key}={value} is no plugin that GET /connector-plugins?connectorsOnly=false lists"
             )
 
 
-def _listed(request: web.Request, plugin: str, kinds: tuple[str, ...]) -> bool:
-    return bool(request.app[SERVICE].runtime.plugins.versions(plugin.strip(), *kinds))
+def refuse_unsigned(request: web.Request) -> None:
+    """Raises Forbidden where a stranger could send an internal request, because the group's workers do not sign theirs."""
+    if not request.app[SERVICE].runtime.cluster.demands_signatures:
+        _refuse(
+            request,
+            "Internal requests are not answered here, because the workers of this group do not sign them "
+            "(connect.protocol=sessioned on all of them makes them sign)",
+        )
+
+
+def _may_be_path(name: str) -> bool:
+    """Returns whether the name can be a Python path. The setting `target.type=Timestamp` of a transform is none."""
+    return "." in name or ":" in name
+
+
+def _listed(request: web.Request, plugin: str, types: tuple[str, ...]) -> bool:
+    return bool(request.app[SERVICE].runtime.plugins.versions(plugin.strip(), *types))
 
 
 def _refuse(request: web.Request, why: str) -> None:

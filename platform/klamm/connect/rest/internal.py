@@ -8,6 +8,7 @@ import orjson
 from aiohttp import web
 
 from klamm.connect.errors import BadRequest, NotFound
+from klamm.connect.rest.foreign_code import refuse_unsigned
 from klamm.connect.rest.http import empty, json_response
 from klamm.connect.rest.keys import SERVICE
 from klamm.connect.service.rollout import told
@@ -15,9 +16,8 @@ from klamm.connect.service.rollout import told
 
 async def put_tasks(request: web.Request) -> web.Response:
     """POST /connectors/{connector}/tasks: the leader commits the task configs that a connector has made."""
-    body = await request.read()
+    body = await _verified(request)
     runtime = request.app[SERVICE].runtime
-    await runtime.cluster.verify(request.headers, body)
     await runtime.cluster.require_leader()
     name = request.match_info["connector"]
     configs = _task_configs(body)
@@ -29,8 +29,8 @@ async def put_tasks(request: web.Request) -> web.Response:
 
 async def fence(request: web.Request) -> web.Response:
     """PUT /connectors/{connector}/fence: the leader fences the producers of the connector's former tasks (KIP-618)."""
+    await _verified(request)
     runtime = request.app[SERVICE].runtime
-    await runtime.cluster.verify(request.headers, await request.read())
     await runtime.cluster.require_leader()
     await runtime.cluster.fence(request.match_info["connector"])
     return empty(200)
@@ -38,8 +38,8 @@ async def fence(request: web.Request) -> web.Response:
 
 async def tasks(request: web.Request) -> web.Response:
     """GET /internal/tasks: the states of the connectors and tasks that run on this worker."""
+    await _verified(request)
     runtime = request.app[SERVICE].runtime
-    await runtime.cluster.verify(request.headers, await request.read())
     assigned = runtime.herder.assigned
     return json_response(
         {
@@ -51,9 +51,17 @@ async def tasks(request: web.Request) -> web.Response:
 
 async def plugins(request: web.Request) -> web.Response:
     """GET /internal/plugins: the plugin packages of this worker, and which of them are usable."""
+    await _verified(request)
     runtime = request.app[SERVICE].runtime
-    await runtime.cluster.verify(request.headers, await request.read())
     return json_response(told(await runtime.plugin_admin.installed()))
+
+
+async def _verified(request: web.Request) -> bytes:
+    """Returns the body of a request that another worker has sent. Raises a RequestError when a stranger may have."""
+    refuse_unsigned(request)
+    body = await request.read()
+    await request.app[SERVICE].runtime.cluster.verify(request.headers, body)
+    return body
 
 
 def _task_configs(body: bytes) -> list[dict[str, str]]:

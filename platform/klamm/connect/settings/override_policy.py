@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from klamm_base.clientconfig import Kind, refusal, translate, warn_once
+from klamm_base.clientconfig import LOADS_CODE, NO_CODE, Kind, refusal, translate, warn_once
 from klamm_base.configdef import ConfigDef, Importance, Type, invalid
 from klamm_base.errors import ConfigError
 from klamm_base.redaction import HIDDEN, is_secret_name
@@ -48,7 +48,11 @@ class OverridePolicy:
         raise invalid(POLICY, given, "use All, None, Principal or Allowlist; other policies are Java classes")
 
     def objection(self, name: str) -> str | None:
-        """Returns Kafka's sentence when `name` may not be overridden, otherwise None."""
+        """Returns Kafka's sentence when `name` may not be overridden, otherwise None. No policy allows settings that
+        load native code.
+        """
+        if name in LOADS_CODE:
+            return f"'{name}' must not be overridden in the connector configuration: {NO_CODE}."
         if self.allowed is None or name in self.allowed:
             return None
         return f"The '{self.name}' policy does not allow '{name}' to be overridden in the connector configuration."
@@ -115,7 +119,7 @@ def unusable_overrides(given: Mapping[str, str], worker: Mapping[str, str], kind
     """Returns the first setting that librdkafka or its translation refuses, with the reason; empty if they
     accept all.
     """
-    literal = {name: value for name, value in given.items() if "${" not in value}
+    literal = {name: value for name, value in given.items() if "${" not in value and name not in LOADS_CODE}
     if not literal:
         return {}
     try:

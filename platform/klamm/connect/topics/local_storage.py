@@ -21,7 +21,7 @@ from klamm.connect.config import WorkerConfig
 from klamm.connect.topics.java_map import MalformedMap, decode, encode
 from klamm.connect.topics.kafka_log import ADMIN_TIMEOUT_S, LogError, OnRecord
 from klamm.connect.topics.storage import Which
-from klamm_base.files import PRIVATE_FILE, write_atomically
+from klamm_base.files import PRIVATE_FILE, exposed, write_atomically
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +66,8 @@ class FileLog(LocalLog):
     async def start(self) -> None:
         """Read the file, if there is one. Raises LogError, also when another worker uses it."""
         self._lock = _locked(self._path)
+        if (said := exposed(self._path, mode="600")) is not None:
+            log.warning("%s", said)
         try:
             data = await asyncio.to_thread(self._path.read_bytes)
         except FileNotFoundError:
