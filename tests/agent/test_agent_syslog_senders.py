@@ -385,9 +385,10 @@ def test_one_round_of_many_connections_does_not_go_beyond_the_queue(receive):
         line = b"x" * 999 + b"\n"
         for sender in senders:
             sender.sendall(line * 200)
-        wait_until(lambda: receiver.reader.status()["bytes"] >= 65_536, "a full queue")
-        # From now on: before, a connection could be idle that has still to send
         listener = receiver.reader._listener
+        # The queue counts more than the bytes of its messages, so it may be full before as many were read
+        wait_until(lambda: listener._size >= 65_536, "a full queue")
+        # From now on: before, a connection could be idle that has still to send
         listener._limits = dataclasses.replace(listener._limits, idle=0.1)
         time.sleep(0.3)  # longer than that: what they sent is read all the same
         assert receiver.reader.status()["bytes"] <= 65_536 + 2 * 256 * 1024
