@@ -235,7 +235,47 @@ def test_a_change_reaches_what_imports_it():
     assert changed.tests_reached(["tests/base/test_grok.py"]) == ["tests/base/test_grok.py"]
     assert "tests/project/test_project_layout.py" in changed.tests_reached(["docs/cli.md"])
     assert {Path(f).parent.name for f in changed.tests_reached(["tests/cli/conftest.py"])} == {"cli"}
-    assert {Path(f).parent.name for f in changed.tests_reached(["compose/compose.yaml"])} == {"compose"}
+    composed = changed.tests_reached(["compose/compose.yaml"])
+    assert "tests/compose/test_compose_up.py" in composed
+    assert {Path(f).parent.name for f in composed} == {"compose", "project"}
+    everything = changed.tests_reached(["pyproject.toml"])
+    assert set(everything) > set(composed)
+    assert everything == changed.tests_reached(["tests/support/starts.py"])  # tests/conftest.py imports it
+
+
+@pytest.mark.parametrize(
+    ("path", "test", "other"),
+    [
+        ("tests/support/WireOracle.java", "broker/test_wire_against_kafka", "cli/test_kafka_tools"),
+        ("tests/support/KafkaTools.java", "cli/test_console_tools", "base/test_grok"),
+        ("tests/fixtures/kafka-4.3.1/clean.tar.xz", "broker/test_log_kafka_fixtures", "base/test_grok"),
+        ("tests/fixtures/protobuf/proto3.bin", "plugins/test_plugin_protobuf", "base/test_grok"),
+        ("tests/fixtures/stores/client.jks", "base/test_base_security", "broker/test_wire_batch"),
+        ("tests/fixtures/connect_transforms/cases.py", "plugins/test_plugin_transforms_against_kafka", "base/test_grok"),
+        ("tests/peers/fetch_kafka.sh", "broker/test_wire_against_kafka", "nobody"),
+        ("tests/peers/fetch_elasticsearch.sh", "connectors/elasticsearch/test_elasticsearch_sink", "base/test_base_files"),
+        ("tests/connectors/fixtures/recorded_configs.json", "connectors/test_connector_file", "base/test_grok"),
+        ("examples/agent.toml", "agent/test_agent_config", "broker/test_wire_batch"),
+        ("examples/plugin/src/klamm_example/hide.py", "plugins/test_plugin_example", "broker/test_wire_batch"),
+        ("tests/support/mariadb.py", "connectors/mysql/test_mysql_pipeline", "broker/test_wire_batch"),
+        ("tests/support/spark.py", "spark/test_spark_lookup", "broker/test_wire_batch"),
+        ("tests/support/elasticsearch.py", "spark/test_spark_elasticsearch", "broker/test_wire_batch"),
+        ("platform/klamm/testing/fixtures.py", "connectors/test_connector_conformance", "broker/test_wire_batch"),
+        ("tests/support/clusters.py", "mirror/test_mirror_source", "mirror/test_mirror_formats"),  # by conftest.py
+    ],
+)  # fmt: skip
+def test_a_change_reaches_what_no_import_shows(path, test, other):
+    assert (ROOT / path).exists()
+    reached = changed.tests_reached([path])
+    assert f"tests/{test}.py" in reached
+    assert f"tests/{other}.py" not in reached
+    assert (ROOT / f"tests/{other}.py").exists() or other == "nobody"
+
+
+def test_a_file_of_the_tests_that_nobody_names_reaches_everything():
+    path = f"tests/support/{'Z' * 9}.java"  # so that this test does not name it
+    assert changed.tests_reached([path]) == changed.tests_reached(["pyproject.toml"])
+    assert changed.steps_to_tests([path])["tests/base/test_grok.py"] == changed.FAR
 
 
 def test_a_changed_test_is_closer_than_those_that_a_change_reaches():

@@ -1,29 +1,27 @@
-"""The test files that a change can reach, by the imports of our modules and of the tests.
+"""The test files that a change can reach: by imports (`support.running.imports`), and by rules for what nothing imports.
 
-A string that is the dotted name of a module of ours counts as an import of it, for what is started by `python -m` or loaded by
-name. A connector stands for its test folder beside that: entry points lead to it, which no import shows. So does a file that is
-no Python for the folder of its part.
+A connector stands for its test folder, too: entry points lead to it, which no import shows. A conftest.py that changed stands for
+its folder; so does one with hooks or `autouse` fixtures when what it imports has changed. A file that is no module stands for the tests of its folder or part, and for the test code that names it or its folder in a
+string: a table that was recorded from Kafka, a Java program that a fixture compiles, an example.
 """
 
 from __future__ import annotations
 
-import ast
 import functools
 import shutil
 import subprocess
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from support.running.imports import Graph
+
 ROOT: Final = Path(__file__).parents[3]
-SOURCE_ROOTS: Final = (
-    "base", "platform", "broker", "agent", "plugins", "connectors", "mirror", "spark_sinks", "tests",
-)  # fmt: skip
-COMMAND: Final = "klamm.cli.main"
-"""What the program `klamm` runs."""
 FOLDERS: Final = {"platform": ("tests/connect", "tests/cli"), "spark_sinks": ("tests/spark",)}
 """The test folders of a part, where they are not called like it."""
+NEAR: Final = 1
+FAR: Final = 1_000
+"""The steps to a test that is reached as all tests are: by pyproject.toml, say, or tests/conftest.py."""
 
 
 class UnknownRevision(Exception):
@@ -60,71 +58,31 @@ def steps_to_tests(changed: Iterable[str]) -> dict[str, int]:
     seeds: set[str] = set()
     for path in changed:
         module = graph.modules.get(path)
-        beside: set[str] = set()
-        if Path(path).name == "conftest.py":
-            beside = _tests_below(str(Path(path).parent))
-        elif module:
+        if module and (graph.is_imported(module) or _is_test(path) or _is_conftest(path)):
             seeds.add(module)
-            beside = _tests_of_connector(path)
+            _add(found, _tests_of_connector(path), NEAR)
         else:
-            beside = _tests_of_other(path)
-        found |= dict.fromkeys(beside, 1)
-    steps = graph.users(seeds)
-    for path, module in graph.modules.items():
-        if module in steps and _is_test(path):
-            found[path] = min(steps[module], found.get(path, steps[module]))
+            named = graph.naming(path)
+            seeds |= named
+            # The tests of the project talk about files more than they read them.
+            read = any(not graph.paths[name].startswith("tests/project/") for name in named)
+            _add_tests_of_other(found, path, is_named=read)
+    for module, steps in graph.users(seeds).items():
+        path = graph.paths[module]
+        if _is_test(path):
+            _add(found, {path}, steps)
+        elif _is_conftest(path) and (steps == 0 or module in graph.acting_unasked):
+            _add_folder(found, Path(path).parent.as_posix(), steps + NEAR)
     return found
 
 
-class Graph:
-    """Every module of ours and of the tests (`modules`: path to dotted name), and who imports it."""
+def _add(found: dict[str, int], tests: Iterable[str], steps: int) -> None:
+    for test in tests:
+        found[test] = min(steps, found.get(test, steps))
 
-    def __init__(self) -> None:
-        self.modules: dict[str, str] = {}
-        for root in SOURCE_ROOTS:
-            for path in (ROOT / root).rglob("*.py"):
-                parts = list(path.relative_to(ROOT / root).with_suffix("").parts)
-                name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-                self.modules[path.relative_to(ROOT).as_posix()] = name
-        self._names = set(self.modules.values())
-        self._users: defaultdict[str, set[str]] = defaultdict(set)
-        for path, name in self.modules.items():
-            package = name if path.endswith("__init__.py") else name.rpartition(".")[0]
-            for imported in self._imports((ROOT / path).read_text(), package):
-                self._users[imported].add(name)
 
-    def users(self, modules: Iterable[str]) -> dict[str, int]:
-        """Returns these modules and all that import them, with the least number of imports between them."""
-        found: dict[str, int] = {}
-        ahead, steps = set(modules), 0
-        while ahead:
-            found |= dict.fromkeys(ahead, steps)
-            ahead = {user for name in ahead for user in self._users[name]} - found.keys()
-            steps += 1
-        return found
-
-    def _imports(self, source: str, package: str) -> Iterator[str]:
-        for node in ast.walk(ast.parse(source)):
-            names: list[str] = []
-            if isinstance(node, ast.Import):
-                names = [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom):
-                above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
-                base = ".".join([*above, *([node.module] if node.module else [])])
-                names = [f"{base}.{alias.name}" for alias in node.names]
-            elif isinstance(node, ast.Constant) and node.value in self._names:
-                names = [node.value, f"{node.value}.__main__"]
-            elif isinstance(node, ast.Call) and ast.unparse(node).endswith(".with_name('klamm')"):
-                names = [COMMAND]
-            for name in names:
-                yield from self._with_packages(name)
-
-    def _with_packages(self, name: str) -> Iterator[str]:
-        """Yields a module and the packages above it, whose `__init__` runs, too."""
-        while name:
-            if name in self._names:
-                yield name
-            name = name.rpartition(".")[0]
+def _add_folder(found: dict[str, int], folder: str, steps: int = NEAR) -> None:
+    _add(found, _tests_below(folder), FAR if folder == "tests" else steps)
 
 
 @functools.cache
@@ -134,6 +92,10 @@ def _graph() -> Graph:
 
 def _is_test(path: str) -> bool:
     return path.startswith("tests/") and Path(path).name.startswith("test_")
+
+
+def _is_conftest(path: str) -> bool:
+    return path.startswith("tests/") and Path(path).name == "conftest.py"
 
 
 def _tests_below(folder: str) -> set[str]:
@@ -147,17 +109,24 @@ def _tests_of_connector(path: str) -> set[str]:
     return _tests_below(f"tests/connectors/{parts[2]}") or _tests_below("tests/connectors")
 
 
-def _tests_of_other(path: str) -> set[str]:
-    """Returns the tests of a file that is no module: those of its folder or part, else those about the project."""
+def _add_tests_of_other(found: dict[str, int], path: str, *, is_named: bool) -> None:
+    """Adds the tests of a file that is no module: those of its folder or part, else all where no test code names it, or those
+    about the project."""
     top, *rest = Path(path).parts
-    if top == "tests" and len(rest) > 1:
+    if path == "pyproject.toml":
+        _add_folder(found, "tests")
+    elif (top == "tests" and len(rest) > 1) or top == "examples":
         folder = Path(path).parent
-        while folder != Path("tests") and not list((ROOT / folder).glob("test_*.py")):
+        while folder.parts and not list((ROOT / folder).glob("test_*.py")):
             folder = folder.parent
-        return _tests_below(folder.as_posix()) if folder != Path("tests") else set()
-    folders = FOLDERS.get(top, (f"tests/{top}",)) if top not in {"tests", "docs"} else ()
-    found = set[str]().union(*map(_tests_below, folders))
-    return found or _tests_below("tests/project")
+        if top == "tests" and folder.parts:
+            _add_folder(found, folder.as_posix())
+        elif not is_named:
+            _add_folder(found, "tests")
+    else:
+        folders = FOLDERS.get(top, (f"tests/{top}",)) if top not in {"tests", "docs"} else ()
+        tests = set[str]().union(*map(_tests_below, folders))
+        _add(found, tests or _tests_below("tests/project"), NEAR)
 
 
 def _base() -> str:

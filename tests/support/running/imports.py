@@ -1,0 +1,168 @@
+"""Who imports whom: every module of ours and of the tests.
+
+A string that is the dotted name of a module counts as an import of it, for what is started by `python -m` or loaded by name. A
+test that takes a fixture imports the module that defines it, since a conftest.py above hands it over: so the plugins that
+`pytest_plugins` names are not imports of the conftest.py, unless they act without being asked (hooks, `autouse`).
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[3]
+SOURCE_ROOTS: Final = (
+    "base", "platform", "broker", "agent", "plugins", "connectors", "mirror", "spark_sinks", "tests",
+)  # fmt: skip
+COMMAND: Final = "klamm.cli.main"
+"""What the program `klamm` runs."""
+ASKING: Final = frozenset({"usefixtures", "needs", "getfixturevalue"})
+"""Calls whose strings are names of fixtures."""
+OUTERMOST: Final = {"tests": 2}
+"""The depth of folders whose name says nothing: everybody names tests/support. Elsewhere the folders at the top are those."""
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+class Graph:
+    """Every module (`modules`: path to dotted name, `paths`: the reverse), and who imports it."""
+
+    def __init__(self) -> None:
+        self.modules: dict[str, str] = {}
+        for root in SOURCE_ROOTS:
+            for path in (ROOT / root).rglob("*.py"):
+                parts = list(path.relative_to(ROOT / root).with_suffix("").parts)
+                name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+                self.modules[path.relative_to(ROOT).as_posix()] = name
+        self.paths = {name: path for path, name in self.modules.items()}
+        self._users: defaultdict[str, set[str]] = defaultdict(set)
+        self._strings: dict[str, list[str]] = {}
+        trees = {name: ast.parse((ROOT / path).read_text()) for path, name in self.modules.items()}
+        self.acting_unasked = {name for name, tree in trees.items() if _acts_unasked(tree)}
+        """The modules with hooks of pytest or `autouse` fixtures."""
+        defining: defaultdict[str, set[str]] = defaultdict(set)
+        folders: defaultdict[str, set[str]] = defaultdict(set)
+        for name, tree in trees.items():
+            for fixture in _fixtures_defined(tree):
+                defining[fixture].add(name)
+            imported = self._imports(name, tree)
+            if self.paths[name].endswith("conftest.py"):
+                for definer in imported | {name}:
+                    folders[definer].add(self.paths[name].removesuffix("conftest.py"))
+                plugins = {module for word in _plugins(tree) for module in self._with_packages(word)}
+                imported -= plugins - self.acting_unasked
+            for module in imported:
+                self._users[module].add(name)
+            if self.paths[name].startswith("tests/"):
+                self._strings[name] = list(_strings(tree))
+        for name, tree in trees.items():
+            definers = {definer for fixture in _fixtures_taken(tree) for definer in defining[fixture]}
+            for definer in definers - {name}:
+                if self.paths[name].startswith(tuple(folders[definer])):
+                    self._users[definer].add(name)
+
+    def is_imported(self, module: str) -> bool:
+        """Decides whether any other module imports this one."""
+        return bool(self._users[module] - {module})
+
+    def users(self, modules: Iterable[str]) -> dict[str, int]:
+        """Returns these modules and all that import them, with the least number of imports between them."""
+        found: dict[str, int] = {}
+        ahead, steps = set(modules), 0
+        while ahead:
+            found |= dict.fromkeys(ahead, steps)
+            ahead = {user for name in ahead for user in self._users[name]} - found.keys()
+            steps += 1
+        return found
+
+    def naming(self, path: str) -> set[str]:
+        """Returns the modules of the tests that name a file, or a folder that it is in, in a string."""
+        file = PurePosixPath(path)
+        words = [file.name] if "." in file.name else [path] if "/" in path else []
+        words += [file.stem] if file.suffix == ".java" else []
+        for folder in file.parents:
+            if len(folder.parts) > OUTERMOST.get(file.parts[0], 1):
+                distinct = file.parts[0] == "tests" and re.search(r"\W|\d|_", folder.name)
+                words.append(folder.name if distinct else "/".join(folder.parts[-2:]))
+        if not words:
+            return set()
+        pattern = re.compile(rf"(?<![\w.-])({'|'.join(map(re.escape, words))})(?![\w-])")
+        return {name for name, strings in self._strings.items() if any(map(pattern.search, strings))}
+
+    def _imports(self, module: str, tree: ast.AST) -> set[str]:
+        package = module if self.paths[module].endswith("__init__.py") else module.rpartition(".")[0]
+        found: set[str] = set()
+        for node in ast.walk(tree):
+            names: list[str] = []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+                base = ".".join([*above, *([node.module] if node.module else [])])
+                names = [f"{base}.{alias.name}" for alias in node.names]
+            elif isinstance(node, ast.Constant) and node.value in self.paths:
+                names = [node.value, f"{node.value}.__main__"]
+            elif isinstance(node, ast.Call) and ast.unparse(node).endswith(".with_name('klamm')"):
+                names = [COMMAND]
+            for name in names:
+                found.update(self._with_packages(name))
+        return found
+
+    def _with_packages(self, name: str) -> Iterator[str]:
+        """Yields a module and the packages above it, whose `__init__` runs, too."""
+        while name:
+            if name in self.paths:
+                yield name
+            name = name.rpartition(".")[0]
+
+
+def _strings(tree: ast.AST) -> Iterator[str]:
+    """Yields the strings of a module but its docstrings."""
+    docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
+            yield node.value
+
+
+def _functions(tree: ast.AST) -> Iterator[tuple[Function, str]]:
+    """Yields functions with the decorator `fixture` of each as text, which is empty for those that are no fixture."""
+    for node in ast.walk(tree):
+        if isinstance(node, Function):
+            texts = (ast.unparse(decorator) for decorator in node.decorator_list)
+            yield node, next((text for text in texts if "fixture" in text.partition("(")[0]), "")
+
+
+def _fixtures_defined(tree: ast.AST) -> Iterator[str]:
+    """Yields the fixtures that do something: `processes`, say, only has a docstring, and depends on nothing."""
+    for function, decorator in _functions(tree):
+        if decorator and any(not isinstance(node, ast.Expr | ast.Pass) for node in function.body):
+            yield function.name
+
+
+def _fixtures_taken(tree: ast.AST) -> set[str]:
+    """Returns the names of fixtures that tests and fixtures of a module take, as arguments or by a marker."""
+    found: set[str] = set()
+    for function, decorator in _functions(tree):
+        if decorator or function.name.startswith("test_"):
+            found |= {argument.arg for argument in function.args.args + function.args.kwonlyargs}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ASKING:
+            found.update(_strings(node))
+    return found
+
+
+def _plugins(tree: ast.Module) -> Iterator[str]:
+    """Yields the modules that a conftest.py names as plugins of pytest."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytest_plugins":
+            yield from _strings(node)
+
+
+def _acts_unasked(tree: ast.Module) -> bool:
+    """Decides whether a plugin of pytest acts on tests that do not ask for it."""
+    hooks = any(isinstance(node, Function) and node.name.startswith("pytest_") for node in tree.body)
+    return hooks or any("autouse=True" in decorator for _, decorator in _functions(tree))
