@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 from support.connect_worker import WorkerProcess, worker_properties
+from support.klamm import klamm
+from support.wheels import make_index
 
 from klamm.connect.config import WorkerConfig
 from klamm.connect.rest.server import RestServer
@@ -30,8 +32,11 @@ class OpenWorker(WorkerProcess):
 
 @pytest.fixture(scope="module")
 def worker(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerProcess]:
-    more = {"rest.advertised.host.name": "localhost"}  # as the system's own name may be
     directory = tmp_path_factory.mktemp("open")
+    more = {
+        "rest.advertised.host.name": "localhost",  # as the system's own name may be
+        "plugins.directory": str(directory / "plugins"),
+    }
     found = OpenWorker(properties(bootstrap, "http://0.0.0.0:0", **more), directory)
     found.wait_ready()
     yield found
@@ -118,18 +123,36 @@ def test_installed_plugins_are_used_as_ever(worker: WorkerProcess) -> None:
     assert worker.request("DELETE", "/connectors/files").status == 204
 
 
-@pytest.mark.parametrize("kind", ["producer", "consumer", "admin"])
-def test_an_override_loads_no_native_code(worker: WorkerProcess, kind: str) -> None:
-    key = f"{kind}.override.plugin.library.paths"
+@pytest.mark.parametrize("name", ["plugin.library.paths", "ssl.engine.location", "ssl.providers"])
+@pytest.mark.parametrize(
+    "prefix",
+    ["", "source.cluster.", "target.cluster.producer.", "producer.", "consumer.", "admin.", "admin.override.",
+     "producer.override.", "consumer.override.", "transforms.t."],
+)  # fmt: skip
+def test_no_client_of_a_connector_loads_native_code(worker: WorkerProcess, prefix: str, name: str) -> None:
+    key = prefix + name
     config = FILE | {"name": "native", key: "/nowhere/evil.so"}
-    answer = worker.request("PUT", "/connector-plugins/FileStreamSource/config/validate", config)
-    [errors] = [row["value"]["errors"] for row in answer.json["configs"] if row["value"]["name"] == key]
-    said = (
-        "'plugin.library.paths' must not be overridden in the connector configuration: "
-        "it loads native code, which only the worker's own properties may do."
-    )
-    assert errors == [said]
-    assert worker.request("POST", "/connectors", {"name": "native", "config": config}).status == 400
+    for method, path, body in (
+        ("PUT", "/connector-plugins/FileStreamSource/config/validate", config),
+        ("POST", "/connectors", {"name": "native", "config": config}),
+        ("PUT", "/connectors/native/config", config),
+        ("PATCH", "/connectors/native/config", {key: "/nowhere/evil.so"}),
+    ):
+        answer = worker.request(method, path, body)
+        assert answer.status == 403, answer.body
+        assert answer.message.startswith(f"{key} may load native code, and is refused: the worker listens on")
+
+
+def test_a_newly_installed_plugin_is_used_at_once(worker: WorkerProcess, tmp_path: Path) -> None:
+    index = make_index(tmp_path / "index")
+    config = {"connector.class": "acme_old.OldConnector", "file": str(tmp_path / "out")}
+    body = {"name": "acme", "config": config, "initial_state": "STOPPED"}
+    assert worker.request("POST", "/connectors", body).status == 403
+    where = ("-d", worker._properties["plugins.directory"], "--find-links", str(index), "--offline")
+    done = klamm("plugins", "install", "acme-old", *where)
+    assert done.returncode == 0, done.stderr
+    assert worker.request("POST", "/connectors", body).status == 201
+    assert worker.request("DELETE", "/connectors/acme").status == 204
 
 
 INTERNAL = [

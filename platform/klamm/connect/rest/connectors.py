@@ -85,7 +85,7 @@ async def create_connector(request: web.Request) -> web.Response:
         raise BadRequest(f'Field "name" must be a string, not {json_kind(name)}')
     config = unhide(as_config(body["config"], 'Field "config"'), {})
     demand(request, Access.ADMINISTER, (name or config.get("name") or "").strip())
-    refuse_foreign_code(request, config)
+    await refuse_foreign_code(request, config)
     state = _initial_state(body.get("initial_state"))
     service = request.app[SERVICE]
     return await _created(request, await service.create((name or "").strip(), config, state))
@@ -121,7 +121,7 @@ async def get_config(request: web.Request) -> web.Response:
 async def put_config(request: web.Request) -> web.Response:
     """Set a connector's configuration; 201 when that creates it."""
     config = as_config(await read_json(request, exact_numbers=True), "The body")
-    refuse_foreign_code(request, config)
+    await refuse_foreign_code(request, config)
     created, info = await request.app[SERVICE].put_config(_name(request), config)
     return await _created(request, info) if created else json_response(await _shown(request, info))
 
@@ -129,7 +129,7 @@ async def put_config(request: web.Request) -> web.Response:
 async def patch_config(request: web.Request) -> web.Response:
     """Set some keys of a configuration, or remove them with null."""
     patch = as_config(await read_json(request, exact_numbers=True), "The body")
-    refuse_foreign_code(request, patch)
+    await refuse_foreign_code(request, patch)
     return json_response(
         await _shown(request, await request.app[SERVICE].patch_config(_name(request), patch))
     )

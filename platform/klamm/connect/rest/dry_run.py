@@ -47,7 +47,7 @@ async def dry_run(request: web.Request) -> web.Response:
         stored = service.runtime.configs.config(name) or {}
         given = unhide(as_config(body["config"], 'Field "config"'), stored)
         config = {key: value for key, value in given.items() if value is not None}
-        refuse_foreign_code(request, config)
+        await refuse_foreign_code(request, config)
     else:
         config = service.config(name)
     return json_response(await service.dry_run(name, config, records))

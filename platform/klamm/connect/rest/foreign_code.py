@@ -15,6 +15,7 @@ from aiohttp import web
 from klamm.connect.errors import Forbidden
 from klamm.connect.plugins.requirements import plugin_types
 from klamm.connect.rest.keys import OPEN_ADDRESS, SERVICE
+from klamm_base.clientconfig import LOADS_CODE
 
 WHAT_TO_SET: Final = (
     "set rest.auth.file (users and their roles: klamm connect password), or listeners to an address of loopback, and start "
@@ -23,6 +24,9 @@ WHAT_TO_SET: Final = (
 _CODE: Final = frozenset({"query.function", "query.options", "query.sql"})
 _CODE_BELOW: Final = ("query.view.", "spark.")
 """Settings of the Spark connectors that hold SQL, or name functions, jars, programs or another machine's master."""
+
+_LOADS_CODE_BELOW: Final = tuple(f".{name}" for name in sorted(LOADS_CODE))
+"""librdkafka's settings that load native code, with any prefix: plugins choose the prefixes of their clients."""
 
 
 def warning(address: str) -> str:
@@ -39,21 +43,25 @@ def refuse_packages(request: web.Request) -> None:
     _refuse(request, "Plugin packages are neither installed nor removed here")
 
 
-def refuse_path(request: web.Request, plugin: str) -> None:
+async def refuse_path(request: web.Request, plugin: str) -> None:
     """Raises Forbidden where a stranger asks about a plugin that would have to be imported by its Python path."""
-    if not _listed(request, plugin, ()):
+    if OPEN_ADDRESS in request.app and not await _listed(request, plugin, ()):
         _refuse(request, f"{plugin} is no plugin that GET /connector-plugins?connectorsOnly=false lists")
 
 
-def refuse_foreign_code(request: web.Request, config: Mapping[str, str | None]) -> None:
+async def refuse_foreign_code(request: web.Request, config: Mapping[str, str | None]) -> None:
     """Raises Forbidden where a stranger's configuration, or a part of it, names code that is no installed plugin."""
+    if OPEN_ADDRESS not in request.app:
+        return
     for key, value in config.items():
         if not value:
             continue
         if key in _CODE or key.startswith(_CODE_BELOW):
             _refuse(request, f"{key} may name code to run, and is refused")
+        if key in LOADS_CODE or key.endswith(_LOADS_CODE_BELOW):
+            _refuse(request, f"{key} may load native code, and is refused")
         types = plugin_types(key)
-        if types and _may_be_path(value) and not _listed(request, value, types):
+        if types and _may_be_path(value) and not await _listed(request, value, types):
             _refuse(
                 request, f"{key}={value} is no plugin that GET /connector-plugins?connectorsOnly=false lists"
             )
@@ -74,8 +82,14 @@ def _may_be_path(name: str) -> bool:
     return "." in name or ":" in name
 
 
-def _listed(request: web.Request, plugin: str, types: tuple[str, ...]) -> bool:
-    return bool(request.app[SERVICE].runtime.plugins.versions(plugin.strip(), *types))
+async def _listed(request: web.Request, plugin: str, types: tuple[str, ...]) -> bool:
+    """Returns whether GET /connector-plugins would list a plugin. Lists again before it says no, because the plugin may be
+    newly installed.
+    """
+    runtime = request.app[SERVICE].runtime
+    if not runtime.plugins.versions(plugin.strip(), *types):
+        await runtime.plugin_listing.refresh()
+    return bool(runtime.plugins.versions(plugin.strip(), *types))
 
 
 def _refuse(request: web.Request, why: str) -> None:

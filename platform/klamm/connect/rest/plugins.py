@@ -24,7 +24,7 @@ async def list_plugins(request: web.Request) -> web.Response:
 async def plugin_config(request: web.Request) -> web.Response:
     """List the settings that a plugin takes; `version` picks one of several (KIP-891)."""
     plugin, version = request.match_info["plugin"], request.query.get("version") or None
-    refuse_path(request, plugin)
+    await refuse_path(request, plugin)
     return json_response(await request.app[SERVICE].plugin_config(plugin, version))
 
 
@@ -33,8 +33,8 @@ async def validate(request: web.Request) -> web.Response:
     config = as_config(await read_json(request, exact_numbers=True), "The body")
     name = config.get(NAME) or ""
     demand(request, Access.ADMINISTER, name)
-    refuse_path(request, request.match_info["plugin"])
-    refuse_foreign_code(request, config)
+    await refuse_path(request, request.match_info["plugin"])
+    await refuse_foreign_code(request, config)
     service = request.app[SERVICE]
     stored = service.runtime.configs.config(name) or {}
     given = {k: stored.get(k, v) if v == HIDDEN else v for k, v in config.items()}
