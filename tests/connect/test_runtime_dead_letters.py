@@ -12,11 +12,15 @@ from support.runtime import Watched, install_plugins, task_spec, wait_for, worke
 from support.runtime_broker import fill, read_all, sink_lines, whole_lines
 from support.runtime_fakes import FakeMessage, FakeProducer, RecordingControl
 
-from klamm.connect.child import failure
+from klamm.connect.child import failure, sink_records
 from klamm.connect.child.dead_letters import DeadLetters, Raw
+from klamm.connect.child.plugins import Converters
 from klamm.connect.child.retry import Stopped
 from klamm.connect.child.tolerance import Bad, Tolerance
 from klamm.connect.model import Kind, State, TaskId
+from klamm_plugins.converters.json import JsonConverter
+from klamm_plugins.converters.simple_header import SimpleHeaderConverter
+from klamm_plugins.converters.string import StringConverter
 from klamm_plugins.errors import ConfigError, ConnectError, DataError, RetriableError
 
 R, X, F = State.RUNNING, State.RESTARTING, State.FAILED
@@ -185,6 +189,57 @@ def test_the_trace_of_a_bad_record_shows_its_bytes_once(control):
     causes = [line for line in rest if line.startswith("Caused by: ")]
     assert "DataError: Error in stage" in causes[0]
     assert causes[1:] == ["Caused by: klamm_plugins.errors.DataError", "Caused by: ValueError"]
+
+
+class Consumed(FakeMessage):
+    """A message that a sink has consumed; its value is set by the test."""
+
+    read: bytes
+
+    def key(self):
+        return b"k"
+
+    def value(self):
+        return self.read
+
+    def headers(self):
+        return None
+
+
+@pytest.mark.parametrize(
+    ("value", "why", "bytes_"),
+    [
+        (b"this is no {json", "invalid literal, expected 'true'", "b'this is no {json'"),
+        (b"\xff\xfe{bad \x00", "byte 0xff at 0 is not UTF-8", r"b'\xff\xfe{bad \x00'"),
+        (b'"\xe2\x82"', "byte 0xe2 at 1 is not UTF-8", "b'\"\\xe2\\x82\"'"),
+        (b"x" * 1_000, "unexpected character", f"b'{'x' * 100}'… (1000 bytes)"),
+    ],
+)
+def test_the_trace_of_bytes_that_are_no_json_shows_them_and_each_cause_once(
+    control, monkeypatch, value, why, bytes_
+):
+    monkeypatch.setattr(sink_records, "Message", Consumed)
+    string, json = StringConverter(), JsonConverter()
+    json.configure({"schemas.enable": "false"}, is_key=False)
+    converter = sink_records.RecordConverter(
+        Converters(string, json, SimpleHeaderConverter()), Tolerance({}, control=control)
+    )
+    message = Consumed("t")
+    message.read = value
+    with pytest.raises(ConnectError) as e:
+        converter.convert(sink_records.Consumed.of([message]))
+    trace = failure.trace(e.value)
+    first = trace.splitlines()[0]
+    assert (
+        f"VALUE_CONVERTER for topic t, partition 3, offset 17: the bytes {bytes_}: Converting byte[] to"
+        in first
+    )
+    assert f"failed due to serialization error: {why}" in first
+    assert trace.count(bytes_) == trace.count(why) == 1
+    causes = [line.partition(":")[2].strip() for line in trace.splitlines() if line.startswith("Caused by: ")]
+    assert [cause.partition(":")[0].rpartition(".")[2] for cause in causes] == [
+        "DataError", "DataError", *(["JSONDecodeError"] if "UTF-8" not in why else []),
+    ]  # fmt: skip
 
 
 def test_tolerance_all_counts_in_the_status_and_sums_up_in_the_log(control, caplog):

@@ -34,9 +34,19 @@ def loads(data: bytes, *, exact: bool = False) -> Any:
             return json.loads(data, parse_float=Decimal, parse_constant=_no_constant)
         return orjson.loads(data)
     except ValueError as e:
+        bad_byte = _not_utf8(data)
         raise DataError(
-            f"Converting byte[] to Kafka Connect data failed due to serialization error: {e}"
-        ) from e
+            f"Converting byte[] to Kafka Connect data failed due to serialization error: {bad_byte or e}"
+        ) from (None if bad_byte else e)
+
+
+def _not_utf8(data: bytes) -> str | None:
+    """Returns a sentence about the first byte that is not UTF-8; None when all are. The parser's own names no byte."""
+    try:
+        data.decode()
+    except UnicodeDecodeError as e:
+        return f"byte 0x{data[e.start]:02x} at {e.start} is not UTF-8"
+    return None
 
 
 def _no_constant(name: str) -> Any:
@@ -67,7 +77,8 @@ class JsonReader:
             try:
                 return fast(data)
             except (NotFast, DataError):
-                return self.from_json(schema, data)  # knows the rarer forms, and where an error is
+                pass  # from_json knows the rarer forms, and where an error is
+            return self.from_json(schema, data)
 
         return convert
 

@@ -117,12 +117,16 @@ class RecordConverter:
 
     def _convert_topic(self, topic: str, run: Consumed) -> list[SinkRecord]:
         messages = run.messages
+        records: list[SinkRecord] | None
         try:
             keys = _columns(self._converters.key, topic, list(map(Message.key, messages)))
             values = _columns(self._converters.value, topic, list(map(Message.value, messages)))
             records = self._records(topic, run, keys, values)
         except Exception:
-            # Converting one by one finds the bad messages and judges each.
+            records = None
+        if records is None:
+            # Converting one by one finds the bad messages and judges each. Outside of `except`: the errors must not have
+            # the error of the bulk as their context, which says the same.
             found = (self._convert_one(topic, m) for m in messages)
             return [record for record in found if record is not None]
         if self._keep:
@@ -155,12 +159,12 @@ class RecordConverter:
 
     def _convert_one(self, topic: str, message: Message) -> SinkRecord | None:
         call, converters = self._tolerance.retry.call, self._converters
-        stage = Stage.KEY_CONVERTER
+        stage, data = Stage.KEY_CONVERTER, message.key()
         try:
             key = call(stage, lambda: converters.key.to_connect_data(topic, message.key()))
-            stage = Stage.VALUE_CONVERTER
+            stage, data = Stage.VALUE_CONVERTER, message.value()
             value = call(stage, lambda: converters.value.to_connect_data(topic, message.value()))
-            stage = Stage.HEADER_CONVERTER
+            stage, data = Stage.HEADER_CONVERTER, None
             columns = ([key.schema], [key.value]), ([value.schema], [value.value])
             (record,) = call(stage, lambda: self._records(topic, Consumed.of([message]), *columns))
         except Exception as e:
@@ -171,6 +175,7 @@ class RecordConverter:
                 where=f"topic {topic}, partition {message.partition()}, offset {message.offset()}",
                 record=message.value(),
                 raw=lambda: raw_of(message),
+                data=data,
             )
             self._tolerance.judge(bad)
             return None

@@ -114,7 +114,7 @@ class SourceRecords:
         return chunk
 
     def _fill(self, chunk: Chunk, made: list[SourceRecord]) -> None:
-        first = made[0]
+        first, failed = made[0], False
         try:
             chunk.keys, chunk.values = self._bytes(
                 first.topic,
@@ -126,7 +126,10 @@ class SourceRecords:
             if any(r.headers for r in made):
                 chunk.headers = [self._headers(r) if r.headers else None for r in made]
         except Exception:
-            # Converting one by one finds the bad records and judges each.
+            failed = True
+        if failed:
+            # Converting one by one finds the bad records and judges each. Outside of `except`: their errors must not
+            # have the error of the bulk as their context, which says the same.
             made = self._one_by_one(chunk, made)
         if any(r.timestamp is not None for r in made):
             # 0 is librdkafka's "none": it takes the time of sending. So a record cannot have the epoch itself

@@ -35,6 +35,7 @@ from klamm_plugins.errors import ConnectError, DataError, RetriableError
 log = logging.getLogger(__name__)
 
 _SUMMARY_INTERVAL_S: Final = 10.0
+_QUOTED_BYTES_MAX: Final = 100
 
 
 class Stage(StrEnum):
@@ -71,7 +72,8 @@ class Bad:
     """A record that cannot be used, and why.
 
     `stage` is Kafka's name (VALUE_CONVERTER …), `executing` the class that failed, `where` the record's place
-    in words. `raw` is the record as it was, or a function that makes it when it is needed.
+    in words. `raw` is the record as it was, or a function that makes it when it is needed. `data` are the bytes that
+    a converter refused.
     """
 
     error: Exception
@@ -80,6 +82,15 @@ class Bad:
     where: str
     record: Any
     raw: Raw | Callable[[], Raw] | None = None
+    data: bytes | None = None
+
+    def quoted(self) -> str:
+        """Returns the error after the refused bytes, escaped and cut, which it may quote already."""
+        said = str(self.error)
+        if self.data is None or repr(self.data) in said:
+            return said
+        cut = f"… ({len(self.data)} bytes)" if len(self.data) > _QUOTED_BYTES_MAX else ""
+        return f"the bytes {self.data[:_QUOTED_BYTES_MAX]!r}{cut}: {said}"
 
 
 class Tolerance:
@@ -148,7 +159,6 @@ class Tolerance:
         such a topic. Then the record's offset may be committed.
         """
         stage = f"Error in stage {bad.stage} for {bad.where}"
-        what = f"{stage}: {bad.error}"
         self._count(bad)
         if self._dead_letters is not None and bad.raw is not None:
             raw = bad.raw() if callable(bad.raw) else bad.raw
@@ -161,8 +171,8 @@ class Tolerance:
         if not self.all:
             cause = DataError(stage)
             cause.__cause__ = bad.error
-            raise ConnectError(f"Tolerance exceeded in error handler: {what}") from cause
-        self._skip(what)
+            raise ConnectError(f"Tolerance exceeded in error handler: {stage}: {bad.quoted()}") from cause
+        self._skip(f"{stage}: {bad.error}")
 
     def serve(self) -> None:
         """Takes acknowledgements of dead letters. Raises the error of a dead letter that was refused."""

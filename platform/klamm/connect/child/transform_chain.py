@@ -136,10 +136,14 @@ class TransformChain:
         places: Sequence[int] = range(len(originals))
         current: list[Any] = originals
         for stage in self.stages:
+            failed = False
             try:
                 current = stage.apply_many(current)
             except Exception:
-                # Transforming one by one finds the bad records and judges each.
+                failed = True
+            if failed:
+                # Transforming one by one finds the bad records and judges each. Outside of `except`: their errors must
+                # not have the error of the whole batch as their context, which says the same.
                 current = [
                     _apply_one(stage, originals[place], record, tolerance)
                     for place, record in zip(places, current, strict=True)
