@@ -66,6 +66,12 @@ def _logging_as_before() -> Generator[None]:
     root.setLevel(level)
 
 
+@pytest.fixture(autouse=True)
+def _no_start_in_teardown(request: pytest.FixtureRequest) -> Generator[None]:
+    """Ends after all fixtures of the test itself, and before those of the module and the session, which others may have started."""
+    yield from _no_start_of_a_pure_test(request.node)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     item.stash[STARTS] = starts.begin()

@@ -24,13 +24,18 @@ def module_name(path: Path, source_root: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def imported(tree: ast.AST) -> Iterator[tuple[str, str | None]]:
-    """Yields (module, name) of each `from module import name`, and (module, None) of each `import module`."""
+def imported(tree: ast.AST, package: str) -> Iterator[tuple[str, str | None]]:
+    """Yields (module, name) of each `from module import name`, and (module, None) of each `import module`.
+
+    A relative import starts from the package of the module.
+    """
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((alias.name, None) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module is not None:
-            yield from ((node.module, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            yield from ((base, alias.name) for alias in node.names)
 
 
 def read_imports(source_roots: list[Path]) -> Imports:
@@ -39,7 +44,8 @@ def read_imports(source_roots: list[Path]) -> Imports:
     found: Imports = {}
     for module, path in paths.items():
         targets = set()
-        for base, name in imported(ast.parse(path.read_text())):
+        package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+        for base, name in imported(ast.parse(path.read_text()), package):
             inner = f"{base}.{name}"
             targets.add(inner if inner in paths else base)
         found[module] = (targets & paths.keys()) - {module}
@@ -85,11 +91,12 @@ def test_a_circle_is_seen_through_typing_imports_functions_and_packages(tmp_path
         "__init__": "",
         "a": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from klamm_x.b import B\n",
         "b": "def late():\n    import klamm_x.c\n",
-        "c": "from klamm_x import a\n",
+        "c": "from . import d\n",
+        "d": "from .a import late\n",
         "above": "from klamm_x import a\n",
         "below": "import os\n",
         "self": "import klamm_x.self\n",
     }
     for name, source in sources.items():
         (package / f"{name}.py").write_text(source)
-    assert circles(read_imports([tmp_path])) == [["klamm_x.a", "klamm_x.b", "klamm_x.c"]]
+    assert circles(read_imports([tmp_path])) == [["klamm_x.a", "klamm_x.b", "klamm_x.c", "klamm_x.d"]]

@@ -12,12 +12,13 @@ from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
 FOLDERS: Final = (
-    "base", "broker", "platform", "plugins", "connectors", "agent", "mirror", "spark_sinks", "tests",
+    "base", "broker", "platform", "plugins", "connectors", "agent", "mirror", "spark_sinks", "bench", "tests",
 )  # fmt: skip
 STARTERS: Final = {
     "run", "Popen", "call", "check_call", "check_output", "create_subprocess_exec", "create_subprocess_shell", "system",
     "popen", "step",
 }  # fmt: skip
+FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
 BY_NAME: Final = {"create_subprocess_exec", "create_subprocess_shell", "system", "popen"}
 """Those whose first argument is the program itself, and no list."""
 ALLOWED: Final = {
@@ -29,7 +30,12 @@ ALLOWED: Final = {
     "tests/connect/test_standalone_worker.py": {"java"},  # looked for first
     "tests/connectors/test_tutorial.py": {"bash"},  # the tutorial is for bash, which Debian always has
     "tests/base/test_grok.py": {"java"},  # looked for first
-    "tests/project/test_project_dev.py": {"cksum"},  # `dev` is a shell script and uses it
+    "tests/project/test_project_dev.py": {"cksum", "sh"},  # `dev` is a shell script and uses them
+    "tests/agent/test_agent_journald.py": {"journalctl"},  # looked for first
+    "tests/cli/test_admin_commands.py": {"txn"},  # a command of ours
+    "tests/connectors/elasticsearch/test_elasticsearch_sink.py": {"openssl"},  # skipped without it
+    "bench/agent/compare.py": {"syslog-ng"},  # looked for first
+    "bench/mysql/compare.py": {"mariadb-binlog"},  # comes with the server that is looked for
     # Suites name in `needs` what they start, and are skipped without it.
     "tests/conformance/java/run.py": {"mvn", "javac"},
     "tests/conformance/librdkafka/run.py": {"npm", "tar", "make", "./configure"},
@@ -52,19 +58,67 @@ def test_a_program_in_a_call_is_found():
     assert not list(started(ast.parse('subprocess.run([sys.executable, "-c", "x"]); asyncio.run(main())')))
 
 
+def test_a_list_with_a_name_of_its_own_is_found():
+    text = 'def f():\n    command: list[str] = ["ps", x]\n    command += ["-o"]\n    run(command)\n'
+    assert list(started(ast.parse(text))) == ["ps"]
+    assert list(
+        started(ast.parse('command = ["ps"]\nasync def f():\n    await create_subprocess_exec(*command)'))
+    ) == ["ps"]
+    assert not list(started(ast.parse('def g():\n    command = ["ps"]\ndef f(command):\n    run(command)\n')))
+
+
 def started(tree: ast.AST) -> Iterator[str]:
-    """Yields the programs that calls name literally."""
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.Call) or not node.args:
-            continue
-        function = node.func
-        name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
-        if name not in STARTERS:
-            continue
-        first = node.args[0]
-        if isinstance(first, ast.List | ast.Tuple) and first.elts:
-            first = first.elts[0]
-        elif name not in BY_NAME:
-            continue
-        if isinstance(first, ast.Constant) and isinstance(first.value, str) and first.value.strip():
-            yield first.value.split()[0]
+    """Yields the programs that calls name literally, or by a list that has a name in the same function or module."""
+    yield from _started(tree, _lists(tree))
+
+
+def _started(scope: ast.AST, lists: dict[str, list[ast.expr]]) -> Iterator[str]:
+    for node in _inside(scope):
+        if isinstance(node, FUNCTIONS):
+            yield from _started(node, lists | {name: [] for name in _arguments(node)} | _lists(node))
+        elif isinstance(node, ast.Call) and node.args:
+            first = node.args[0].value if isinstance(node.args[0], ast.Starred) else node.args[0]
+            for one in lists.get(first.id, []) if isinstance(first, ast.Name) else [first]:
+                yield from _program(node.func, one)
+
+
+def _inside(scope: ast.AST) -> Iterator[ast.AST]:
+    """Yields what is in a scope, functions in it included, but not what is inside of those."""
+    for node in ast.iter_child_nodes(scope):
+        yield node
+        if not isinstance(node, FUNCTIONS):
+            yield from _inside(node)
+
+
+def _arguments(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
+    return [a.arg for a in ast.walk(function.args) if isinstance(a, ast.arg)]
+
+
+def _lists(scope: ast.AST) -> dict[str, list[ast.expr]]:
+    """Returns the values that names get in a scope."""
+    found: dict[str, list[ast.expr]] = {}
+    for node in _inside(scope):
+        targets = (
+            node.targets
+            if isinstance(node, ast.Assign)
+            else [node.target]
+            if isinstance(node, ast.AnnAssign)
+            else []
+        )
+        for target in targets:
+            if isinstance(target, ast.Name) and isinstance(node.value, ast.List | ast.Tuple):
+                found.setdefault(target.id, []).append(node.value)
+    return found
+
+
+def _program(function: ast.expr, first: ast.expr) -> Iterator[str]:
+    """Yields the program that a call starts with this first argument."""
+    name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+    if name not in STARTERS:
+        return
+    if isinstance(first, ast.List | ast.Tuple) and first.elts:
+        first = first.elts[0]
+    elif name not in BY_NAME:
+        return
+    if isinstance(first, ast.Constant) and isinstance(first.value, str) and first.value.strip():
+        yield first.value.split()[0]

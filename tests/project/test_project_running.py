@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support import essential, kinds, starts
+from support import essential, kinds, needs, starts
 from support.running import changed, slices
 from support.running.__main__ import main, parts, pytest_arguments
 
@@ -143,12 +143,20 @@ def test_a_pure_test_that_starts_a_process_fails_with_what_it_should_ask_for(tmp
         "def test_process(processes): subprocess.run([sys.executable, '-c', ''])\n"
         "def test_fork():\n    pid = os.fork()\n    if not pid: os._exit(0)\n    os.waitpid(pid, 0)\n"
     )
+    (folder / "test_late.py").write_text(
+        "import subprocess, sys, pytest\n"
+        "@pytest.fixture\n"
+        "def late():\n    yield\n    subprocess.run([sys.executable, '-c', ''])\n"
+        "def test_late(late): pass\n"
+    )
+    (folder / "test_text.txt").write_text(">>> 1 + 1\n2\n")
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(folder)],
+        [sys.executable, "-m", "pytest", "-q", "-m", "pure or process", "-p", "no:cacheprovider", str(folder)],
         cwd=tmp_path, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert "2 failed, 1 passed" in done.stdout, done.stdout
-    assert done.stdout.count("it takes the fixture `processes`, or that of its peer") >= 2
+    assert "2 failed, 3 passed, 1 error" in done.stdout, done.stdout  # a doctest among those that passed
+    assert done.stdout.count("it takes the fixture `processes`, or that of its peer") >= 3
+    assert "ERROR at teardown of test_late" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -215,6 +223,31 @@ def test_every_capability_of_the_readme_has_tests_that_are_there():
         assert all(
             re.search(rf"^\s*(async )?(def|class) {re.escape(word)}\b", text, re.MULTILINE) for word in inside
         ), name
+
+
+def test_every_kind_of_process_has_an_essential_test():
+    for kind, names in essential.PROCESSES.items():
+        assert names, kind
+        for name in names:
+            path, *inside = name.partition("[")[0].split("::")
+            assert essential.is_essential(name), name
+            text = (ROOT / path).read_text()
+            assert all(re.search(rf"^\s*(async )?def {word}\b", text, re.MULTILINE) for word in inside), name
+
+
+@pytest.mark.parametrize("said", ["", "\nCannot connect\n"])
+def test_a_docker_that_says_nothing_is_a_reason_to_skip(said, monkeypatch):
+    monkeypatch.setattr(
+        needs.subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], 1, "", said)
+    )
+    with pytest.raises(pytest.skip.Exception, match=said.strip() or "`docker info` ended with 1"):
+        needs.docker_engine.__wrapped__()
+
+
+def test_a_missing_java_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(needs.shutil, "which", lambda name: None)
+    with pytest.raises(pytest.skip.Exception, match="apt-get install default-jdk-headless"):
+        needs.java_runtime.__wrapped__()
 
 
 def test_a_name_stands_for_its_parameters_and_what_is_inside_of_it():

@@ -35,6 +35,7 @@ ESSENTIAL: Final[dict[str, tuple[str, ...]]] = {
     "Connect workers": (
         "tests/connect/test_herd_cluster.py::test_herd_workers_that_start_at_once_share_the_tasks",
         "tests/connect/test_herd_cluster.py::test_herd_every_worker_does_what_is_asked_of_any",
+        "tests/connect/test_standalone_worker.py::test_standalone_worker_runs_its_files_and_goes_on_where_it_was",
         "tests/connect/test_rest_access.py::test_nobody_unknown_comes_in",
         "tests/connect/test_rest_access.py::test_tokens",
         "tests/connect/test_rest_dry_run.py",
@@ -45,6 +46,7 @@ ESSENTIAL: Final[dict[str, tuple[str, ...]]] = {
     ),
     "Tasks": (
         "tests/connect/test_runtime_supervisor.py::test_failures_show_their_trace_and_are_restarted_by_class",
+        "tests/connect/test_runtime_driver.py::test_a_driver_runs_pauses_stops_and_goes_on_from_its_offset",
         "tests/connect/test_runtime_broker.py::test_kill_9_of_a_source_task_under_load_loses_nothing",
         "tests/connect/test_runtime_broker.py::test_a_sink_delivers_in_order_commits_on_stop_and_goes_on_there",
         "tests/connect/test_task_dlq.py::test_replay_sends_each_record_once_as_it_was",
@@ -89,6 +91,7 @@ ESSENTIAL: Final[dict[str, tuple[str, ...]]] = {
         "tests/spark/test_spark_datasource.py::test_a_batch_reads_what_is_in_the_topic",
         "tests/spark/test_spark_datasource.py::test_what_a_stream_writes_is_in_the_topic",
         "tests/spark/test_spark_commands.py::test_a_schema_is_shown_and_what_came_since_is_taken_in",
+        "tests/spark/test_spark_driver.py::test_the_command_runs_a_job_and_drains_on_ctrl_c",
         "tests/spark/test_spark_reset.py::test_the_command_shows_and_then_sets_where_the_job_begins",
     ),
     "The log pipeline": (
@@ -103,6 +106,36 @@ ESSENTIAL: Final[dict[str, tuple[str, ...]]] = {
         "tests/project/test_project_running.py",
     ),
 }
+PROCESSES: Final[dict[str, tuple[str, ...]]] = {
+    "broker": ("tests/broker/test_server_kill.py::test_nothing_acknowledged_is_lost[False]",),
+    "cleaner of the broker": ("tests/broker/test_cleaner_server.py::test_the_cleaner_process_is_killed",),
+    "distributed worker": (
+        "tests/connect/test_herd_cluster.py::test_herd_workers_that_start_at_once_share_the_tasks",
+        "tests/connect/test_rest_lifecycle.py::test_rest_worker_that_was_stopped_goes_on_where_it_was",
+    ),
+    "standalone worker": (
+        "tests/connect/test_standalone_worker.py::test_standalone_worker_runs_its_files_and_goes_on_where_it_was",
+    ),
+    "fork server": (
+        "tests/connect/test_env_fork_servers.py::test_a_server_starts_when_needed_and_ends_when_idle",
+    ),
+    "child of a task": (
+        "tests/connect/test_runtime_supervisor.py::test_failures_show_their_trace_and_are_restarted_by_class",
+        "tests/connect/test_runtime_broker.py::test_kill_9_of_a_source_task_under_load_loses_nothing",
+    ),
+    "child of a driver": (
+        "tests/connect/test_runtime_driver.py::test_a_driver_runs_pauses_stops_and_goes_on_from_its_offset",
+    ),
+    "mirror": (
+        "tests/mirror/test_mirror_dedicated.py::test_a_consumer_moves_and_goes_on_without_loss_and_nothing_goes_in_circles",
+    ),
+    "agent": ("tests/agent/test_agent_delivery.py::test_rotation_under_load_and_kills_lose_nothing",),
+    "Spark driver": ("tests/spark/test_spark_driver.py::test_the_command_runs_a_job_and_drains_on_ctrl_c",),
+    "`klamm up`": ("tests/cli/test_cli_up.py::test_up_serves_and_leaves_nothing_behind",),
+    "console tool": ("tests/cli/test_console_tools.py::test_there_and_back",),
+    "other command": ("tests/cli/test_cli_connector.py::test_a_connector_from_json_to_deletion",),
+}
+"""The essential tests in which a process of each kind runs."""
 NAMES: Final = frozenset(name for names in ESSENTIAL.values() for name in names)
 
 

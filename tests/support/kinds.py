@@ -66,14 +66,19 @@ PEERS = list(dict.fromkeys(needs.peer for needs in FIXTURES.values() if needs.pe
 
 def kind_of(item: pytest.Item) -> str:
     """Returns the kind of a collected test."""
-    needed = {FIXTURES[name].kind for name in item.fixturenames if name in FIXTURES}
+    needed = {FIXTURES[name].kind for name in _fixtures_of(item) if name in FIXTURES}
     return max(needed, key=KINDS.index, default="pure")
 
 
 def peers_of(item: pytest.Item) -> list[str]:
     """Returns the names of the peers that a collected test meets."""
-    met = {FIXTURES[name].peer for name in item.fixturenames if name in FIXTURES}
+    met = {FIXTURES[name].peer for name in _fixtures_of(item) if name in FIXTURES}
     return [peer for peer in PEERS if peer in met]
+
+
+def _fixtures_of(item: pytest.Item) -> list[str]:
+    """Returns the names of the fixtures of a test; a doctest may have none."""
+    return getattr(item, "fixturenames", [])
 
 
 def mark(items: list[pytest.Item]) -> None:
@@ -83,11 +88,9 @@ def mark(items: list[pytest.Item]) -> None:
     `usefixtures`.
     """
     for item in items:
-        if not isinstance(item, pytest.Function):
-            continue
         asked = [name for m in item.iter_markers("needs") for name in m.args]
-        missing = [name for name in asked if name not in item.fixturenames]
-        if missing:
+        missing = [name for name in asked if name not in _fixtures_of(item)]
+        if missing and isinstance(item, pytest.Function):
             item.fixturenames = [
                 *missing,
                 *item.fixturenames,

@@ -66,7 +66,7 @@ def rsyslog() -> None:
 def java_runtime() -> None:
     """Says that a test runs Java."""
     if shutil.which("java") is None:
-        pytest.skip("Java is not installed (no java on PATH)")
+        pytest.skip("Java is not installed (no java on PATH; Debian: apt-get install default-jdk-headless)")
 
 
 @pytest.fixture(scope="session")
@@ -91,4 +91,5 @@ def docker_engine() -> None:
     except (OSError, subprocess.TimeoutExpired) as e:
         pytest.skip(f"no Docker here (Debian: apt-get install docker.io): {e}")
     if done.returncode:
-        pytest.skip(f"no Docker engine: {done.stderr.strip().splitlines()[-1]}")
+        said = done.stderr.strip().splitlines() or [f"`docker info` ended with {done.returncode}"]
+        pytest.skip(f"no Docker engine (Debian: apt-get install docker.io, and start it): {said[-1]}")
