@@ -407,3 +407,9 @@ def test_a_slice_that_was_ended_is_a_failure_and_says_so(monkeypatch, capsys):
     monkeypatch.setenv("KLAMM_CI_STARTED", str(time.time()))
     assert slices.run() == 1
     assert "ended, since it still ran 10 minutes after the end of the budget" in capsys.readouterr().out
+
+
+def test_an_unknown_part_is_named(capsys):
+    assert main(["nosuchpart"]) == 2
+    assert "there is no part nosuchpart; there are agent, base, broker, " in capsys.readouterr().err
+    assert pytest_arguments(["tests/base/test_base_properties.py::test_x"], PARTS)

@@ -24,6 +24,10 @@ MORE_FOLDERS: Final = {"spark": ("tests/connectors/spark",)}
 """Folders that belong to a part beside the one that is called like it."""
 
 
+class UnknownPart(Exception):
+    """A word names no part, no file and no option: the message says which parts there are."""
+
+
 class NothingToRun(Exception):
     """No test is to be run: the message says why."""
 
@@ -37,7 +41,7 @@ def parts() -> dict[str, tuple[str, ...]]:
 def pytest_arguments(words: list[str], known: dict[str, tuple[str, ...]]) -> list[str]:
     """Returns pytest's arguments for those of `./dev test`.
 
-    Raises NothingToRun for a change that no test reaches, and UnknownRevision.
+    Raises NothingToRun for a change that no test reaches, UnknownRevision and UnknownPart.
     """
     words = list(words)
     marks: list[str] = []
@@ -54,6 +58,8 @@ def pytest_arguments(words: list[str], known: dict[str, tuple[str, ...]]) -> lis
             if not reached:
                 raise NothingToRun("no test reaches what has changed")
             paths += reached
+    if words and not words[0].startswith("-") and not (ROOT / words[0].partition("::")[0]).exists():
+        raise UnknownPart(f"there is no part {words[0]}; there are {', '.join(sorted(known))}")
     named = paths or any(word.startswith("tests") for word in words)
     chosen = " or ".join(marks) if marks else WHOLE if named else DEFAULT
     workers = os.environ.get("KLAMM_TEST_WORKERS", "2")
@@ -71,7 +77,7 @@ def main(words: list[str]) -> int:
     except NothingToRun as e:
         print(f"dev: {e}", file=sys.stderr)
         return 0
-    except changed.UnknownRevision as e:
+    except (changed.UnknownRevision, UnknownPart) as e:
         print(f"dev: {e}", file=sys.stderr)
         return 2
     return session.run(arguments)
