@@ -12,7 +12,7 @@ import difflib
 import logging
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -95,13 +95,18 @@ def load_properties(path: Path | str) -> Properties:
         text = data.decode("iso-8859-1")
     values: dict[str, str] = {}
     sources: dict[str, str] = {}
-    for number, line in _logical_lines(text):
-        where = f"{path}:{number}"
-        key, value = _split(line, where)
+    for where, key, value in entries(text, f"{path}:"):
         if key in values:
             log.warning("%s: %s was already set at %s; the later value counts", where, key, sources[key])
         values[key], sources[key] = value, where
     return Properties(values, sources)
+
+
+def entries(text: str, place: str) -> Iterator[tuple[str, str, str]]:
+    """Yields where it stands (`place` and the line), key and value of each entry. Raises ConfigError."""
+    for number, line in _logical_lines(text):
+        where = f"{place}{number}"
+        yield where, *_split(line, where)
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
@@ -210,11 +215,16 @@ def parse(definition: ConfigDef, props: Mapping[str, str]) -> dict[str, Any]:
         except ConfigError as e:
             source = props.source(key.name) if isinstance(props, Properties) else None
             problems.append(ConfigError(str(e), key=key.name, source=source))
+    raise_all(problems)
+    return values
+
+
+def raise_all(problems: Sequence[ConfigError]) -> None:
+    """Raises the only problem as it is, or one ConfigError with a line for each."""
     if len(problems) == 1:
         raise problems[0]
     if problems:
         raise ConfigError("\n".join(str(p) for p in problems))
-    return values
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:

@@ -22,13 +22,15 @@ opposite flow carries back, unless `emit.heartbeats.enabled=false`. `${...}` in 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
+from klamm_base.addresses import parse_addresses
 from klamm_base.configdef import ConfigDef, Importance, Type, between, non_empty
 from klamm_base.errors import ConfigError
-from klamm_base.properties import Properties, suggestion
+from klamm_base.properties import Properties, raise_all, suggestion
 
 SOURCE: Final = "MirrorSourceConnector"
 CHECKPOINT: Final = "MirrorCheckpointConnector"
@@ -159,9 +161,13 @@ class _Parser:
 
     def parse(self) -> MirrorConfig:
         self._clusters = self._parse_clusters()
-        for key in self._props:
-            self._check_key(key)
-        pairs = [(s, t) for s in self._clusters for t in self._clusters if s != t and self._runs(s, t)]
+        pairs = [(s, t) for s in self._clusters for t in self._clusters if s != t]
+        _run_all(
+            *(partial(self._check_key, key) for key in self._props),
+            *(partial(self._enabled, *pair) for pair in pairs),
+            *(partial(self._check_addresses, alias) for alias in self._clusters),
+        )
+        pairs = [pair for pair in pairs if self._runs(*pair)]
         for alias in self._clusters:
             if any(alias in pair for pair in pairs):
                 self._servers(alias)
@@ -241,6 +247,16 @@ class _Parser:
                     source=self._props.source(f"{flow.target}.bootstrap.servers"),
                 )
 
+    def _check_addresses(self, alias: str) -> None:
+        key = f"{alias}.bootstrap.servers"
+        for address in _split(self._props.get(key, "")):
+            try:
+                if "${" not in address:  # a config provider's value
+                    parse_addresses(address)
+            except ConfigError:
+                said = f"{key}: {address!r} must look like host:port"
+                raise ConfigError(said, key=key, source=self._props.source(key)) from None
+
     def _servers(self, alias: str) -> str:
         key = f"{alias}.bootstrap.servers"
         servers = self._props.get(key) or self._props.get("bootstrap.servers", "")
@@ -258,7 +274,9 @@ class _Parser:
         key = f"{source}->{target}.enabled"
         value = self._flow_or_all(source, target, "enabled", "false").strip().lower()
         if value not in {_TRUE, "false"}:
-            raise ConfigError(f"{key}={value}: true or false", key=key, source=self._props.source(key))
+            raise ConfigError(
+                f"{key}={value}: must be true or false", key=key, source=self._props.source(key)
+            )
         return value == _TRUE
 
     def _flow_or_all(self, source: str, target: str, name: str, default: str) -> str:
@@ -322,6 +340,17 @@ class _Parser:
 
 
 _NOT_SHARED: Final = frozenset({"clusters", "dedicated.mode.enable.internal.rest", "name", "connector.class"})
+
+
+def _run_all(*checks: Callable[[], object]) -> None:
+    """Runs all checks, and then raises one ConfigError for all that failed."""
+    problems: list[ConfigError] = []
+    for check in checks:
+        try:
+            check()
+        except ConfigError as e:
+            problems.append(e)
+    raise_all(problems)
 
 
 def _split(text: str) -> list[str]:

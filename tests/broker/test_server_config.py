@@ -120,10 +120,11 @@ def test_a_bad_value_names_file_line_and_key(tmp_path):
 
 def test_keys_without_effect_are_named_once(caplog):
     with caplog.at_level(logging.WARNING):
-        BrokerConfig.load({"num.network.threads": "3", "nmu.partitions": "3", "num.partitions": "2"})
+        BrokerConfig.load({"num.network.threads": "3", "nmu.partitions": "3", "num.partition": "2"})
     assert [r.message for r in caplog.records] == [
         "configuration num.network.threads has no effect: not implemented",
         "configuration nmu.partitions is unknown and ignored; did you mean num.partitions?",
+        "configuration num.partition is unknown and ignored; did you mean num.partitions?",
     ]
 
 

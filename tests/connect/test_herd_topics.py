@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -60,6 +61,12 @@ def test_herd_topics_are_made_with_the_settings_of_the_workers_file(bootstrap: s
     assert (found["segment.bytes"].value, found["cleanup.policy"].value) == ("2097152", "compact")
     with pytest.raises(ConfigError, match=r"offset\.storage\.segment\.bytes=many"):
         ensure_compacted_topic(admin, settings(**{"segment.bytes": "many"}))
+
+
+def test_a_cluster_with_too_few_brokers_is_told_the_remedy(bootstrap: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    with pytest.raises(LogError, match=r"only 1 broker.* set offset\.storage\.replication\.factor=1"):
+        ensure_compacted_topic(admin, replace(settings(), replication_factor=3))
 
 
 def test_herd_settings_of_topics_are_told_from_the_workers_own(caplog: pytest.LogCaptureFixture) -> None:

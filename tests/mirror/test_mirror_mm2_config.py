@@ -140,7 +140,11 @@ def test_only_flows_into_some_clusters(tmp_path):
         ("clusters=A,A\n", "names a cluster twice"),
         (AB, r"no flow is enabled: set A->B\.enabled=true"),
         (AB + "A->B.enabled=false\n", "no flow is enabled"),
-        (AB + "A->B.enabled=yes\n", "A->B.enabled=yes: true or false"),
+        (AB + "A->B.enabled=yes\n", "A->B.enabled=yes: must be true or false"),
+        (
+            AB.replace("a:9092", "zz"),
+            r"A.bootstrap.servers: 'zz' must look like host:port",
+        ),
         (AB + "A->C.enabled=true\n", r"mm2.properties:5.*A->C.enabled: no cluster C in clusters=A, B"),
         (AB + "A->A.enabled=true\n", "A->A.enabled: a cluster cannot be mirrored to itself"),
         (AB + "A->.enabled=true\n", "is not SOURCE->TARGET.SETTING"),
@@ -155,6 +159,17 @@ def test_only_flows_into_some_clusters(tmp_path):
 def test_mistakes_are_named(text, said, tmp_path):
     with pytest.raises(ConfigError, match=said):
         parse(text, tmp_path)
+
+
+def test_all_mistakes_are_named_at_once(tmp_path):
+    text = "clusters=A,B\nA.bootstrap.servers=zz\nB.bootstrap.servers=b:1\nA->B.enabled=yes\nA->C.topics=x\n"
+    with pytest.raises(ConfigError) as caught:
+        parse(text, tmp_path)
+    assert [line.partition("mm2.properties:")[2] for line in str(caught.value).splitlines()] == [
+        "5: A->C.topics: no cluster C in clusters=A, B",
+        "4: A->B.enabled=yes: must be true or false",
+        "2: A.bootstrap.servers: 'zz' must look like host:port",
+    ]
 
 
 def test_what_has_no_effect_is_said(tmp_path):

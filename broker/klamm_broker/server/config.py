@@ -173,10 +173,10 @@ def _warn(props: Mapping[str, str]) -> None:
     for name in BROKER_CONFIG.unknown(props):
         source = _source(props, name)
         at = f"{source}: " if source else ""
+        hint = suggestion(name, BROKER_CONFIG.names)
         why = (
             "has no effect: not implemented" if name.startswith(NOT_IMPLEMENTED) else "is unknown and ignored"
         )
-        hint = suggestion(name, BROKER_CONFIG.names)
         if hint or not is_from_environment(source):
             log.warning("%sconfiguration %s %s%s", at, name, why, hint)
 

@@ -153,6 +153,9 @@ def _check_there(admin: AdminClient, topic: TopicSettings, error: KafkaError) ->
         prefix = topic.key.removesuffix("topic")
         given = ", ".join(f"{prefix}{name}={value}" for name, value in topic.config.items())
         raise ConfigError(f"{why}. The settings for the new topic are {given}", key=topic.key)
+    if code == KafkaError.INVALID_REPLICATION_FACTOR:
+        factor = f"{topic.key.removesuffix('topic')}replication.factor"
+        raise LogError(f"{why} If the cluster has one broker, set {factor}=1")
     if code not in _FORBIDDEN:
         raise LogError(why)
     # This lists all topics: asking for one by name could create it, with settings that nobody wants.
