@@ -50,7 +50,8 @@ def test_a_connector_from_json_to_deletion(rest, tmp_path):
         2,
         f"klamm: {tmp_path / 'named.json'}: name is 'a', not 'b'\n",
     )
-    nameless = klamm(*alone)
+    assert klamm(*alone).stdout == "no errors\n"  # checking needs no name
+    nameless = klamm("connector", "create", "-f", str(tmp_path / "alone.json"), *at)
     assert nameless.returncode == 2
     assert "give a NAME, or a file that holds one" in nameless.stderr
     assert klamm("connector", "create", "-f", str(tmp_path / "c.json"), *at).stdout == "created cli/source\n"
@@ -81,6 +82,16 @@ def test_a_bad_configuration_is_the_workers_sentence(rest):
     result = klamm("connector", "create", "x", "-c", "connector.class=FileStreamSource", "--url", rest)
     assert result.returncode == 1
     assert 'Missing required configuration "topic"' in result.stderr
+
+
+def test_an_unknown_connector_is_said_in_few_words(rest):
+    misspelt = ["-c", "connector.class=FileStreamSnk", "-c", "topics=t"]
+    for words in (["validate"], ["validate", "x"], ["create", "x"]):
+        result = klamm("connector", *words, *misspelt, "--url", rest)
+        assert result.returncode == 1
+        assert "no connector FileStreamSnk; did you mean FileStreamSink?" in result.stderr
+        assert "FileStreamSource, " in result.stderr
+        assert "PluginDesc" not in result.stderr
 
 
 def config_of(name, rest):
@@ -157,9 +168,14 @@ def test_edit_applies_what_the_editor_leaves(rest, tmp_path):
     assert kept.stat().st_mode & 0o777 == 0o600
     assert "topic" not in kept.read_text()
     kept.chmod(0o644)
+    assert "WARNING" not in refused.stderr
+    twice = edit("p.write_text(p.read_text() + 'topic=b\\ntasks.max=x\\n')")
+    assert twice.returncode == 1
+    assert "WARNING" not in twice.stderr
+    assert "/connector.properties" not in twice.stderr
     unreadable = edit("p.write_text('topic=\\\\u12')")
     assert unreadable.returncode == 1
-    assert "four hexadecimal digits" in unreadable.stderr
+    assert "line 1: \\u12: four hexadecimal digits" in unreadable.stderr
     assert f"your edit is kept: klamm connector apply edited -f {kept.name}" in unreadable.stderr
     assert (kept.read_text(), kept.stat().st_mode & 0o777) == ("topic=\\u12", 0o600)
     config = {**config_of("edited", rest), "topic": "theirs"}
@@ -210,13 +226,17 @@ def test_offsets_are_shown_set_and_reset(rest, tmp_path):
         return [row["offset"] for row in json.loads(offsets("get", "off", "-o", "json").stdout)]
 
     wait_until(lambda: current() == [{"position": 8}], "both lines are committed", timeout_s=60)
+    assert offsets("off").stdout == offsets("get", "off").stdout
     running = offsets("reset", "off")
-    assert "klamm: off is RUNNING: stop it first (klamm connector stop off)" in running.stderr
+    assert "before --execute, stop off, which is RUNNING: klamm connector stop off" in running.stderr
     assert klamm("connector", "stop", "off", *at).returncode == 0
     places = tmp_path / "o.json"
     places.write_text(offsets("get", "off", "-o", "json").stdout.replace("8", "4"))
     shown = offsets("alter", "off", "-f", str(places))
-    assert (shown.returncode, shown.stderr) == (0, "dry run: 1 offset would be set (--execute does it)\n")
+    assert (shown.returncode, shown.stderr) == (
+        0,
+        "dry run: 1 offset would be set (--execute does it); the connector itself has not been asked\n",
+    )
     assert shown.stdout.splitlines()[1].split()[1:] == ["position=8", "position=4"]
     assert current() == [{"position": 8}]
     assert "altered successfully" in offsets("alter", "off", "-f", str(places), "--execute").stderr

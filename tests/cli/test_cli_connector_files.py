@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from klamm.cli import connector_diff
 from klamm.cli.connector_config import _once
 from klamm.cli.connector_files import ConnectorFile, read_connector, to_properties
+from klamm.cli.rest_words import shortened
 from klamm_base.errors import KlammError
 from klamm_base.redaction import HIDDEN
 
@@ -30,6 +31,19 @@ def test_every_format_holds_the_same(name, tmp_path):
     file = tmp_path / name
     file.write_text(FILES[name])
     assert read_connector(file) == ConnectorFile(name=None, config=WANTED)
+
+
+def test_kafkas_list_of_connectors_is_shortened():
+    known = ", ".join(
+        f"PluginDesc{{klass=class org.x.{name}, name='org.x.{name}', version='1', encodedVersion=1, type=sink, "
+        "typeName='sink', location='file:/x y/'}"
+        for name in ("FileStreamSinkConnector", "Other")
+    )
+    said = f"Failed to find any class that implements Connector and which name matches org.x.FileStreamSnkConnector, available connectors are: {known}; more"
+    assert shortened(f"a: {said}") == (
+        "a: no connector org.x.FileStreamSnkConnector; did you mean FileStreamSink? There are FileStreamSink, Other; more"
+    )
+    assert shortened("else") == "else"
 
 
 def test_a_name_and_an_initial_state_stand_beside_the_configuration(tmp_path):

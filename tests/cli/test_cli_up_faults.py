@@ -53,7 +53,7 @@ def test_documented_variables_are_not_warned_about(tmp_path, monkeypatch):
     said = [line for line in server.errors if "environment KLAMM_" in line]
     assert len(said) == 1, said
     assert "environment KLAMM_NUM_PARTITION: configuration num.partition " in said[0]
-    assert "did you mean num.partitions?" in said[0]
+    assert "is unknown and ignored; did you mean num.partitions?" in said[0]
 
 
 @pytest.mark.usefixtures("processes")
@@ -122,7 +122,7 @@ def test_bytes_that_are_no_text_go_through_unchanged(broker):
         ((b"group", b"describe", b"g", b"-b", b"h\xff:1"), 2, "'--bootstrap-server' / '-b'"),
         ((b"connector", b"create", b"c", b"-c", b"a=\xff"), 2, "'--config' / '-c'"),
         ((b"kafka-console-consumer", b"--topic", b"a\xff"), 2, "'[ARG]...'"),
-        ((b"up", b"--data-dir", b"/dev/null/\xff"), 1, None),
+        ((b"up", b"--data-dir", b"/dev/null/\xff"), 2, "'--data-dir'"),
         ((b"kafka-dump-log", b"--files", b"/no/\xff.log"), 1, None),
     ],
 )
@@ -134,6 +134,27 @@ def test_bytes_that_are_no_text_are_an_error_in_words(args, code, named):
     if named is not None:
         assert f"Invalid value for {named}" in said or f"Invalid value for '{named}'" in said
         assert "is not UTF-8" in said
+
+
+@pytest.mark.usefixtures("processes")
+@pytest.mark.parametrize(
+    "args",
+    [
+        (b"up", b"--data-dir"),
+        (),
+        (b"connector", b"apply", b"-f"),
+        (b"connect", b"distributed"),
+        (b"agent", b"check"),
+    ],
+)
+def test_bytes_that_are_no_text_are_escaped(args, tmp_path):
+    done = subprocess.run(
+        [str(KLAMM), *args, b"a\xff\xfeb"], capture_output=True, timeout=60, check=False, cwd=tmp_path
+    )
+    assert done.returncode in (1, 2)
+    assert b"a\\xff\\xfeb" in done.stderr, done.stderr
+    assert b"udcff" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_keys_and_values_may_be_any_bytes(broker):

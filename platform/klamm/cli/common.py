@@ -5,6 +5,7 @@ This module imports only typer. A command imports what it needs when it runs, be
 
 from __future__ import annotations
 
+import codecs
 import errno
 import json
 import logging
@@ -153,6 +154,24 @@ def _cell(value: Any) -> str:
             return ",".join(map(str, value)) or "-"
         case _:
             return str(value)
+
+
+def _escape_bytes(error: UnicodeError) -> tuple[str, int]:
+    """Escape bytes of the command line that are not UTF-8, which Python holds as surrogates."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    found = error.object[error.start : error.end]
+    return found.encode(errors="surrogateescape").decode(errors="backslashreplace"), error.end
+
+
+ESCAPED: Final = "klamm_escaped"
+"""The name of an error handler for text that holds bytes of the command line."""
+codecs.register_error(ESCAPED, _escape_bytes)
+
+
+def shown(text: str) -> str:
+    """Return a text of the command line with an escape in place of each byte that is not UTF-8."""
+    return text.encode(errors=ESCAPED).decode()
 
 
 def counted(number: int, noun: str) -> str:

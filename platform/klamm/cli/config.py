@@ -75,7 +75,7 @@ def describe(
 ) -> None:
     """Print settings that differ from the defaults, or --all.
 
-    Without --entity-name it prints those of every topic, broker, ….
+    Without --entity-name it prints those of every entity of that type.
     """
     names = _entity(entity_type, entity_name, default=entity_default)
     if entity_type[0] == "broker-loggers" and not names:

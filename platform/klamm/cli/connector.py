@@ -17,6 +17,7 @@ from klamm.cli.connector_files import read_connector, read_data
 from klamm.cli.connector_names import Name, path_of
 from klamm.cli.context import Commands
 from klamm.cli.rest_client import Worker
+from klamm.cli.rest_words import shortened
 from klamm.cli.states import styled
 
 app = Commands(help="Make, watch and delete connectors.", no_args_is_help=True)
@@ -76,7 +77,7 @@ def status(worker: Worker, name: Name, output: OutputOption = Output.TABLE) -> N
                 typer.echo(f"{label}: {_restart_text(note, time.time() * 1000)}")
         for label, part in parts.items():
             if part.get("trace"):
-                typer.echo(f"\n{label}:\n{part['trace']}")
+                typer.echo(f"\n{label}:\n{shortened(part['trace'])}")
 
 
 def _retries(tasks: list[dict[str, Any]], now_ms: float) -> Iterator[tuple[str, str]]:
@@ -107,7 +108,7 @@ def _details(figures: dict[str, Any]) -> str:
 
 def _restart_text(note: dict[str, Any], now_ms: float) -> str:
     """Return a sentence about the restart policy's answer to the last failure."""
-    ago = f"failed {max(0.0, now_ms - note['failed_ms']) / 1000:.0f} s ago ({note['error']})"
+    ago = f"failed {max(0.0, now_ms - note['failed_ms']) / 1000:.0f} s ago ({shortened(note['error'])})"
     if "next_try_ms" not in note:
         return f"{ago}, not restarted: {note.get('why', 'no reason given')}"
     wait_s = (note["next_try_ms"] - now_ms) / 1000

@@ -7,27 +7,30 @@ import json
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
 from klamm.cli import connector_diff
 from klamm.cli.common import EXIT_FAILED, Output, OutputOption, counted, fail, pairs, print_rows, reported
-from klamm.cli.connector_files import ConnectorFile, read_connector, to_properties
+from klamm.cli.connector_files import ConnectorFile, read_connector, read_edit, to_properties
 from klamm.cli.connector_names import Name, OptionalName, path_of
 from klamm.cli.context import Commands
 from klamm.cli.rest_client import RestError, Worker
 from klamm_base.errors import ConfigError, KlammError
 from klamm_base.files import write_atomically
 
-_FORMATS = "JSON, .yaml, .toml or .properties"
+_FORMATS = "JSON, .yaml (needs PyYAML), .toml or .properties"
 FileOption = Annotated[
     Path | None,
     typer.Option("--file", "-f", help=f"{_FORMATS}: name and config, or the config alone; - reads JSON."),
 ]
 ConfigOption = Annotated[
-    list[str] | None, typer.Option("--config", "-c", metavar="KEY=VALUE", help="One setting.")
+    list[str] | None,
+    typer.Option("--config", "-c", metavar="KEY=VALUE", help="One setting; may be repeated."),
 ]
+_PLACEHOLDER: Final = "unnamed"
+"""The name of a connector that is only checked."""
 DryRunOption = Annotated[
     bool, typer.Option("--dry-run", help="Check it and show what would change; change nothing.")
 ]
@@ -64,7 +67,7 @@ def apply(
     """Create a connector, or change it to what a file says.
 
     Says of each file whether its connector is created, changed or unchanged, and shows the difference. Settings that
-    the file lacks go. Exit code 1 when a file cannot be applied; the others are.
+    are not in the file are removed. Exit code 1 when a file cannot be applied; the others are.
     """
     if len(files or ()) > 1 and (name or config):
         raise typer.BadParameter("NAME and --config go with one file", param_hint="--file")
@@ -93,7 +96,7 @@ def edit(worker: Worker, name: Name, dry_run: DryRunOption = False) -> None:
         current = worker.call("GET", path_of(name, "/config"))
         with _edited(name, current) as file:
             try:
-                wanted = ConnectorFile(name=name, config=read_connector(file).config)
+                wanted = ConnectorFile(name=name, config=read_edit(file))
                 if connector_diff.changes(current, wanted.config):
                     _apply(worker, wanted, dry_run=dry_run, based_on=current)
                 else:
@@ -138,10 +141,10 @@ def validate(
 ) -> None:
     """Check a configuration without making a connector.
 
-    Exit code 1 when it has errors.
+    Needs no NAME. Exit code 1 when it has errors.
     """
     with reported():
-        wanted = _wanted(name, file, config)
+        wanted = _wanted(name, file, config, nameless=_PLACEHOLDER)
         where = f"{file}: " if file else ""
         held = wanted.config.setdefault("name", wanted.name)
         if held != wanted.name:  # what create is told by the worker
@@ -155,13 +158,18 @@ def validate(
             typer.echo("no errors")
 
 
-def _wanted(name: str | None, file: Path | None, config: list[str] | None) -> ConnectorFile:
-    """Return the connector that the options describe; a -c setting wins over the file."""
+def _wanted(
+    name: str | None, file: Path | None, config: list[str] | None, *, nameless: str | None = None
+) -> ConnectorFile:
+    """Return the connector that the options describe; a -c setting wins over the file.
+
+    Raises BadParameter where they name no connector and `nameless`, the name for it, is None.
+    """
     if file is None and not config:
         raise typer.BadParameter("give --file or --config", param_hint="--file")
     found = read_connector(file) if file else ConnectorFile(name=None, config={})
     settings = found.config | pairs(config, "--config")
-    chosen = name or found.name or settings.get("name")
+    chosen = name or found.name or settings.get("name") or nameless
     if not chosen:
         raise typer.BadParameter("give a NAME, or a file that holds one", param_hint="NAME")
     return ConnectorFile(name=chosen, config=settings, initial_state=found.initial_state)

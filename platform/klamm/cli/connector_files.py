@@ -73,6 +73,16 @@ def read_data(file: Path, *, exact: bool = False) -> Any:
         raise KlammError(f"{file}: not {_NAMED.get(file.suffix.lower(), 'JSON')}: {e}") from None
 
 
+def read_edit(file: Path) -> dict[str, str]:
+    """Read the .properties that an editor left. Raises KlammError that names lines, as the file does not stay."""
+    from klamm_base.properties import entries
+
+    try:
+        return {key: value for _, key, value in entries(file.read_text(encoding="utf-8"), "line ")}
+    except UnicodeDecodeError:
+        raise KlammError("what the editor left is not UTF-8") from None
+
+
 def _yaml(file: Path) -> Any:
     try:
         import yaml  # type: ignore[import-untyped]

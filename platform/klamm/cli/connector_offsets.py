@@ -12,12 +12,25 @@ from klamm.cli.admin import ExecuteOption
 from klamm.cli.common import counted, reported
 from klamm.cli.connector_files import read_data
 from klamm.cli.connector_names import Name, path_of
-from klamm.cli.context import Commands
+from klamm.cli.context import CommandGroup, Commands
 from klamm.cli.output import Format, FormatOption, print_rows
 from klamm.cli.rest_client import Worker
 from klamm_base.errors import KlammError
 
-app = Commands(help="Show, set and reset a connector's offsets.", no_args_is_help=True)
+
+class _Group(CommandGroup):
+    """The commands; a NAME in place of a command means `get NAME`."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        known = not args or args[0].startswith("-") or self.get_command(ctx, args[0])
+        return super().resolve_command(ctx, args if known else ["get", *args])
+
+
+app = Commands(
+    cls=_Group,
+    help="Show, set and reset a connector's offsets. `offsets NAME` means `offsets get NAME`.",
+    no_args_is_help=True,
+)
 
 Entry = dict[str, Any]
 
@@ -92,10 +105,13 @@ def _carry_out(
     if execute:
         typer.echo(said, err=True)
         return
-    typer.echo(f"dry run: {number} would be {done} (--execute does it)", err=True)
+    typer.echo(
+        f"dry run: {number} would be {done} (--execute does it); the connector itself has not been asked",
+        err=True,
+    )
     state = worker.call("GET", path_of(name, "/status"))["connector"]["state"]
     if state != "STOPPED":
-        typer.echo(f"klamm: {name} is {state}: stop it first (klamm connector stop {name})", err=True)
+        typer.echo(f"before --execute, stop {name}, which is {state}: klamm connector stop {name}", err=True)
 
 
 def _key(entry: Entry) -> str:

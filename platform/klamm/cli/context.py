@@ -7,14 +7,16 @@ the options in place of the parameter, and builds the object from their values w
 from __future__ import annotations
 
 import inspect
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, fields, is_dataclass
 from functools import wraps
+from pathlib import Path
 from typing import Any, get_type_hints
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
+
+from klamm.cli.common import shown
 
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
 
@@ -34,8 +36,19 @@ class Command(TyperCommand):
         return rest
 
 
+class CommandGroup(TyperGroup):
+    """A group of commands that refuses a command's name with bytes that are not UTF-8."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        _require_utf8(args[0], ctx)
+        return super().resolve_command(ctx, args)
+
+
 class Commands(typer.Typer):
     """A group of commands; each may take contexts."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**{"cls": CommandGroup, **settings})
 
     def command(  # type: ignore[override]  # typer names every setting
         self, name: str | None = None, **settings: Any
@@ -55,16 +68,21 @@ def raw(word: str) -> str:
     return word
 
 
+def utf8_path(ctx: typer.Context, parameter: typer.CallbackParam, path: Path) -> Path:
+    """Return a path, which is written into files that are UTF-8. Raises BadParameter for other bytes."""
+    _require_utf8(str(path), ctx, parameter)
+    return path
+
+
 def _texts(value: Any) -> list[str]:
     return [v for v in (value if isinstance(value, list | tuple) else [value]) if isinstance(v, str)]
 
 
-def _require_utf8(text: str, ctx: Any, parameter: Any) -> None:
+def _require_utf8(text: str, ctx: Any, parameter: Any = None) -> None:
     try:
         text.encode()
     except UnicodeEncodeError:
-        shown = os.fsencode(text).decode(errors="backslashreplace")
-        raise typer.BadParameter(f"'{shown}' is not UTF-8", ctx=ctx, param=parameter) from None
+        raise typer.BadParameter(f"'{shown(text)}' is not UTF-8", ctx=ctx, param=parameter) from None
 
 
 def with_contexts(command: Callable[..., None]) -> Callable[..., None]:

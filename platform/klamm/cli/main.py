@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from typing import Annotated
@@ -31,7 +32,7 @@ from klamm.cli import (
     txn,
     up,
 )
-from klamm.cli.common import drop_output, output_failure
+from klamm.cli.common import ESCAPED, drop_output, output_failure
 from klamm.cli.context import Commands
 from klamm.cli.plugin_commands import Group
 from klamm_base.version import __version__
@@ -100,6 +101,8 @@ kafka.register(app)
 
 def main() -> None:
     """Run the `klamm` script. Reports an unexpected error as one sentence, too, unless KLAMM_DEBUG is set."""
+    if isinstance(sys.stderr, io.TextIOWrapper):
+        sys.stderr.reconfigure(errors=ESCAPED)
     try:
         try:
             app(prog_name="klamm")  # also for `python -m`

@@ -15,9 +15,9 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Annotated, Any, Final, cast
 
 import typer
-from typer.core import TyperGroup
 
 from klamm.cli.common import reported
+from klamm.cli.context import CommandGroup
 from klamm_base.errors import KlammError
 from klamm_plugins.command import Command
 
@@ -28,7 +28,7 @@ _ALL: Final = {"ignore_unknown_options": True, "allow_interspersed_args": False,
 Words = Annotated[list[str] | None, typer.Argument(metavar="[ARG]...")]
 
 
-class Group(TyperGroup):
+class Group(CommandGroup):
     """`klamm` itself, with the commands of others behind its own."""
 
     def list_commands(self, ctx: Any) -> list[str]:

@@ -41,7 +41,7 @@ DirectoryOption = Annotated[
     ),
 ]
 UrlOption = Annotated[
-    str | None, typer.Option("--url", help="A Connect worker: it does it for all workers of its group.")
+    str | None, typer.Option("--url", help="A Connect worker; it is then done on all workers of its group.")
 ]
 IndexOption = Annotated[
     str | None,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from klamm.cli.rest_words import shortened
 from klamm_base.errors import ConfigError, KlammError
 
 if TYPE_CHECKING:  # every command imports this module; few need them
@@ -170,7 +171,7 @@ class Worker(Login):
             answer: HTTPResponse = urlopen(request, timeout=timeout_s, context=context)  # noqa: S310 - the user's address
         except HTTPError as e:
             with e:
-                said = _message(e.read()) or f"{method} {path}: HTTP {e.code} {e.reason}"
+                said = shortened(_message(e.read()) or "") or f"{method} {path}: HTTP {e.code} {e.reason}"
             if e.code == 401:
                 said += " Give --user or --token."
             raise RestError(said, e.code) from None

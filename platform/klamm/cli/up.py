@@ -8,6 +8,7 @@ from typing import Annotated, Final
 import typer
 
 from klamm.cli.common import EXIT_USAGE, reported
+from klamm.cli.context import utf8_path
 
 BROKER_PORT: Final = 9092
 REST_PORT: Final = 8083
@@ -15,9 +16,9 @@ METRICS_PORT: Final = 9404
 
 
 def up(
-    data_dir: Annotated[Path, typer.Option("--data-dir", help="Where topics and settings are kept.")] = Path(
-        "klamm-data"
-    ),
+    data_dir: Annotated[
+        Path, typer.Option("--data-dir", callback=utf8_path, help="Where topics and settings are kept.")
+    ] = Path("klamm-data"),
     broker_port: Annotated[
         int | None,
         typer.Option("--broker-port", min=0, max=65535, help=f"Broker; default {BROKER_PORT}, 0: any free."),

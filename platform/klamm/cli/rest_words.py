@@ -1,0 +1,31 @@
+"""Kafka's longest error of a Connect worker in few words. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_UNKNOWN: Final = re.compile(
+    r"Failed to find any class that implements Connector and which name matches (?P<name>\S+), "
+    r"available connectors are: (?P<known>(?:PluginDesc\{[^}]*\}(?:, )?)*)"
+)
+_CLASS: Final = re.compile(r"klass=class ([^\s,]+)")
+
+
+def shortened(text: str) -> str:
+    """Return a text in which an unknown connector is said in few words, with the names that there are."""
+    return _UNKNOWN.sub(_unknown, text)
+
+
+def _unknown(found: re.Match[str]) -> str:
+    from klamm_base.properties import suggestion
+
+    aliases = sorted({_alias(name) for name in _CLASS.findall(found["known"])})
+    hint = suggestion(_alias(found["name"]), aliases)
+    return f"no connector {found['name']}{hint or '.'} There are {', '.join(aliases) or 'none'}"
+
+
+def _alias(name: str) -> str:
+    """Return the short name that Connect takes for a class, too: `FileStreamSink`."""
+    simple = re.split(r"[.:]", name)[-1]
+    return simple.removesuffix("Connector") or simple
