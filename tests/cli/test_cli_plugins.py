@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from klamm.cli.plugins import app
 from klamm.environments.store import Store
-from klamm.environments.users import NAMELESS, connectors_in
+from klamm.environments.users import NAMELESS, NamedPackages, connectors_in, connectors_naming
 
 pytestmark = pytest.mark.usefixtures("processes")
 
@@ -109,6 +109,23 @@ def test_connectors_of_another_user_are_noticed_by_their_lock(tmp_path, monkeypa
         assert connectors_in(environment, proc) == []
         shutil.rmtree(proc / "2")
         assert connectors_in(environment, proc) == [NAMELESS], "/proc may hide other users' processes"
+
+
+def test_running_workers_say_which_packages_their_connectors_name(tmp_path):
+    one, other = NamedPackages(tmp_path), NamedPackages(tmp_path)
+    assert connectors_naming(tmp_path, "acme==1") == []
+    one.write({"acme==1": ["orders", "users"], "more==2": ["orders"]})
+    other.write({"acme==1": ["elsewhere"]})
+    assert connectors_naming(tmp_path, "acme==1") == ["elsewhere", "orders", "users"]
+    one.write({"acme==1": ["users"]})
+    assert connectors_naming(tmp_path, "acme==1") == ["elsewhere", "users"]
+    one.close()
+    assert connectors_naming(tmp_path, "acme==1") == ["elsewhere"], "a worker that has ended counts no more"
+    one.write({"acme==1": ["again"]})
+    assert connectors_naming(tmp_path, "acme==1") == ["again", "elsewhere"]
+    assert len(list((tmp_path / "workers").iterdir())) == 2
+    one.close()
+    other.close()
 
 
 def test_a_package_that_tasks_use_is_not_removed(tmp_path, monkeypatch):

@@ -12,6 +12,8 @@ from support.connect_worker import WorkerProcess, wait_for, worker_properties
 from support.klamm import klamm
 from support.wheels import make_index, make_plugin, make_wheel
 
+from klamm.environments.users import connectors_in
+
 R = "RUNNING"
 
 
@@ -74,8 +76,23 @@ def test_two_plugins_with_different_versions_of_a_library_run_at_once(worker, tm
         refused = klamm("plugins", "remove", "acme-old", *where)
         said = f"klamm: {used.message} (--force removes it all the same)\n"
         assert (refused.returncode, refused.stderr) == (1, said)
+    assert worker.request("PUT", "/connectors/old/stop").status == 204
+    assert_not_removed(worker, "old")
     for name in ("old", "new"):
         assert worker.request("DELETE", f"/connectors/{name}").status == 204
+
+
+def assert_not_removed(worker, connector: str) -> None:
+    """A stopped connector has no process after a moment, and its package stays all the same."""
+    directory = Path(worker._properties["plugins.directory"])
+    wait_for(lambda: not any(connector in connectors_in(e) for e in (directory / "environments").iterdir()))
+    used = worker.request("DELETE", "/connector-plugins/acme-old")
+    assert (used.status, used.message) == (409, f"Plugin package acme-old==1.0 is used by {connector}")
+    refused = klamm("plugins", "remove", "acme-old", "-d", str(directory))
+    assert (refused.returncode, refused.stderr) == (
+        1,
+        f"klamm: {used.message} (--force removes it all the same)\n",
+    )
 
 
 def test_plugins_that_cannot_be_together_are_a_validation_error(worker, tmp_path):

@@ -366,6 +366,7 @@ class Runtime:
         if name is not None:
             self._changed.add(name)
             self.announcer.config(name)
+            self.plugin_admin.note_users_soon()
         for command in self.configs.take_commands():
             self._obey(command)
         if name is not None and self._herding and not self._reconcile_soon and not self.config_writer.busy:

@@ -4,6 +4,7 @@
     sets/ID.json                  locks of several packages together, where a resolver had to find them
     environments/ID/              an environment, built whole and never changed: site/, lock.json, contents.json, in-use
     wheels/SHA256/FILE.whl        wheels that no index has (from files and folders)
+    workers/N.json                the connectors of a running worker by the packages that they name (`users`)
     lock                          held by whoever changes something
 
 Invariant: an environment's folder has its final name only when it is complete. Commands and workers may use one
@@ -36,7 +37,7 @@ from klamm.environments.names import canonical
 from klamm.environments.overlay import IN_USE
 from klamm.environments.resolving import Resolver
 from klamm.environments.tools import Sources, Tool, find_tool, redacted
-from klamm.environments.users import connectors_in
+from klamm.environments.users import connectors_in, connectors_naming
 from klamm.environments.versions import sort_key
 from klamm.environments.wheelhouse import WheelHouse
 from klamm_base.files import make_private_folder
@@ -249,8 +250,10 @@ class Store:
         return lock
 
     def users(self, record: Record) -> list[str]:
-        """Return the connectors of this machine that run with a package just now."""
-        found: set[str] = set()
+        """Return the connectors of this machine that run with a package just now, or that a running worker has and that
+        name it.
+        """
+        found = set(connectors_naming(self.directory, record.root))
         for folder in _folders(self.directory / "environments"):
             lock = _lock_in(folder)
             if lock is not None and record.root in lock.roots:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-from collections.abc import Iterator
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +18,62 @@ from klamm.environments.overlay import IN_USE
 
 TITLE: Final = b"klamm connect: "
 NAMELESS: Final = "a process of an unknown connector"
+
+
+WORKERS: Final = "workers"
+_SLOTS: Final = 1_000
+
+
+class NamedPackages:
+    """A file in the plugin directory that says which packages the connectors of a running worker name, stopped connectors
+    too. It counts while the worker holds its lock. Each worker takes the first file that no other worker holds.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._folder = directory / WORKERS
+        self._file: int | None = None
+        self._written: Mapping[str, Sequence[str]] = {}
+
+    def write(self, connectors: Mapping[str, Sequence[str]]) -> None:
+        """Writes the connectors by package (`acme==1`). Raises OSError."""
+        if connectors == self._written:
+            return
+        if self._file is None:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._file = self._held()
+        data = json.dumps(connectors).encode()
+        os.pwrite(self._file, data, 0)
+        os.ftruncate(self._file, len(data))
+        self._written = connectors
+
+    def close(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file, self._written = None, {}
+
+    def _held(self) -> int:
+        for slot in range(_SLOTS):
+            file = os.open(self._folder / f"{slot}.json", os.O_CREAT | os.O_RDWR, 0o644)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                os.close(file)
+            else:
+                return file
+        raise OSError(f"{self._folder} has files of {_SLOTS} running workers")
+
+
+def connectors_naming(directory: Path, root: str) -> list[str]:
+    """Returns the connectors of running workers that name a package."""
+    found: set[str] = set()
+    for path in (directory / WORKERS).glob("*.json"):
+        with contextlib.suppress(OSError, ValueError), path.open() as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                # A shorter list that is just being written may have the end of the former one behind it.
+                found |= set(json.JSONDecoder().raw_decode(file.read())[0].get(root, ()))
+    return sorted(found)
 
 
 def connectors_in(environment: Path, proc: Path = Path("/proc")) -> list[str]:

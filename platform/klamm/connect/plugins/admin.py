@@ -31,11 +31,13 @@ from klamm.environments.errors import BadRequirement, EnvironmentFailure, NotIns
 from klamm.environments.names import wheel_name
 from klamm.environments.shown import InstalledPlugin, same_versions
 from klamm.environments.store import Environment, Record, Stamp, Store
+from klamm.environments.users import NamedPackages
 from klamm_base.errors import ConfigError, KlammError
 
 log = logging.getLogger(__name__)
 
 _FIELDS: Final = ("package", "file", "wheel")
+NOTE_S: Final = 0.1  # many changes at once are written once
 LOOK_S: Final = 5.0  # while a connector waits for a plugin, which may be installed on this machine by hand
 
 Publish = Callable[[Sequence[LogRecord]], Awaitable[None]]
@@ -72,6 +74,8 @@ class PluginAdmin:
         self._waiting = WaitingConnectors()
         self._installed: dict[str, tuple[Record, Environment | None]] = {}
         self._stamp: Stamp | None = None
+        self._named = NamedPackages(store.directory)
+        self._noting: asyncio.TimerHandle | None = None
         self._group = GroupPackages(store, group)
         self._changing = asyncio.Lock()
         self._joining = asyncio.Lock()
@@ -107,6 +111,7 @@ class PluginAdmin:
         learned = self.registry
         self.registry = PluginRegistry(rows)
         self.registry.inherit(learned)
+        self.note_users_soon()
 
     def _read_store(self) -> dict[str, tuple[Record, Environment | None]]:
         return {r.root: (r, self._store.environment(r.lock)) for r in self._store.records()}
@@ -261,6 +266,23 @@ class PluginAdmin:
         except ConfigError:
             return ()
 
+    def note_users_soon(self) -> None:
+        """Tells commands on this machine which packages the connectors name now; called when either changes."""
+        if self._noting is None:
+            self._noting = asyncio.get_running_loop().call_later(NOTE_S, self._note_users)
+
+    def _note_users(self) -> None:
+        self._noting = None
+        users: dict[str, list[str]] = {}
+        if self._installed:
+            for connector, config in self._configs():
+                for package in self._packages_of(config):
+                    users.setdefault(package, []).append(connector)
+        try:
+            self._named.write(users)
+        except OSError as e:
+            log.debug("commands cannot be told which packages the connectors name: %s", e)
+
     # The group
 
     def apply(self, key: str, value: bytes | None) -> None:
@@ -276,12 +298,16 @@ class PluginAdmin:
 
     async def start(self) -> None:
         """Starts to keep this machine's packages as the group has them; the config topic must have been read."""
+        self.note_users_soon()
         self._following = asyncio.create_task(self._follow(), name="plugin packages")
 
     async def stop(self) -> None:
         if self._following is not None:
             self._following.cancel()
             await asyncio.gather(self._following, return_exceptions=True)
+        if self._noting is not None:
+            self._noting.cancel()
+        self._named.close()
 
     async def _follow(self) -> None:
         group = self._group
