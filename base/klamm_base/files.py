@@ -6,6 +6,7 @@ All functions block and raise OSError.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shlex
 import stat
@@ -50,7 +51,7 @@ def write_atomically(
     """Replaces the content of a file. Readers and crashes see the old or the new content, never a mixture.
 
     The new content goes to a temporary file beside it, which is removed on failure. With `sync`, content and name are
-    on the disk when this returns. The file gets `mode`, whatever the umask; with `keep_mode` a file that exists keeps the
+    on the disk when this returns. The file gets `mode`, whatever the umask, where the file system has modes; with `keep_mode` a file that exists keeps the
     mode that it has. `shared` means that several threads or processes may write the file at the same
     time: each then has a temporary file of its own.
     """
@@ -63,7 +64,7 @@ def write_atomically(
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
         fd = os.open(temporary, flags, PRIVATE_FILE)
         try:
-            os.fchmod(fd, mode)  # a temporary file that a kill left may have any mode
+            _set_mode(fd, mode)  # a temporary file that a kill left may have any mode
             write_all(fd, data)
             if sync:
                 os.fsync(fd)
@@ -76,6 +77,15 @@ def write_atomically(
         raise
     if sync:
         sync_directory(path.parent)
+
+
+def _set_mode(fd: int, mode: int) -> None:
+    """Sets a file's mode, where the file system has modes (vfat and CIFS have none)."""
+    try:
+        os.fchmod(fd, mode)
+    except OSError as e:
+        if not isinstance(e, PermissionError) and e.errno != errno.ENOTSUP:
+            raise
 
 
 def sync_directory(path: Path) -> None:

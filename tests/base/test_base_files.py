@@ -27,6 +27,13 @@ def open_umask():
         yield
 
 
+def refuse_modes(monkeypatch, refusal):
+    def refuse(fd, mode):
+        raise OSError(refusal, os.strerror(refusal))
+
+    monkeypatch.setattr(os, "fchmod", refuse)
+
+
 @pytest.fixture
 def synced(monkeypatch):
     """Whether a file (False) or a folder (True) was forced to the disk, in order."""
@@ -74,6 +81,20 @@ def test_a_file_keeps_its_mode_where_that_is_asked(tmp_path):
     (tmp_path / "f").chmod(0o664)
     write_atomically(tmp_path / "f", b"y", keep_mode=True)
     assert (mode(tmp_path / "f"), (tmp_path / "f").read_bytes()) == (0o664, b"y")
+
+
+@pytest.mark.parametrize("refusal", [errno.EPERM, errno.EACCES, errno.ENOTSUP])
+def test_a_file_system_without_modes_takes_files(tmp_path, monkeypatch, refusal):
+    refuse_modes(monkeypatch, refusal)
+    write_atomically(tmp_path / "f", b"x")
+    assert (tmp_path / "f").read_bytes() == b"x"
+
+
+def test_another_failure_to_set_a_mode_is_raised(tmp_path, monkeypatch):
+    refuse_modes(monkeypatch, errno.EIO)
+    with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+        write_atomically(tmp_path / "f", b"x")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_link_in_the_place_of_the_temporary_file_is_not_followed(tmp_path):
