@@ -25,6 +25,10 @@ ADVICE = (
     "FAIL [p#1] [thrd:b1:9092/1]: b1:9092/1: Disconnected while requesting ApiVersion: might be caused by incorrect "
     "security.protocol configuration (connecting to a SSL listener?) or broker version is < 0.10"
 )
+COORDINATOR = (
+    "FAIL [p#1] [thrd:GroupCoordinator]: GroupCoordinator: Disconnected: connection closed by peer: receive 0 after "
+    "POLLIN (after 127ms in state UP)"
+)
 DOWN = "ERROR [p#1] 1/1 brokers are down"
 
 
@@ -136,6 +140,58 @@ def test_addresses_are_found(address: str, lead: str, caplog: pytest.LogCaptureF
     )
     hand.outages.look()
     assert f"broker {address} cannot be reached" in caplog.text
+
+
+def test_a_message_without_an_address_counts_for_the_outage_under_way(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    hand = Hand()
+    assert hand.outages.take(REFUSED)
+    assert all(hand.outages.take(COORDINATOR, servers) for servers in ("", "b2:9092"))
+    assert hand.outages.look()
+    hand.why = None
+    assert not hand.outages.look()
+    assert [r.getMessage() for r in caplog.records] == [
+        "broker b1:9092 cannot be reached: Connection refused; its clients keep trying",
+        "broker b1:9092 is back after 0.0 s; 3 messages of its clients were not logged",
+    ]
+    assert hand.outages.take(COORDINATOR), "a straggler"
+    assert not hand.outages.look()
+
+
+@pytest.mark.parametrize("known", ["taken", "expected", "mentioned"])
+@pytest.mark.parametrize("name", ["GroupCoordinator", "GroupCoordinator/1", "TxnCoordinator"])
+def test_a_message_without_an_address_suspects_the_known_brokers(
+    known: str, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    hand = Hand()
+    hand.why = None
+    message = COORDINATOR.replace("GroupCoordinator:", f"{name}:")
+    assert not hand.outages.take(message), "nothing is known of any broker yet"
+    if known == "expected":
+        hand.outages.expect("b1:9092")
+    elif known == "mentioned":
+        hand.outages.expect("b2:9092")
+        assert hand.outages.take(GONE)
+        assert not hand.outages.look()
+        hand.now_s += 10
+        caplog.clear()
+    assert hand.outages.take(message, "b1:9092" if known == "taken" else "")
+    assert not hand.outages.look()
+    assert [(r.levelname, r.getMessage()) for r in caplog.records] == [
+        ("INFO", f"broker b1:9092 can be reached, although a client reported: {message}")
+    ]
+
+
+@pytest.mark.parametrize("message", [DOWN, COORDINATOR])
+def test_servers_may_have_a_protocol(message: str, caplog: pytest.LogCaptureFixture) -> None:
+    hand = Hand()
+    assert hand.outages.take(message, "SASL_SSL://b1:9092, plaintext://[::1]:9092,b3:9092,")
+    assert hand.outages.look()
+    assert [r.getMessage().split(" cannot")[0] for r in caplog.records] == [
+        "broker b1:9092", "broker [::1]:9092", "broker b3:9092",
+    ]  # fmt: skip
 
 
 def test_a_port_where_nobody_listens_cannot_be_reached() -> None:

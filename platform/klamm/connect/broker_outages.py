@@ -28,9 +28,10 @@ STRAGGLERS_S: Final = 5.0
 FORGET_S: Final = 300.0
 """The module forgets a broker that no client has mentioned for this long: its clients are gone."""
 _ABOUT_A_CONNECTION: Final = re.compile(
-    r"(?P<address>(?:\[[\da-fA-F:.]+\]|[\w.-]+):\d+)(?:/\w+)?: "
+    r"(?:(?P<address>(?:\[[\da-fA-F:.]+\]|[\w.-]+):\d+)|\b(?:Group|Txn)Coordinator)(?:/\w+)?: "
     r"(?:Disconnected|Connect to \S+ failed|Failed to resolve|Connection setup timed out)"
 )
+"""librdkafka leaves the address out while it does not know which broker the coordinator is."""
 _BLAMES_A_SETTING: Final = re.compile(r"might be caused by|verify that")
 """The advice that librdkafka adds when a broker ends a connection before it is in use."""
 _ALL_DOWN: Final = "brokers are down"
@@ -65,6 +66,11 @@ def connect(address: str) -> str | None:
     return None
 
 
+def _addresses(servers: str) -> list[str]:
+    """Returns the HOST:PORT of each entry of `bootstrap.servers`; librdkafka takes PROTOCOL://HOST:PORT, too."""
+    return [entry.strip().rpartition("://")[2] for entry in servers.split(",") if entry.strip()]
+
+
 class BrokerOutages:
     """See the module."""
 
@@ -81,33 +87,41 @@ class BrokerOutages:
         self._lock = threading.Lock()
         self._suspects: dict[str, _Suspect] = {}
         self._back_s: dict[str, float] = {}
+        self._known: list[str] = []
         self._watching = False
+
+    def expect(self, servers: str) -> None:
+        """Makes messages without an address be about these brokers, until a message has an address."""
+        with self._lock:
+            self._known = _addresses(servers)
 
     def take(self, message: str, servers: str = "") -> bool:
         """Takes over a client's message and returns True; returns False for a message that belongs in the log as it
         is.
 
-        `servers` (HOST:PORT,…) are the client's brokers; a message that all brokers are down is about them.
+        `servers` (HOST:PORT,…) are the client's brokers; a message that all brokers are down is about them. Any other
+        message without an address is about the outage that is under way, otherwise about `servers`, otherwise about
+        the broker that was mentioned last.
         """
         match = _ABOUT_A_CONNECTION.search(message)
         with self._lock:
-            if match is not None:
-                self._note(match["address"], message)
-                suspect = self._suspects.get(match["address"])
+            if match is not None and match["address"]:
+                brokers = self._known = [match["address"]]
+            elif match is not None:
+                brokers = list(self._suspects) or _addresses(servers) or self._known
             elif _ALL_DOWN in message:
-                for address in filter(None, servers.split(",")):
-                    self._note(address.strip(), message)
-                if not self._suspects:
-                    return False
-                suspect = next(iter(self._suspects.values()))
+                brokers = _addresses(servers) or list(self._suspects)
             else:
                 return False
+            for address in brokers:
+                self._note(address, message)
+            suspect = next((self._suspects[each] for each in brokers if each in self._suspects), None)
             if suspect is not None:
                 suspect.messages += 1
                 suspect.heard_s = self._clock()
                 if _BLAMES_A_SETTING.search(message) and not _BLAMES_A_SETTING.search(suspect.shown):
                     suspect.shown = message
-        return True
+        return bool(brokers)
 
     def _note(self, address: str, message: str) -> None:
         now_s = self._clock()

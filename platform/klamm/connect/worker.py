@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from klamm.connect.broker_outages import OUTAGES
 from klamm.connect.children.interface import Callbacks, Children, MakeChildren
 from klamm.connect.children.supervisor import Supervisor
 from klamm.connect.config import WorkerConfig
@@ -45,7 +46,8 @@ BROKER_RETRY_S: Final = 0.5
 
 
 def make_supervisor(config: WorkerConfig, callbacks: Callbacks) -> Children:
-    """Returns the real supervisor."""
+    """Returns the real supervisor. Tells `broker_outages` the brokers, as the output of children may leave them out."""
+    OUTAGES.expect(",".join(config["bootstrap.servers"]))
     return Supervisor(
         on_event=callbacks.on_event,
         on_progress=callbacks.on_progress,
