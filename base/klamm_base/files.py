@@ -51,9 +51,9 @@ def write_atomically(
     """Replaces the content of a file. Readers and crashes see the old or the new content, never a mixture.
 
     The new content goes to a temporary file beside it, which is removed on failure. With `sync`, content and name are
-    on the disk when this returns. The file gets `mode`, whatever the umask, where the file system has modes; with `keep_mode` a file that exists keeps the
-    mode that it has. `shared` means that several threads or processes may write the file at the same
-    time: each then has a temporary file of its own.
+    on the disk when this returns. The file gets `mode`, whatever the umask, where the file system has modes; with
+    `keep_mode` a file that exists keeps the mode that it has. `shared` means that several threads or processes may
+    write the file at the same time: each then has a temporary file of its own.
     """
     unique = f".{os.urandom(4).hex()}" if shared else ""
     temporary = path.with_name(f"{path.name}{unique}.tmp")

@@ -31,7 +31,7 @@ _ABOUT_A_CONNECTION: Final = re.compile(
     r"(?:(?P<address>(?:\[[\da-fA-F:.]+\]|[\w.-]+):\d+)|\b(?:Group|Txn)Coordinator)(?:/\w+)?: "
     r"(?:Disconnected|Connect to \S+ failed|Failed to resolve|Connection setup timed out)"
 )
-"""librdkafka leaves the address out while it does not know which broker the coordinator is."""
+"""librdkafka sometimes leaves out the address of a coordinator."""
 _BLAMES_A_SETTING: Final = re.compile(r"might be caused by|verify that")
 """The advice that librdkafka adds when a broker ends a connection before it is in use."""
 _ALL_DOWN: Final = "brokers are down"
