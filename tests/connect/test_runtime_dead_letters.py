@@ -14,14 +14,18 @@ from support.runtime_fakes import FakeMessage, FakeProducer, RecordingControl
 
 from klamm.connect.child import failure, sink_records
 from klamm.connect.child.dead_letters import DeadLetters, Raw
+from klamm.connect.child.origins import SourceOrigin
 from klamm.connect.child.plugins import Converters
 from klamm.connect.child.retry import Stopped
 from klamm.connect.child.tolerance import Bad, Tolerance
+from klamm.connect.child.transform_chain import Stage, TransformChain
 from klamm.connect.model import Kind, State, TaskId
 from klamm_plugins.converters.json import JsonConverter
 from klamm_plugins.converters.simple_header import SimpleHeaderConverter
 from klamm_plugins.converters.string import StringConverter
 from klamm_plugins.errors import ConfigError, ConnectError, DataError, RetriableError
+from klamm_plugins.records import SourceRecord
+from klamm_plugins.transform import Transformation
 
 R, X, F = State.RUNNING, State.RESTARTING, State.FAILED
 JSON = "org.apache.kafka.connect.json.JsonConverter"
@@ -240,6 +244,21 @@ def test_the_trace_of_bytes_that_are_no_json_shows_them_and_each_cause_once(
     assert [cause.partition(":")[0].rpartition(".")[2] for cause in causes] == [
         "DataError", "DataError", *(["JSONDecodeError"] if "UTF-8" not in why else []),
     ]  # fmt: skip
+
+
+def test_the_trace_of_a_failed_transform_has_its_cause_once(control):
+    class Refusing(Transformation):
+        def apply(self, record):
+            raise DataError("refused")
+
+    stage = Stage(alias="r", transform=Refusing(), predicate_alias="", predicate=None, negate=False)
+    converters = Converters(StringConverter(), JsonConverter(), SimpleHeaderConverter())
+    tolerance = Tolerance({}, control=control, origin=SourceOrigin(converters))
+    with pytest.raises(ConnectError) as e:
+        TransformChain([stage]).apply([SourceRecord({}, {}, "t", value="v")], tolerance)
+    causes = [x for x in failure.trace(e.value).splitlines() if x.startswith("Caused by: ")]
+    assert len(causes) == 2
+    assert causes[1] == "Caused by: klamm_plugins.errors.DataError"
 
 
 def test_tolerance_all_counts_in_the_status_and_sums_up_in_the_log(control, caplog):
