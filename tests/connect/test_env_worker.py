@@ -300,7 +300,7 @@ def test_a_package_that_cannot_be_built_here_says_why_and_is_tried_again(bootstr
         shown = klamm("plugins", "list", "--url", f"http://127.0.0.1:{worker.port}", "-o", "wide")
         assert "acme-lib==1.0,acme-old==1.0" in shown.stdout
         # Away for a moment: what fails for that comes back with it.
-        assert klamm("plugins", "remove", "acme-old", "-d", str(directory)).returncode == 0
+        assert klamm("plugins", "remove", "acme-old", "--force", "-d", str(directory)).returncode == 0
         worker.request("POST", "/connectors/old/restart?includeTasks=true")
         worker.wait_state("old", "FAILED", "FAILED")
         again = klamm(
