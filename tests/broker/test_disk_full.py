@@ -137,7 +137,9 @@ def test_a_full_disk_loses_nothing_and_mends_itself(small_disk, durability):
             filler.fill()
             said = len(broker.log_text)
             assert {send(100_000) for _ in range(20)} == {ErrorCode.KAFKA_STORAGE_ERROR}
-            assert broker.log_text[said:].count("It is tried again") == 1, "said once, not twenty times"
+            assert broker.log_text[said:].count("Each further append tries again") == 1, (
+                "said once, not twenty times"
+            )
             while commit(client, topic, 2) is ErrorCode.NONE:  # a page of the log may have room for some
                 pass
             assert {commit(client, topic, 3) for _ in range(5)} <= RETRIABLE
@@ -280,7 +282,7 @@ def test_a_broker_starts_and_stops_without_a_byte_of_room(small_disk, tmp_path, 
                 }
                 assert commit(client, topic, 3) in RETRIABLE
         assert last_epoch_of(broker, topic) == before, "nothing was written in the epochs of the starts since"
-        assert "It is tried again" in broker.log_text
+        assert "Each further append tries again" in broker.log_text
         filler.free()
         with RawClient(broker.port) as client:
             wait_until(lambda: produce(client, topic, b"more") is ErrorCode.NONE, "it takes records")

@@ -89,7 +89,7 @@ async def test_a_server_starts_when_needed_and_ends_when_idle(tmp_path):
         await gone(servers, one)
         again = await servers.spawn(two, "c", lambda _: None)
         again.kill()
-        with pytest.raises(LaunchError, match="is gone"):
+        with pytest.raises(LaunchError, match="was removed; restart the connector"):
             await servers.spawn(str(tmp_path / "3"), "d", lambda _: None)
     finally:
         await servers.stop()
