@@ -167,10 +167,11 @@ class Copier:
         why = next((r for r in reasons if r), None) or (self._syncs.why if self._syncs else None)
         if why:
             found["why"] = why[:300]
-        stopped = {str(p): p.stopped[:300] for p in self.partitions if p.stopped}
+        stopped = {str(p): p.stopped.as_json() for p in self.partitions if p.stopped}
         if stopped:
             found["stopped"] = dict(list(stopped.items())[:10])
             found["stopped_partitions"] = len(stopped)
+            found["degraded"] = f"{len(stopped)} partitions are stopped"
         return found
 
 

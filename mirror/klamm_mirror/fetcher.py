@@ -28,6 +28,7 @@ from klamm_kafka.wire.messages.fetch import (
 from klamm_mirror import internal_topics
 from klamm_mirror.partition import MirrorPartition
 from klamm_mirror.raw import Counts, convert
+from klamm_mirror.stops import Kind, Stop
 from klamm_plugins.errors import ConfigError, ConnectError, DataError
 
 log = logging.getLogger(__name__)
@@ -302,10 +303,10 @@ class Fetcher:
             partition.reading.failed(time.monotonic(), f"{partition.position} is not an offset yet")
         else:
             self._stop(
-                partition,
+                partition, Kind.TRUNCATED, end,
                 f"the source ends at offset {end}, the mirror is at {partition.position}: the topic was shortened or "
                 f"made anew. Alter or reset the connector's offsets for it to go on",
-            )
+            )  # fmt: skip
 
     async def _offset(self, partition: MirrorPartition, which: int) -> int | None:
         try:
@@ -319,10 +320,11 @@ class Fetcher:
             self._stale = True
             return None
 
-    def _stop(self, partition: MirrorPartition, why: str) -> None:
+    def _stop(self, partition: MirrorPartition, kind: Kind, start: int, why: str) -> None:
         if partition.stopped is None:
             log.error("%s stops: %s", partition, why)
-            partition.stopped = why
+            now_ms = time.time_ns() // 1_000_000
+            partition.stopped = Stop(kind=kind, start=start, end=partition.position, why=why, since_ms=now_ms)
 
     # ---- metadata
 
@@ -358,7 +360,7 @@ class Fetcher:
         for partition in self._partitions.values():
             if partition.topic == topic.name:
                 self._stop(
-                    partition,
+                    partition, Kind.RECREATED, partition.done,
                     f"the topic was deleted at the source and made anew (id {known.hex()} became "
                     f"{topic.topic_id.hex()}). Reset the connector's offsets for it to copy the new one",
-                )
+                )  # fmt: skip

@@ -10,6 +10,7 @@ from klamm_base.backoff import Backoff
 from klamm_kafka.client.outbox import Outbox
 from klamm_mirror.raw import Batch
 from klamm_mirror.sensors import PartitionSensors
+from klamm_mirror.stops import Stop
 
 BUFFER_BYTES: Final = 8 << 20
 """A partition with more bytes than this on its way is not fetched further."""
@@ -33,7 +34,7 @@ class MirrorPartition(Outbox[Batch]):
     purged: int = 0
     """The number of offsets that the source had deleted before they were read."""
     latency_ms: int | None = None
-    stopped: str | None = None
+    stopped: Stop | None = None
     reading: Backoff = field(default_factory=Backoff)
     buffered: int = 0
     sensors: PartitionSensors = field(default_factory=PartitionSensors)

@@ -154,7 +154,10 @@ def test_a_topic_that_was_made_anew_stops_and_says_so(source, target):
         new_topic(source, name=topic)
         produce(source.bootstrap, topic, rows(150, "new"))
         mirror.until(lambda: mirror.details().get("stopped"), "stopped")
-        assert "made anew" in mirror.details()["stopped"][f"{topic}-0"]
+        stop = mirror.details()["stopped"][f"{topic}-0"]
+        assert "made anew" in stop["why"]
+        assert stop["kind"] == "recreated"
+        assert mirror.details()["degraded"] == "1 partitions are stopped"
         assert mirror.records == 100
         assert mirror.contexts[0].said[-1]["waiting_for"] == "source"
 
@@ -177,7 +180,10 @@ def test_tasks_that_begin_later_see_that_a_topic_was_made_anew(source, target):
         mirror.contexts.clear()
         mirror.start([last])
         mirror.until(lambda: mirror.details().get("stopped"), "stopped")
-        assert "made anew" in mirror.details()["stopped"][f"{topic}-0"]
+        stop = mirror.details()["stopped"][f"{topic}-0"]
+        assert "made anew" in stop["why"]
+        assert stop["kind"] == "recreated"
+        assert mirror.details()["degraded"] == "1 partitions are stopped"
         assert mirror.records == 0
     finally:
         mirror.stop()

@@ -1,0 +1,77 @@
+"""The reasons for which a partition is no longer mirrored, and the ways to go on. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+WHY_MAX: Final = 300
+"""Characters of a reason in a task's status."""
+
+
+class Kind(StrEnum):
+    """The kinds of gaps between a source and its copy."""
+
+    PURGED = "purged"
+    """The source deleted records before they were read."""
+    TRUNCATED = "truncated"
+    """The source's log lost its end; the copy still has it."""
+    REFUSED = "refused"
+    """The target does not take a batch."""
+    RECREATED = "recreated"
+    """The topic was deleted at the source, and another one has its name now."""
+    DELETED = "deleted"
+    """The topic was deleted at the source."""
+    UNREADABLE = "unreadable"
+    """The source does not give records, or gives what nobody can decode."""
+
+
+class Action(StrEnum):
+    """The ways to go on with a stopped partition."""
+
+    SKIP = "skip"
+    """Leave the range out."""
+    RETRY = "retry"
+    """Try the same records again."""
+    APPEND = "append"
+    """Copy the new topic from its start, behind the records of the old one."""
+    TRUNCATE_TARGET = "truncate-target"
+    """Delete the copy's records, then copy from the start."""
+    NEW_TOPIC = "new-topic"
+    """Copy the new topic from its start into another remote topic."""
+
+
+ACTIONS: Final[Mapping[Kind, tuple[Action, ...]]] = {
+    Kind.PURGED: (Action.SKIP,),
+    Kind.TRUNCATED: (Action.SKIP,),
+    Kind.REFUSED: (Action.RETRY, Action.SKIP),
+    Kind.RECREATED: (Action.APPEND, Action.TRUNCATE_TARGET, Action.NEW_TOPIC),
+    Kind.DELETED: (Action.SKIP,),
+    Kind.UNREADABLE: (Action.RETRY,),
+}
+"""The actions that make sense for each kind."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """The reason for which a partition is stopped.
+
+    The gap goes from the source offset `start` to `end` (exclusive; None: not known). `since_ms` is the time when
+    the mirror noticed it. `new_id` is the id of the topic that has the name now, for a topic that was recreated.
+    """
+
+    kind: Kind
+    start: int
+    end: int | None
+    why: str
+    since_ms: int
+    new_id: bytes | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the stop as a task's status shows it."""
+        return {
+            "kind": str(self.kind), "from": self.start, "to": self.end,
+            "why": self.why[:WHY_MAX], "since_ms": self.since_ms,
+        }  # fmt: skip
