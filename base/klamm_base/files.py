@@ -50,21 +50,18 @@ def write_atomically(
 ) -> None:
     """Replaces the content of a file. Readers and crashes see the old or the new content, never a mixture.
 
-    The new content goes to a temporary file beside it, which is removed on failure. With `sync`, content and name are
+    The new content goes to a new temporary file beside it, which is removed on failure. With `sync`, content and name are
     on the disk when this returns. The file gets `mode`, whatever the umask, where the file system has modes; with
     `keep_mode` a file that exists keeps the mode that it has. `shared` means that several threads or processes may
     write the file at the same time: each then has a temporary file of its own.
     """
-    unique = f".{os.urandom(4).hex()}" if shared else ""
-    temporary = path.with_name(f"{path.name}{unique}.tmp")
     if keep_mode:
         with contextlib.suppress(FileNotFoundError):
             mode = stat.S_IMODE(path.stat().st_mode)
+    temporary, fd = _create_temporary(path, shared=shared)
     try:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
-        fd = os.open(temporary, flags, PRIVATE_FILE)
         try:
-            _set_mode(fd, mode)  # a temporary file that a kill left may have any mode
+            _set_mode(fd, mode)
             write_all(fd, data)
             if sync:
                 os.fsync(fd)
@@ -77,6 +74,22 @@ def write_atomically(
         raise
     if sync:
         sync_directory(path.parent)
+
+
+def _create_temporary(path: Path, *, shared: bool) -> tuple[Path, int]:
+    """Creates a file beside `path` and opens it. Never opens an existing one, which may have another owner, mode or target.
+
+    Removes the file that a killed writer left. Takes another name when it belongs to somebody else and has to stay.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    if not shared:
+        temporary = path.with_name(f"{path.name}.tmp")
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        with contextlib.suppress(FileExistsError):
+            return temporary, os.open(temporary, flags, PRIVATE_FILE)
+    temporary = path.with_name(f"{path.name}.{os.urandom(4).hex()}.tmp")
+    return temporary, os.open(temporary, flags, PRIVATE_FILE)
 
 
 def _set_mode(fd: int, mode: int) -> None:

@@ -100,11 +100,10 @@ def test_another_failure_to_set_a_mode_is_raised(tmp_path, monkeypatch):
 def test_a_link_in_the_place_of_the_temporary_file_is_not_followed(tmp_path):
     (tmp_path / "other").write_bytes(b"theirs")
     (tmp_path / "f.tmp").symlink_to(tmp_path / "other")
-    with pytest.raises(OSError, match="symbolic link"):
-        write_atomically(tmp_path / "f", b"x")
-    assert (tmp_path / "other").read_bytes() == b"theirs"
     write_atomically(tmp_path / "f", b"x")
+    assert (tmp_path / "other").read_bytes() == b"theirs"
     assert (tmp_path / "f").read_bytes() == b"x"
+    assert not (tmp_path / "f").is_symlink()
 
 
 def test_a_replaced_file_takes_the_new_mode(tmp_path):
@@ -142,6 +141,39 @@ def test_what_a_kill_left_beside_the_file_is_in_nobodys_way(tmp_path):
     (tmp_path / "f.tmp").write_text("half of what was to be written, and longer")
     write_atomically(tmp_path / "f", b"whole")
     assert [(p.name, p.read_bytes()) for p in tmp_path.iterdir()] == [("f", b"whole")]
+
+
+def test_a_file_of_somebody_else_in_the_place_of_the_temporary_file_is_neither_used_nor_in_the_way(
+    tmp_path, monkeypatch
+):
+    """In a folder with the sticky bit, as /tmp, only its owner can remove it."""
+    left = tmp_path / "f.tmp"
+    left.write_bytes(b"theirs")
+    left.chmod(0o666)
+    real = Path.unlink
+
+    def refuse(path, *args, **given):
+        if path == left:
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), str(path))
+        real(path, *args, **given)
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    write_atomically(tmp_path / "f", b"mine")
+    assert ((tmp_path / "f").read_bytes(), mode(tmp_path / "f")) == (b"mine", 0o600)
+    assert (left.read_bytes(), mode(left)) == (b"theirs", 0o666)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["f", "f.tmp"]
+
+
+def test_a_folder_in_the_place_of_the_temporary_file_is_not_in_the_way(tmp_path):
+    (tmp_path / "f.tmp").mkdir()
+    write_atomically(tmp_path / "f", b"x")
+    assert (tmp_path / "f").read_bytes() == b"x"
+
+
+def test_an_open_file_that_a_kill_left_is_not_written(tmp_path):
+    with (tmp_path / "f.tmp").open("wb+") as left:
+        write_atomically(tmp_path / "f", b"x")
+        assert left.read() == b""
 
 
 def test_writers_at_the_same_time_leave_the_content_of_one(tmp_path):
