@@ -17,6 +17,12 @@ from klamm.connect.config import WorkerConfig
 from klamm.connect.rest.server import RestServer
 
 FILE = {"connector.class": "FileStreamSource", "file": "/nowhere", "topic": "t"}
+SPARK = {
+    "connector.class": "SparkSink",
+    "topics": "t",
+    "output.format": "parquet",
+    "output.options.path": "/nowhere",
+}
 PYTHON_PATH = "support.runtime_plugins.NumbersSource"
 WARNING = "asks nobody for credentials: whoever reaches it"
 
@@ -86,6 +92,12 @@ def test_the_log_warns_of_the_bound_address(worker: WorkerProcess) -> None:
         ),
         ("PUT", "/connectors/x/config", FILE | {"predicates.a\nb.type": "os.path"}, "predicates.a\nb.type=os.path is no plugin"),
         ("PATCH", "/connectors/x/config", {"spark.jars": "http://e/x.jar"}, "spark.jars may name code to run"),
+        ("PUT", "/connectors/x/config", SPARK | {"output.format": "a.B"}, "output.format=a.B may name a Java class"),
+        ("PUT", "/connectors/x/config", SPARK | {"output.options.fs.x.impl": "a.B"}, "output.options.fs.x.impl may name a Java class"),
+        (
+            "PATCH", "/connectors/x/config", {"source.connector": "spark"},
+            "source.connector=spark may run Java classes that its client's settings name",
+        ),
         (
             "POST", "/connectors/x/dry-run",
             {"config": FILE | {"key.converter": "a.B"}, "records": [{"value": 1}]}, "key.converter=a.B is no plugin",

@@ -1,8 +1,8 @@
 """Keeps foreign code out of a worker that the network can reach and that asks nobody for credentials.
 
 Such a worker installs and removes no packages, and its connectors name installed plugins only: a Python path would import any
-module of the machine. Spark's queries and settings are refused: they name functions, jars and programs, and Spark's SQL calls
-any static Java method. Internal requests are refused unless workers sign them. Everything else stays open, as with Kafka.
+module of the machine. Spark's queries and settings are refused: they name functions, jars, programs and Java classes, and Spark's
+SQL calls any static Java method. Internal requests are refused unless workers sign them. Everything else stays open, as with Kafka.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from aiohttp import web
 
 from klamm.connect.errors import Forbidden
 from klamm.connect.plugins.requirements import plugin_types
+from klamm.connect.rest import spark_code
 from klamm.connect.rest.keys import OPEN_ADDRESS, SERVICE
 from klamm_base.clientconfig import LOADS_CODE
 
@@ -21,10 +22,6 @@ WHAT_TO_SET: Final = (
     "set rest.auth.file (users and their roles: klamm connect password), or listeners to an address of loopback, and start "
     "the worker again"
 )
-_CODE: Final = frozenset({"query.function", "query.options", "query.sql"})
-_CODE_BELOW: Final = ("query.view.", "spark.")
-"""Settings of the Spark connectors that hold SQL, or name functions, jars, programs or another machine's master."""
-
 _LOADS_CODE_BELOW: Final = tuple(f".{name}" for name in sorted(LOADS_CODE))
 """librdkafka's settings that load native code, with any prefix: plugins choose the prefixes of their clients."""
 
@@ -56,10 +53,10 @@ async def refuse_foreign_code(request: web.Request, config: Mapping[str, str | N
     for key, value in config.items():
         if not value:
             continue
-        if key in _CODE or key.startswith(_CODE_BELOW):
-            _refuse(request, f"{key} may name code to run, and is refused")
-        if key in LOADS_CODE or key.endswith(_LOADS_CODE_BELOW):
+        if f".{key.lower()}".endswith(_LOADS_CODE_BELOW):  # Spark's options come in any case
             _refuse(request, f"{key} may load native code, and is refused")
+        if (why := spark_code.danger(key, value)) is not None:
+            _refuse(request, f"{why}, and is refused")
         types = plugin_types(key)
         if types and _may_be_path(value) and not await _listed(request, value, types):
             _refuse(
