@@ -9,8 +9,10 @@ from klamm.connect.secrets import Secrets
 from klamm.connect.validation import definitions
 from klamm_base.errors import ConfigError
 from klamm_base.properties import Properties, from_overrides, load_properties
-from klamm_mirror.mm2_config import Flow, MirrorConfig, connectors_of, parse
+from klamm_mirror.loops import Route, refuse_loops
+from klamm_mirror.mm2_config import SOURCE, Flow, MirrorConfig, connectors_of, parse
 from klamm_mirror.plugin import CONNECTORS
+from klamm_mirror.source.connector import MirrorSourceConnector
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +26,13 @@ def load(path: Path, overrides: list[str] | None = None, *, warn: bool = True) -
         log.warning("%s", warning)
     for flow in config.flows:
         _check(flow, props)
+    refuse_loops([_route(flow) for flow in config.enabled])
     return config
+
+
+def _route(flow: Flow) -> Route:
+    resolved = Secrets.from_properties(flow.worker).resolve(flow.connectors[SOURCE]).config
+    return Route.of(MirrorSourceConnector.config().parse(resolved))
 
 
 def _check(flow: Flow, props: Properties) -> None:
