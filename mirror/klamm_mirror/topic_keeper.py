@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from klamm_base.errors import ConfigError
 from klamm_kafka.client import ClientError, Cluster
+from klamm_mirror.acls import AclSync
 from klamm_mirror.common_config import Side, client_security, client_settings
 from klamm_mirror.topics import Topics
 from klamm_plugins.errors import ConnectError
@@ -33,6 +34,7 @@ class TopicKeeper:
         self._servers = [client_settings(props, side, "admin")["bootstrap.servers"] for side in sides]
         self._security = [client_security(props, side, "admin") for side in sides]
         self._changed = changed
+        self._acls = AclSync()
         self._fail: Callable[[Exception], None] = lambda _: None
         self._topics: dict[str, int] | None = None
         self.ids: dict[str, str] = {}
@@ -68,7 +70,8 @@ class TopicKeeper:
 
     def _run(self) -> None:
         next_find, prepared = 0.0, False
-        next_sync = 0.0 if self._parsed["sync.topic.configs.enabled"] else float("inf")
+        syncs = {"sync.topic.configs": self._sync_configs, "sync.topic.acls": self._sync_acls}
+        due = {what: 0.0 for what in syncs if self._parsed[f"{what}.enabled"]}
         while not self._stopping.is_set():
             now = time.monotonic()
             try:
@@ -77,9 +80,9 @@ class TopicKeeper:
                     prepared, next_find = True, self._next("refresh.topics")
                     self._error = None
                     self._looked.set()
-                if now >= next_sync:
-                    asyncio.run(self._sync())
-                    next_sync = self._next("sync.topic.configs")
+                for what in [w for w, at in due.items() if now >= at]:
+                    asyncio.run(syncs[what]())
+                    due[what] = self._next(what)
             except ClientError as e:
                 if self._error is None:
                     log.warning("the topics will be looked at again soon: %s", e)
@@ -116,13 +119,18 @@ class TopicKeeper:
             if self._given or (before is None and self._looked.is_set()):
                 self._changed()
 
-    async def _sync(self) -> None:
+    async def _sync_configs(self) -> None:
         if not self._topics:
             return
         async with self._cluster(0) as source, self._cluster(1) as target:
             changed = await Topics(self._parsed, source, target).sync_configs(sorted(self._topics))
         if changed:
             log.info("%d remote topics got the settings of their sources", changed)
+
+    async def _sync_acls(self) -> None:
+        async with self._cluster(0) as source, self._cluster(1) as target:
+            topics = Topics(self._parsed, source, target)
+            await self._acls.sync(source, target, wants=topics.wants, rename=topics.remote)
 
     def _cluster(self, side: int) -> Cluster:
         return Cluster(self._servers[side], client_id="klamm-mirror-topics", security=self._security[side])

@@ -97,16 +97,12 @@ class Topics:
 
     async def find(self) -> dict[str, int]:
         """Returns the source's topics to mirror, with their numbers of partitions."""
-        parsed, found = self._parsed, await self._source.refresh(None)
+        found = await self._source.refresh(None)
         counts = {
             t.name: len(t.partitions)
             for t in found.topics
-            if t.name is not None and not t.error_code and not t.is_internal
-            and wants_topic(
-                t.name, self._names, self._policy, parsed["target.cluster.alias"],
-                heartbeats=parsed["heartbeats.replication.enabled"],
-            )
-        }  # fmt: skip
+            if t.name is not None and not t.error_code and not t.is_internal and self.wants(t.name)
+        }
         ids = {t.name: t.topic_id for t in found.topics if t.name in counts and t.topic_id != UUID_ZERO}
         self.ids = {name: topic_id.hex() for name, topic_id in ids.items()}
         return counts
@@ -116,7 +112,7 @@ class Topics:
         there = {
             t.name: len(t.partitions) for t in (await self._target.refresh(None)).topics if not t.error_code
         }
-        wanted = {self._remote(name): (name, count) for name, count in topics.items()}
+        wanted = {self.remote(name): (name, count) for name, count in topics.items()}
         missing = {r: v for r, v in wanted.items() if r not in there}
         if missing:
             await self._create(missing)
@@ -125,10 +121,10 @@ class Topics:
     async def sync_configs(self, topics: Sequence[str]) -> int:
         """Copies the settings of source topics to their remote topics. Returns how many topics changed."""
         ours = await self._configs(self._source, topics)
-        theirs = await self._configs(self._target, [self._remote(t) for t in topics])
+        theirs = await self._configs(self._target, [self.remote(t) for t in topics])
         changes = []
         for topic, wanted in ours.items():
-            remote = self._remote(topic)
+            remote = self.remote(topic)
             present = theirs.get(remote)
             if present is None:
                 continue
@@ -145,10 +141,19 @@ class Topics:
             await self._alter(changes)
         return len(changes)
 
-    # ---- inside
+    def wants(self, topic: str) -> bool:
+        """Returns True for a name that the flow mirrors, whether there is such a topic or not."""
+        parsed = self._parsed
+        return wants_topic(
+            topic, self._names, self._policy, parsed["target.cluster.alias"],
+            heartbeats=parsed["heartbeats.replication.enabled"],
+        )  # fmt: skip
 
-    def _remote(self, topic: str) -> str:
+    def remote(self, topic: str) -> str:
+        """Returns the target's name for a topic of the source."""
         return self._policy.format_remote_topic(self._alias, topic)
+
+    # ---- inside
 
     async def _create(self, missing: Mapping[str, tuple[str, int]]) -> None:
         replicas = await self._replicas()

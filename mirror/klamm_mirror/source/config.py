@@ -59,7 +59,7 @@ def config_def() -> ConfigDef:
     for what, text in (
         ("refresh.topics", "look for new topics and partitions"),
         ("sync.topic.configs", "give remote topics the settings of their sources"),
-        ("sync.topic.acls", "take over ACLs. It is not done: the log says so once"),
+        ("sync.topic.acls", "give remote topics the ACLs of their sources, without the right to write"),
     ):
         define(
             f"{what}.enabled", Type.BOOLEAN, True, importance=Importance.LOW,
@@ -67,7 +67,7 @@ def config_def() -> ConfigDef:
         )  # fmt: skip
         define(
             f"{what}.interval.seconds", Type.LONG, 600, validator=between(1), importance=Importance.LOW,
-            documentation=f"How often to {text.partition('.')[0]}, seconds.",
+            documentation=f"How often to {text}, seconds.",
         )  # fmt: skip
     define(
         "replication.factor", Type.INT, 2, validator=between(-1), importance=Importance.LOW,

@@ -76,10 +76,6 @@ class MirrorSourceConnector(SourceConnector):
         if not parsed["enabled"]:
             log.info("enabled=false: nothing is mirrored")
             return
-        if parsed["sync.topic.acls.enabled"]:
-            log.warning(
-                "sync.topic.acls.enabled=true: ACLs are not mirrored; set it to false where you know that"
-            )
         from klamm_mirror.topic_keeper import TopicKeeper
 
         self._keeper = TopicKeeper(self._props, parsed, self.context.request_task_reconfiguration)
