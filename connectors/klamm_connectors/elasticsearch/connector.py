@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from klamm_base.configdef import ConfigDef, ConfigValue
-from klamm_base.version import __version__
+from klamm_connectors.bundled import BundledConnector
 from klamm_connectors.elasticsearch.config import config_def, no_effect, parse
 from klamm_connectors.elasticsearch.config_checks import cross_errors
 from klamm_connectors.extras import need, need_value
@@ -19,17 +19,10 @@ log = logging.getLogger(__name__)
 _NEEDS: Final = ("The Elasticsearch sink", ("elasticsearch",), "elasticsearch")
 
 
-class ElasticsearchSinkConnector(SinkConnector):
+class ElasticsearchSinkConnector(BundledConnector, SinkConnector):
     """A connector whose tasks write to one cluster and share nothing."""
 
     kafka_name = "io.confluent.connect.elasticsearch.ElasticsearchSinkConnector"
-
-    def __init__(self) -> None:
-        self._props: dict[str, str] = {}
-
-    @classmethod
-    def version(cls) -> str:
-        return __version__
 
     @classmethod
     def config(cls) -> ConfigDef:
@@ -56,14 +49,14 @@ class ElasticsearchSinkConnector(SinkConnector):
 
         return ElasticsearchSinkTask
 
-    def start(self, props: Mapping[str, str]) -> None:
+    @classmethod
+    def check(cls, props: Mapping[str, str]) -> None:
         parse(props)
+
+    def start(self, props: Mapping[str, str]) -> None:
+        super().start(props)
         for sentence in no_effect(props):
             log.warning("%s", sentence)
-        self._props = dict(props)
-
-    def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
-        return [dict(self._props) for _ in range(max_tasks)]
 
     @classmethod
     def alter_offsets(cls, props: Mapping[str, str], offsets: Mapping[TopicPartition, int | None]) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from klamm_base.configdef import ConfigDef, ConfigValue
-from klamm_base.version import __version__
+from klamm_connectors.bundled import BundledConnector
 from klamm_connectors.logs.config import (
     INODE,
     INPUT,
@@ -26,15 +26,8 @@ if TYPE_CHECKING:
     from klamm_connectors.logs.task import LogTailTask
 
 
-class LogTailConnector(SourceConnector):
+class LogTailConnector(BundledConnector, SourceConnector):
     """The connector LogTail: follows log files (or the journal, or syslog) on the worker's machine. Inodes spread the files over tasks."""
-
-    def __init__(self) -> None:
-        self._props: dict[str, str] = {}
-
-    @classmethod
-    def version(cls) -> str:
-        return __version__
 
     @classmethod
     def config(cls) -> ConfigDef:
@@ -59,9 +52,9 @@ class LogTailConnector(SourceConnector):
 
         return LogTailTask
 
-    def start(self, props: Mapping[str, str]) -> None:
+    @classmethod
+    def check(cls, props: Mapping[str, str]) -> None:
         parse(props)
-        self._props = dict(props)
 
     def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
         tasks = max_tasks if self._props.get("type", "file") == "file" else 1

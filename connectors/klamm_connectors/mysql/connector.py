@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from klamm_base.configdef import ConfigDef, ConfigValue
-from klamm_base.version import __version__
+from klamm_connectors.bundled import BundledConnector
 from klamm_connectors.extras import need, need_value
 from klamm_connectors.mysql.config import config_def, parse
 from klamm_connectors.mysql.position import SERVER, Position
@@ -24,18 +24,12 @@ if TYPE_CHECKING:
 _NEEDS: Final = ("The MySQL source", ("pymysql", "pymysqlreplication"), "mysql")
 
 
-class MySqlSourceConnector(SourceConnector):
+class MySqlSourceConnector(BundledConnector, SourceConnector):
     """A connector with one task, because a binlog has one order."""
 
     kafka_name = "io.debezium.connector.mysql.MySqlConnector"
     former_names = ("klamm_connectors.mysql.source.MySqlSourceConnector",)
-
-    def __init__(self) -> None:
-        self._props: dict[str, str] = {}
-
-    @classmethod
-    def version(cls) -> str:
-        return __version__
+    one_task = True
 
     @classmethod
     def config(cls) -> ConfigDef:
@@ -60,12 +54,9 @@ class MySqlSourceConnector(SourceConnector):
 
         return MySqlSourceTask
 
-    def start(self, props: Mapping[str, str]) -> None:
+    @classmethod
+    def check(cls, props: Mapping[str, str]) -> None:
         parse(props)
-        self._props = dict(props)
-
-    def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
-        return [dict(self._props)]
 
     @classmethod
     def alter_offsets(

@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from klamm_base.configdef import ConfigDef, ConfigValue, Importance, Type, between
 from klamm_base.errors import ConfigError
-from klamm_spark.model import Job
 
 OUTPUT: Final = "output"
 _CONVERTERS: Final = ("value.converter", "value.converter.", "key.converter", "key.converter.")
@@ -85,14 +84,14 @@ def validated(
     props: Mapping[str, str],
     definition: ConfigDef,
     strange: Sequence[str],
-    job: Callable[[], Job],
+    check: Callable[[Mapping[str, str]], None],
 ) -> list[ConfigValue]:
-    """Answers a connector's `validate`: checks each key alone, then unknown keys, then the job that they describe."""
+    """Answers a connector's `validate`: checks each key alone, then unknown keys, then all together by `check`."""
     values = definition.validate(props)
     values += [ConfigValue(name=n, errors=[f"{kind} has no configuration {n}"]) for n in strange]
     if not any(v.errors for v in values):
         try:
-            job()
+            check(props)
         except ConfigError as e:
             _tell(values, props, e)
     return values

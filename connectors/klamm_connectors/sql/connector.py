@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from klamm_base.configdef import ConfigDef, ConfigValue
-from klamm_base.version import __version__
+from klamm_connectors.bundled import BundledConnector
 from klamm_connectors.extras import need, need_value
 from klamm_connectors.sql.config import config_def, parse
 from klamm_connectors.sql.drivers import check_driver
@@ -21,18 +21,11 @@ if TYPE_CHECKING:
 _NEEDS: Final = ("The SQL sink", ("sqlalchemy",), "sql")
 
 
-class SqlSinkConnector(SinkConnector):
+class SqlSinkConnector(BundledConnector, SinkConnector):
     """A connector whose tasks each write with a connection of their own."""
 
     kafka_name = "io.confluent.connect.jdbc.JdbcSinkConnector"
     former_names = ("klamm_connectors.sql.sink.SqlSinkConnector",)
-
-    def __init__(self) -> None:
-        self._props: dict[str, str] = {}
-
-    @classmethod
-    def version(cls) -> str:
-        return __version__
 
     @classmethod
     def config(cls) -> ConfigDef:
@@ -64,12 +57,9 @@ class SqlSinkConnector(SinkConnector):
 
         return SqlSinkTask
 
-    def start(self, props: Mapping[str, str]) -> None:
+    @classmethod
+    def check(cls, props: Mapping[str, str]) -> None:
         parse(props)
-        self._props = dict(props)
-
-    def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
-        return [dict(self._props) for _ in range(max_tasks)]
 
     @classmethod
     def alter_offsets(cls, props: Mapping[str, str], offsets: Mapping[TopicPartition, int | None]) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from klamm_base.configdef import ConfigDef, ConfigValue
-from klamm_base.version import __version__
+from klamm_connectors.bundled import BundledConnector
 from klamm_connectors.file.source.config import config_def, file_missing, parse
 from klamm_connectors.file.source.positions import FILENAME, POSITION, check_offset, unusable
 from klamm_plugins.connector import SourceConnector, SourceOffset, SourcePartition
@@ -16,18 +16,12 @@ if TYPE_CHECKING:
     from klamm_connectors.file.source.task import FileStreamSourceTask
 
 
-class FileStreamSourceConnector(SourceConnector):
+class FileStreamSourceConnector(BundledConnector, SourceConnector):
     """A connector with one task, which reads one file."""
 
     kafka_name = "org.apache.kafka.connect.file.FileStreamSourceConnector"
     former_names = ("klamm_connectors.file.source.FileStreamSourceConnector",)
-
-    def __init__(self) -> None:
-        self._props: dict[str, str] = {}
-
-    @classmethod
-    def version(cls) -> str:
-        return __version__
+    one_task = True
 
     @classmethod
     def config(cls) -> ConfigDef:
@@ -47,12 +41,9 @@ class FileStreamSourceConnector(SourceConnector):
 
         return FileStreamSourceTask
 
-    def start(self, props: Mapping[str, str]) -> None:
+    @classmethod
+    def check(cls, props: Mapping[str, str]) -> None:
         parse(props)
-        self._props = dict(props)
-
-    def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
-        return [dict(self._props)]
 
     @classmethod
     def exactly_once_support(cls, props: Mapping[str, str]) -> bool:

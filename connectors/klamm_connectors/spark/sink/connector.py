@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from klamm_base.configdef import ConfigDef, ConfigValue
-from klamm_base.version import __version__
+from klamm_connectors.bundled import BundledConnector
 from klamm_connectors.spark.common_config import validated
 from klamm_connectors.spark.sink import config
 from klamm_plugins.connector import DriverTask, SinkConnector
@@ -13,18 +13,12 @@ from klamm_plugins.errors import ConnectError
 from klamm_plugins.records import TopicPartition
 
 
-class SparkSinkConnector(SinkConnector):
+class SparkSinkConnector(BundledConnector, SinkConnector):
     """A connector with one task: Spark distributes the work itself."""
 
     kafka_name = "klamm.SparkSink"
     former_names = ("klamm_connectors.spark.sink.SparkSinkConnector",)
-
-    def __init__(self) -> None:
-        self._props: dict[str, str] = {}
-
-    @classmethod
-    def version(cls) -> str:
-        return __version__
+    one_task = True
 
     @classmethod
     def config(cls) -> ConfigDef:
@@ -33,13 +27,7 @@ class SparkSinkConnector(SinkConnector):
     @classmethod
     def validate(cls, props: Mapping[str, str]) -> list[ConfigValue]:
         strange = config.unknown_keys(props)
-        return validated(
-            "SparkSink",
-            props,
-            config.config_def(),
-            strange,
-            lambda: config.parse(props, {"bootstrap.servers": "-"}, "-", "earliest"),
-        )
+        return validated("SparkSink", props, config.config_def(), strange, cls.check)
 
     @classmethod
     def task_class(cls) -> type[DriverTask]:
@@ -47,12 +35,9 @@ class SparkSinkConnector(SinkConnector):
 
         return SparkSinkTask
 
-    def start(self, props: Mapping[str, str]) -> None:
+    @classmethod
+    def check(cls, props: Mapping[str, str]) -> None:
         config.parse(props, {"bootstrap.servers": "-"}, "-", "earliest")
-        self._props = dict(props)
-
-    def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
-        return [dict(self._props)]
 
     @classmethod
     def alter_offsets(cls, props: Mapping[str, str], offsets: Mapping[TopicPartition, int | None]) -> bool:

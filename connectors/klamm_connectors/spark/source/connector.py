@@ -5,25 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from klamm_base.configdef import ConfigDef, ConfigValue
-from klamm_base.version import __version__
+from klamm_connectors.bundled import BundledConnector
 from klamm_connectors.spark.common_config import validated
 from klamm_connectors.spark.source import config
 from klamm_plugins.connector import DriverTask, SourceConnector, SourceOffset, SourcePartition
 from klamm_plugins.errors import ConnectError
 
 
-class SparkSourceConnector(SourceConnector):
+class SparkSourceConnector(BundledConnector, SourceConnector):
     """A connector with one task: Spark distributes the work itself."""
 
     kafka_name = "klamm.SparkSource"
     former_names = ("klamm_connectors.spark.source.SparkSourceConnector",)
-
-    def __init__(self) -> None:
-        self._props: dict[str, str] = {}
-
-    @classmethod
-    def version(cls) -> str:
-        return __version__
+    one_task = True
 
     @classmethod
     def config(cls) -> ConfigDef:
@@ -32,13 +26,7 @@ class SparkSourceConnector(SourceConnector):
     @classmethod
     def validate(cls, props: Mapping[str, str]) -> list[ConfigValue]:
         strange = config.unknown_keys(props)
-        return validated(
-            "SparkSource",
-            props,
-            config.config_def(),
-            strange,
-            lambda: config.parse(props, {"bootstrap.servers": "-"}, "-", None),
-        )
+        return validated("SparkSource", props, config.config_def(), strange, cls.check)
 
     @classmethod
     def task_class(cls) -> type[DriverTask]:
@@ -46,12 +34,9 @@ class SparkSourceConnector(SourceConnector):
 
         return SparkSourceTask
 
-    def start(self, props: Mapping[str, str]) -> None:
+    @classmethod
+    def check(cls, props: Mapping[str, str]) -> None:
         config.parse(props, {"bootstrap.servers": "-"}, "-", None)
-        self._props = dict(props)
-
-    def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
-        return [dict(self._props)]
 
     @classmethod
     def alter_offsets(
