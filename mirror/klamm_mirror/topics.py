@@ -7,46 +7,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from klamm_base.errors import ConfigError
-from klamm_kafka.client import Cluster, Connection, broker_error
-from klamm_kafka.wire.errors import ErrorCode
+from klamm_kafka.client import Cluster
 from klamm_kafka.wire.fields import UUID_ZERO
-from klamm_kafka.wire.messages.create_partitions import (
-    CreatePartitionsRequest,
-    CreatePartitionsResponse,
-    CreatePartitionsTopic,
-)
-from klamm_kafka.wire.messages.create_topics import (
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
-from klamm_kafka.wire.messages.describe_configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsResource,
-    DescribeConfigsResponse,
-)
-from klamm_kafka.wire.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
-)
-from klamm_mirror import internal_topics
+from klamm_mirror import internal_topics, topic_admin
 from klamm_mirror.filters import NameFilter, config_filter, topic_filter
 from klamm_mirror.policy import ReplicationPolicy, policy_from
+from klamm_mirror.topic_plan import NewTopic, TopicPlan, plan_configs, plan_partitions, remote_names
 
 log = logging.getLogger(__name__)
-
-TOPIC: Final = 2
-"""The resource type of a topic in requests about configs."""
-_SET_BY_TOPIC: Final = 1
-_SET, _DELETE = 0, 1
-
-Configs = dict[str, dict[str, str | None]]
 
 
 def wants_topic(
@@ -107,39 +78,44 @@ class Topics:
         self.ids = {name: topic_id.hex() for name, topic_id in ids.items()}
         return counts
 
+    async def plan(self, topics: Mapping[str, int]) -> TopicPlan:
+        """Returns which remote topics are missing or have too few partitions. Raises ConfigError for names that collide."""
+        there = {
+            t.name: len(t.partitions)
+            for t in (await self._target.refresh(None)).topics if not t.error_code and t.name is not None
+        }  # fmt: skip
+        names = remote_names(topics, self.remote)
+        missing, grow = plan_partitions(topics, there, names)
+        configs = await topic_admin.own_configs(self._source, list(missing), self._settings.wants)
+        replicas = await self._replicas() if missing else 0
+        create = (
+            NewTopic(name=names[t], source=t, partitions=count, replicas=replicas, configs=configs.get(t, {}))
+            for t, count in missing.items()
+        )
+        return TopicPlan(create=tuple(create), grow=grow)
+
+    async def plan_configs(self, topics: Sequence[str]) -> TopicPlan:
+        """Returns how the settings of remote topics differ from those of their sources."""
+        names = {topic: self.remote(topic) for topic in topics}
+        ours = await topic_admin.own_configs(self._source, topics, self._settings.wants)
+        theirs = await topic_admin.own_configs(self._target, [*names.values()], self._settings.wants)
+        return TopicPlan(configure=plan_configs(ours, theirs, names))
+
+    async def carry_out(self, plan: TopicPlan) -> None:
+        """Creates, extends and configures remote topics."""
+        await topic_admin.create(self._target, plan.create, self._timeout_ms)
+        await topic_admin.grow(self._target, plan.grow, self._timeout_ms)
+        await topic_admin.configure(self._target, plan.configure)
+
     async def make(self, topics: Mapping[str, int]) -> None:
         """Creates missing remote topics and adds missing partitions."""
-        there = {
-            t.name: len(t.partitions) for t in (await self._target.refresh(None)).topics if not t.error_code
-        }
-        wanted = {self.remote(name): (name, count) for name, count in topics.items()}
-        missing = {r: v for r, v in wanted.items() if r not in there}
-        if missing:
-            await self._create(missing)
-        await self._grow({r: n for r, (_, n) in wanted.items() if 0 < there.get(r, 0) < n})
+        await self.carry_out(await self.plan(topics))
 
     async def sync_configs(self, topics: Sequence[str]) -> int:
         """Copies the settings of source topics to their remote topics. Returns how many topics changed."""
-        ours = await self._configs(self._source, topics)
-        theirs = await self._configs(self._target, [self.remote(t) for t in topics])
-        changes = []
-        for topic, wanted in ours.items():
-            remote = self.remote(topic)
-            present = theirs.get(remote)
-            if present is None:
-                continue
-            edits = [
-                AlterableConfig(name=name, config_operation=_SET, value=value)
-                for name, value in wanted.items() if present.get(name) != value
-            ] + [
-                AlterableConfig(name=name, config_operation=_DELETE, value=None)
-                for name in present if name not in wanted
-            ]  # fmt: skip
-            if edits:
-                changes.append(AlterConfigsResource(resource_type=TOPIC, resource_name=remote, configs=edits))
-        if changes:
-            await self._alter(changes)
-        return len(changes)
+        plan = await self.plan_configs(topics)
+        await self.carry_out(plan)
+        return len({change.topic for change in plan.configure})
 
     def wants(self, topic: str) -> bool:
         """Returns True for a name that the flow mirrors, whether there is such a topic or not."""
@@ -153,70 +129,6 @@ class Topics:
         """Returns the target's name for a topic of the source."""
         return self._policy.format_remote_topic(self._alias, topic)
 
-    # ---- inside
-
-    async def _create(self, missing: Mapping[str, tuple[str, int]]) -> None:
-        replicas = await self._replicas()
-        configs = await self._configs(self._source, [name for name, _ in missing.values()])
-        wanted = [
-            CreatableTopic(
-                name=remote,
-                num_partitions=count,
-                replication_factor=replicas,
-                configs=[CreatableTopicConfig(name=k, value=v) for k, v in configs.get(name, {}).items()],
-            )
-            for remote, (name, count) in missing.items()
-        ]
-        answer: CreateTopicsResponse = await (await _controller(self._target)).request(
-            CreateTopicsRequest(topics=wanted, timeout_ms=self._timeout_ms), timeout_s=self._timeout_ms / 1000
-        )
-        for result in answer.topics:
-            if result.error_code in {ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS}:
-                log.info("made %s", result.name)
-                continue
-            self._refused(result.error_code, f"making {result.name}", result.error_message)
-
-    async def _grow(self, counts: Mapping[str, int]) -> None:
-        if not counts:
-            return
-        wanted = [CreatePartitionsTopic(name=n, count=c, assignments=None) for n, c in counts.items()]
-        answer: CreatePartitionsResponse = await (await _controller(self._target)).request(
-            CreatePartitionsRequest(topics=wanted, timeout_ms=self._timeout_ms, validate_only=False)
-        )
-        for result in answer.results:
-            if result.error_code:
-                self._refused(result.error_code, f"adding partitions to {result.name}", result.error_message)
-            else:
-                log.info("%s has %d partitions now", result.name, counts[result.name])
-
-    async def _alter(self, changes: list[AlterConfigsResource]) -> None:
-        answer: IncrementalAlterConfigsResponse = await (await _controller(self._target)).request(
-            IncrementalAlterConfigsRequest(resources=changes, validate_only=False)
-        )
-        for result in answer.responses:
-            if result.error_code:
-                what = f"settings of {result.resource_name}"
-                self._refused(result.error_code, what, result.error_message)
-
-    async def _configs(self, cluster: Cluster, topics: Sequence[str]) -> Configs:
-        """Returns the topics' own settings that are to be copied. Leaves out a topic that may not be described."""
-        if not topics:
-            return {}
-        resources = [
-            DescribeConfigsResource(resource_type=TOPIC, resource_name=t, configuration_keys=None)
-            for t in topics
-        ]
-        answer: DescribeConfigsResponse = await cluster.request(DescribeConfigsRequest(resources=resources))
-        return {
-            result.resource_name: {
-                c.name: c.value
-                for c in result.configs
-                if c.config_source == _SET_BY_TOPIC and not c.is_sensitive and not c.read_only
-                and self._settings.wants(c.name)
-            }
-            for result in answer.results if not result.error_code
-        }  # fmt: skip
-
     async def _replicas(self) -> int:
         brokers, wanted = len((await self._target.refresh([])).brokers), self._parsed["replication.factor"]
         if wanted > brokers > 0:
@@ -225,15 +137,3 @@ class Topics:
             )
             return brokers
         return int(wanted)
-
-    def _refused(self, code: int, what: str, said: str | None) -> None:
-        """Logs a topic that the target refuses; the others continue."""
-        error = broker_error(code, what)
-        if error.retriable:
-            raise error
-        log.error("%s%s", error, f": {said}" if said else "")
-
-
-async def _controller(cluster: Cluster) -> Connection:
-    node = cluster.metadata.controller_id if cluster.metadata is not None else -1
-    return await (cluster.broker(node) if node >= 0 else cluster.any_broker())
