@@ -252,14 +252,14 @@ def test_what_waits_is_met_until_it_was_placed_and_forgotten_with_its_connector(
     assert not waiting
 
 
-class Workers:
-    """Of a runtime what `spread` asks: answers of two other workers, round by round."""
+HERE = "http://here"
 
-    url = "http://here"
+
+class Workers:
+    """The answers of two other workers, round by round."""
 
     def __init__(self, *rounds: dict[str, Any] | None) -> None:
         self.rounds, self.asked = list(rounds), 0
-        self.cluster = self
 
     async def ask_others(self, path: str) -> dict[str, Any] | None:
         assert path == "/internal/plugins"
@@ -287,16 +287,22 @@ async def test_an_installation_waits_until_every_worker_has_it(tmp_path, monkeyp
     other_lock = {"acme==1": after["acme==1"] | {"lock": "another"}}
     rounds = [{"b": (200, each), "c": (404, None)} for each in ({}, other_lock, before, after)]
     workers = Workers({"b": (0, None)}, *rounds)
-    assert [tuple(each) for each in await spread(workers, done)] == [
-        ("http://here", "ready", None), ("b", "ready", None), ("c", "unknown", "it answers 404"),
+    assert [tuple(each) for each in await spread(done, HERE, workers.ask_others)] == [
+        (HERE, "ready", None), ("b", "ready", None), ("c", "unknown", "it answers 404"),
     ]  # fmt: skip
     assert workers.asked == 5
-    lost = await spread(Workers(None), done, silent_s=0.01)
+    lost = await spread(done, HERE, Workers(None).ask_others, silent_s=0.01)
     assert lost[1:] == [("the others of the group", "unknown", "it does not answer")]
-    slow = await spread(Workers({"b": (200, {}), "c": (0, None)}), done, wait_s=0.05, silent_s=0.01)
+    slow = await spread(
+        done, HERE, Workers({"b": (200, {}), "c": (0, None)}).ask_others, wait_s=0.05, silent_s=0.01
+    )
     assert [each.state for each in slow] == ["ready", "building", "unknown"]
     failed = {"acme==1": after["acme==1"] | {"state": "failed", "error": "no index"}}
-    assert (await spread(Workers({"b": (200, failed)}), done))[1] == ("b", "failed", "no index")
+    assert (await spread(done, HERE, Workers({"b": (200, failed)}).ask_others))[1] == (
+        "b",
+        "failed",
+        "no index",
+    )
 
 
 @pytest.mark.usefixtures("processes")

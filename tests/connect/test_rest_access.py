@@ -389,10 +389,7 @@ async def test_of_a_plugin_that_does_not_say_everything_is_hidden(kind: str) -> 
             assert (method, timeout_s) == ("plugin_config", 2.0)
             raise PluginCallError("The plugin did not answer", kind=kind)
 
-    class Runtime:
-        children = Children()
-
-    redaction = Redaction(cast("Any", Runtime()), enabled=True)
+    redaction = Redaction(cast("Any", Children()), enabled=True)
     config = {
         "connector.class": "Hangs", "topics": "t", "errors.tolerance": "all", "dsn": "ann:pw@h", "db.password": "s3cret",
         "topic.creation.default.partitions": "1", "ref": "${env:A}", "transforms": "x", "transforms.x.type": "Y",

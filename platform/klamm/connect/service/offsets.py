@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient
 
 from klamm.admin.client import Admin
 from klamm.admin.errors import AdminError
 from klamm.admin.groups import commit, committed, delete_group, delete_offsets
 from klamm.admin.model import TopicPartition
+from klamm.connect.children.interface import Children
 from klamm.connect.children.supervisor import PluginCallError
 from klamm.connect.errors import BadRequest, Conflict, NotFound, RequestError
-from klamm.connect.runtime import Runtime
-from klamm.connect.service.source_offsets import SourceOffsets
+from klamm.connect.herding.cluster import Cluster
+from klamm.connect.plugins.catalog import PluginRegistry
+from klamm.connect.service.source_offsets import OffsetKeeper, SourceOffsets
 from klamm.connect.settings.restart_policy import ErrorClass
 from klamm.connect.topics.config_topic import TargetState
 from klamm.connect.topics.kafka_log import ADMIN_TIMEOUT_S
@@ -47,10 +50,24 @@ _MEMBERS: Final = (
 )
 
 
+class ConnectorKeeper(OffsetKeeper, Protocol):
+    """The parts of a worker that say whether offsets may change, and that ask a connector's plugin."""
+
+    config_lock: asyncio.Lock
+    cluster: Cluster
+    children: Children
+    admin: AdminClient
+
+    @property
+    def plugins(self) -> PluginRegistry: ...
+
+    async def settled(self, name: str) -> None: ...
+
+
 class ConnectorOffsets:
     """See the module."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: ConnectorKeeper) -> None:
         self._runtime = runtime
         self._sources = SourceOffsets(runtime)
 

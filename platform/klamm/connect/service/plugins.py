@@ -52,7 +52,7 @@ class PluginService:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self.redaction = Redaction(runtime, enabled=runtime.config["rest.hide.secrets"])
+        self.redaction = Redaction(runtime.children, enabled=runtime.config["rest.hide.secrets"])
         self._converter_keys: dict[tuple[str, str | None], list[dict[str, Any]]] = {}
         self._keys_from: PluginRegistry | None = None
 
@@ -105,7 +105,8 @@ class PluginService:
         await self._runtime.cluster.require_leader()
         done = await self._runtime.plugin_admin.install(spec)
         self.events.publish("plugin.installed", {"name": done.name, "version": done.version})
-        workers = [each.to_json() for each in await spread(self._runtime, done)]
+        found = await spread(done, self._runtime.url, self._runtime.cluster.ask_others)
+        workers = [each.to_json() for each in found]
         return done.to_json() | {"warnings": list(done.warnings), "workers": workers}
 
     async def remove_plugin(self, name: str, version: str | None, *, force: bool) -> dict[str, Any]:

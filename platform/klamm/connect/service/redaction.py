@@ -14,9 +14,9 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from klamm.connect.children.interface import Children
 from klamm.connect.children.supervisor import PluginCallError
 from klamm.connect.errors import BadRequest
-from klamm.connect.runtime import Runtime
 from klamm.connect.settings.connector_keys import CONNECTOR_CLASS, CONVERTERS
 from klamm.connect.settings.limits import CONNECTOR_KEYS
 from klamm.connect.settings.restart_policy import ErrorClass
@@ -53,10 +53,10 @@ _SILENT: Final[Typed] = {}
 
 
 class Redaction:
-    """See the module. `enabled`: `rest.hide.secrets`."""
+    """See the module. `children` answer which keys a plugin has; `enabled` is `rest.hide.secrets`."""
 
-    def __init__(self, runtime: Runtime, *, enabled: bool) -> None:
-        self._runtime = runtime
+    def __init__(self, children: Children, *, enabled: bool) -> None:
+        self._children = children
         self._enabled = enabled
         self._typed: dict[str, tuple[float, Typed]] = {}
         self._asking: dict[str, asyncio.Task[Typed]] = {}
@@ -106,7 +106,7 @@ class Redaction:
 
     async def _ask(self, cls: str) -> Typed:
         try:
-            rows: list[dict[str, Any]] = await self._runtime.children.call(
+            rows: list[dict[str, Any]] = await self._children.call(
                 "plugin_config", {"plugin": cls}, timeout_s=ASK_S
             )
         except PluginCallError as e:

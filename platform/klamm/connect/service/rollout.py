@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from klamm.connect.herding.cluster import Answer
-from klamm.connect.runtime import Runtime
 from klamm.environments.shown import InstalledPlugin
 
 WAIT_S: Final = 60.0
@@ -46,13 +46,18 @@ def told(packages: list[InstalledPlugin]) -> dict[str, Any]:
 
 
 async def spread(
-    runtime: Runtime, package: InstalledPlugin, *, wait_s: float = WAIT_S, silent_s: float = SILENT_S
+    package: InstalledPlugin,
+    url: str,
+    ask_others: Callable[[str], Awaitable[Mapping[str, Answer] | None]],
+    *,
+    wait_s: float = WAIT_S,
+    silent_s: float = SILENT_S,
 ) -> list[WorkerHas]:
-    """Waits until every worker has the package or cannot have it; returns the state on each, this worker first."""
+    """Waits until every worker has the package or cannot have it; returns the state on each, this worker (at `url`) first."""
     began = time.monotonic()
-    here = WorkerHas(runtime.url, package.state, package.error)
+    here = WorkerHas(url, package.state, package.error)
     while True:
-        answers = await runtime.cluster.ask_others(PATH)
+        answers = await ask_others(PATH)
         if answers is None:  # for the moment: asked again like one that is silent
             answers = {NOBODY: (0, None)}
         found = [read(url, answer, package) for url, answer in sorted(answers.items())]

@@ -10,17 +10,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from confluent_kafka import KafkaException, Producer
 
 from klamm.connect.child import clients
 from klamm.connect.child.source_offsets import open_topic, place_of
+from klamm.connect.config import WorkerConfig
 from klamm.connect.errors import RequestError
+from klamm.connect.herding.fencing import ZombieFencing
 from klamm.connect.model import Kind, TaskId, TaskSpec
-from klamm.connect.runtime import Runtime
+from klamm.connect.topics.config_topic import ConfigState
 from klamm.connect.topics.offset_state import OffsetState
 from klamm.connect.topics.records import Record
+from klamm.connect.topics.storage import RecordLog, RecordWriter
 from klamm_plugins.errors import ConnectError
 
 Offset = tuple[dict[str, Any] | None, dict[str, Any] | None]
@@ -29,10 +32,21 @@ Offset = tuple[dict[str, Any] | None, dict[str, Any] | None]
 _TIMEOUT_S: Final = 90.0
 
 
+class OffsetKeeper(Protocol):
+    """The parts of a worker that keep source offsets."""
+
+    config: WorkerConfig
+    configs: ConfigState
+    offsets: OffsetState
+    offset_log: RecordLog
+    producer: RecordWriter
+    fencing: ZombieFencing
+
+
 class SourceOffsets:
     """See the module."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: OffsetKeeper) -> None:
         self._runtime = runtime
 
     async def read(self, name: str) -> list[Offset]:
