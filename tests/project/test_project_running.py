@@ -31,6 +31,8 @@ def pytest_runtest_makereport(item):
 TESTS = """
 from pathlib import Path
 
+import pytest
+
 def first_time(name):
     path = Path(__file__).with_name(name)
     there = path.exists()
@@ -46,12 +48,17 @@ def test_bad():
     assert False, "always"
 def test_skips_then():
     assert not first_time("skips_then")
-    import pytest
     pytest.skip("its peer is gone")
 def test_hangs_then():
     assert not first_time("hangs_then")
     import time
     time.sleep(60)
+
+@pytest.fixture(scope="session")
+def server():
+    assert not first_time("server"), "it did not start"
+@pytest.mark.parametrize("number", range(12))
+def test_served(server, number): pass
 """
 
 
@@ -100,6 +107,13 @@ def test_a_test_that_skips_itself_when_it_is_run_again_has_not_passed(run):
     assert code == 1
     assert said.count("SKIPPED test_them.py::test_skips_then") == 2
     assert re.search(r"1 failed, 1 passed in", said)
+
+
+def test_a_server_that_did_not_start_once_is_one_failure_of_all_its_tests(run):
+    code, said = run("served", "good")
+    assert code == 0, said
+    assert said.count("run again, alone (1): passed test_them.py::test_served[0] and 11 more") == 1
+    assert re.search(r"1 passed, 12 flaky in", said)
 
 
 def test_nothing_is_run_again_after_the_end_of_the_budget(run):

@@ -153,7 +153,8 @@ class MariaDB:
     def _command(self, program: str, *options: str) -> list[str]:
         found = shutil.which(program, path=_path())
         assert found is not None, f"{program} was there a moment ago"
-        return [found, "--no-defaults", f"--datadir={self.data}", *options]
+        # In /tmp itself, the names of MariaDB's temporary tables are those of every other server on this machine.
+        return [found, "--no-defaults", f"--datadir={self.data}", f"--tmpdir={self.directory}", *options]
 
     def _as_user(self) -> dict[str, Any]:
         if self._user is None:

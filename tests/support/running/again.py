@@ -3,6 +3,7 @@
 A process, peer or suite test that failed is run again after all others have ended, in a pytest process of its own, up to twice.
 If it passes then, it does not fail the run: it is listed as `FLAKY name: first error`, and appended to the file that
 KLAMM_TEST_FLAKY names. One that skips itself then has not passed. A pure test is never run again: it has no race to lose.
+Tests whose set-up failed with the same error share a server that did not start: they are run again together, as one failure.
 In CI nothing is run again after the end of the budget.
 """
 
@@ -25,7 +26,7 @@ from support.running import budget
 AGAIN: Final = frozenset({"process", "peer", "suite"})
 TIMES: Final = 2
 MOST: Final = 10
-"""More failures than these are a defect and no races: none is run again then."""
+"""More failures than these are a defect and no races: none is run again then. A server that did not start is one."""
 FLAKY_FILE: Final = "KLAMM_TEST_FLAKY"
 FAILED: Final = ("failed", "error")
 
@@ -45,14 +46,15 @@ class Again:
         stats = session.config.pluginmanager.getplugin("terminalreporter").stats
         failures = _failures(stats)
         candidates = {name: r for name, r in failures.items() if getattr(r, "kind", None) in AGAIN}
-        if len(candidates) > MOST:
+        groups = _groups(candidates)
+        if len(groups) > MOST:
             self._said.append(
                 f"{len(candidates)} tests failed that start processes: none of them is run again"
             )
             return
-        for name, report in candidates.items():
-            if _passes(name, session.config.rootpath):
-                self._flaky[name] = _first_line(report)
+        for names in groups:
+            if _pass(names, session.config.rootpath):
+                self._flaky |= {name: _first_line(candidates[name]) for name in names}
         for category in FAILED:
             stats[category] = [r for r in stats.get(category, ()) if r.nodeid not in self._flaky]
             if not stats[category]:
@@ -92,13 +94,23 @@ def _first_line(report: pytest.TestReport) -> str:
     return next((line.strip() for line in text.splitlines() if line.strip()), "no error text")[:300]
 
 
-def _passes(name: str, root: Path) -> bool:
+def _groups(failures: Mapping[str, pytest.TestReport]) -> list[list[str]]:
+    """Returns the tests to run again together: those whose set-up failed with one error, every other by itself."""
+    groups: dict[str, list[str]] = {}
+    for name, report in failures.items():
+        groups.setdefault(_first_line(report) if report.when == "setup" else name, []).append(name)
+    return list(groups.values())
+
+
+def _pass(names: Sequence[str], root: Path) -> bool:
+    """Runs tests again, until they pass or their turns are used."""
+    name = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
     for turn in range(1, TIMES + 1):
         until = budget.end()
         if until is not None and time.time() >= until:
             print(f"\nnot run again, since CI's budget is used: {name}", flush=True)
             return False
-        outcome, said = _run_alone(name, root, until)
+        outcome, said = _run_alone(names, root, until)
         print(f"\nrun again, alone ({turn}): {outcome} {name}", flush=True)
         if outcome == "passed":
             return True
@@ -106,14 +118,14 @@ def _passes(name: str, root: Path) -> bool:
     return False
 
 
-def _run_alone(name: str, root: Path, until: float | None) -> tuple[str, str]:
-    """Runs one test, at most until a time; returns how it ended, and the end of what it printed."""
+def _run_alone(names: Sequence[str], root: Path, until: float | None) -> tuple[str, str]:
+    """Runs tests, at most until a time; returns how they ended, and the end of what they printed."""
     with tempfile.TemporaryDirectory() as folder:
         results = Path(folder) / "results.xml"
         command = [sys.executable, "-m", "pytest", "-n", "0", "-p", "no:cacheprovider", "-q"]
         try:
             done = subprocess.run(
-                [*command, f"--junit-xml={results}", name],
+                [*command, f"--junit-xml={results}", *names],
                 cwd=root,
                 capture_output=True,
                 text=True,
@@ -126,5 +138,5 @@ def _run_alone(name: str, root: Path, until: float | None) -> tuple[str, str]:
         if done.returncode:
             return "FAILED", said
         suite = ET.parse(results).find("testsuite")
-        passed = suite is not None and int(suite.get("tests", 0)) > int(suite.get("skipped", 0))
+        passed = suite is not None and int(suite.get("tests", 0)) - int(suite.get("skipped", 0)) == len(names)
         return ("passed" if passed else "SKIPPED"), said
