@@ -1,4 +1,4 @@
-"""The source of an encoder or decoder while it is written: its lines, and the encoding of a struct's fields.
+"""The source of an encoder or decoder while it is written: its lines, the encoding of a struct's fields, and the writers' common part.
 
 `compile_encoder` and `compile_decoder` write it; `compiler` compiles it.
 """
@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import struct
+from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Any, Final
 
@@ -104,6 +105,45 @@ class Plan:
             else:
                 self.absent.append(spec)
         self.tagged.sort(key=lambda spec: spec.tag or 0)
+
+
+class CodecWriter(ABC):
+    """The common part of the writers of encoders and decoders, whose functions take a struct's fields in the same order."""
+
+    def __init__(self, version: int, flexible: bool) -> None:
+        self.version = version
+        self.flexible = flexible
+        self.out = Source()
+
+    def _regular(self, plan: Plan, var: str, prefix: str) -> None:
+        """Writes the fields that are no tags: neighbours of fixed size together, the others one by one."""
+        run: Run = []
+        for spec in plan.regular:
+            if is_fixed(spec):
+                run.append((spec, prefix + spec.name))
+                continue
+            self._run(run, var)
+            run = []
+            self._variable(spec, f"{var}.{spec.name}", prefix + spec.name)
+        self._run(run, var)
+
+    @abstractmethod
+    def _run(self, run: Run, var: str) -> None:
+        """Writes neighbouring fields of fixed size, of which there may be none."""
+
+    @abstractmethod
+    def _variable(self, spec: FieldSpec, value: str, path: str) -> None:
+        """Writes a field that has no fixed size."""
+
+    def _null(self, spec: FieldSpec, condition: str, then: str, path: str) -> None:
+        """Writes the branch for null; the caller continues in the else branch, one level deeper."""
+        self.out.add(f"if {condition}:")
+        if spec.nullable_in(self.version):
+            self.out.add(f"    {then}")
+        else:
+            self.out.add("    raise ValueError('null where none may be')", (path, 0))
+        self.out.add("else:")
+        self.out.depth += 1
 
 
 def is_fixed(spec: FieldSpec) -> bool:

@@ -13,6 +13,7 @@ from klamm_kafka.wire.codec_source import (
     DECODE_ERRORS,
     FIXED,
     STRING_BYTES_MAX,
+    CodecWriter,
     Plan,
     Run,
     Source,
@@ -32,13 +33,11 @@ def write_decoder(cls: StructType, version: int, flexible: bool) -> Source:
 _ARRAYS = number_arrays("unpack_from")
 
 
-class _DecoderWriter:
+class _DecoderWriter(CodecWriter):
     def __init__(self, cls: StructType, version: int, flexible: bool) -> None:
-        self.version = version
-        self.flexible = flexible
+        super().__init__(version, flexible)
         # Messages that carry records are decoded from a view, so that the records are views; others from bytes.
         self.view = has_records(cls)
-        self.out = Source()
         self.out.namespace |= {
             "NEW": object.__new__,
             "UVARINT": decode_uvarint,
@@ -71,15 +70,7 @@ class _DecoderWriter:
         add(f"{var} = NEW({self.out.constant(cls.__name__, cls)})")
         for spec in plan.absent:
             add(f"{var}.{spec.name} = {self._default(spec)}")
-        run: Run = []
-        for spec in plan.regular:
-            if is_fixed(spec):
-                run.append((spec, prefix + spec.name))
-                continue
-            self._run(run, var)
-            run = []
-            self._variable(spec, f"{var}.{spec.name}", prefix + spec.name)
-        self._run(run, var)
+        self._regular(plan, var, prefix)
         if self.flexible:
             self._tags(plan, var, prefix)
         else:
@@ -123,29 +114,18 @@ class _DecoderWriter:
             self.out.add(f"k, = {unpack}(b, p)", (path, struct.calcsize(">" + code)))
             self.out.add(f"p += {struct.calcsize('>' + code)}")
 
-    def _null(self, spec: FieldSpec, target: str, path: str, low: str = "k < 0") -> None:
-        """Writes the branch for null; the caller continues in the else branch, one level deeper."""
-        add = self.out.add
-        add(f"if {low}:")
-        if spec.nullable_in(self.version):
-            add(f"    {target} = None")
-        else:
-            add("    raise ValueError('null where none may be')", (path, 0))
-        add("else:")
-        self.out.depth += 1
-
-    def _variable(self, spec: FieldSpec, target: str, path: str) -> None:
+    def _variable(self, spec: FieldSpec, value: str, path: str) -> None:
         if spec.array:
-            self._array(spec, target, path)
+            self._array(spec, value, path)
         elif spec.struct:
-            self._nested(spec, target, path)
+            self._nested(spec, value, path)
         else:
-            self._blob(spec, target, path)
+            self._blob(spec, value, path)
 
     def _blob(self, spec: FieldSpec, target: str, path: str) -> None:
         add = self.out.add
         self._length(spec, path, "h" if spec.type == "string" else "i")
-        self._null(spec, target, path)
+        self._null(spec, "k < 0", f"{target} = None", path)
         add("q = p + k")
         add("if q > n: raise EOFError", (path, 0))
         if spec.type == "string":
@@ -169,7 +149,7 @@ class _DecoderWriter:
         self.out.add("k = b[p]", (path, 1))
         self.out.add("p += 1")
         # In a tagged field the mark is an unsigned varint, 0 or 1; elsewhere it is a signed byte.
-        self._null(spec, target, path, low="k > 127" if spec.tag is None else "k == 0")
+        self._null(spec, "k > 127" if spec.tag is None else "k == 0", f"{target} = None", path)
         self._struct(spec.struct, var, path + ".")
         self.out.add(f"{target} = {var}")
         self.out.depth -= 1
@@ -177,7 +157,7 @@ class _DecoderWriter:
     def _array(self, spec: FieldSpec, target: str, path: str) -> None:
         add = self.out.add
         self._length(spec, path, "i")
-        self._null(spec, target, path)
+        self._null(spec, "k < 0", f"{target} = None", path)
         smallest = size_min(spec, self.version, self.flexible)
         add(f"if k * {smallest} > n - p: raise EOFError", (path, 0))
         self._spend("k", path)

@@ -14,6 +14,7 @@ from klamm_kafka.wire.codec_source import (
     ENCODE_ERRORS,
     FIXED,
     STRING_BYTES_MAX,
+    CodecWriter,
     Plan,
     Run,
     Source,
@@ -45,11 +46,9 @@ def pack_tags(known: list[tuple[int, bytes]], unknown: Any) -> bytes:
     return b"".join(parts)
 
 
-class _EncoderWriter:
+class _EncoderWriter(CodecWriter):
     def __init__(self, cls: StructType, version: int, flexible: bool) -> None:
-        self.version = version
-        self.flexible = flexible
-        self.out = Source()
+        super().__init__(version, flexible)
         self.append = "a"
         self.out.namespace |= {
             "BYTES": (bytearray, memoryview),
@@ -82,15 +81,7 @@ class _EncoderWriter:
         for spec in plan.absent:
             if not spec.ignorable:
                 self._refuse(spec, f"{var}.{spec.name}", prefix + spec.name)
-        run: Run = []
-        for spec in plan.regular:
-            if is_fixed(spec):
-                run.append((spec, prefix + spec.name))
-                continue
-            self._run(run, var)
-            run = []
-            self._variable(spec, f"{var}.{spec.name}", prefix + spec.name)
-        self._run(run, var)
+        self._regular(plan, var, prefix)
         if self.flexible:
             self._tags(plan, var, prefix)
         else:
@@ -132,15 +123,8 @@ class _EncoderWriter:
             pack = self.out.constant("p", struct.Struct(">" + code).pack)
             self.out.add(f"{self.append}({pack}({count}))", (path, 0))
 
-    def _null(self, spec: FieldSpec, value: str, path: str, null: bytes) -> None:
-        """Writes the branch for null; the caller continues in the else branch, one level deeper."""
-        self.out.add(f"if {value} is None:")
-        if spec.nullable_in(self.version):
-            self.out.add(f"    {self.append}({null!r})")
-        else:
-            self.out.add("    raise ValueError('null where none may be')", (path, 0))
-        self.out.add("else:")
-        self.out.depth += 1
+    def _or_null(self, spec: FieldSpec, value: str, path: str, null: bytes) -> None:
+        self._null(spec, f"{value} is None", f"{self.append}({null!r})", path)
 
     def _variable(self, spec: FieldSpec, value: str, path: str) -> None:
         if spec.array:
@@ -155,7 +139,7 @@ class _EncoderWriter:
         add = self.out.add
         code = "h" if spec.type == "string" else "i"
         compact = self.flexible and spec.compact
-        self._null(spec, "s", path, b"\0" if compact else b"\xff" * struct.calcsize(code))
+        self._or_null(spec, "s", path, b"\0" if compact else b"\xff" * struct.calcsize(code))
         if spec.type == "string":
             too_long = f"if len(s) > {STRING_BYTES_MAX}: raise ValueError(f'a string of {{len(s)}} bytes')"
             add("s = s.encode()", (path, 0))
@@ -179,7 +163,7 @@ class _EncoderWriter:
             self._struct(spec.struct, var, path + ".")
             return
         # In a tagged field the mark is an unsigned varint, 0 or 1; elsewhere it is a signed byte.
-        self._null(spec, var, path, b"\xff" if spec.tag is None else b"\0")
+        self._or_null(spec, var, path, b"\xff" if spec.tag is None else b"\0")
         self.out.add(f"{self.append}(b'\\x01')")
         self._struct(spec.struct, var, path + ".")
         self.out.depth -= 1
@@ -188,7 +172,7 @@ class _EncoderWriter:
         add = self.out.add
         many = self.out.name("x")
         add(f"{many} = {value}", (path, 0))
-        self._null(spec, many, path, b"\0" if self.flexible and spec.compact else b"\xff\xff\xff\xff")
+        self._or_null(spec, many, path, b"\0" if self.flexible and spec.compact else b"\xff\xff\xff\xff")
         self._length(spec, f"len({many})", path, "i")
         code = FIXED.get(spec.type) if isinstance(spec.type, str) else None
         if code in _ARRAYS:
