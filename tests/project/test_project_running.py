@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -54,6 +55,10 @@ def test_hangs_then():
     import time
     time.sleep(60)
 
+def test_ctrl_c():
+    import signal
+    assert signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
+
 @pytest.fixture(scope="session")
 def server():
     assert not first_time("server"), "it did not start"
@@ -69,12 +74,12 @@ def run(tmp_path, processes):
     (tmp_path / "test_them.py").write_text(TESTS)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
 
-    def call(*names, workers="0", **environment):
+    def call(*names, workers="0", before=None, **environment):
         command = [sys.executable, "-m", "support.running.session", "-n", workers, "-p", "no:cacheprovider"]
         done = subprocess.run(
             [*command, "--color=no", *(f"test_them.py::test_{name}" for name in names)],
             cwd=tmp_path, capture_output=True, text=True, check=False, timeout=100,
-            env={"PATH": "", "PYTHONPATH": str(ROOT / "tests"), "KLAMM_TEST_FLAKY": str(tmp_path / "flaky.jsonl")}
+            preexec_fn=before, env={"PATH": "", "PYTHONPATH": str(ROOT / "tests"), "KLAMM_TEST_FLAKY": str(tmp_path / "flaky.jsonl")}
             | environment,
         )  # fmt: skip
         return done.returncode, done.stdout + done.stderr
@@ -123,6 +128,12 @@ def test_nothing_is_run_again_after_the_end_of_the_budget(run):
     code, said = run("hangs_then", KLAMM_CI_STARTED=str(time.time() - 40), KLAMM_CI_BUDGET_MINUTES="1")
     assert code == 1
     assert "ended, since CI's budget is used" in said or "not run again, since CI's budget is used" in said
+
+
+@pytest.mark.parametrize("workers", ["0", "1"])
+def test_ctrl_c_works_in_tests_that_a_shell_runs_in_the_background(run, workers):
+    code, said = run("ctrl_c", workers=workers, before=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
+    assert code == 0, said
 
 
 def test_a_pure_test_is_never_run_again(run):

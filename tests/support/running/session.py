@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 
 import pytest
@@ -15,6 +16,9 @@ def run(arguments: list[str]) -> int:
     # Without bytecode each of the processes compiles all tests again, which takes half a minute.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
+    # A shell lets its jobs in the background ignore Ctrl-C, and all their children with them; tests send it to some.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     # Our own way here is none for the processes that tests start.
     os.environ.pop("PYTHONPATH", None)
     # These two are not pytest's: the processes of xdist would not know them.
