@@ -174,7 +174,11 @@ def test_a_consumers_settings_are_taken_by_librdkafka():
         "max.poll.records": "10",
         "partition.assignment.strategy": "org.apache.kafka.clients.consumer.CooperativeStickyAssignor",
     }
-    consumer = confluent_kafka.Consumer(translate(java, "consumer").config | {"log_level": 0})
+    config = translate(java, "consumer").config
+    assert config["partition.assignment.strategy"] == "cooperative-sticky"
+    consumer = confluent_kafka.Consumer(
+        config | {"log_level": 0}
+    )  # raises for a setting that it does not take
     consumer.close()
 
 
@@ -199,7 +203,7 @@ def test_librdkafka_takes_what_comes_out(kind, client):
         "retry.backoff.max.ms": "1000",
         "metadata.max.age.ms": "60000",
     }
-    client(translate(java, kind).config | {"log_level": 0})
+    client(translate(java, kind).config | {"log_level": 0})  # raises for a setting that it does not take
 
 
 def test_a_number_that_librdkafka_does_not_take_becomes_the_nearest_and_is_told():

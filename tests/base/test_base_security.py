@@ -102,7 +102,10 @@ def test_pem_in_the_properties_themselves():
         "ssl.key.password": KEY_PASSWORD,
         "ssl.truststore.certificates": (STORES / "ca.pem").read_text(),
     }
-    TlsSettings.from_properties(props).client_context()
+    settings = TlsSettings.from_properties(props)
+    (authority,) = settings.client_context().get_ca_certs(binary_form=True)
+    assert authority == ssl.PEM_cert_to_DER_cert((STORES / "ca.pem").read_text())
+    assert settings.identity is not None
 
 
 @pytest.mark.parametrize(

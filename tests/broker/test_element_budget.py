@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 
 import pytest
+from support.broker import wait_until
 from support.raw import RawClient, framed
 
 from klamm_broker.api import registry
@@ -160,11 +161,15 @@ def test_who_asks_for_more_is_told_and_closed(broker):
     with RawClient(broker.port) as client:
         client.sock.sendall(framed(header + MetadataRequest(topics=names).encode(9)))
         client.wait_closed()
+    said = f"more than {registry.ELEMENTS_MAX} elements in all"
+    wait_until(lambda: said in broker.log_text, "a line in the log")
     many = FetchRequest().encode(11)[:-6] + struct.pack(">i", registry.LARGE_ELEMENTS_MAX + 1)
     header = encode_request_header(RequestHeader(1, 11, 7, "x"))
     with RawClient(broker.port) as client:
         client.sock.sendall(framed(header + many + bytes(12 * registry.LARGE_ELEMENTS_MAX)))
         client.wait_closed()
+    large = f"more than {registry.LARGE_ELEMENTS_MAX} elements in all"
+    wait_until(lambda: large in broker.log_text, "another line in the log")
 
 
 def test_structs_know_their_arrays():
