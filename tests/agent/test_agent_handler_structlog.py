@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import logging
 
-import pytest
+from support import needs
 from support.broker import new_topic
 
 from klamm.logging import EcsRenderer, KafkaHandler, KafkaLoggerFactory
 from klamm.testing.topics import TopicReader
 
-structlog = pytest.importorskip("structlog")
+structlog = needs.module("structlog")
 
 
 def arrived(bootstrap, topic, count):

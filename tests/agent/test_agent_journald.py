@@ -162,13 +162,17 @@ def journald():
         or os.geteuid() != 0
         or sys.platform != "linux"
     ):
-        pytest.skip("needs systemd's journald, and root to start one")
+        pytest.skip(
+            "needs systemd-journald (Debian: apt-get install systemd), and root to start one: run the tests as root"
+        )
     found = Journal()
     try:
         deadline = time.monotonic() + 60
         while not found.socket.exists() and time.monotonic() < deadline:
             if found.process.poll() is not None:
-                pytest.skip("journald does not run here")
+                pytest.skip(
+                    "journald ends at once here, as in some containers: run the test on a machine or in a virtual one"
+                )
             time.sleep(0.01)
         found.log(b"begin")
         yield found

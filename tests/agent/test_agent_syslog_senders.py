@@ -75,7 +75,9 @@ def receive():
         receiver.reader.close()
 
 
-needs_logger = pytest.mark.skipif(LOGGER is None, reason="needs logger (util-linux)")
+needs_logger = pytest.mark.skipif(
+    LOGGER is None, reason="logger is not installed (Debian: apt-get install bsdutils)"
+)
 
 
 @pytest.mark.usefixtures("processes")
@@ -154,7 +156,10 @@ def test_pythons_handler(receive, tmp_path, kind):
 
 
 @pytest.mark.usefixtures("rsyslog")
-@pytest.mark.skipif(RSYSLOGD is None or LOGGER is None, reason="needs rsyslogd (Debian: rsyslog)")
+@pytest.mark.skipif(
+    RSYSLOGD is None or LOGGER is None,
+    reason="rsyslogd or logger is not installed (Debian: apt-get install rsyslog bsdutils)",
+)
 @pytest.mark.parametrize(
     "target", ['protocol="udp"', 'protocol="tcp"', 'protocol="tcp" TCP_Framing="octet-counted"']
 )

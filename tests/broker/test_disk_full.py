@@ -41,7 +41,7 @@ RETRIABLE = {
 def small_disk(processes, tmp_path):
     """A file system of 24 MB. Needs the right to mount one."""
     if sys.platform != "linux":
-        pytest.skip("tmpfs is Linux'")
+        pytest.skip("tmpfs is Linux's")
     path = tmp_path / "disk"
     path.mkdir()
     if not shutil.which("mount") or not shutil.which("umount"):
@@ -53,7 +53,9 @@ def small_disk(processes, tmp_path):
         check=False,
     )
     if mounted.returncode:
-        pytest.skip(f"cannot mount a tmpfs here: {mounted.stderr.decode().strip()}")
+        pytest.skip(
+            f"cannot mount a tmpfs; run the test as root, in a container with CAP_SYS_ADMIN: {mounted.stderr.decode().strip()}"
+        )
     yield path
     subprocess.run(["umount", "-l", str(path)], check=True)
 

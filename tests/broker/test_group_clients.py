@@ -9,7 +9,7 @@ import time
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from support import kafka_oracle
+from support import kafka_oracle, needs
 from support.broker import new_name, new_topic, wait_until
 
 from klamm.testing import EmbeddedBroker
@@ -284,7 +284,7 @@ def test_idempotent_producers_have_ids_of_their_own_across_restarts(tmp_path):
 
 
 async def test_aiokafka(broker):
-    aiokafka = pytest.importorskip("aiokafka")
+    aiokafka = needs.module("aiokafka")
     topic, group = new_topic(broker, 4), new_name("group")
     produce(broker, topic, 40, 4)
 
@@ -371,7 +371,7 @@ class KafkaPythonMember:
 
 
 def test_kafka_python(broker):
-    kafka = pytest.importorskip("kafka")
+    kafka = needs.module("kafka")
     topic, group = new_topic(broker, 4), new_name("group")
     produce(broker, topic, 40, 4)
     a = KafkaPythonMember(kafka, broker, group, topic)

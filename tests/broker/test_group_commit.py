@@ -28,7 +28,7 @@ from klamm_kafka.wire.messages.offset_commit import (
 )
 
 FETCH_VERSION = 12
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="SyncedDisk needs /proc")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="SyncedDisk reads /proc, which is Linux's")
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from klamm_broker.log.disk_failure import is_broken
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
 E = ErrorCode
 
 

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from support import needs
 from support.broker import new_name, new_topic
 from support.raw import RawClient, batch, fetch_request, produce_request
 
@@ -233,7 +234,7 @@ def test_a_marker_wakes_a_fetch_that_waits_for_committed_records(broker):
 
 
 async def test_aiokafka(broker):
-    aiokafka = pytest.importorskip("aiokafka")
+    aiokafka = needs.module("aiokafka")
     topic, group = new_topic(broker), new_name("group")
     client = aiokafka.AIOKafkaProducer(bootstrap_servers=broker.bootstrap, transactional_id=new_name("txn"))
     await client.start()
@@ -252,7 +253,7 @@ async def test_aiokafka(broker):
 
 
 def test_kafka_python(broker):
-    kafka = pytest.importorskip("kafka")
+    kafka = needs.module("kafka")
     topic, name = new_topic(broker), new_name("txn")
     client = kafka.KafkaProducer(bootstrap_servers=broker.bootstrap, transactional_id=name)
     client.init_transactions()

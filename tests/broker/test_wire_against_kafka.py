@@ -45,7 +45,7 @@ def ask(lines):
     oracle = kafka_oracle.require()
     done = oracle.run(str(JAVA_SOURCE), stdin="\n".join(lines), timeout=100)
     if "jdk.compiler" in done.stderr:
-        pytest.skip("the Java found is a runtime without a compiler")
+        pytest.skip(f"{oracle.java} has no compiler (Debian: apt-get install default-jdk-headless)")
     assert done.returncode == 0, done.stderr
     answers = done.stdout.splitlines()
     assert len(answers) == len(lines)

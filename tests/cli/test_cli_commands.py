@@ -123,7 +123,7 @@ def test_a_client_setting_that_does_not_exist_is_named_with_its_file(command, tm
     assert (result.returncode, result.stderr) == (2, said)
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full is Linux's")
 @pytest.mark.parametrize("command", ["consume", "topic", "--version"])
 def test_output_that_cannot_be_written_is_one_sentence(command, broker):
     args = [command]

@@ -72,7 +72,7 @@ def test_a_second_signal_ends_what_hangs(tmp_path):
     assert not any("starting it again" in line for line in server.errors)
 
 
-@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="no /proc/net/tcp here")
+@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="/proc/net/tcp is Linux's")
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 def test_who_has_a_port_is_named(host):
     with socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET) as taken:

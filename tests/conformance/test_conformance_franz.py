@@ -33,7 +33,9 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
         [go, "mod", "download"], cwd=SOURCE, capture_output=True, text=True, timeout=400, check=False
     )
     if modules.returncode:
-        pytest.skip(f"franz-go could not be fetched: {modules.stderr.strip()[-300:]}")
+        pytest.skip(
+            f"`go mod download` in {SOURCE} failed; it needs a Go module proxy (GOPROXY): {modules.stderr.strip()[-300:]}"
+        )
     built = tmp_path_factory.mktemp("franz-go") / "franz-go"
     command = [go, "build", "-mod=readonly", "-buildvcs=false", "-o", str(built), "."]
     subprocess.run(command, cwd=SOURCE, check=True, timeout=400, env=os.environ | {"CGO_ENABLED": "0"})

@@ -493,7 +493,7 @@ def test_what_a_wheel_brings_beside_its_modules_stays_in_its_environment(tmp_pat
     assert {"bin/klamm", "etc/much.conf"} <= there
 
 
-@pytest.mark.skipif(shutil.which("uv") is None, reason="uv is not on the PATH")
+@pytest.mark.skipif(shutil.which("uv") is None, reason="uv is not on the PATH (pip install uv)")
 def test_uv_and_pip_make_the_same_lock_and_the_same_environment(index, tmp_path):
     sources = Sources(find_links=(str(index),), offline=True)
     stores = [Store(tmp_path / t.name, sources=sources, tool=t) for t in (Pip(), Uv(shutil.which("uv")))]

@@ -78,7 +78,9 @@ def all_running(port: int, *names: str) -> bool:
 def test_rest_workers_of_both_kinds_take_turns(bootstrap: str, tmp_path: Path) -> None:
     oracle = kafka_oracle.require()
     if not (oracle.home / "plugins").is_dir():
-        pytest.skip("the Kafka runtime has no plugins directory with its file connectors")
+        pytest.skip(
+            f"{oracle.home}/plugins with the file connectors is missing: tests/peers/fetch_kafka.sh fetches it"
+        )
     name = f"swap{uuid.uuid4().hex[:8]}"
     properties = worker_properties(bootstrap, name)
     log4j = kafka_oracle.write_log4j(tmp_path)

@@ -145,7 +145,7 @@ async def test_what_a_plugin_started_dies_with_it(tmp_path):
         await wait_for(lambda: not alive(grandchild), lambda: "the grandchild lives on")
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
 @pytest.mark.parametrize("own_group", ["", "1"])
 async def test_what_a_plugin_started_dies_with_the_fork_server(tmp_path, own_group):
     pid_file = tmp_path / "pid"
@@ -360,7 +360,7 @@ async def test_what_a_task_prints_and_logs_is_in_the_workers_log(caplog, monkeyp
         await wait_for(lambda: "broker 127.0.0.1:1 cannot be reached" in caplog.text, lambda: caplog.text)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
 async def test_an_idle_task_is_small_and_starts_at_once():
     async with Watched() as w:
         await w.supervisor.start_task(task_spec("warm", {"idle": "1"}))

@@ -139,7 +139,7 @@ def test_two_thousand_connections_that_say_nothing(tmp_path):
     count = 2000
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < count + 500:
-        pytest.skip(f"only {soft} file descriptors")
+        pytest.skip(f"the limit is {soft} file descriptors: ulimit -n {count + 500}")
     with EmbeddedBroker(tmp_path / "data", config=config) as own:
         with Watch(own) as watch:
             socks = connections(own, count)
@@ -149,7 +149,7 @@ def test_two_thousand_connections_that_say_nothing(tmp_path):
         close_all(socks)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="prlimit")
+@pytest.mark.skipif(sys.platform != "linux", reason="prlimit is Linux's")
 def test_out_of_file_descriptors_those_who_are_there_are_served(tmp_path):
     with EmbeddedBroker(tmp_path / "data") as own, RawClient(own.port) as client:
         topic = new_topic(own)

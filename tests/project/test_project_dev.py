@@ -153,7 +153,7 @@ def test_scripts_are_executable_and_parse(script):
 
 
 @pytest.mark.usefixtures("processes")
-@pytest.mark.skipif(os.getuid() != 0, reason="bare_debian.sh needs root")
+@pytest.mark.skipif(os.getuid() != 0, reason="bare_debian.sh needs root: run the tests as root")
 def test_a_kept_bare_debian_keeps_no_credentials(tmp_path):
     """With programs that do nothing instead of debootstrap and chroot."""
     programs, root, home = tmp_path / "bin", tmp_path / "root", tmp_path / "home"

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support import needs
 from support.elasticsearch import documents, unique_index
 
 from klamm.testing.elasticsearch import ElasticsearchServer
@@ -377,7 +378,7 @@ def test_figures_reach_the_driver_once(tmp_path: Any) -> None:
 
 
 def test_options_that_cannot_be_used_are_named(tmp_path: Any) -> None:
-    pytest.importorskip("pyspark")
+    needs.module("pyspark", extra="spark")
     from klamm_spark.elasticsearch import target
 
     base, columns = {"hosts": "http://a"}, ["topic", "partition", "offset", "@timestamp", "d"]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support import needs
 
 from klamm_base.errors import ConfigError
 from klamm_spark.datasource.options import read_options, write_options
@@ -236,7 +237,7 @@ def test_exactly_once_is_for_streams_in_any_spelling() -> None:
 
 
 def test_a_checkpoint_has_one_place_however_it_is_written() -> None:
-    pytest.importorskip("pyspark")
+    needs.module("pyspark", extra="spark")
     from klamm_spark.outputs import base_of
 
     job = Job("x", "/cp", Source(), ())

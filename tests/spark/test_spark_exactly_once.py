@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support import needs
 from support.broker import new_name, new_topic, wait_decided, wait_until
 from support.inprocess import refuse_offset_fetch, serving
 from support.kafka_broker import KafkaBroker
@@ -36,11 +37,11 @@ from klamm_spark.datasource.exactly_once import (
 )
 from klamm_spark.datasource.options import write_options
 
-pa = pytest.importorskip("pyarrow")
-pytest.importorskip("pyspark")
-transaction = pytest.importorskip("klamm_spark.datasource.transaction")
-writers = pytest.importorskip("klamm_spark.datasource.writer")
-outlet = pytest.importorskip("klamm_spark.datasource.outlet")
+pa = needs.module("pyarrow", extra="spark")
+needs.module("pyspark", extra="spark")
+transaction = needs.module("klamm_spark.datasource.transaction", extra="spark")
+writers = needs.module("klamm_spark.datasource.writer", extra="spark")
+outlet = needs.module("klamm_spark.datasource.outlet", extra="spark")
 
 BASE = {"kafka.bootstrap.servers": "h:1", "topic": "o"}
 

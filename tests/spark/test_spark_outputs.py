@@ -16,6 +16,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
+from support import needs
 from support.broker import new_topic, wait_until
 from support.spark import QUICK, a_job, produce, read_to_end, require_spark, until_end
 
@@ -56,7 +57,7 @@ def records(bootstrap: str, topic: str) -> list[tuple[str, Any]]:
     [("10 seconds", 10), ("5ms", 0.005), ("2 minutes", 120), ("1 milliseconds", 0.001), ("1h", 3600)],
 )
 def test_times_as_the_file_says_them(text: str, seconds: float) -> None:
-    pytest.importorskip("pyspark")
+    needs.module("pyspark", extra="spark")
     from klamm_spark.polled import seconds as read
 
     assert read(text) == pytest.approx(seconds)
@@ -82,7 +83,7 @@ class Once(threading.Event):
 
 def polled(tmp_path: Path, errors: list[Exception | None], **changes: Any) -> tuple[Any, Reports]:
     """A source whose reads end like this, one after the other."""
-    pytest.importorskip("pyspark")
+    needs.module("pyspark", extra="spark")
     from klamm_spark.polled import Polled
 
     reports, poll = Reports(), changes.pop("poll", Poll("1 seconds", "id"))
@@ -167,7 +168,7 @@ class ScriptedQuery:
     ("error", "starts"), [("Python worker failed to connect back.", 1), ("something else", 0), (None, 0)]
 )
 def test_a_python_process_that_was_too_slow_is_no_end(error: str | None, starts: int) -> None:
-    pytest.importorskip("pyspark")
+    needs.module("pyspark", extra="spark")
     from klamm_spark.running import RESTARTS_MAX, _watch
 
     started: list[int] = []
@@ -193,7 +194,7 @@ def test_a_python_process_that_was_too_slow_is_no_end(error: str | None, starts:
 
 
 def test_jars_of_the_connector_stand_beside_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("pyspark")
+    needs.module("pyspark", extra="spark")
     from klamm_spark.running import _settings
 
     def jars(**more: str) -> str | None:
@@ -232,7 +233,7 @@ class RunningQuery:
 
 
 def test_each_query_may_end_its_own_batch() -> None:
-    pytest.importorskip("pyspark")
+    needs.module("pyspark", extra="spark")
     from klamm_spark.running import _stop_queries
 
     queries: list[Any] = [RunningQuery(2), RunningQuery(5)]
@@ -243,7 +244,7 @@ def test_each_query_may_end_its_own_batch() -> None:
 def test_how_a_query_looks_is_kept_by_a_later_batch_where_it_cannot_be_at_first(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    pytest.importorskip("pyspark")
+    needs.module("pyspark", extra="spark")
     from klamm_spark import running
     from klamm_spark.beside import PLAN, LocalFiles, read_json
 

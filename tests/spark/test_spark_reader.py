@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
+from support import needs
 from support.broker import new_name, new_topic, wait_until
 from support.spark import produce
 
@@ -17,7 +18,7 @@ from klamm_base.errors import ConfigError
 from klamm_spark.datasource.offsets import DataLossError
 from klamm_spark.datasource.options import read_options
 
-pytest.importorskip("pyspark")
+pytest.importorskip("pyspark", reason=needs.absent("pyspark", "spark"))
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import (
     BinaryType,

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support import needs
 
 from klamm_spark.schema_drift import (
     MISSING_AFTER,
@@ -135,7 +136,7 @@ def test_ever_new_names_do_not_fill_the_memory() -> None:
 
 
 def test_a_watch_takes_its_observation_out_of_the_progress_and_keeps_what_it_found(tmp_path: Path) -> None:
-    pytest.importorskip("pyspark")
+    needs.module("pyspark", extra="spark")
     from klamm_spark.beside import SCHEMA as FILE
     from klamm_spark.beside import LocalFiles
     from klamm_spark.schema_watch import NAME, SchemaWatch
@@ -176,7 +177,7 @@ def test_a_watch_takes_its_observation_out_of_the_progress_and_keeps_what_it_fou
 
 
 def test_what_is_nested_without_end_is_unreadable_and_an_adopted_schema_stays(tmp_path: Path) -> None:
-    pytest.importorskip("pyspark")
+    needs.module("pyspark", extra="spark")
     from klamm_spark.beside import SCHEMA as FILE
     from klamm_spark.beside import LocalFiles
     from klamm_spark.schema_watch import NAME, SchemaWatch

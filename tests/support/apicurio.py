@@ -26,7 +26,9 @@ def home() -> Path:
     """Where it is; skips the calling test where there is none."""
     found = Path(os.environ.get("APICURIO_HOME", Path.home() / ".cache/apicurio"))
     if not list(found.glob("*runner.jar")):
-        pytest.skip(f"the schema registry of Apicurio is not installed in {found}")
+        pytest.skip(
+            f"the schema registry of Apicurio is not installed in {found}: unpack apicurio-registry-app-3.0.9-all.tar.gz of Maven Central there, or set APICURIO_HOME"
+        )
     return found
 
 

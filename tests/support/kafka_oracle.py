@@ -69,11 +69,11 @@ def find() -> KafkaOracle | str:
         candidates.insert(0, Path(configured))
     home = next((c for c in candidates if any(c.glob("libs/kafka-clients-*.jar"))), None)
     if home is None:
-        return "Apache Kafka is not installed (no libs/kafka-clients-*.jar in KAFKA_HOME or ~/.cache/kafka-oracle)"
+        return "Apache Kafka is not installed (no libs/kafka-clients-*.jar in KAFKA_HOME or ~/.cache/kafka-oracle): tests/peers/fetch_kafka.sh fetches it"
     java_home = os.environ.get("JAVA_HOME")
     java = shutil.which("java", path=f"{java_home}/bin" if java_home else None)
     if java is None:
-        return "Java is not installed (no java on PATH or in JAVA_HOME)"
+        return "Java is not installed (no java on PATH or in JAVA_HOME; Debian: apt-get install default-jdk-headless)"
     return KafkaOracle(home, java)
 
 

@@ -4,8 +4,22 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from typing import Any
 
 import pytest
+
+from klamm_base.extras import how_to_install
+
+
+def absent(name: str, extra: str | None = None) -> str:
+    """Returns the reason to skip where a module of an extra, or of the group `dev`, is absent."""
+    how = how_to_install(extra) if extra else "./dev installs it (dependency group dev)"
+    return f"{name} is not installed: {how}"
+
+
+def module(name: str, *, extra: str | None = None) -> Any:
+    """Imports a module; skips, and says how to install it, where it is absent."""
+    return pytest.importorskip(name, reason=absent(name, extra))
 
 
 @pytest.fixture(scope="session")
