@@ -27,7 +27,7 @@ _FORWARDING: Final = "org.apache.kafka.clients.admin.ForwardingAdmin"
 _PREFIXES: Final = re.compile(
     r"(source|target)\.(cluster|consumer|producer|admin)\..+|(consumer|producer|admin)\..+"
     r"|(key|value|header)\.converter(\..+)?|(transforms|predicates|errors|task|tasks|topic\.creation|offsets\.storage"
-    r"|transaction\.boundary|exactly\.once|restart|config\.(providers|action)|metric|sasl|ssl)(\..+)?"
+    r"|transaction\.boundary|exactly\.once|mirror\.origin|restart|config\.(providers|action)|metric|sasl|ssl)(\..+)?"
 )
 _RUNTIME: Final = frozenset({"name", "connector.class", "connector.plugin.version", "security.protocol"})
 _OTHERS: Final = frozenset(

@@ -18,6 +18,8 @@ from klamm_base.security import ClientSecurity
 from klamm_kafka.client import ClientError, Cluster
 from klamm_mirror.fetcher import Fetcher, FetchSettings
 from klamm_mirror.partition import MirrorPartition
+from klamm_mirror.provenance import Provenance
+from klamm_mirror.provenance_config import ProvenanceSettings
 from klamm_mirror.raw import Batch
 from klamm_mirror.sender import Sender
 from klamm_mirror.syncs import SyncWriter
@@ -47,6 +49,8 @@ class CopierSettings:
     syncs_at_target: bool = False
     lag_max: int = 100
     topic_ids: Mapping[str, bytes] = field(default_factory=dict)
+    provenance: ProvenanceSettings | None = None
+    """None: neither marks records nor looks at marks."""
 
 
 class Copier:
@@ -97,13 +101,17 @@ class Copier:
         if settings.syncs_topic is not None:
             where = await cluster(target=settings.syncs_at_target)
             self._syncs = SyncWriter(where, settings.syncs_topic, settings.lag_max)
-        sender = self._sender = Sender(await cluster(target=True), self.partitions, self._on_ack)
+        provenance = None
+        if settings.provenance is not None:
+            clients = await cluster(target=False), await cluster(target=True)
+            provenance = Provenance(settings.provenance, *clients)
+        sender = self._sender = Sender(await cluster(target=True), self.partitions, self._on_ack, provenance)
         self._fetcher = Fetcher(
             await cluster(target=False), await cluster(target=False), self.partitions, settings.fetch,
-            fetched=sender.wake.set, room=sender.room, ids=settings.topic_ids,
+            fetched=sender.wake.set, room=sender.room, ids=settings.topic_ids, provenance=provenance,
         )  # fmt: skip
-        parts = [self._fetcher.run(), sender.run()]
-        return parts if self._syncs is None else [*parts, self._syncs.run()]
+        parts = self._fetcher, sender, self._syncs, provenance
+        return [part.run() for part in parts if part is not None]
 
     def _on_ack(self, partition: MirrorPartition, batch: Batch, base: int) -> None:
         if self._syncs is not None and base >= 0:
@@ -160,6 +168,11 @@ class Copier:
             "bytes": sum(p.bytes for p in self.partitions),
             "batches_passed": counts.passed if counts else 0,
             "batches_reencoded": counts.reencoded if counts else 0,
+            **(
+                {f"batches_{why.name.lower()}": n for why, n in counts.left_out.items() if n}
+                if counts
+                else {}
+            ),
             "offset_syncs": self._syncs.written if self._syncs is not None else 0,
             "offsets_purged_at_source": sum(p.purged for p in self.partitions),
             "partitions": {str(p): _figures(p) for p in by_lag},

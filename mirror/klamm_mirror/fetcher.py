@@ -27,7 +27,8 @@ from klamm_kafka.wire.messages.fetch import (
 )
 from klamm_mirror import internal_topics
 from klamm_mirror.partition import MirrorPartition
-from klamm_mirror.raw import Counts, convert
+from klamm_mirror.provenance import Provenance
+from klamm_mirror.raw import Counts, convert, producer_ids
 from klamm_mirror.stops import Kind, Stop
 from klamm_plugins.errors import ConfigError, ConnectError, DataError
 
@@ -109,11 +110,13 @@ class Fetcher:
 
     `data` is a client of the source that is used for fetches only, because they wait at the broker; `meta` is
     another for questions. `ids` holds the expected topic ids: a topic with another id is not copied.
+    `provenance` decides which batches are copied; None: all.
     """
 
     def __init__(
         self, data: Cluster, meta: Cluster, partitions: Sequence[MirrorPartition], settings: FetchSettings,
         *, fetched: Callable[[], None], room: asyncio.Event, ids: Mapping[str, bytes],
+        provenance: Provenance | None = None,
     ) -> None:  # fmt: skip
         self.counts = Counts()
         self.why: str | None = None
@@ -125,6 +128,7 @@ class Fetcher:
         self._room = room
         self._leaders: dict[tuple[str, int], int] = {}
         self._ids = dict(ids)
+        self._provenance = provenance
         self._stale = True
         self._asked_at = 0.0
         self._metadata = Backoff()
@@ -254,8 +258,12 @@ class Fetcher:
         aborted = None
         if settings.committed_only:
             aborted = [(a.producer_id, a.first_offset) for a in data.aborted_transactions or ()]
+        lens = None
+        if self._provenance is not None:
+            await self._provenance.learn(producer_ids(data.records))
+            lens = self._provenance.lens(partition.topic)
         try:
-            batches, position = convert(data.records, partition.position, self.counts, aborted)
+            batches, position = convert(data.records, partition.position, self.counts, aborted, lens)
         except CorruptRecord as e:
             # A checksum that was damaged on the way may hold the next time.
             log.warning("%s at offset %d: %s; fetched again", partition, partition.position, e)

@@ -8,6 +8,7 @@ from typing import Final
 
 from klamm_base.backoff import Backoff
 from klamm_kafka.client.outbox import Outbox
+from klamm_mirror.origins import Origin, Producer, Producers
 from klamm_mirror.raw import Batch
 from klamm_mirror.sensors import PartitionSensors
 from klamm_mirror.stops import Stop
@@ -38,6 +39,12 @@ class MirrorPartition(Outbox[Batch]):
     reading: Backoff = field(default_factory=Backoff)
     buffered: int = 0
     sensors: PartitionSensors = field(default_factory=PartitionSensors)
+    producers: Producers | None = None
+    """The task's producers by origin; None: one producer writes all."""
+    origin: Origin | None = None
+    """The origin that `producer` writes."""
+    _others: dict[Origin | None, tuple[Producer, int]] = field(default_factory=dict)
+    """The producers of other origins that have written here, with their next sequence numbers."""
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
@@ -52,6 +59,27 @@ class MirrorPartition(Outbox[Batch]):
     @property
     def full(self) -> bool:
         return self.buffered >= BUFFER_BYTES
+
+    def take(self, now: float) -> Batch | None:
+        """Returns the next batch to send. A batch of another origin waits for all before it, and for its producer."""
+        if self.producers is not None and not self._again and self._unsent:
+            origin = self._unsent[0].origin
+            if origin != self.origin and not self._change_origin(origin, self.producers):
+                return None
+        return Outbox.take(self, now)  # `super()` does not know a dataclass with slots
+
+    def _change_origin(self, origin: Origin | None, producers: Producers) -> bool:
+        if self._unacked:
+            return False
+        known = self._others.pop(origin, None)
+        if known is None:
+            producer = producers.of(origin)
+            if producer is None:
+                return False
+            known = producer, 0
+        self._others[self.origin] = self.change_producer(*known)
+        self.origin = origin
+        return True
 
     def begin(self, offset: int) -> None:
         """Sets the offset to fetch from."""

@@ -16,6 +16,8 @@ from klamm_base.configdef import invalid
 
 SEPARATOR: Final = "."
 HEARTBEATS: Final = "heartbeats"
+PROVENANCE_TOPIC: Final = "mm2-provenance.internal"
+"""The topic of `klamm_mirror.marks`. Flows with different separators share it."""
 _INTERNAL: Final = "internal"
 _CHECKPOINTS: Final = "checkpoints"
 _PACKAGE: Final = "org.apache.kafka.connect.mirror."
@@ -23,6 +25,9 @@ _PACKAGE: Final = "org.apache.kafka.connect.mirror."
 
 class DefaultReplicationPolicy:
     """Remote topics are `<source alias><separator><topic>`. `internal_separator` is for the mirror's own topics."""
+
+    keeps_names = False
+    """True: a topic's name does not show where it came from."""
 
     def __init__(
         self, *, separator: str = SEPARATOR, internal_separator: str | None = None, source_alias: str = ""
@@ -84,7 +89,7 @@ class DefaultReplicationPolicy:
     def is_mm2_internal_topic(self, topic: str) -> bool:
         """Returns True for a topic of a mirror's own data (offset syncs, checkpoints, its workers' topics)."""
         ours = topic.startswith("mm2") and topic.endswith(f"{self._internal_separator}{_INTERNAL}")
-        return ours or self.is_checkpoints_topic(topic)
+        return ours or topic == PROVENANCE_TOPIC or self.is_checkpoints_topic(topic)
 
     def is_internal_topic(self, topic: str) -> bool:
         """Returns True for a topic that is never mirrored: a mirror's own, Kafka's own (`__`), or hidden (`.`)."""
@@ -92,7 +97,9 @@ class DefaultReplicationPolicy:
 
 
 class IdentityReplicationPolicy(DefaultReplicationPolicy):
-    """Remote topics have the names of their sources. Names show no circles: mirror in one direction only."""
+    """Remote topics have the names of their sources. Names show no circles: `klamm_mirror.provenance` does."""
+
+    keeps_names = True
 
     def format_remote_topic(self, source_alias: str, topic: str) -> str:
         if self._looks_like_heartbeats(topic):

@@ -13,13 +13,14 @@ these cases:
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from klamm_kafka.wire.batch import (
     COMPRESSION_MASK,
     HEADER_BYTES,
+    LENGTH_PREFIX_BYTES,
     BatchHeader,
     Record,
     check_crc,
@@ -29,22 +30,26 @@ from klamm_kafka.wire.batch import (
     read_header,
 )
 from klamm_kafka.wire.varint import Buffer
+from klamm_mirror.origins import LeftOut, Origin, Verdict
 
 _OFFSET_LENGTH_EPOCH: Final = struct.Struct(">qii")
 _ATTRIBUTES: Final = struct.Struct(">h")
 _ATTRIBUTES_AT: Final = 21
+_PRODUCER_ID: Final = struct.Struct(">q")
+_PRODUCER_ID_AT: Final = 43
 
 
 @dataclass(slots=True)
 class Counts:
     """Counts since the start: batches that passed unchanged, batches and records that were decoded and rewritten,
-    records left out because their transaction was aborted.
+    records left out because their transaction was aborted, batches left out because of their origin.
     """
 
     passed: int = 0
     reencoded: int = 0
     decoded: int = 0
     aborted: int = 0
+    left_out: dict[LeftOut, int] = field(default_factory=lambda: dict.fromkeys(LeftOut, 0))
 
 
 @dataclass(slots=True)
@@ -64,6 +69,8 @@ class Batch:
     sequence: int = -1
     acked: bool = False
     first_timestamp: int = -1
+    origin: Origin | None = None
+    """The cluster where the records first were; None: the source."""
 
 
 @dataclass(slots=True)
@@ -102,13 +109,25 @@ def whole_batches(buf: Buffer) -> Iterator[tuple[int, BatchHeader]]:
         pos += header.size
 
 
+def producer_ids(buf: Buffer) -> set[int]:
+    """Returns the producer ids of the whole batches of a Fetch answer, without that of no producer (-1)."""
+    found, pos, end = set(), 0, len(buf)
+    while end - pos >= HEADER_BYTES:
+        _, length, _ = _OFFSET_LENGTH_EPOCH.unpack_from(buf, pos)
+        found.add(_PRODUCER_ID.unpack_from(buf, pos + _PRODUCER_ID_AT)[0])
+        pos += max(length, 0) + LENGTH_PREFIX_BYTES
+    return found - {-1}
+
+
 def convert(
-    buf: Buffer, offset: int, counts: Counts, aborted: Sequence[tuple[int, int]] | None = None
-) -> tuple[list[Batch], int]:
+    buf: Buffer, offset: int, counts: Counts, aborted: Sequence[tuple[int, int]] | None = None,
+    lens: Callable[[int], Verdict] | None = None,
+) -> tuple[list[Batch], int]:  # fmt: skip
     """Returns batches for the target from a Fetch answer's records, and the offset to fetch next.
 
     `aborted` is the list in a read_committed answer (producer id, first offset); None reads uncommitted
-    records. Raises CorruptRecord (a checksum does not hold), InvalidRecord.
+    records. `lens` decides about a batch by its producer id (see `Provenance.lens`); None copies all.
+    Raises CorruptRecord (a checksum does not hold), InvalidRecord.
     """
     view = memoryview(buf)
     found: list[Batch] = []
@@ -118,8 +137,11 @@ def convert(
             continue
         check_crc(view, pos, header)
         if _is_data(view, pos, header, counts, hidden):
-            batch = _convert_one(view, pos, header, offset, counts)
-            if batch is not None:
+            origin = lens(header.producer_id) if lens is not None and header.has_producer_id else None
+            if isinstance(origin, LeftOut):
+                counts.left_out[origin] += 1
+            elif (batch := _convert_one(view, pos, header, offset, counts)) is not None:
+                batch.origin = origin
                 found.append(batch)
         offset = header.next_offset
     return found, offset

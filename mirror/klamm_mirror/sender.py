@@ -13,7 +13,9 @@ from typing import Final, Never
 from klamm_kafka.client import BrokerError, ClientError, Cluster
 from klamm_kafka.client.idempotent import TOO_LARGE, IdempotentSender
 from klamm_kafka.wire.errors import ErrorCode
+from klamm_mirror.origins import Origin, Producers
 from klamm_mirror.partition import MirrorPartition
+from klamm_mirror.provenance import Provenance
 from klamm_mirror.raw import Batch
 from klamm_plugins.errors import ConnectError, DataError
 
@@ -26,13 +28,35 @@ OnAck = Callable[[MirrorPartition, Batch, int], None]
 
 
 class Sender(IdempotentSender[MirrorPartition, Batch]):
-    """A sender. `cluster` is a client of the target that nobody else uses."""
+    """A sender. `cluster` is a client of the target that nobody else uses. `provenance` marks its producers."""
 
-    def __init__(self, cluster: Cluster, partitions: Sequence[MirrorPartition], on_ack: OnAck) -> None:
+    def __init__(
+        self, cluster: Cluster, partitions: Sequence[MirrorPartition], on_ack: OnAck,
+        provenance: Provenance | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(cluster, partitions)
+        self._provenance = provenance
+        self._producers = Producers()
+        for partition in partitions if provenance is not None else ():
+            partition.producers = self._producers
         self.room = asyncio.Event()
         """Set when something was acknowledged."""
         self._on_ack = on_ack
+
+    async def prepare(self) -> None:
+        for origin in list(self._producers.wanted):
+            self._producers.known[origin] = await self._marked_producer(origin)
+            del self._producers.wanted[origin]
+
+    async def new_producer(self, outbox: MirrorPartition | None = None) -> tuple[int, int]:
+        return await self._marked_producer(None if outbox is None else outbox.origin)
+
+    async def _marked_producer(self, origin: Origin | None) -> tuple[int, int]:
+        """Returns a new producer whose mark all in-sync replicas have: no batch may be there before."""
+        producer = await super().new_producer()
+        if self._provenance is not None:
+            await self._provenance.mark(producer[0], origin)
+        return producer
 
     def delivered(self, outbox: MirrorPartition, parcel: Batch, offset: int) -> None:
         outbox.acked(parcel, time.time_ns() // 1_000_000)

@@ -120,6 +120,9 @@ class IdempotentSender(Generic[B, P]):
     def answered(self) -> None:
         """Called when a request has ended, with or without success."""
 
+    async def prepare(self) -> None:
+        """Called before each round of sending."""
+
     def may_send(self, now: float) -> bool:
         """Decides whether the rate limit allows a request."""
         return True
@@ -139,6 +142,7 @@ class IdempotentSender(Generic[B, P]):
                 raise self._error
             if self.stale and time.monotonic() >= self._metadata.until:
                 await self._find_leaders()
+            await self.prepare()
             if not self._send_ready():
                 self.wake.clear()
                 try:
@@ -238,7 +242,7 @@ class IdempotentSender(Generic[B, P]):
         if code in _FORGOTTEN:
             if outbox.is_only(parcel):
                 log.warning("%s: the cluster has forgotten our producer; a new one goes on", outbox)
-                outbox.new_producer(await self.new_producer())
+                outbox.new_producer(await self.new_producer(outbox))
             outbox.failed(time.monotonic(), str(error))
         elif error.retriable:
             self._failed([(outbox, parcel)], error)
@@ -280,8 +284,10 @@ class IdempotentSender(Generic[B, P]):
         self.away(error)
         self.why = str(error)
 
-    async def new_producer(self) -> tuple[int, int]:
-        """Returns producer id and epoch, once a broker gives them. Raises what `unusable` returns."""
+    async def new_producer(self, outbox: B | None = None) -> tuple[int, int]:
+        """Returns producer id and epoch for an outbox (None: for all), once a broker gives them. Raises what `unusable`
+        returns.
+        """
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
         backoff = Backoff()
         while True:

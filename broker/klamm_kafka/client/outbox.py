@@ -157,6 +157,15 @@ class Outbox(Generic[P]):
         for parcel in (*self._unacked, *self._unsent):
             parcel.sequence = -1
 
+    def change_producer(self, producer: tuple[int, int], sequence: int) -> tuple[tuple[int, int], int]:
+        """Go on with another producer, at its next sequence number here. Everything sent must be acknowledged, so that no
+        batch overtakes another. Returns the producer so far and its next sequence number.
+        """
+        assert not self._unacked, "batches of the producer so far are not acknowledged"
+        before = self.producer, self._sequence
+        self.producer, self._sequence, self._alone = producer, sequence, True
+        return before
+
     def _settle(self) -> None:
         if self._failed and not self._under_way:
             self._failed = False

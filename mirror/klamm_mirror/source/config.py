@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from klamm_base.configdef import ConfigDef, Importance, Type, between
 from klamm_base.errors import ConfigError
@@ -18,7 +18,8 @@ from klamm_mirror.common_config import (
     syncs_config,
     topics_config,
 )
-from klamm_mirror.policy import policy_from
+from klamm_mirror.policy import ReplicationPolicy, policy_from
+from klamm_mirror.provenance_config import ORIGIN, ProvenanceSettings, left_out
 
 if TYPE_CHECKING:
     from klamm_mirror.copier import CopierSettings
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 ASSIGNED: Final = "task.assigned.partitions"
 INDEX: Final = "task.index"
 IDS: Final = "task.topic.ids"
+PROVENANCE: Final = "mirror.provenance"
+PROVENANCE_REPLICAS: Final = "mirror.provenance.topic.replication.factor"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +84,15 @@ def config_def() -> ConfigDef:
         "heartbeats.replication.enabled", Type.BOOLEAN, True, importance=Importance.LOW,
         documentation="Whether to mirror topics of heartbeats even where the filter leaves them out.",
     )  # fmt: skip
+    define(
+        PROVENANCE, Type.BOOLEAN, True, importance=Importance.LOW,
+        documentation="Whether a flow that keeps topics' names marks where records come from, and leaves out records that "
+        f"came from its target. {ORIGIN.format('ALIAS')} leaves out topics of another origin.",
+    )  # fmt: skip
+    define(
+        PROVENANCE_REPLICAS, Type.SHORT, 3, validator=between(-1), importance=Importance.LOW,
+        documentation="Replicas of the topic of marks, mm2-provenance.internal.",
+    )  # fmt: skip
     return keys
 
 
@@ -114,7 +126,21 @@ def parse(props: Mapping[str, str]) -> Settings:
             syncs_at_target=at_target,
             lag_max=values["offset.lag.max"],
             topic_ids=_split_ids(props.get(IDS, "")),
+            provenance=_provenance(props, values, policy),
         ),
+    )
+
+
+def _provenance(
+    props: Mapping[str, str], values: Mapping[str, Any], policy: ReplicationPolicy
+) -> ProvenanceSettings | None:
+    if not (values[PROVENANCE] and policy.keeps_names):
+        return None
+    return ProvenanceSettings(
+        source_alias=values["source.cluster.alias"],
+        target_alias=values["target.cluster.alias"],
+        replication_factor=values[PROVENANCE_REPLICAS],
+        left_out=left_out(props),
     )
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from klamm_base.configdef import ConfigDef, ConfigValue
 from klamm_base.version import __version__
 from klamm_mirror.common_config import client_security, unknown_keys
+from klamm_mirror.provenance_config import left_out
 from klamm_mirror.source.config import ASSIGNED, IDS, INDEX, config_def
 from klamm_mirror.source.offsets import check_partition, offset_of
 from klamm_plugins.connector import SourceConnector, SourceOffset, SourcePartition
@@ -70,6 +71,7 @@ class MirrorSourceConnector(SourceConnector):
 
     def start(self, props: Mapping[str, str]) -> None:
         parsed = self.config().parse(props)
+        left_out(props)
         self._props = dict(props)
         for name in unknown_keys(props, self.config()):
             log.warning("%s is not a setting of MirrorSourceConnector and has no effect", name)

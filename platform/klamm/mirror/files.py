@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from klamm.connect.secrets import Secrets
 from klamm.connect.validation import definitions
 from klamm_base.errors import ConfigError
 from klamm_base.properties import Properties, from_overrides, load_properties
-from klamm_mirror.loops import Route, refuse_loops
+from klamm_mirror.loops import Route, other_ways, refuse_loops
 from klamm_mirror.mm2_config import SOURCE, Flow, MirrorConfig, connectors_of, parse
 from klamm_mirror.plugin import CONNECTORS
+from klamm_mirror.provenance_config import ORIGIN
 from klamm_mirror.source.connector import MirrorSourceConnector
 
 log = logging.getLogger(__name__)
@@ -26,8 +29,19 @@ def load(path: Path, overrides: list[str] | None = None, *, warn: bool = True) -
         log.warning("%s", warning)
     for flow in config.flows:
         _check(flow, props)
-    refuse_loops([_route(flow) for flow in config.enabled])
-    return config
+    routes = [_route(flow) for flow in config.enabled]
+    refuse_loops(routes)
+    return _with_other_ways(config, other_ways(routes))
+
+
+def _with_other_ways(config: MirrorConfig, ways: Mapping[str, Mapping[str, Sequence[str]]]) -> MirrorConfig:
+    """Tells flows which records of other origins come to their target by another flow. What the file says counts more."""
+
+    def told(flow: Flow) -> Flow:
+        keys = {ORIGIN.format(alias): ",".join(topics) for alias, topics in ways.get(flow.name, {}).items()}
+        return replace(flow, connectors={**flow.connectors, SOURCE: keys | dict(flow.connectors[SOURCE])})
+
+    return replace(config, flows=tuple(told(flow) if flow.name in ways else flow for flow in config.flows))
 
 
 def _route(flow: Flow) -> Route:
