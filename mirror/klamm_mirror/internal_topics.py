@@ -92,10 +92,20 @@ async def produce(cluster: Cluster, topic: str, records: Sequence[Record], *, pa
     return int(result.base_offset)
 
 
-async def offset_of(cluster: Cluster, topic: str, which: int, *, partition: int = 0) -> int:
-    """Returns the partition's first offset (EARLIEST) or the offset after its last record (LATEST)."""
+async def offset_of(
+    cluster: Cluster, topic: str, which: int, *, partition: int = 0, committed: bool = False
+) -> int:
+    """Returns the partition's first offset (EARLIEST), the offset after its last record (LATEST), or that of the first
+    record from a timestamp on (-1: there is none).
+
+    `committed`: the end lies before the first open transaction.
+    """
     asked = ListOffsetsPartition(partition_index=partition, timestamp=which)
-    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[asked])])
+    request = ListOffsetsRequest(
+        replica_id=-1,
+        isolation_level=int(committed),
+        topics=[ListOffsetsTopic(name=topic, partitions=[asked])],
+    )
     answer = await _ask_leader(cluster, topic, partition, request)
     result = answer.topics[0].partitions[0]
     await _check(cluster, topic, result.error_code, f"offsets of {topic}-{partition}")
@@ -116,13 +126,25 @@ async def read(
         offset = max(next_offset(data), offset)
 
 
-async def fetch(cluster: Cluster, topic: str, offset: int, *, partition: int = 0) -> PartitionData:
-    """Returns one answer to a Fetch at `offset`; it is empty when nothing arrived within a moment."""
-    wanted = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=FETCH_BYTES)
+async def fetch(
+    cluster: Cluster,
+    topic: str,
+    offset: int,
+    *,
+    partition: int = 0,
+    committed: bool = False,
+    size: int = FETCH_BYTES,
+) -> PartitionData:
+    """Returns one answer to a Fetch at `offset`; it is empty when nothing arrived within a moment.
+
+    `committed`: the answer lists aborted transactions, and ends before the first open one.
+    """
+    wanted = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=size)
     request = FetchRequest(
         max_wait_ms=WAIT_MS,
         min_bytes=1,
-        max_bytes=FETCH_BYTES,
+        max_bytes=size,
+        isolation_level=int(committed),
         topics=[FetchTopic(topic=topic, partitions=[wanted])],
     )
     answer = await _ask_leader(cluster, topic, partition, request, _FETCH_VERSION)

@@ -7,14 +7,13 @@ from typing import Annotated
 
 import typer
 
+from klamm.cli import mirror_verify
 from klamm.cli.common import EXIT_USAGE, Output, OutputOption, OverrideOption, print_rows, reported
 from klamm.cli.context import Commands
+from klamm.cli.mirror_options import ConfigArgument, FlowArgument
 
 app = Commands(help="Mirror topics between clusters (MirrorMaker).", no_args_is_help=True)
 
-ConfigArgument = Annotated[
-    Path, typer.Argument(metavar="mm2.properties", help="MirrorMaker 2's properties: clusters and flows.")
-]
 ClustersOption = Annotated[
     list[str] | None,
     typer.Option("--clusters", metavar="ALIAS", help="Only flows into this cluster; several by commas."),
@@ -75,7 +74,7 @@ def _say_ready(line: str, metrics: str | None) -> None:
 @app.command()
 def flow(
     config: ConfigArgument,
-    name: Annotated[str, typer.Argument(metavar="A->B", help="The flow.")],
+    name: FlowArgument,
     override: OverrideOption = None,
     metrics_socket: Annotated[
         Path | None,
@@ -117,3 +116,6 @@ def status(
         mirror = files.load(config, override, warn=False)
         found = [row for each in mirror.flows for row in rows(each)]
         print_rows(found, ["flow", "connector", "task", "state", "worker", "trace"], output)
+
+
+mirror_verify.register(app)
