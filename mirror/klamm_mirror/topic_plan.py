@@ -47,7 +47,7 @@ class ConfigChange:
 
 @dataclass(frozen=True, slots=True)
 class TopicPlan:
-    """What would be created or changed at the target."""
+    """Creations and changes of topics at the target."""
 
     create: tuple[NewTopic, ...] = ()
     grow: tuple[MorePartitions, ...] = ()

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from klamm.cli import mirror_verify
+from klamm.cli import mirror_plan, mirror_verify
 from klamm.cli.common import EXIT_USAGE, Output, OutputOption, OverrideOption, print_rows, reported
 from klamm.cli.context import Commands
 from klamm.cli.mirror_options import ConfigArgument, FlowArgument
@@ -118,4 +118,5 @@ def status(
         print_rows(found, ["flow", "connector", "task", "state", "worker", "trace"], output)
 
 
-mirror_verify.register(app)
+for command in (mirror_plan, mirror_verify):
+    command.register(app)

@@ -8,7 +8,7 @@ from pathlib import Path
 from klamm.connect.secrets import Secrets
 from klamm.mirror import files
 from klamm_base.errors import ConfigError
-from klamm_mirror.mm2_config import SOURCE, Flow
+from klamm_mirror.mm2_config import SOURCE, Flow, connectors_of
 
 
 def enabled_flow(path: Path, name: str, overrides: list[str] | None = None) -> Flow:
@@ -22,3 +22,9 @@ def enabled_flow(path: Path, name: str, overrides: list[str] | None = None) -> F
 def source_props(flow: Flow) -> Mapping[str, str]:
     """Returns the source connector's properties, with secrets in place of their names. Raises ConfigError."""
     return Secrets.from_properties(flow.worker).resolve(flow.connectors[SOURCE]).config
+
+
+def resolved(flow: Flow) -> dict[str, Mapping[str, str]]:
+    """Returns the properties of the connectors that the flow runs, with secrets. Raises ConfigError."""
+    secrets = Secrets.from_properties(flow.worker)
+    return {name: secrets.resolve(config).config for name, config in connectors_of(flow).items()}

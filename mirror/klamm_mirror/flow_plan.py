@@ -1,0 +1,175 @@
+"""Tells what a flow would create or change if it started now. Asks both clusters, and changes nothing.
+
+Raises ClientError (a cluster is away), ConfigError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from enum import StrEnum
+
+from klamm_kafka.client import Cluster
+from klamm_mirror import acls, groups
+from klamm_mirror.checkpoint import config as checkpoint_config
+from klamm_mirror.filters import group_filter
+from klamm_mirror.heartbeat import config as heartbeat_config
+from klamm_mirror.loop import open_cluster
+from klamm_mirror.mm2_config import CHECKPOINT, HEARTBEAT, SOURCE, Flow
+from klamm_mirror.policy import policy_from
+from klamm_mirror.source import config as source_config
+from klamm_mirror.topic_plan import TopicPlan
+from klamm_mirror.topics import Topics
+
+Props = Mapping[str, str]
+
+
+class Kind(StrEnum):
+    """The kinds of changes."""
+
+    TOPIC = "topic"
+    PARTITIONS = "partitions"
+    CONFIG = "config"
+    INTERNAL_TOPIC = "internal topic"
+    ACL = "acl"
+    GROUP = "group"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One change at a cluster (its alias). `source` is the name at the source that it follows from."""
+
+    cluster: str
+    kind: Kind
+    name: str
+    source: str | None = None
+    setting: str | None = None
+    old: str | int | None = None
+    new: str | int | None = None
+
+
+class FlowPlan:
+    """Plans one flow. `connectors` are the properties of those that run, with secrets resolved."""
+
+    def __init__(self, flow: Flow, connectors: Mapping[str, Props]) -> None:
+        self._flow = flow
+        self._connectors = connectors
+
+    async def changes(self) -> list[Change]:
+        """Returns all changes, topics first."""
+        async with AsyncExitStack() as stack:
+            some = next(iter(self._connectors.values()))
+            source = await stack.enter_async_context(open_cluster(some, "source"))
+            target = await stack.enter_async_context(open_cluster(some, "target"))
+            found: list[Change] = []
+            if SOURCE in self._connectors:
+                found += await self._topics(source, target)
+            found += await self._internal_topics(source, target)
+            if CHECKPOINT in self._connectors:
+                found += await self._groups(source)
+            return found
+
+    async def _topics(self, source: Cluster, target: Cluster) -> list[Change]:
+        parsed = source_config.config_def().parse(self._connectors[SOURCE])
+        if not parsed["enabled"]:
+            return []
+        topics = Topics(parsed, source, target)
+        await topics.check_clusters()
+        wanted = await topics.find()
+        found = list(_of_plan(await topics.plan(wanted), self._flow.target))
+        if parsed["sync.topic.configs.enabled"]:
+            found += _of_plan(await topics.plan_configs(sorted(wanted)), self._flow.target)
+        if parsed["sync.topic.acls.enabled"]:
+            found += await self._acls(topics, source, target)
+        return found
+
+    async def _acls(self, topics: Topics, source: Cluster, target: Cluster) -> list[Change]:
+        ours = await acls.list_bindings(source)
+        theirs = await acls.list_bindings(target) if ours else None
+        if not ours or theirs is None:
+            return []
+        missing = set(acls.mirrored(ours, topics.wants, topics.remote)) - set(theirs)
+        return [
+            Change(cluster=self._flow.target, kind=Kind.ACL, name=acl.topic, setting=acl.principal, new=_words(acl))
+            for acl in sorted(missing, key=lambda a: (a.topic, a.principal, a.operation))
+        ]  # fmt: skip
+
+    async def _internal_topics(self, source: Cluster, target: Cluster) -> list[Change]:
+        wanted = self._own_topics()
+        there = {
+            self._flow.source: {t.name for t in (await source.refresh(None)).topics},
+            self._flow.target: {t.name for t in (await target.refresh(None)).topics},
+        }
+        return [
+            Change(cluster=cluster, kind=Kind.INTERNAL_TOPIC, name=name)
+            for cluster, name in wanted if name not in there[cluster]
+        ]  # fmt: skip
+
+    def _own_topics(self) -> list[tuple[str, str]]:
+        """Returns the clusters and names of the topics that the flow keeps for itself."""
+        flow, found = self._flow, list[tuple[str, str]]()
+        if SOURCE in self._connectors:
+            parsed = source_config.config_def().parse(self._connectors[SOURCE])
+            at_target = parsed["offset-syncs.topic.location"] == "target"
+            here, other = (flow.target, flow.source) if at_target else (flow.source, flow.target)
+            if parsed["enabled"] and parsed["emit.offset-syncs.enabled"]:
+                found.append((here, policy_from(parsed).offset_syncs_topic(other)))
+        if CHECKPOINT in self._connectors:
+            parsed = checkpoint_config.config_def().parse(self._connectors[CHECKPOINT])
+            found.append((flow.target, policy_from(parsed).checkpoints_topic(flow.source)))
+        if HEARTBEAT in self._connectors:
+            settings = heartbeat_config.parse(self._connectors[HEARTBEAT])
+            found += [(flow.target, settings.topic)] if settings.enabled else []
+        kinds = ("config", "offset", "status")
+        return [*found, *((flow.target, flow.worker[f"{kind}.storage.topic"]) for kind in kinds)]
+
+    async def _groups(self, source: Cluster) -> list[Change]:
+        """Returns the groups that would be followed."""
+        wanted = group_filter(checkpoint_config.config_def().parse(self._connectors[CHECKPOINT]))
+        found = await groups.list_consumer_groups(source)
+        return [
+            Change(cluster=self._flow.source, kind=Kind.GROUP, name=group)
+            for group in found if wanted.wants(group)
+        ]  # fmt: skip
+
+
+def _of_plan(plan: TopicPlan, cluster: str) -> Iterator[Change]:
+    for topic in plan.create:
+        yield Change(
+            cluster=cluster, kind=Kind.TOPIC, name=topic.name, source=topic.source, new=topic.partitions
+        )
+        for name, value in topic.configs.items():
+            yield Change(
+                cluster=cluster,
+                kind=Kind.CONFIG,
+                name=topic.name,
+                source=topic.source,
+                setting=name,
+                new=value,
+            )
+    for more in plan.grow:
+        yield Change(
+            cluster=cluster,
+            kind=Kind.PARTITIONS,
+            name=more.name,
+            source=more.source,
+            old=more.present,
+            new=more.wanted,
+        )
+    for change in plan.configure:
+        yield Change(
+            cluster=cluster,
+            kind=Kind.CONFIG,
+            name=change.topic,
+            setting=change.name,
+            old=change.old,
+            new=change.new,
+        )
+
+
+def _words(acl: acls.AclBinding) -> str:
+    permission = acls.Permission(acl.permission).name
+    names: Sequence[int] = [o.value for o in acls.Operation]
+    operation = acls.Operation(acl.operation).name if acl.operation in names else f"operation {acl.operation}"
+    return f"{permission} {operation} from {acl.host}"

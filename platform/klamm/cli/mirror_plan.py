@@ -1,0 +1,81 @@
+"""`klamm mirror plan`: what a mirror would create or change if it started now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from klamm.cli.common import OverrideOption, counted, fail, reported
+from klamm.cli.mirror_options import ConfigArgument
+from klamm.cli.output import Format, FormatOption, print_rows
+
+if TYPE_CHECKING:
+    from klamm_mirror.mm2_config import Flow
+
+COLUMNS = ["flow", "cluster", "kind", "name", "setting", "old", "new"]
+
+FlowsOption = Annotated[
+    list[str] | None, typer.Option("--flow", metavar="A->B", help="Only this flow; may be repeated.")
+]
+
+
+def plan(
+    config: ConfigArgument,
+    flows: FlowsOption = None,
+    output: FormatOption = Format.TABLE,
+    override: OverrideOption = None,
+) -> None:
+    """Show what the mirror would create or change if it started now.
+
+    Asks both clusters of each flow about topics, partitions, settings (old and new), the mirror's own topics, ACLs, and
+    the groups that would be followed. Changes nothing. Exit code 1: a cluster could not be asked.
+    """
+    with reported():
+        rows, problems = _planned(config, flows or [], override)
+        if rows or not problems:
+            print_rows(rows, COLUMNS, output, wide=["source"])
+        changes = sum(row["kind"] != "group" for row in rows)
+        typer.echo(
+            f"{counted(changes, 'change')}, {counted(len(rows) - changes, 'group')} followed", err=True
+        )
+        if problems:
+            fail("; ".join(problems))
+
+
+def _planned(
+    config: Path, names: Sequence[str], override: list[str] | None
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Returns rows, and a sentence for each flow that could not be planned."""
+    import asyncio
+
+    from klamm.mirror import files
+    from klamm_kafka.client import ClientError
+
+    mirror = files.load(config, override, warn=False)
+    flows = [mirror.flow(name) for name in names] or list(mirror.flows)
+    rows, problems = [], []
+    for flow in flows:
+        try:
+            found = asyncio.run(_changes(flow))
+        except ClientError as e:
+            problems.append(f"{flow.name}: {e}")
+        else:
+            rows += [{"flow": flow.name, **change} for change in found]
+    return rows, problems
+
+
+async def _changes(flow: Flow) -> list[dict[str, Any]]:
+    from klamm.mirror.flow_props import resolved
+    from klamm_mirror.flow_plan import FlowPlan
+
+    found = await FlowPlan(flow, resolved(flow)).changes()
+    return [{**asdict(change), "kind": str(change.kind)} for change in found]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to `klamm mirror`."""
+    app.command()(plan)
