@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from klamm_kafka.client.outbox import IN_FLIGHT_MAX
 from klamm_kafka.wire.batch import Record, encode_batch, read_header
+from klamm_mirror.origins import Origin, Producers
 from klamm_mirror.partition import MirrorPartition
 from klamm_mirror.raw import Batch, Counts, convert
 
@@ -50,15 +51,40 @@ def part_of(total: int) -> MirrorPartition:
     return partition
 
 
+class Marked(Producers):
+    """Gives a producer to each origin at the second request, and remembers whose each is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.origins: dict[int, Origin | None] = {1: None}
+
+    def of(self, origin: Origin | None) -> tuple[int, int] | None:
+        if origin in self.wanted and origin not in self.known:
+            self.known[origin] = self.make(origin)
+        return super().of(origin)
+
+    def make(self, origin: Origin | None) -> tuple[int, int]:
+        producer_id = len(self.origins) + 1
+        self.origins[producer_id] = origin
+        return producer_id, 0
+
+
 def ready(partition: MirrorPartition, now: float) -> list[Batch]:
     return list(iter(lambda: partition.take(now), None))
+
+
+ORIGINS = [None, None, Origin("one", "A"), Origin("two", "B")]
 
 
 @given(data=st.data())
 def test_whatever_fails_the_target_gets_every_batch_in_order(data):
     """Once each, unless the target forgot the producer after an answer was lost: then again, in order."""
     target, total, now, forgot = Target(), data.draw(st.integers(1, 12)), 0.0, False
-    partition = part_of(total)
+    partition, marked = part_of(total), Marked()
+    origins = data.draw(st.lists(st.sampled_from(ORIGINS), min_size=total, max_size=total))
+    for batch, origin in zip(partition.pending, origins, strict=True):
+        batch.origin = origin
+    partition.producers = marked
     for turn in range(500):
         now += 10
         quiet = turn > 30
@@ -72,13 +98,14 @@ def test_whatever_fails_the_target_gets_every_batch_in_order(data):
                 target.fenced |= {partition.producer[0]}
                 forgot = True
         for batch in ready(partition, now):
+            assert marked.origins[read_header(batch.data).producer_id] == batch.origin
             outcome = data.draw(st.sampled_from(outcomes))
             accepted = outcome != "lost" and target.append(batch)
             if outcome == "ok" and accepted:
                 partition.acked(batch, 0)
                 continue
             if outcome == "ok" and partition.is_only(batch):
-                partition.new_producer((partition.producer[0] + 1, 0))
+                partition.new_producer(marked.make(partition.origin))
             partition.failed(now, outcome)
         assert partition.done <= len(set(target.log)), "only what is there is committed"
         if partition.done == total:

@@ -19,7 +19,8 @@ from klamm_kafka.wire.batch import (
 )
 from klamm_kafka.wire.compression import Compression
 from klamm_kafka.wire.errors import CorruptRecord
-from klamm_mirror.raw import Counts, convert
+from klamm_mirror.origins import LeftOut, Origin
+from klamm_mirror.raw import Counts, convert, producer_ids
 from klamm_mirror.syncs import SyncState
 
 blob = st.none() | st.binary(max_size=30)
@@ -128,6 +129,24 @@ def test_aborted_transactions_are_hidden_from_committed_reads_only():
     assert (position, counts.aborted) == (6, 1)
     seen, _ = convert(log, 0, Counts())
     assert len(seen) == 4
+
+
+def test_batches_are_left_out_by_their_producers():
+    def batch(producer: int, base: int) -> bytearray:
+        return encode_batch(
+            [Record(value=b"%d" % producer)], base_offset=base, producer_id=producer, producer_epoch=0, base_sequence=0
+        )  # fmt: skip
+
+    there, other = Origin("id", "X"), Origin("id2", "Y")
+    verdicts = {1: None, 2: LeftOut.OF_TARGET, 3: there, 4: LeftOut.BY_ANOTHER_FLOW, 5: other}
+    log = b"".join(bytes(batch(p, i)) for i, p in enumerate([-1, 1, 2, 3, 2, 4, 5, 2]))
+    assert producer_ids(log + bytes(batch(6, 8)[:70])) == {1, 2, 3, 4, 5, 6}
+    assert producer_ids(log + bytes(batch(6, 8)[:50])) == {1, 2, 3, 4, 5}
+    counts = Counts()
+    found, position = convert(log, 0, counts, None, verdicts.__getitem__)
+    assert [(b.first, b.origin) for b in found] == [(0, None), (1, None), (3, there), (6, other)]
+    assert position == 8
+    assert counts.left_out == {LeftOut.OF_TARGET: 3, LeftOut.BY_ANOTHER_FLOW: 1}
 
 
 def test_a_broken_checksum_is_found():

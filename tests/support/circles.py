@@ -8,7 +8,9 @@ from contextlib import ExitStack
 from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
-from support.mirroring import Running, props, read
+from confluent_kafka.admin import AdminClient, NewTopic
+from support.broker import new_name
+from support.mirroring import Running, produce, props, read
 
 from klamm_mirror.provenance_config import ORIGIN
 
@@ -72,6 +74,24 @@ class Circle:
 
     def left_out(self, flow: str, why: str) -> int:
         return self.running[flow].details().get(f"batches_{why}", 0)
+
+
+def topic_at(clusters: Mapping[str, str], **config: str) -> str:
+    """A new topic with one partition at all of the clusters."""
+    name = new_name()
+    for servers in clusters.values():
+        admin = AdminClient({"bootstrap.servers": servers})
+        made = admin.create_topics([NewTopic(name, 1, 1, config=config)])
+        made[name].result(60)
+    return name
+
+
+def write(servers: str, topic: str, tag: str, count: int, **config: Any) -> list[bytes]:
+    """Writes `count` records, whose values begin with `tag`, with keys of their own. Returns the values."""
+    values = [f"{tag}{i}".encode() for i in range(count)]
+    rows = [(f"{tag}{i}".encode(), v, [], 1_700_000_000_000 + i) for i, v in enumerate(values)]
+    produce(servers, topic, rows, **config)
+    return values
 
 
 def end(servers: str, topic: str) -> int:
