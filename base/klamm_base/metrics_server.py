@@ -1,5 +1,7 @@
 """`GET /metrics` on a port of its own, in a few lines of HTTP/1.1: the broker imports no web framework.
 
+A server may have pages of JSON beside it.
+
 Each connection gets one answer. The text is made in slices, between which the event loop serves requests: a
 scrape of ten thousand partitions delays each request by a millisecond at most. A peer that does not read is given
 up after a while.
@@ -11,7 +13,7 @@ import asyncio
 import errno
 import logging
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -30,10 +32,13 @@ LINES_A_SLICE: Final = 250
 
 
 class MetricsServer:
-    """A server of the text of `families`, which it calls for each request."""
+    """A server of the text of `families`, and of JSON by path. It calls them for each request."""
 
-    def __init__(self, families: Callable[[], Iterator[Family]]) -> None:
+    def __init__(
+        self, families: Callable[[], Iterator[Family]], pages: Mapping[str, Callable[[], bytes]] | None = None
+    ) -> None:
         self._families = families
+        self._pages = dict(pages or {})
         self._server: asyncio.Server | None = None
         self._scrapes = 0
 
@@ -95,6 +100,10 @@ class MetricsServer:
             await _say(
                 writer, "405 Method Not Allowed", "GET /metrics is what there is\n", "Allow: GET, HEAD\r\n"
             )
+        elif path in self._pages:
+            body = self._pages[path]() if method == "GET" else b""
+            writer.write(_head("200 OK", "application/json").encode() + body)
+            await writer.drain()
         elif path != "/metrics":
             await _say(writer, "404 Not Found", "the metrics are at /metrics\n")
         elif self._scrapes >= SCRAPES_MAX:

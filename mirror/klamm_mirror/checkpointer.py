@@ -167,6 +167,10 @@ class Checkpointer:
         self._sync = _Due(settings.sync_every_s)
         self.groups: list[str] | None = None
         self.counts = Counts()
+        self.passed_ms: int | None = None
+        """The time of the last complete pass over the groups; None: none yet."""
+        self.synced_ms: int | None = None
+        """The time when the groups' offsets at the target were last looked at and set; None: not yet."""
 
     async def step(self, time_s: float, now_ms: int) -> list[Checkpoint]:
         """Does what is due by a monotonic clock. Returns the written checkpoints, stamped with `now_ms`."""
@@ -180,7 +184,8 @@ class Checkpointer:
         if not (emit or sync):
             return []
         there = [await reader.catch_up() for reader in (self._reader, self._back)]
-        if not any(there):
+        if not any(there):  # nothing was mirrored yet
+            self._note_pass(now_ms, synced=sync)
             return []
         self._forget_lost()
         written = await self._follow(now_ms, write=self._settings.emit_every_s is not None)
@@ -188,7 +193,13 @@ class Checkpointer:
         if sync:
             await self._sync_groups()
             self._sync.done(time_s)
+        self._note_pass(now_ms, synced=sync)
         return written
+
+    def _note_pass(self, now_ms: int, *, synced: bool) -> None:
+        self.passed_ms = now_ms
+        if synced:
+            self.synced_ms = now_ms
 
     async def _prepare(self) -> None:
         """Creates the checkpoints topic, or reads from it what was written before."""

@@ -7,8 +7,8 @@ everything. MirrorMaker stores the same offset; the next run begins after it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -75,20 +75,31 @@ class Copier:
         async with AsyncExitStack() as stack:
             parts = await self._open(stack)
             running = [asyncio.create_task(part) for part in parts]
-            commit_at = time.monotonic() + COMMIT_S
+            stopping = asyncio.Event()
+            # A commit waits for a target that is away; meanwhile the ticks go on, and tell of it.
+            storing = asyncio.create_task(self._store_until(stopping))
             try:
                 while tick():
-                    done, _ = await asyncio.wait(running, timeout=TICK_S, return_when=asyncio.FIRST_COMPLETED)
+                    done, _ = await asyncio.wait(
+                        [*running, storing], timeout=TICK_S, return_when=asyncio.FIRST_COMPLETED
+                    )
                     for task in done:
                         task.result()  # they end only by an error
-                    if time.monotonic() >= commit_at:
-                        await self._store()
-                        commit_at = time.monotonic() + COMMIT_S
             finally:
                 for task in running:
                     task.cancel()
-                await asyncio.gather(*running, return_exceptions=True)
+                stopping.set()
+                await asyncio.gather(*running, storing, return_exceptions=True)
                 await self._finish()
+
+    async def _store_until(self, stopping: asyncio.Event) -> None:
+        """Commits every two seconds. Ends after a commit, never within one."""
+        while not stopping.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(COMMIT_S):
+                    await stopping.wait()
+                    return
+            await self._store()
 
     async def _open(self, stack: AsyncExitStack) -> list[Any]:
         settings = self._settings

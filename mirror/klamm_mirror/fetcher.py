@@ -249,6 +249,7 @@ class Fetcher:
         settings = self._settings
         partition.high_watermark = data.last_stable_offset if settings.committed_only else data.high_watermark
         partition.reading.succeeded()
+        partition.heard(time.time_ns() // 1_000_000)
         if not data.records:
             return
         # An answer's bytes go first to the partitions that are asked for first. A partition that got some moves to

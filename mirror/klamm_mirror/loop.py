@@ -98,6 +98,8 @@ class LoopTask(DriverTask):
     def _say(self, backoff: Backoff) -> None:
         records, details = self.figures()
         waiting_for = None if backoff.why is None else "broker"
+        if backoff.why is not None:
+            details = {**details, "why": backoff.why}
         self.context.progress(records, waiting_for=waiting_for, details=details)
 
 

@@ -12,9 +12,12 @@ from klamm_mirror.origins import Origin, Producer, Producers
 from klamm_mirror.raw import Batch
 from klamm_mirror.sensors import PartitionSensors
 from klamm_mirror.stops import Stop
+from klamm_mirror.trend import Trend
 
 BUFFER_BYTES: Final = 8 << 20
 """A partition with more bytes than this on its way is not fetched further."""
+SILENT_MS: Final = 5_000
+"""A source that has not answered for so long may have records that the target lacks. A fetch waits half a second."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -45,6 +48,13 @@ class MirrorPartition(Outbox[Batch]):
     """The origin that `producer` writes."""
     _others: dict[Origin | None, tuple[Producer, int]] = field(default_factory=dict)
     """The producers of other origins that have written here, with their next sequence numbers."""
+    trend: Trend = field(default_factory=Trend)
+    heard_ms: int = -1
+    """The time of the source's last answer, -1: none yet."""
+    even_ms: int = -1
+    """The last time at which the source had no more than the target has by now, -1: not known."""
+    last_ms: int = -1
+    """The latest timestamp of the batch that the target acknowledged last, -1: not known."""
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
@@ -81,6 +91,32 @@ class MirrorPartition(Outbox[Batch]):
         self.origin = origin
         return True
 
+    def missing_since(self, now_ms: int) -> int | None:
+        """Returns the time of the oldest record that the target may lack, ms; None: it lacks none, or nothing is known.
+
+        A record that is on its way has a timestamp. One that was not read yet came after the target last had
+        everything, and after the record before it. While the source is silent, everything since its last answer
+        may be missing.
+        """
+        if self.lag is None:
+            return None
+        if not self.lag:
+            silent = self.stopped is not None or now_ms - self.heard_ms > SILENT_MS
+            return self.heard_ms if silent and self.heard_ms >= 0 else None
+        oldest = self._unacked or self._unsent
+        first_ms = oldest[0].first_timestamp if oldest else -1
+        since = max(self.even_ms, self.last_ms if first_ms < 0 else first_ms)
+        return min(since, now_ms) if since >= 0 else None
+
+    def heard(self, now_ms: int) -> None:
+        """Notes an answer of the source, whose high watermark is known now."""
+        self.heard_ms = now_ms
+        self._compare()
+
+    def _compare(self) -> None:
+        if 0 <= self.high_watermark <= self.done:
+            self.even_ms = self.heard_ms
+
     def begin(self, offset: int) -> None:
         """Sets the offset to fetch from."""
         self.position = self.done = offset
@@ -105,3 +141,5 @@ class MirrorPartition(Outbox[Batch]):
         self.sensors.acked(batch, now_ms)
         for done in self.delivered(batch):
             self.done = done.next_offset
+            self.last_ms = done.max_timestamp
+        self._compare()

@@ -9,6 +9,7 @@ from typing import Final
 
 from klamm_plugins.metrics import Cell, MetricTable
 
+PREFIX: Final = "klamm_mirror_"
 ROWS_MAX: Final = 5000
 """Rows of one task; the host accepts 4 MiB. `klamm_mirror_metrics_left_out` counts the rest: use more tasks."""
 EVERY_S: Final = 2.0
@@ -44,14 +45,24 @@ def tables(
     labels = {"source": source, "target": target}
     return [
         MetricTable(prefix=prefix, labels=labels, by=by, columns=list(about), rows=rows, about=about),
-        MetricTable(
-            prefix="klamm_mirror_",
-            labels=labels,
-            by=(),
-            columns=["metrics_left_out"],
-            rows=[[left_out]],
-            about={
-                "metrics_left_out": f"Partitions of the task that have no figures here: it has over {ROWS_MAX}."
+        figures(
+            flow,
+            {
+                "metrics_left_out": "Partitions of the task that have no figures here: it has more than it may report."
             },
+            [left_out],
         ),
     ]
+
+
+def figures(flow: tuple[str, str], about: Mapping[str, str], values: Sequence[Cell]) -> MetricTable:
+    """Makes a table of one row: a task's own figures, with their help texts."""
+    source, target = flow
+    return MetricTable(
+        prefix=PREFIX,
+        labels={"source": source, "target": target},
+        by=(),
+        columns=list(about),
+        rows=[values],
+        about=about,
+    )

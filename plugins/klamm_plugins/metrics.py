@@ -39,11 +39,13 @@ class MetricTable:
     labels: Mapping[str, str] = field(default_factory=dict)
     about: Mapping[str, str] = field(default_factory=dict)
     """Help by column."""
+    exported: bool = True
+    """False: the table is for the worker's own pages, not for /metrics. Its figures may be texts."""
 
     def as_json(self) -> dict[str, Any]:
         return {
             "prefix": self.prefix, "by": list(self.by), "columns": list(self.columns), "rows": list(self.rows),
-            "labels": dict(self.labels), "about": dict(self.about),
+            "labels": dict(self.labels), "about": dict(self.about), "exported": self.exported,
         }  # fmt: skip
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import signal
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 from support.broker import new_name, new_topic, wait_until
 from support.kafka_broker import KafkaBroker, free_port
 from support.klamm import Server, gone, klamm
-from support.mirror import committed, mirror_file, produce, read_all, read_as, topics
+from support.mirror import committed, mirror_file, produce, read_all, read_as, states, status, topics
 
 from klamm.testing import EmbeddedBroker
 
@@ -20,13 +18,6 @@ pytestmark = pytest.mark.usefixtures("processes")
 
 def names(prefix: str, count: int) -> list[str]:
     return [f"{prefix}-{i}" for i in range(count)]
-
-
-def running(path: Path) -> int:
-    """How many connectors and tasks `klamm mirror status` shows as running."""
-    shown = klamm("mirror", "status", str(path), "-o", "json")
-    assert shown.returncode == 0, shown.stderr
-    return sum(row["state"] == "RUNNING" for row in json.loads(shown.stdout))
 
 
 def at_least(count: int):
@@ -53,7 +44,9 @@ def test_a_consumer_moves_and_goes_on_without_loss_and_nothing_goes_in_circles(s
         assert 0 < moved <= len(read_at_a)
         read_at_b = read_as(target.bootstrap, group, remote, lambda v: v[-1:] == ["a-999"])
         assert set(read_at_a) | set(read_at_b) == set(names("a", 1000))
-        wait_until(lambda: running(path) == 12, "all connectors and tasks of both flows", timeout_s=60)
+        wait_until(
+            lambda: states(path) == ["RUNNING"] * 12, "all connectors and tasks of both flows", timeout_s=60
+        )
         assert server.stop() == 0
     for bootstrap in (source.bootstrap, target.bootstrap):
         circles = [t for t in topics(bootstrap) if f"{a}.{b}." in t or f"{b}.{a}." in t]
@@ -77,7 +70,7 @@ def test_killed_mid_flight_everything_arrives(source, target, tmp_path, victim):
             server = Server("mirror", "start", str(path))
         else:
             # what is said may come later than what is copied
-            wait_until(lambda: "RUNNING" in klamm("mirror", "status", str(path)).stdout, "a status")
+            wait_until(lambda: "RUNNING" in states(path), "a status")
             for pid in _children(server.process.pid):
                 _kill(pid)
         produce(source.bootstrap, topic, expected[20_000:])
@@ -96,8 +89,8 @@ def test_a_target_that_is_down_at_the_start_holds_nobody_up(source, tmp_path):
     path = mirror_file(tmp_path / "mm2.properties", {a: source.bootstrap, b: away.bootstrap}, flows)
     with ThreadPoolExecutor() as pool:
         starting = pool.submit(Server, "mirror", "start", str(path), timeout_s=180)
-        # The flow into the cluster that is there runs: its status topic says so
-        wait_until(lambda: "RUNNING" in klamm("mirror", "status", str(path)).stdout, "the other flow")
+        # The flow into the cluster that is there runs, and says so
+        wait_until(lambda: status(path)[f"{b}->{a}"]["state"] == "RUNNING", "the other flow")
         assert not starting.done()
         with away, starting.result(180) as server:
             assert set(read_all(away.bootstrap, f"{a}.{topic}", at_least(10))) == set(names("x", 10))
@@ -116,9 +109,8 @@ def test_the_file_decides_which_connectors_run(source, target, tmp_path):
         assert server.ready == {"mirror": f"{b}->{a}"}
 
         def only_heartbeats() -> bool:
-            shown = klamm("mirror", "status", str(path)).stdout.splitlines()
-            ours = [line for line in shown if line.startswith(f"{a}->{b}")]
-            return bool(ours) and all("MirrorHeartbeatConnector" in line for line in ours)
+            connectors = status(path)[f"{a}->{b}"]["connectors"]
+            return [c["name"] for c in connectors] == ["MirrorHeartbeatConnector"]
 
         wait_until(only_heartbeats, "the connectors of the file")
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from support.klamm import klamm
 
 QUICK = {
     "offset.storage.partitions": "1",
@@ -95,6 +98,19 @@ def committed(bootstrap: str, group: str, topic: str, partition: int = 0) -> int
         return int(consumer.committed([TopicPartition(topic, partition)], 60)[0].offset)
     finally:
         consumer.close()
+
+
+def status(path: Path) -> dict[str, dict[str, Any]]:
+    """The flows' statuses by name, as `klamm mirror status` prints them now."""
+    shown = klamm("mirror", "status", str(path), "-o", "json")
+    assert shown.returncode in {0, 3}, shown.stderr
+    return {flow["flow"]: flow for flow in json.loads(shown.stdout)["flows"]}
+
+
+def states(path: Path) -> list[str]:
+    """The states of all connectors and tasks of all flows."""
+    connectors = [c for flow in status(path).values() for c in flow["connectors"]]
+    return [part["state"] for c in connectors for part in (c, *c["tasks"])]
 
 
 def topics(bootstrap: str) -> set[str]:

@@ -5,14 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from typing import Any
+from typing import Any, Final
 
 from klamm_mirror.checkpoint.config import Settings, parse
 from klamm_mirror.checkpointer import Checkpointer
 from klamm_mirror.formats import Checkpoint
 from klamm_mirror.loop import LoopTask, open_cluster
-from klamm_mirror.sensor_tables import ROWS_MAX, tables
+from klamm_mirror.sensor_tables import ROWS_MAX, figures, tables
 from klamm_mirror.sensors import CHECKPOINT_ABOUT, CHECKPOINT_PREFIX, WINDOW_MS, CheckpointSensors
+
+AGE_ABOUT: Final = {
+    "checkpoint_age_seconds": "Since all groups' checkpoints were last up to date, s.",
+    "group_offset_age_seconds": "Since the groups' offsets at the target were last looked at and set, s.",
+}
 
 
 class MirrorCheckpointTask(LoopTask):
@@ -26,6 +31,7 @@ class MirrorCheckpointTask(LoopTask):
         self._checkpointer: Checkpointer | None = None
         self._committed: set[tuple[str, str, int]] = set()
         self._sensors = CheckpointSensors(ROWS_MAX)
+        self._began_ms = 0
 
     def start(self, props: Mapping[str, str]) -> None:
         self._props = dict(props)
@@ -33,6 +39,7 @@ class MirrorCheckpointTask(LoopTask):
 
     async def open(self, stack: AsyncExitStack) -> None:
         assert self._settings is not None, "started"
+        self._began_ms = time.time_ns() // 1_000_000
         source = await stack.enter_async_context(open_cluster(self._props, "source"))
         target = await stack.enter_async_context(open_cluster(self._props, "target"))
         self._checkpointer = Checkpointer(
@@ -61,22 +68,28 @@ class MirrorCheckpointTask(LoopTask):
         self._sensors.written(keys, max(now_ms - began_ms, 0), now_ms)
 
     def measure(self, *, idle: bool = False) -> None:
-        if self._settings is None or self._checkpointer is None or self._checkpointer.groups is None:
+        if self._settings is None or self._checkpointer is None:
             return
-        self._sensors.keep(self._checkpointer.groups)
-        rows = self._sensors.rows(time.time_ns() // 1_000_000 + (WINDOW_MS if idle else 0))
+        if self._checkpointer.groups is not None:
+            self._sensors.keep(self._checkpointer.groups)
+        now_ms = time.time_ns() // 1_000_000
+        rows = self._sensors.rows(now_ms + (WINDOW_MS if idle else 0))
         flow = (self._settings.source_alias, self._settings.target_alias)
-        by = ("group", "topic", "partition")
-        self.context.metrics(
-            tables(
-                CHECKPOINT_PREFIX,
-                CHECKPOINT_ABOUT,
-                flow=flow,
-                by=by,
-                rows=rows,
-                left_out=self._sensors.left_out,
-            )
-        )
+        by, left_out = ("group", "topic", "partition"), self._sensors.left_out
+        found = tables(CHECKPOINT_PREFIX, CHECKPOINT_ABOUT, flow=flow, by=by, rows=rows, left_out=left_out)
+        ages = [None if at_ms is None else (now_ms - at_ms) / 1000 for at_ms in self._passes()]
+        self.context.metrics([*found, figures(flow, AGE_ABOUT, ages)])
+
+    def _passes(self) -> tuple[int | None, int | None]:
+        """Returns when checkpoints were last complete, and when groups' offsets were last set, ms; the task's start
+        before the first time; None for work that is switched off.
+        """
+        assert self._settings is not None, "started"
+        assert self._checkpointer is not None, "opened"
+        settings, checkpointer = self._settings.checkpointer, self._checkpointer
+        emitted = None if settings.emit_every_s is None else checkpointer.passed_ms or self._began_ms
+        synced = None if settings.sync_every_s is None else checkpointer.synced_ms or self._began_ms
+        return emitted, synced
 
     def figures(self) -> tuple[int, Mapping[str, Any]]:
         if self._checkpointer is None:
@@ -87,4 +100,5 @@ class MirrorCheckpointTask(LoopTask):
             "checkpoints": counts.checkpoints,
             "group_offsets_set": counts.synced,
             "offsets_without_sync": counts.untranslated,
+            **dict(zip(("checkpoints_ms", "group_offsets_ms"), self._passes(), strict=True)),
         }

@@ -13,9 +13,11 @@ from klamm_mirror import internal_topics
 from klamm_mirror.formats import Heartbeat
 from klamm_mirror.heartbeat.config import Settings, parse
 from klamm_mirror.loop import LoopTask, open_cluster
+from klamm_mirror.sensor_tables import figures
 
 SOURCE_ALIAS: Final = "sourceClusterAlias"
 TARGET_ALIAS: Final = "targetClusterAlias"
+AGE_ABOUT: Final = {"heartbeat_age_seconds": "Since the target last acknowledged a heartbeat, s."}
 
 
 class MirrorHeartbeatTask(LoopTask):
@@ -28,6 +30,7 @@ class MirrorHeartbeatTask(LoopTask):
         self._settings: Settings | None = None
         self._cluster: Cluster | None = None
         self._written = 0
+        self._last_ms = time.time_ns() // 1_000_000
         self._next_s = 0.0
         self._made = False
         self._committed = False
@@ -55,10 +58,18 @@ class MirrorHeartbeatTask(LoopTask):
         await internal_topics.produce(cluster, topic, [Record(timestamp=now_ms, key=key, value=value)])
         self._made = True
         self._written += 1
+        self._last_ms = now_ms
         if not self._committed:  # the offset never changes
             self._committed = True
             self.context.use_topics([topic])
             await self.commit([({SOURCE_ALIAS: source, TARGET_ALIAS: target}, {"offset": 0})])
 
     def figures(self) -> tuple[int, Mapping[str, Any]]:
-        return self._written, {}
+        return self._written, {"last_heartbeat_ms": self._last_ms}
+
+    def measure(self, *, idle: bool = False) -> None:
+        if self._settings is None:
+            return
+        age_s = (time.time_ns() // 1_000_000 - self._last_ms) / 1000
+        flow = (self._settings.source_alias, self._settings.target_alias)
+        self.context.metrics([figures(flow, AGE_ABOUT, [age_s])])

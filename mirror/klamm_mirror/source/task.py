@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from klamm_mirror.copier import PROGRESS_S, Committed, Copier, CopierSettings
+from klamm_mirror.lag_tables import lag_tables, rows_that_fit
 from klamm_mirror.partition import MirrorPartition
-from klamm_mirror.sensor_tables import ROWS_MAX, Pace, tables
+from klamm_mirror.sensor_tables import Pace, tables
 from klamm_mirror.sensors import SOURCE_ABOUT, SOURCE_PREFIX, WINDOW_MS
 from klamm_mirror.source.config import parse
 from klamm_mirror.source.offsets import offset_of, source_partition
@@ -76,14 +77,16 @@ class MirrorSourceTask(DriverTask):
         as empty.
         """
         began = time.monotonic()
-        at_ms = time.time_ns() // 1_000_000 + (WINDOW_MS if idle else 0)
-        shown = self._partitions[:ROWS_MAX]
+        now_ms = time.time_ns() // 1_000_000
+        at_ms = now_ms + (WINDOW_MS if idle else 0)
+        shown = self._partitions[: rows_that_fit(self._partitions)]
         rows = [(p.remote, p.partition, *p.sensors.row(at_ms)) for p in shown]
         flow = (self._alias, self._target)
         left_out = len(self._partitions) - len(shown)
         by = ("topic", "partition")
         self.context.metrics(
             tables(SOURCE_PREFIX, SOURCE_ABOUT, flow=flow, by=by, rows=rows, left_out=left_out)
+            + lag_tables(self._partitions, shown, flow=flow, now_ms=now_ms)
         )
         self._pace.took(began, time.monotonic())
 
@@ -104,7 +107,17 @@ class MirrorSourceTask(DriverTask):
         """Forgets, after a pause, what was fetched and not acknowledged, and resumes."""
         self._before += sum(p.records for p in self._partitions)
         self._partitions = [
-            MirrorPartition(topic=p.topic, partition=p.partition, remote=p.remote, sensors=p.sensors)
+            MirrorPartition(
+                topic=p.topic,
+                partition=p.partition,
+                remote=p.remote,
+                sensors=p.sensors,
+                trend=p.trend,
+                heard_ms=p.heard_ms,
+                even_ms=p.even_ms,
+                last_ms=p.last_ms,
+                purged=p.purged,
+            )
             for p in self._partitions
         ]
         self._resume()

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from klamm.cli import mirror_plan, mirror_verify
-from klamm.cli.common import EXIT_USAGE, Output, OutputOption, OverrideOption, print_rows, reported
+from klamm.cli.common import EXIT_USAGE, Output, OutputOption, OverrideOption, reported
 from klamm.cli.context import Commands
 from klamm.cli.mirror_options import ConfigArgument, FlowArgument
+
+if TYPE_CHECKING:
+    from klamm.mirror.shapes import MirrorStatus
+
+EXIT_NOT_RUNNING: Final = 3
+METRICS_PORT: Final = "klamm.metrics.port"
 
 app = Commands(help="Mirror topics between clusters (MirrorMaker).", no_args_is_help=True)
 
@@ -34,10 +39,10 @@ def start(config: ConfigArgument, clusters: ClustersOption = None, override: Ove
     `metrics` are.
     """
     import asyncio
-    import contextlib
 
     from klamm.mirror import files, supervisor
-    from klamm.mirror.metrics import FlowsMetrics, FlowSockets, own_families
+    from klamm.mirror.metrics import FlowsMetrics, own_families
+    from klamm.mirror.places import keeping, place_of
     from klamm.up.supervisor import ChildSpec
 
     with reported(server=True):
@@ -45,24 +50,22 @@ def start(config: ConfigArgument, clusters: ClustersOption = None, override: Ove
         targets = [a.strip() for word in clusters or () for a in word.split(",") if a.strip()]
         if targets:
             mirror = mirror.towards(targets)
-        overrides = [word for each in override or () for word in ("--override", each)]
+        # The supervisor serves the metrics of all flows.
+        overrides = [
+            word for each in (*(override or ()), f"{METRICS_PORT}=-1") for word in ("--override", each)
+        ]
         line = "ready mirror=" + ",".join(f.name for f in mirror.enabled)
-        with contextlib.ExitStack() as stack:
-            paths, served = dict[str, Path](), None
-            if mirror.metrics.port >= 0:
-                paths = stack.enter_context(FlowSockets(f.name for f in mirror.flows)).paths
-                served = mirror.metrics, FlowsMetrics(paths, own_families)
-            sockets = {name: ("--metrics-socket", str(path)) for name, path in paths.items()}
-            specs = [
-                ChildSpec(
-                    f"flow {f.name}",
-                    ("mirror", "flow", str(config), f.name, *overrides, *sockets.get(f.name, ())),
-                )
-                for f in mirror.flows
-            ]
-            running = supervisor.run(specs, lambda url: _say_ready(line, url), metrics=served)
+        places = [place_of(config, flow.name) for flow in mirror.flows]
+        served = None
+        if mirror.metrics.port >= 0:
+            served = mirror.metrics, FlowsMetrics({p.flow: p.socket for p in places}, own_families)
+        specs = [
+            ChildSpec(f"flow {f.name}", ("mirror", "flow", str(config), f.name, *overrides))
+            for f in mirror.flows
+        ]
+        with keeping(places):
             try:
-                asyncio.run(running)
+                asyncio.run(supervisor.run(specs, lambda url: _say_ready(line, url), metrics=served))
             except supervisor.FlowRefused:
                 raise typer.Exit(EXIT_USAGE) from None
 
@@ -76,10 +79,6 @@ def flow(
     config: ConfigArgument,
     name: FlowArgument,
     override: OverrideOption = None,
-    metrics_socket: Annotated[
-        Path | None,
-        typer.Option(metavar="PATH", help="Serve metrics on this Unix socket, not on klamm.metrics.port."),
-    ] = None,
 ) -> None:
     """Run one flow of a file in the foreground.
 
@@ -89,33 +88,60 @@ def flow(
     import asyncio
 
     from klamm.mirror import files
-    from klamm.mirror.flow import claimed, run
+    from klamm.mirror.flow import run
+    from klamm.mirror.places import claimed, place_of
 
     with reported(server=True):
         mirror = files.load(config, override, warn=False)
-        wanted = mirror.flow(name)
-        metrics = metrics_socket or (mirror.metrics if mirror.metrics.port >= 0 else None)
-        with claimed(config, wanted) as identity:
+        wanted, place = mirror.flow(name), place_of(config, name)
+        with claimed(place):
             asyncio.run(
-                run(wanted, identity, lambda url: _say_ready(f"ready flow={name}", url), metrics=metrics)
+                run(wanted, place, lambda url: _say_ready(f"ready flow={name}", url), metrics=mirror.metrics)
             )
 
 
 @app.command()
 def status(
-    config: ConfigArgument, output: OutputOption = Output.TABLE, override: OverrideOption = None
+    config: ConfigArgument,
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Show it again and again, until Ctrl-C.")
+    ] = False,
+    interval: Annotated[
+        float, typer.Option("--interval", metavar="SECONDS", min=0.1, help="The pause of --watch.")
+    ] = 1.0,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--topic", metavar="NAME", help="Only partitions of this topic (orders*); several times."
+        ),
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All partitions, not only the worst.")] = False,
+    output: OutputOption = Output.TABLE,
+    override: OverrideOption = None,
 ) -> None:
-    """Show the last states of the flows' connectors and tasks.
+    """Show how the flows of a file are: state, lag, rates, gaps, stopped partitions.
 
-    Reads the status topics at the targets.
+    Asks the running processes on this machine. Exit code 3: nothing runs. With `-o json` and `--watch`, prints a line
+    of JSON for each look.
     """
-    from klamm.mirror import files
-    from klamm.mirror.status import rows
+    import asyncio
+
+    from klamm.cli.mirror_watch import show, shown_until_interrupted
+    from klamm.mirror.status import flows_of, runs, status_of
 
     with reported():
-        mirror = files.load(config, override, warn=False)
-        found = [row for each in mirror.flows for row in rows(each)]
-        print_rows(found, ["flow", "connector", "task", "state", "worker", "trace"], output)
+        flows = flows_of(config, override)
+
+        def look() -> MirrorStatus:
+            return asyncio.run(status_of(config, flows))
+
+        if watch:
+            shown_until_interrupted(look, interval, topic or (), output, everything=everything)
+            return
+        found = look()
+        show(found, topic or (), output, everything=everything)
+        if not runs(found):
+            raise typer.Exit(EXIT_NOT_RUNNING)
 
 
 for command in (mirror_plan, mirror_verify):

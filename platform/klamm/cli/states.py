@@ -15,8 +15,12 @@ _COLOURS: Final = {
     "RESTARTING": "magenta",
     "DEGRADED": "magenta",
     "UNASSIGNED": "cyan",
+    "WAITING": "yellow",
+    "STARTING": "cyan",
+    "SILENT": "red",
+    "NOT RUNNING": "red",
 }
-STATE: Final = re.compile(rf"\b({'|'.join(_COLOURS)})\b")
+STATE: Final = re.compile(rf"\b({'|'.join(sorted(_COLOURS, reverse=True))})\b")
 
 
 def colours() -> bool:

@@ -7,17 +7,11 @@ anything starts, so that nothing runs that the file does not name.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import fcntl
-import hashlib
 import logging
-import os
 import socket
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Final
 
 from klamm.connect.config import WorkerConfig
@@ -27,8 +21,10 @@ from klamm.connect.model import State, TaskId
 from klamm.connect.runtime import Runtime
 from klamm.connect.service.connectors import ConnectService
 from klamm.connect.worker import BROKER_ASK_S, Worker, serve
+from klamm.mirror.flow_status import STATUS_PATH, FlowTold
 from klamm.mirror.owner import Membership
-from klamm_base.errors import ConfigError, KlammError
+from klamm.mirror.places import Place
+from klamm_base.errors import ConfigError
 from klamm_base.metrics_server import MetricsServer, url_of
 from klamm_mirror.mm2_config import CHECKPOINT, Flow, MetricsPlace, connectors_of
 
@@ -36,21 +32,19 @@ log = logging.getLogger(__name__)
 
 LOOK_S: Final = 0.1
 NO_TASKS_S: Final = 2.0
-LOCK_PATIENCE_S: Final = 30.0
-"""The time that a start waits for a predecessor that is about to end (its supervisor was killed)."""
 
 
 class FlowWorker(Worker):
     """A worker that takes its connectors from the file."""
 
-    def __init__(self, flow: Flow, identity: str, metrics: MetricsPlace | Path | None = None) -> None:
+    def __init__(self, flow: Flow, place: Place, metrics: MetricsPlace) -> None:
         super().__init__(WorkerConfig.from_properties(flow.worker))
         self.flow = flow
-        self._identity = identity
+        self._place = place
         self._owner: Membership | None = None
         self._sole: SoleMember | None = None
         self._metrics_at = metrics
-        self._metrics: MetricsServer | None = None
+        self._servers: list[MetricsServer] = []
         self.metrics_url: str | None = None
 
     async def start(self) -> None:
@@ -60,7 +54,7 @@ class FlowWorker(Worker):
             self.config, client=self._client, worker_id=worker_id, make_children=self._make_children
         )
         service = ConnectService(runtime)
-        await self._serve_metrics(service)
+        await self._tell(service)
         service.cluster_id = await self._wait_for_broker(runtime.admin)
         described = await asyncio.wrap_future(runtime.admin.describe_cluster(request_timeout=BROKER_ASK_S))
         self.config = runtime.config = fitting(self.config, len(described.nodes))
@@ -68,7 +62,7 @@ class FlowWorker(Worker):
         self._owner = Membership(
             config=self.config,
             worker_id=worker_id,
-            url=f"mirror:{self._identity}",
+            url=f"mirror:{self._place.identity}",
             on_generation=lambda generation: setattr(runtime, "generation", generation),
         )
         try:
@@ -86,19 +80,20 @@ class FlowWorker(Worker):
         service.ready = True
         await _until_running(runtime, list(wanted))
 
-    async def _serve_metrics(self, service: ConnectService) -> None:
-        """Serve metrics from the first moment, as a worker's REST does; also while the flow waits for its cluster."""
-        where = self._metrics_at
-        if where is None:
-            return
+    async def _tell(self, service: ConnectService) -> None:
+        """Serve metrics and status from the first moment, also while the flow waits for its cluster."""
         from klamm.connect.rest.metrics import families
 
-        server = self._metrics = MetricsServer(lambda: families(service))
-        if isinstance(where, Path):
-            await server.bind_unix(where)
-        else:
+        told = FlowTold(self.flow, service)
+        local = MetricsServer(lambda: families(service), {STATUS_PATH: told.page})
+        await local.bind_unix(self._place.socket)
+        self._servers.append(local)
+        if (where := self._metrics_at).port >= 0:
+            server = MetricsServer(lambda: families(service))
             self.metrics_url = url_of(where.host, await server.bind(where.host, where.port))
-        await server.serve()
+            self._servers.append(server)
+        for server in self._servers:
+            await server.serve()
 
     async def wait(self) -> None:
         """Wait until another process has taken the flow over; raises the reason."""
@@ -107,8 +102,8 @@ class FlowWorker(Worker):
 
     async def stop(self) -> None:
         """Drain, then give the flow up."""
-        if self._metrics is not None:
-            self._metrics.close()
+        for server in self._servers:
+            server.close()
         if self._sole is not None:
             await self._sole.stop()
         await super().stop()
@@ -169,51 +164,10 @@ def _runs(runtime: Runtime, name: str) -> bool:
 
 
 async def run(
-    flow: Flow,
-    identity: str,
-    ready: Callable[[str | None], None],
-    *,
-    metrics: MetricsPlace | Path | None = None,
+    flow: Flow, place: Place, ready: Callable[[str | None], None], *, metrics: MetricsPlace
 ) -> None:
     """Run a flow until SIGTERM or SIGINT. Raises what made it stop by itself. `ready` gets the URL of its
-    metrics, if it has one; `metrics` is the address at which to serve them, or the path of a Unix socket.
+    metrics, if `metrics` names a port for them.
     """
-    worker = FlowWorker(flow, identity, metrics)
+    worker = FlowWorker(flow, place, metrics)
     await serve(worker, lambda: ready(worker.metrics_url))
-
-
-@contextlib.contextmanager
-def claimed(path: Path, flow: Flow) -> Iterator[str]:
-    """Hold the flow of this file on this machine; gives its identity. Raises KlammError when another process
-    holds it.
-    """
-    identity = hashlib.sha256(f"{path.resolve()}\0{flow.name}".encode()).hexdigest()[:16]
-    lock = Path(tempfile.gettempdir()) / f"klamm-mirror-{os.getuid()}-{identity}.lock"
-    fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-    try:
-        _take(fd, flow)
-        os.ftruncate(fd, 0)
-        os.write(fd, f"{os.getpid()}\n".encode())
-        yield identity
-    finally:
-        os.close(fd)  # gives the lock up; the file stays, as removing it would race with the next holder
-
-
-def _take(fd: int, flow: Flow) -> None:
-    deadline = time.monotonic() + LOCK_PATIENCE_S
-    said = False
-    while True:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            holder = os.pread(fd, 32, 0).decode(errors="replace").strip() or "unknown"
-            if time.monotonic() >= deadline:
-                raise KlammError(
-                    f"{flow.name} of this file is run by another process (pid {holder})"
-                ) from None
-            if not said:
-                log.warning("%s is still run by process %s; waiting for its end", flow.name, holder)
-                said = True
-            time.sleep(LOOK_S)
-        else:
-            return

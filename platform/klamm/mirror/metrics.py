@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
 from klamm.connect.rest.process_metrics import process_families
+from klamm.mirror.asking import ask
 from klamm_base.metrics_server import MetricsServer
 from klamm_base.metrics_text import Family, Sample, escape, lines
 
@@ -25,32 +25,7 @@ ANSWER_S: Final = 5.0
 """The time limit of a flow's answer; Prometheus waits 10 s for ours."""
 STARTED_S: Final = time.time()
 
-_REQUEST: Final = b"GET /metrics HTTP/1.1\r\nHost: flow\r\nConnection: close\r\n\r\n"
 _ABOUT, _TYPE = "# HELP ", "# TYPE "
-
-
-class FlowSockets:
-    """A folder with a socket for each flow, gone at the end of `with`."""
-
-    def __init__(self, flows: Iterable[str]) -> None:
-        self._flows = list(flows)
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
-
-    def __enter__(self) -> Self:
-        self._folder = tempfile.TemporaryDirectory(prefix="klamm-mirror-", ignore_cleanup_errors=True)
-        return self
-
-    def __exit__(self, *_exc: object) -> None:
-        assert self._folder is not None, "entered"
-        self._folder.cleanup()
-
-    @property
-    def paths(self) -> dict[str, Path]:
-        """The sockets by flow. Their names are numbers, because a socket's path may have only about a hundred
-        bytes.
-        """
-        assert self._folder is not None, "entered"
-        return {flow: Path(self._folder.name, str(i)) for i, flow in enumerate(self._flows)}
 
 
 class FlowsMetrics(MetricsServer):
@@ -62,7 +37,7 @@ class FlowsMetrics(MetricsServer):
 
     async def text(self) -> Iterator[str]:
         """Returns the present metrics: asks each flow."""
-        answers = await asyncio.gather(*(_ask(path) for path in self._sockets.values()))
+        answers = await asyncio.gather(*(ask(path, "/metrics", ANSWER_S) for path in self._sockets.values()))
         found = dict(zip(self._sockets, answers, strict=True))
         up = [Sample({"flow": flow}, int(answer is not None)) for flow, answer in found.items()]
         said = "1: the flow's process answers. 0: it waits for its cluster to start, has ended, or hangs."
@@ -114,20 +89,3 @@ def _labelled(line: str, label: str) -> str:
         return f"{name}{{{label},{rest}"
     name, _, value = line.partition(" ")
     return f"{name}{{{label}}} {value}"
-
-
-async def _ask(path: Path) -> str | None:
-    """Returns a flow's text; None when it does not answer in time."""
-    try:
-        async with asyncio.timeout(ANSWER_S):
-            reader, writer = await asyncio.open_unix_connection(path)
-            try:
-                writer.write(_REQUEST)
-                answer = await reader.read(-1)
-            finally:
-                writer.close()
-    except (OSError, TimeoutError) as e:
-        log.debug("no metrics from %s: %r", path, e)
-        return None
-    head, _, body = answer.decode().partition("\r\n\r\n")
-    return body if head.startswith("HTTP/1.1 200 ") else None

@@ -1,91 +1,91 @@
-"""Reads the last statuses of a flow's connectors from the status topic at its target."""
+"""Asks the processes of a mirror how they are: on this machine at their sockets, elsewhere by REST.
+
+The answer is the processes' own. A flow that does not answer is NOT RUNNING where no process holds it, RESTARTING
+where `klamm mirror start` will start it again, STARTING or SILENT where its process is there all the same.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Final
+import asyncio
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final, cast
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from klamm.mirror.asking import Silent, asked
+from klamm.mirror.places import Place, holder, place_of
+from klamm.mirror.shapes import FlowState, FlowStatus, MirrorStatus
+from klamm_base.properties import from_overrides, load_properties
+from klamm_mirror.mm2_config import Flow, parse
 
-from klamm.connect.model import TaskId
-from klamm.connect.secrets import Secrets
-from klamm.connect.topics.config_topic import Status, StatusState
-from klamm_base.clientconfig import translate
-from klamm_base.errors import KlammError
-from klamm_mirror.mm2_config import Flow
-
-PATIENCE_S: Final = 5.0
+ANSWER_S: Final = 0.5
+"""The time limit of a process. It has the answer at hand: the whole command takes a second at most."""
+STARTING_S: Final = 30.0
+"""A process that listens nowhere so long after its start hangs; one that is not there by then has died."""
 
 
-def rows(flow: Flow) -> list[dict[str, Any]]:
-    """Returns a row for each connector and task, or a row with the reason when the target cannot be asked."""
+def flows_of(path: Path, overrides: list[str] | None = None) -> tuple[Flow, ...]:
+    """Reads a file's flows, and nothing else: quick. Raises ConfigError."""
+    return parse(load_properties(path).over(from_overrides(overrides or [])), ()).flows
+
+
+async def status_of(path: Path, flows: Sequence[Flow]) -> MirrorStatus:
+    """Returns the status of the flows of a file on this machine."""
+    places = [(flow, place_of(path, flow.name)) for flow in flows]
+    found = await asyncio.gather(*(_flow(flow, place) for flow, place in places))
+    return {"at_ms": time.time_ns() // 1_000_000, "flows": list(found)}
+
+
+def runs(status: MirrorStatus) -> bool:
+    """Returns whether any process of the mirror is there."""
+    return any(flow["state"] != FlowState.NOT_RUNNING for flow in status["flows"])
+
+
+async def _flow(flow: Flow, place: Place) -> FlowStatus:
     try:
-        state = _read(flow)
-    except (KafkaException, KlammError) as e:
-        said = e.args[0].str() if isinstance(e, KafkaException) else str(e)
-        return [_row(flow, "-", None, None, said)]
-    found = []
-    for name in sorted(state.connectors()):
-        keys: list[str | TaskId] = [name, *state.tasks(name)]
-        for key in keys:
-            status = state.get(key)
-            if status is not None:
-                task = key.task if isinstance(key, TaskId) else None
-                found.append(_row(flow, name, task, status, status.trace))
-    return found or [_row(flow, "-", None, None, "never ran")]
+        text = await asked(place.socket, "/status", ANSWER_S)
+        return cast("FlowStatus", json.loads(text or ""))
+    except OSError:
+        silent = False
+    except (Silent, ValueError):
+        silent = True
+    pid = holder(place.lock)
+    if pid is not None:
+        if silent or _old(place.lock):
+            return _unknown(flow, FlowState.SILENT, pid, f"process {pid} does not answer")
+        return _unknown(flow, FlowState.STARTING, pid, None)
+    keeper = holder(place.kept)
+    if keeper is not None:
+        if not _old(place.kept):
+            return _unknown(flow, FlowState.STARTING, None, None)
+        return _unknown(
+            flow, FlowState.RESTARTING, None, f"its process ended; process {keeper} starts it again"
+        )
+    return _unknown(flow, FlowState.NOT_RUNNING, None, "no process of this user runs it on this machine")
 
 
-def _row(
-    flow: Flow, connector: str, task: int | None, status: Status | None, trace: str | None
-) -> dict[str, Any]:
-    lines = (trace or "").strip().splitlines()
-    return {
+def _old(lock: Path) -> bool:
+    """Returns whether a lock's holder has held it for some time."""
+    return time.time() - lock.stat().st_mtime > STARTING_S
+
+
+def _unknown(flow: Flow, state: FlowState, pid: int | None, why: str | None) -> FlowStatus:
+    """Returns the status of a flow that said nothing."""
+    nothing: Any = dict.fromkeys(FlowStatus.__annotations__)
+    found: FlowStatus = nothing | {
         "flow": flow.name,
-        "connector": connector,
-        "task": task,
-        "state": str(status.state) if status else "UNKNOWN",
-        "worker": status.worker_id if status else None,
-        "trace": lines[-1] if lines else None,
+        "source": flow.source,
+        "target": flow.target,
+        "enabled": flow.enabled,
+        "state": state,
+        "why": why,
+        "pid": pid or None,
+        "partitions_total": 0,
+        "partitions_unknown": 0,
+        "partitions_stopped": 0,
+        "gap_records": 0,
+        "connectors": [],
+        "partitions": [],
     }
-
-
-def _read(flow: Flow) -> StatusState:
-    """Reads the whole status topic. Raises KafkaException, KlammError."""
-    client = {
-        k: v for k, v in flow.worker.items() if k.startswith(("bootstrap.", "security.", "sasl.", "ssl."))
-    }
-    client = Secrets.from_properties(flow.worker).resolve(client).config
-    config = translate(client, "consumer", lenient=True).config | {
-        "group.id": "klamm-mirror-status",
-        "enable.auto.commit": False,
-        "log_level": 0,
-    }
-    topic = flow.worker["status.storage.topic"]
-    state = StatusState("klamm mirror status")
-    consumer = Consumer(config)
-    try:
-        metadata = consumer.list_topics(topic, PATIENCE_S).topics[topic]
-        for partition in metadata.partitions:
-            place = TopicPartition(topic, partition)
-            low, high = consumer.get_watermark_offsets(place, PATIENCE_S)
-            _apply(consumer, TopicPartition(topic, partition, low), high, state)
-    finally:
-        consumer.close()
-    return state
-
-
-def _apply(consumer: Consumer, start: TopicPartition, end: int, state: StatusState) -> None:
-    assert start.offset is not None
-    if start.offset >= end:
-        return
-    consumer.assign([start])
-    while True:
-        record = consumer.poll(PATIENCE_S)
-        if record is None:
-            raise KlammError(f"no answer while reading {start.topic}-{start.partition}")
-        if record.error():
-            raise KafkaException(record.error())
-        key = record.key()
-        if key is not None:
-            state.apply(key.decode(errors="replace"), record.value())
-        if (record.offset() or 0) >= end - 1:
-            return
+    return found

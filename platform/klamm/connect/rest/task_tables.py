@@ -25,7 +25,7 @@ def table_families(tables: Iterable[tuple[TaskId, MetricTable]]) -> Iterator[Fam
     memory twice.
     """
     found: defaultdict[str, list[_Column]] = defaultdict(list)
-    for task, table in tables:
+    for task, table in ((task, table) for task, table in tables if table.exported):
         for i, column in enumerate(table.columns):
             found[table.prefix + column].append(_Column(task, table, len(table.by) + i))
     for name, columns in sorted(found.items()):

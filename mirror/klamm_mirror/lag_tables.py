@@ -1,0 +1,81 @@
+"""Tables that tell how far a task's partitions are behind: as metrics, and with words for `klamm mirror status`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from klamm_mirror.partition import MirrorPartition
+from klamm_mirror.sensor_tables import PREFIX, ROWS_MAX, figures
+from klamm_mirror.stops import WHY_MAX
+from klamm_plugins.metrics import TABLE_BYTES_MAX, Cell, MetricTable
+
+LAG_ABOUT: Final = {
+    "partition_lag": "Records of the source that the target has not acknowledged.",
+    "partition_lag_seconds": "Age of the oldest record that the target may lack, s; 0: it has everything.",
+    "gap_records_total": "Offsets of the source that are not at the target and will not come.",
+}
+STOPPED_ABOUT: Final = {"partitions_stopped": "Partitions that are no longer mirrored; the status says why."}
+STATUS_PREFIX: Final = "klamm_mirror_status_"
+STATUS_COLUMNS: Final = (
+    "remote_topic", "offset", "lag", "missing_since_ms", "record_rate", "byte_rate", "closing_rate",
+    "lag_peak", "gap_records", "waiting", "stop", "why",
+)  # fmt: skip
+"""The figures of a partition in `klamm mirror status`. `waiting` is the reason of a wait; `stop` the kind of a stop."""
+ROW_BYTES: Final = 400
+"""More than the figures of a partition take in all tables of a task, as JSON, without names and reasons."""
+
+
+def rows_that_fit(partitions: Sequence[MirrorPartition]) -> int:
+    """Returns the number of partitions, from the first on, whose figures a task may report."""
+    left = TABLE_BYTES_MAX * 9 // 10
+    for count, partition in enumerate(partitions[:ROWS_MAX]):
+        left -= ROW_BYTES + 4 * (len(partition.remote) + len(partition.topic)) + len(_why(partition) or "")
+        if left < 0:
+            return count
+    return min(len(partitions), ROWS_MAX)
+
+
+def lag_tables(
+    all_: Sequence[MirrorPartition], shown: Sequence[MirrorPartition], *, flow: tuple[str, str], now_ms: int
+) -> list[MetricTable]:
+    """Makes the tables of the shown partitions, and counts over all of them."""
+    labels = {"source": flow[0], "target": flow[1]}
+    by = ("topic", "partition")
+    for partition in shown:
+        sensors = partition.sensors
+        partition.trend.observe(now_ms, sensors.records, sensors.bytes, partition.lag)
+    return [
+        MetricTable(
+            prefix=PREFIX, labels=labels, by=by, columns=list(LAG_ABOUT), about=LAG_ABOUT,
+            rows=[(p.remote, p.partition, p.lag, _lag_seconds(p, now_ms), p.purged) for p in shown],
+        ),
+        figures(flow, STOPPED_ABOUT, [sum(p.stopped is not None for p in all_)]),
+        MetricTable(
+            prefix=STATUS_PREFIX, labels={"at_ms": str(now_ms), "partitions": str(len(all_))}, by=by,
+            columns=STATUS_COLUMNS, rows=[_status_row(p, now_ms) for p in shown], exported=False,
+        ),
+    ]  # fmt: skip
+
+
+def _lag_seconds(partition: MirrorPartition, now_ms: int) -> float | None:
+    """Returns the age of the oldest record that the target may lack; None: not known."""
+    since = partition.missing_since(now_ms)
+    if since is None:
+        return None if partition.lag is None or partition.lag else 0
+    return round((now_ms - since) / 1000, 3)
+
+
+def _status_row(partition: MirrorPartition, now_ms: int) -> list[Cell]:
+    trend, stop = partition.trend, partition.stopped
+    return [
+        partition.topic, partition.partition, partition.remote,
+        partition.done, partition.lag, partition.missing_since(now_ms),
+        round(trend.record_rate, 1), round(trend.byte_rate, 1), round(trend.closing_rate, 1),
+        trend.peak, partition.purged, partition.writing.why or partition.reading.why,
+        None if stop is None else str(stop.kind), _why(partition),
+    ]  # fmt: skip
+
+
+def _why(partition: MirrorPartition) -> str | None:
+    return partition.stopped.why[:WHY_MAX] if partition.stopped is not None else None
