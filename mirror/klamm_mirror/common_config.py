@@ -24,22 +24,7 @@ ClientKind = Literal["consumer", "producer", "admin"]
 
 JAVA: Final = "org.apache.kafka.connect.mirror."
 _FORWARDING: Final = "org.apache.kafka.clients.admin.ForwardingAdmin"
-_PREFIXES: Final = re.compile(
-    r"(source|target)\.(cluster|consumer|producer|admin)\..+|(consumer|producer|admin)\..+"
-    r"|(key|value|header)\.converter(\..+)?|(transforms|predicates|errors|task|tasks|topic\.creation|offsets\.storage"
-    r"|transaction\.boundary|exactly\.once|mirror\.origin|restart|config\.(providers|action)|metric|sasl|ssl)(\..+)?"
-)
-_RUNTIME: Final = frozenset({"name", "connector.class", "connector.plugin.version", "security.protocol"})
-_OTHERS: Final = frozenset(
-    {
-        "groups", "groups.exclude", "group.filter.class", "refresh.groups.enabled", "refresh.groups.interval.seconds",
-        "emit.checkpoints.enabled", "emit.checkpoints.interval.seconds", "sync.group.offsets.enabled",
-        "sync.group.offsets.interval.seconds", "checkpoints.topic.replication.factor",
-        "emit.heartbeats.enabled", "emit.heartbeats.interval.seconds", "heartbeats.topic.replication.factor",
-        "use.defaults.from",
-    }
-)  # fmt: skip
-"""Keys of the other connectors: a file for all three gives its keys to each."""
+_SECURITY: Final = re.compile(r"security\.protocol|(ssl|sasl)\..+")
 
 
 def _policy(name: str, value: Any) -> None:
@@ -154,13 +139,12 @@ def client_settings(props: Mapping[str, str], side: Side, kind: ClientKind) -> d
         k: v for k, v in _below(props, f"{side}.cluster.").items()
         if not k.startswith(("consumer.", "producer.", "admin.")) and k != "alias"
     }  # fmt: skip
-    for prefix in (f"{kind}.", f"{side}.cluster.{kind}.", f"{side}.{kind}."):
+    overrides = [f"{kind}.override."] if (side, kind) == ("target", "producer") else []
+    for prefix in (f"{kind}.", f"{side}.cluster.{kind}.", f"{side}.{kind}.", *overrides):
         own = _below(props, prefix)
         own.pop("poll.timeout.ms", None)  # consumer.poll.timeout.ms is the connector's
         found |= own
-    if "security.protocol" in props:
-        found.setdefault("security.protocol", props["security.protocol"])
-    return found
+    return {k: v for k, v in props.items() if _SECURITY.fullmatch(k)} | found
 
 
 def client_security(props: Mapping[str, str], side: Side, kind: ClientKind) -> ClientSecurity:
@@ -174,14 +158,6 @@ def client_security(props: Mapping[str, str], side: Side, kind: ClientKind) -> C
         raise ConfigError(
             f"{side}.cluster.{e}" if e.key and str(e).startswith(e.key) else f"{key}: {e}", key=key
         ) from None
-
-
-def unknown_keys(props: Mapping[str, str], keys: ConfigDef) -> list[str]:
-    """Returns keys without effect: neither ours, nor the runtime's, nor those of the other mirror connectors."""
-    return [
-        name for name in keys.unknown(props)
-        if name not in _RUNTIME and name not in _OTHERS and not _PREFIXES.fullmatch(name)
-    ]  # fmt: skip
 
 
 def _below(props: Mapping[str, str], prefix: str) -> dict[str, str]:

@@ -14,8 +14,8 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from klamm_base.security import ClientSecurity
 from klamm_kafka.client import ClientError, Cluster
+from klamm_mirror.clients import ClientSettings, ProducerSettings
 from klamm_mirror.fetcher import Fetcher, FetchSettings
 from klamm_mirror.partition import MirrorPartition
 from klamm_mirror.provenance import Provenance
@@ -31,22 +31,20 @@ PROGRESS_S: Final = 0.5
 COMMIT_S: Final = 2.0
 DRAIN_S: Final = 2.0
 SHOWN_PARTITIONS: Final = 50
-CLIENT_ID: Final = "klamm-mirror"
 
 Committed = list[tuple[MirrorPartition, int]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopierSettings:
-    """The copier's settings. `syncs_topic` None: write no offset syncs; otherwise `syncs_at_target` says where."""
+    """The copier's settings. `syncs` is the way to the cluster of offset syncs. `syncs_topic` None: write none."""
 
-    source: str
-    target: str
+    source: ClientSettings
+    target: ClientSettings
+    syncs: ClientSettings
+    producer: ProducerSettings
     fetch: FetchSettings
-    source_security: ClientSecurity | None = None
-    target_security: ClientSecurity | None = None
     syncs_topic: str | None = None
-    syncs_at_target: bool = False
     lag_max: int = 100
     topic_ids: Mapping[str, bytes] = field(default_factory=dict)
     provenance: ProvenanceSettings | None = None
@@ -104,21 +102,21 @@ class Copier:
     async def _open(self, stack: AsyncExitStack) -> list[Any]:
         settings = self._settings
 
-        async def cluster(*, target: bool) -> Cluster:
-            security = settings.target_security if target else settings.source_security
-            bootstrap = settings.target if target else settings.source
-            return await stack.enter_async_context(Cluster(bootstrap, client_id=CLIENT_ID, security=security))
+        async def cluster(client: ClientSettings) -> Cluster:
+            return await stack.enter_async_context(client.cluster())
 
         if settings.syncs_topic is not None:
-            where = await cluster(target=settings.syncs_at_target)
+            where = await cluster(settings.syncs)
             self._syncs = SyncWriter(where, settings.syncs_topic, settings.lag_max)
         provenance = None
         if settings.provenance is not None:
-            clients = await cluster(target=False), await cluster(target=True)
+            clients = await cluster(settings.source), await cluster(settings.target)
             provenance = Provenance(settings.provenance, *clients)
-        sender = self._sender = Sender(await cluster(target=True), self.partitions, self._on_ack, provenance)
+        sender = self._sender = Sender(
+            await cluster(settings.target), self.partitions, self._on_ack, settings.producer, provenance
+        )
         self._fetcher = Fetcher(
-            await cluster(target=False), await cluster(target=False), self.partitions, settings.fetch,
+            await cluster(settings.source), await cluster(settings.source), self.partitions, settings.fetch,
             fetched=sender.wake.set, room=sender.room, ids=settings.topic_ids, provenance=provenance,
         )  # fmt: skip
         parts = self._fetcher, sender, self._syncs, provenance

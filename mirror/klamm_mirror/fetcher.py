@@ -67,6 +67,8 @@ class FetchSettings:
     wait_ms: int = WAIT_MS
     committed_only: bool = False
     from_latest: bool = False
+    metadata_s: float = METADATA_S
+    answer_s: float = ANSWER_S
 
     @classmethod
     def of(cls, consumer: Mapping[str, str], poll_timeout_ms: int) -> FetchSettings:
@@ -92,6 +94,8 @@ class FetchSettings:
             wait_ms=min(_number(consumer, "fetch.max.wait.ms", WAIT_MS), poll_timeout_ms),
             committed_only=isolation == "read_committed",
             from_latest=reset == "latest",
+            metadata_s=_number(consumer, "metadata.max.age.ms", round(METADATA_S * 1000)) / 1000,
+            answer_s=_number(consumer, "request.timeout.ms", round(ANSWER_S * 1000)) / 1000,
         )
 
 
@@ -139,7 +143,9 @@ class Fetcher:
         try:
             while True:
                 now = time.monotonic()
-                if (self._stale or now - self._asked_at > METADATA_S) and now >= self._metadata.until:
+                if (
+                    self._stale or now - self._asked_at > self._settings.metadata_s
+                ) and now >= self._metadata.until:
                     await self._find_leaders()
                 for node in set(self._leaders.values()) - {-1} - set(self._loops):
                     self._loops[node] = asyncio.create_task(self._follow(node))
@@ -197,7 +203,9 @@ class Fetcher:
             version = _IDS_VERSION - 1
         busy = len(wanted) < len(ours)
         answer: FetchResponse = await connection.request(
-            self._request(wanted, busy=busy), version, timeout_s=self._settings.wait_ms / 1000 + ANSWER_S
+            self._request(wanted, busy=busy),
+            version,
+            timeout_s=self._settings.wait_ms / 1000 + self._settings.answer_s,
         )
         if answer.error_code:
             error = broker_error(answer.error_code, "fetching from the source")

@@ -17,7 +17,8 @@ from typing import Any, Final
 
 from klamm_base.backoff import Backoff
 from klamm_kafka.client import ClientError, Cluster
-from klamm_mirror.common_config import Side, client_security, client_settings
+from klamm_mirror.clients import ClientSettings
+from klamm_mirror.common_config import Side
 from klamm_mirror.sensor_tables import Pace
 from klamm_plugins.connector import DriverTask, SourceOffset, SourcePartition
 
@@ -33,11 +34,7 @@ Offsets = Sequence[tuple[SourcePartition, SourceOffset | None]]
 
 def open_cluster(props: Mapping[str, str], side: Side) -> Cluster:
     """Returns a client of one of the two clusters. Raises ConfigError for security settings that it does not support."""
-    return Cluster(
-        client_settings(props, side, "admin")["bootstrap.servers"],
-        client_id="klamm-mirror",
-        security=client_security(props, side, "admin"),
-    )
+    return ClientSettings.of(props, side, "admin").cluster()
 
 
 class LoopTask(DriverTask):

@@ -31,6 +31,17 @@ from klamm_base.addresses import parse_addresses
 from klamm_base.configdef import ConfigDef, Importance, Type, between, non_empty
 from klamm_base.errors import ConfigError
 from klamm_base.properties import Properties, raise_all, suggestion
+from klamm_mirror.mm2_keys import (
+    HONOURED,
+    Ruling,
+    Verdict,
+    is_of_family,
+    is_of_worker,
+    passes_to_connector,
+    rule_cluster,
+    rule_connector,
+    rule_file,
+)
 
 SOURCE: Final = "MirrorSourceConnector"
 CHECKPOINT: Final = "MirrorCheckpointConnector"
@@ -47,7 +58,9 @@ _WORKER_PREFIXES: Final = (
     "key.converter", "value.converter", "header.converter", "task", "worker",
 )  # fmt: skip
 _ALWAYS: Final = ("config.providers", "replication.policy")
-_OWN_KEYS: Final = frozenset({"clusters", "dedicated.mode.enable.internal.rest", "enabled", "tasks.max"})
+_OWN_KEYS: Final = frozenset({"enabled", "tasks.max"})
+_HEARTBEATS: Final = ("emit.heartbeats.", "heartbeats.topic.")
+"""Settings that also count in a flow that is not enabled."""
 _TRUE: Final = "true"
 
 METRICS_PORT, METRICS_HOST = "klamm.metrics.port", "klamm.metrics.host"
@@ -143,30 +156,40 @@ class MirrorConfig:
         return replace(self, flows=flows)
 
 
-def parse(props: Mapping[str, str], connector_keys: Iterable[str]) -> MirrorConfig:
-    """Parses a file's properties. `connector_keys` are all keys that the three connectors define.
+def parse(
+    props: Mapping[str, str], connector_keys: Iterable[str], worker_keys: Iterable[str] = ()
+) -> MirrorConfig:
+    """Parses a file's properties. `connector_keys` are all keys that the three connectors define, `worker_keys` those
+    of a worker.
 
-    Raises ConfigError, which names the line where it is known.
+    A key without effect causes a warning and goes no further. Raises ConfigError, which names the line where it is known.
     """
     given = props if isinstance(props, Properties) else Properties(props)
-    return _Parser(given, frozenset(connector_keys)).parse()
+    return _Parser(given, frozenset(connector_keys), frozenset(worker_keys)).parse()
 
 
 class _Parser:
-    def __init__(self, props: Properties, connector_keys: frozenset[str]) -> None:
+    def __init__(
+        self, props: Properties, connector_keys: frozenset[str], worker_keys: frozenset[str]
+    ) -> None:
         self._props = props
         self._connector_keys = connector_keys | _OWN_KEYS
+        self._worker_keys = worker_keys
         self._clusters: tuple[str, ...] = ()
+        self._sides: dict[str, set[str]] = {}
         self._warnings: list[str] = []
+        self._without_effect: set[str] = set()
 
     def parse(self) -> MirrorConfig:
         self._clusters = self._parse_clusters()
         pairs = [(s, t) for s in self._clusters for t in self._clusters if s != t]
+        self._sides = self._find_sides(pair for pair in pairs if self._runs(*pair))
         _run_all(
             *(partial(self._check_key, key) for key in self._props),
             *(partial(self._enabled, *pair) for pair in pairs),
             *(partial(self._check_addresses, alias) for alias in self._clusters),
         )
+        self._props = _without(self._props, self._without_effect)
         pairs = [pair for pair in pairs if self._runs(*pair)]
         for alias in self._clusters:
             if any(alias in pair for pair in pairs):
@@ -191,29 +214,43 @@ class _Parser:
             raise ConfigError("clusters needs two clusters at least", key="clusters", source=source)
         return tuple(aliases)
 
+    def _find_sides(self, pairs: Iterable[tuple[str, str]]) -> dict[str, set[str]]:
+        """Returns, for each cluster, whether it is the source or target of enabled flows, or has the worker of any."""
+        sides: dict[str, set[str]] = {alias: set() for alias in self._clusters}
+        for source, target in pairs:
+            if self._says_enabled(source, target):
+                sides[source].add("source")
+                sides[target].add("target")
+            sides[target].add("worker")
+        return sides
+
     def _check_key(self, key: str) -> None:
         source = self._props.source(key)
+        ruling = self._rule(key, source)
+        if ruling.verdict is Verdict.REFUSED:
+            raise ConfigError(ruling.said(key, self._props[key]), key=key, source=source)
+        if ruling.verdict is Verdict.WARNED:
+            self._without_effect.add(key)
+            said = ruling.said(key, self._props[key])
+            self._warnings.append(f"{source}: {said}" if source else said)
+
+    def _rule(self, key: str, source: str | None) -> Ruling:
+        value = self._props[key]
         if "->" in key:
-            self._check_flow_key(key, source)
-            return
-        if any(key.startswith(f"{alias}.") for alias in self._clusters):
-            if key.endswith(tuple(f".{name}" for name in METRICS.names)):
-                name = key.partition(".")[2]
-                self._warn(key, f"has no effect: {name} without a cluster is for all flows")
-            return
+            return self._rule_flow_key(key, source)
+        alias = next((a for a in sorted(self._clusters, key=len)[::-1] if key.startswith(f"{a}.")), None)
+        if alias is not None:
+            name = key.removeprefix(f"{alias}.")
+            if name in METRICS:
+                return Ruling(Verdict.WARNED, f"{name} without a cluster is for all flows")
+            return rule_cluster(name, value, self._sides[alias], self._worker_keys)
         if key.endswith(".bootstrap.servers"):
             _check_alias(key.removesuffix(".bootstrap.servers"), self._clusters, key, source)
-        known = (
-            key in self._connector_keys
-            or key in METRICS
-            or _CLIENT_KEYS.fullmatch(key)
-            or key.startswith((*_WORKER_PREFIXES, *_ALWAYS))
-        )
-        if not known:
-            hint = suggestion(key, self._connector_keys)
-            self._warn(key, f"is no setting of the mirror and no cluster's; it has no effect{hint}")
+        if key in METRICS:
+            return HONOURED
+        return rule_file(key, value, self._connector_keys, self._worker_keys)
 
-    def _check_flow_key(self, key: str, source: str | None) -> None:
+    def _rule_flow_key(self, key: str, source: str | None) -> Ruling:
         match = _FLOW_KEY.fullmatch(key)
         if match is None:
             raise ConfigError(f"{key} is not SOURCE->TARGET.SETTING", key=key, source=source)
@@ -221,9 +258,12 @@ class _Parser:
             _check_alias(match[side], self._clusters, key, source)
         if match["source"] == match["target"]:
             raise ConfigError(f"{key}: a cluster cannot be mirrored to itself", key=key, source=source)
-        flow = f"{match['source']}->{match['target']}"
-        if f"{flow}.enabled" not in self._props:
-            self._warn(key, f"has no effect: {flow} is not enabled; set {flow}.enabled=true")
+        flow, name = f"{match['source']}->{match['target']}", match["name"]
+        if self._says_enabled(match["source"], match["target"]) or name.startswith(_HEARTBEATS):
+            return rule_connector(name, self._props[key], self._connector_keys)
+        if f"{flow}.enabled" in self._props:
+            return HONOURED  # the flow was switched off on purpose
+        return Ruling(Verdict.WARNED, f"{flow} is not enabled; set {flow}.enabled=true")
 
     def _metrics(self) -> MetricsPlace:
         try:
@@ -231,10 +271,6 @@ class _Parser:
         except ConfigError as e:
             raise ConfigError(str(e), key=e.key, source=self._props.source(e.key or "")) from None
         return MetricsPlace(parsed[METRICS_HOST], parsed[METRICS_PORT])
-
-    def _warn(self, key: str, text: str) -> None:
-        source = self._props.source(key)
-        self._warnings.append(f"{source}: {key} {text}" if source else f"{key} {text}")
 
     def _check_one_cluster_twice(self, flows: list[Flow]) -> None:
         for flow in flows:
@@ -268,7 +304,10 @@ class _Parser:
 
     def _runs(self, source: str, target: str) -> bool:
         heartbeats = self._flow_or_all(source, target, "emit.heartbeats.enabled", _TRUE)
-        return self._enabled(source, target) or heartbeats.strip().lower() == _TRUE
+        return self._says_enabled(source, target) or heartbeats.strip().lower() == _TRUE
+
+    def _says_enabled(self, source: str, target: str) -> bool:
+        return self._flow_or_all(source, target, "enabled", "false").strip().lower() == _TRUE
 
     def _enabled(self, source: str, target: str) -> bool:
         key = f"{source}->{target}.enabled"
@@ -305,9 +344,13 @@ class _Parser:
         return found
 
     def _worker(self, source: str, target: str) -> dict[str, str]:
-        everywhere = {
-            k: v for k, v in self._props.items() if k.startswith((*_WORKER_PREFIXES, "config.providers"))
+        everywhere = {k: v for k, v in self._props.items() if k.startswith(_WORKER_PREFIXES)}
+        given = {
+            k: v
+            for k, v in (self._cluster(target) | everywhere).items()
+            if is_of_worker(k, self._worker_keys)
         }
+        given |= {k: v for k, v in self._props.items() if k.startswith("config.providers")}
         defaults = {
             "group.id": f"{source}-mm2",
             "offset.storage.topic": f"mm2-offsets.{source}.internal",
@@ -317,7 +360,7 @@ class _Parser:
             "value.converter": BYTE_ARRAY,
             "header.converter": BYTE_ARRAY,
         }
-        return defaults | self._cluster(target) | everywhere
+        return defaults | given
 
     def _connector(self, source: str, target: str, name: str) -> dict[str, str]:
         config = {
@@ -327,19 +370,28 @@ class _Parser:
             "target.cluster.alias": target,
             "enabled": "false",
         }
-        config |= {k: v for k, v in self._props.items() if k in self._connector_keys and k not in _NOT_SHARED}
+        config |= {
+            k: v for k, v in self._props.items()
+            if (k in self._connector_keys or is_of_family(k)) and k not in _NOT_SHARED
+        }  # fmt: skip
         config |= {k: v for k, v in self._props.items() if k.startswith(_ALWAYS)}
         for side, alias in (("source", source), ("target", target)):
             for key, value in self._cluster(alias).items():
                 whose = side if key.startswith(_CLIENT_KINDS) else f"{side}.cluster"
-                config[f"{whose}.{key}"] = value
+                if passes_to_connector(f"{whose}.{key}", value):
+                    config[f"{whose}.{key}"] = value
         return config | self._below(f"{source}->{target}.")
 
     def _below(self, prefix: str) -> dict[str, str]:
         return {k.removeprefix(prefix): v for k, v in self._props.items() if k.startswith(prefix)}
 
 
-_NOT_SHARED: Final = frozenset({"clusters", "dedicated.mode.enable.internal.rest", "name", "connector.class"})
+_NOT_SHARED: Final = frozenset({"name", "connector.class"})
+
+
+def _without(props: Properties, names: Collection[str]) -> Properties:
+    kept = {name: value for name, value in props.items() if name not in names}
+    return Properties(kept, {name: place for name in kept if (place := props.source(name)) is not None})
 
 
 def _run_all(*checks: Callable[[], object]) -> None:

@@ -13,6 +13,7 @@ from typing import Final, Never
 from klamm_kafka.client import BrokerError, ClientError, Cluster
 from klamm_kafka.client.idempotent import TOO_LARGE, IdempotentSender
 from klamm_kafka.wire.errors import ErrorCode
+from klamm_mirror.clients import ProducerSettings
 from klamm_mirror.origins import Origin, Producers
 from klamm_mirror.partition import MirrorPartition
 from klamm_mirror.provenance import Provenance
@@ -31,10 +32,16 @@ class Sender(IdempotentSender[MirrorPartition, Batch]):
     """A sender. `cluster` is a client of the target that nobody else uses. `provenance` marks its producers."""
 
     def __init__(
-        self, cluster: Cluster, partitions: Sequence[MirrorPartition], on_ack: OnAck,
+        self, cluster: Cluster, partitions: Sequence[MirrorPartition], on_ack: OnAck, settings: ProducerSettings,
         provenance: Provenance | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(cluster, partitions)
+        super().__init__(
+            cluster,
+            partitions,
+            in_flight=settings.in_flight,
+            timeout_ms=settings.timeout_ms,
+            request_bytes=settings.request_bytes,
+        )
         self._provenance = provenance
         self._producers = Producers()
         for partition in partitions if provenance is not None else ():

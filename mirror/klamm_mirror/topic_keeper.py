@@ -12,7 +12,8 @@ from typing import Any, Final
 from klamm_base.errors import ConfigError
 from klamm_kafka.client import ClientError, Cluster
 from klamm_mirror.acls import AclSync
-from klamm_mirror.common_config import Side, client_security, client_settings
+from klamm_mirror.clients import ClientSettings
+from klamm_mirror.common_config import Side
 from klamm_mirror.topics import Topics
 from klamm_plugins.errors import ConnectError
 
@@ -31,8 +32,7 @@ class TopicKeeper:
     ) -> None:
         self._parsed = parsed
         sides: tuple[Side, Side] = ("source", "target")
-        self._servers = [client_settings(props, side, "admin")["bootstrap.servers"] for side in sides]
-        self._security = [client_security(props, side, "admin") for side in sides]
+        self._clients = [ClientSettings.of(props, side, "admin") for side in sides]
         self._changed = changed
         self._acls = AclSync()
         self._fail: Callable[[Exception], None] = lambda _: None
@@ -133,4 +133,4 @@ class TopicKeeper:
             await self._acls.sync(source, target, wants=topics.wants, rename=topics.remote)
 
     def _cluster(self, side: int) -> Cluster:
-        return Cluster(self._servers[side], client_id="klamm-mirror-topics", security=self._security[side])
+        return self._clients[side].cluster()

@@ -91,14 +91,14 @@ def test_a_flow_that_is_not_enabled_sends_heartbeats_only(tmp_path):
 
 
 def test_the_worker_runs_at_the_target(tmp_path):
-    text = AB + "A->B.enabled=true\nB.offset.flush.interval.ms=500\noffset.storage.partitions=3\nA.x=1\n"
+    text = AB + "A->B.enabled=true\nB.session.timeout.ms=500\noffset.storage.partitions=3\nA.x=1\n"
     worker = parse(text, tmp_path).flow("A->B").worker
     assert worker["bootstrap.servers"] == "b:9092"
     assert worker["group.id"] == "A-mm2"
     assert worker["config.storage.topic"] == "mm2-configs.A.internal"
     assert worker["offset.storage.topic"] == "mm2-offsets.A.internal"
     assert worker["status.storage.topic"] == "mm2-status.A.internal"
-    assert worker["offset.flush.interval.ms"] == "500"
+    assert worker["session.timeout.ms"] == "500"
     assert worker["offset.storage.partitions"] == "3"
     assert "x" not in worker
 
@@ -108,18 +108,16 @@ def test_what_counts_more_the_nearer_it_is_to_the_flow(tmp_path):
         AB
         + "A->B.enabled=true\nB->A.enabled=true\ntopics=all\nA->B.topics=${file:secrets:topics}\ntasks.max=4\n"
     )
-    text += (
-        "A->B.producer.linger.ms=5\nA.security.protocol=SSL\nsecurity.protocol=PLAINTEXT\nA.consumer.x=1\n"
-    )
+    text += "A->B.producer.max.request.size=5\nA.security.protocol=SSL\nsecurity.protocol=PLAINTEXT\nA.consumer.fetch.min.bytes=1\n"
     config = parse(text, tmp_path)
     ab = config.flow("A->B").connectors["MirrorSourceConnector"]
     ba = config.flow("B->A").connectors["MirrorSourceConnector"]
     assert (ab["topics"], ba["topics"]) == ("${file:secrets:topics}", "all")
     assert ab["tasks.max"] == "4"
-    assert ab["producer.linger.ms"] == "5"
+    assert ab["producer.max.request.size"] == "5"
     assert ab["source.cluster.security.protocol"] == ab["source.admin.security.protocol"] == "SSL"
     assert ab["target.cluster.security.protocol"] == ab["target.producer.security.protocol"] == "PLAINTEXT"
-    assert ab["source.consumer.x"] == "1"
+    assert ab["source.consumer.fetch.min.bytes"] == "1"
 
 
 def test_only_flows_into_some_clusters(tmp_path):
@@ -176,7 +174,7 @@ def test_what_has_no_effect_is_said(tmp_path):
     config = parse(AB + "A->B.enabled=true\nB->A.topics=x\nreplication.facter=1\n", tmp_path)
     assert len(config.warnings) == 2
     assert "B->A.topics has no effect: B->A is not enabled" in config.warnings[0]
-    assert "replication.facter is no setting" in config.warnings[1]
+    assert "replication.facter has no effect: it is no setting" in config.warnings[1]
     assert "did you mean replication.factor?" in config.warnings[1]
 
 

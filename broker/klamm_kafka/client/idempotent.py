@@ -61,6 +61,7 @@ class IdempotentSender(Generic[B, P]):
         *,
         in_flight: int = IN_FLIGHT_MAX,
         timeout_ms: int = TIMEOUT_MS,
+        request_bytes: int = REQUEST_BYTES,
     ) -> None:
         self.wake = asyncio.Event()
         self.producers = 0
@@ -71,7 +72,7 @@ class IdempotentSender(Generic[B, P]):
         self.stale = True
         """True while the leaders must be asked for."""
         self._cluster = cluster
-        self._in_flight, self._timeout_ms = in_flight, timeout_ms
+        self._in_flight, self._timeout_ms, self._request_bytes = in_flight, timeout_ms, request_bytes
         self._leaders: dict[tuple[str, int], int] = {}
         self._metadata = Backoff()
         self._requests: dict[int, int] = defaultdict(int)
@@ -195,7 +196,7 @@ class IdempotentSender(Generic[B, P]):
             if parcel is not None:
                 items.append((outbox, parcel))
                 size += len(parcel.data)
-                if size >= REQUEST_BYTES:
+                if size >= self._request_bytes:
                     break
         if len(self.outboxes) > 1:
             for outbox, _ in items:  # a few busy outboxes starve no other

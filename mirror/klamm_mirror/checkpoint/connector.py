@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING
 from klamm_base.configdef import ConfigDef, ConfigValue
 from klamm_base.version import __version__
 from klamm_mirror.checkpoint.config import EMIT, SYNC, TASK, TASKS, config_def
-from klamm_plugins.connector import SourceConnector, SourceOffset, SourcePartition
+from klamm_mirror.connector import MirrorConnector
+from klamm_plugins.connector import SourceOffset, SourcePartition
 from klamm_plugins.errors import ConnectError
 
 if TYPE_CHECKING:
     from klamm_mirror.checkpoint.task import MirrorCheckpointTask
 
 
-class MirrorCheckpointConnector(SourceConnector):
+class MirrorCheckpointConnector(MirrorConnector):
     """A connector with `tasks.max` tasks; with none when the flow, or both kinds of work, are switched off."""
 
     kafka_name = "org.apache.kafka.connect.mirror.MirrorCheckpointConnector"
@@ -63,6 +64,7 @@ class MirrorCheckpointConnector(SourceConnector):
     def start(self, props: Mapping[str, str]) -> None:
         self.config().parse(props)
         self._props = dict(props)
+        self.warn_of_keys(props)
 
     def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
         if not self.config().parse(self._props)["enabled"]:

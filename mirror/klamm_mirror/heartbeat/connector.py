@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING
 
 from klamm_base.configdef import ConfigDef
 from klamm_base.version import __version__
+from klamm_mirror.connector import MirrorConnector
 from klamm_mirror.heartbeat.config import config_def, parse
-from klamm_plugins.connector import SourceConnector, SourceOffset, SourcePartition
+from klamm_plugins.connector import SourceOffset, SourcePartition
 
 if TYPE_CHECKING:
     from klamm_mirror.heartbeat.task import MirrorHeartbeatTask
 
 
-class MirrorHeartbeatConnector(SourceConnector):
+class MirrorHeartbeatConnector(MirrorConnector):
     """A connector with one task, or with none when heartbeats are switched off."""
 
     kafka_name = "org.apache.kafka.connect.mirror.MirrorHeartbeatConnector"
@@ -45,6 +46,7 @@ class MirrorHeartbeatConnector(SourceConnector):
     def start(self, props: Mapping[str, str]) -> None:
         parse(props)
         self._props = dict(props)
+        self.warn_of_keys(props)
 
     def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
         return [dict(self._props)] if parse(self._props).enabled else []

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 from klamm_base.configdef import ConfigDef, Importance, Type, between
 from klamm_base.errors import ConfigError
 from klamm_mirror import filters
+from klamm_mirror.clients import ClientSettings, ProducerSettings
 from klamm_mirror.common_config import (
     JAVA,
-    client_security,
     client_settings,
     common_config,
     only,
@@ -117,13 +117,12 @@ def parse(props: Mapping[str, str]) -> Settings:
             for topic, partition in _split_assigned(props.get(ASSIGNED, ""))
         ),
         copier=CopierSettings(
-            source=consumer["bootstrap.servers"],
-            target=client_settings(props, "target", "producer")["bootstrap.servers"],
-            source_security=client_security(props, "source", "consumer"),
-            target_security=client_security(props, "target", "producer"),
+            source=ClientSettings.of(props, "source", "consumer"),
+            target=ClientSettings.of(props, "target", "producer"),
+            syncs=ClientSettings.of(props, "target" if at_target else "source", "producer"),
+            producer=ProducerSettings.of(props),
             fetch=FetchSettings.of(consumer, values["consumer.poll.timeout.ms"]),
             syncs_topic=policy.offset_syncs_topic(source if at_target else target) if emits else None,
-            syncs_at_target=at_target,
             lag_max=values["offset.lag.max"],
             topic_ids=_split_ids(props.get(IDS, "")),
             provenance=_provenance(props, values, policy),

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 
 from klamm_base.configdef import ConfigDef, ConfigValue
 from klamm_base.version import __version__
-from klamm_mirror.common_config import client_security, unknown_keys
+from klamm_mirror.common_config import client_security
+from klamm_mirror.connector import MirrorConnector
 from klamm_mirror.provenance_config import left_out
 from klamm_mirror.source.config import ASSIGNED, IDS, INDEX, config_def
 from klamm_mirror.source.offsets import check_partition, offset_of
-from klamm_plugins.connector import SourceConnector, SourceOffset, SourcePartition
+from klamm_plugins.connector import SourceOffset, SourcePartition
 from klamm_plugins.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class MirrorSourceConnector(SourceConnector):
+class MirrorSourceConnector(MirrorConnector):
     """A connector that mirrors topics of one cluster to another, whole batches at a time."""
 
     kafka_name = "org.apache.kafka.connect.mirror.MirrorSourceConnector"
@@ -73,8 +74,7 @@ class MirrorSourceConnector(SourceConnector):
         parsed = self.config().parse(props)
         left_out(props)
         self._props = dict(props)
-        for name in unknown_keys(props, self.config()):
-            log.warning("%s is not a setting of MirrorSourceConnector and has no effect", name)
+        self.warn_of_keys(props)
         if not parsed["enabled"]:
             log.info("enabled=false: nothing is mirrored")
             return

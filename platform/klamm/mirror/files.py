@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from klamm.connect.config import WORKER_CONFIG
 from klamm.connect.secrets import Secrets
 from klamm.connect.validation import definitions
 from klamm_base.errors import ConfigError
@@ -24,7 +25,7 @@ def load(path: Path, overrides: list[str] | None = None, *, warn: bool = True) -
     """Read a file, and log which of its settings have no effect. Raises ConfigError."""
     props = load_properties(path).over(from_overrides(overrides or []))
     keys = {name for connector in CONNECTORS for name in connector.config().names}
-    config = parse(props, keys | set(definitions.SOURCE.names))
+    config = parse(props, keys | set(definitions.SOURCE.names), WORKER_CONFIG.names)
     for warning in config.warnings if warn else ():
         log.warning("%s", warning)
     for flow in config.flows:
