@@ -50,7 +50,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def klamm_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
-    """The broker of `klamm.testing.fixtures`, which keeps records of years ago here."""
+    """Yields the broker of `klamm.testing.fixtures`, which keeps records of years ago here."""
     config = {"group.min.session.timeout.ms": "500", **NO_RETENTION}
     with EmbeddedBroker(tmp_path_factory.mktemp("klamm-broker") / "data", config=config) as broker:
         yield broker
@@ -58,7 +58,7 @@ def klamm_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedB
 
 @pytest.fixture(autouse=True)
 def _logging_as_before() -> Generator[None]:
-    """A command that is run in this process sets logging up, on a standard error that ends with its test."""
+    """Restores logging: a command that is run in this process sets it up, on a standard error that ends with its test."""
     root = logging.getLogger()
     handlers, level = [*root.handlers], root.level
     yield

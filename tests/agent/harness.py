@@ -166,7 +166,7 @@ class Writer(threading.Thread):
         return self.path.open("ab")
 
     def finish(self) -> None:
-        """No more lines. Raises what the thread raised."""
+        """Ends the lines. Raises what the thread raised."""
         self.stopping.set()
         self.join()
         if self.failure is not None:
@@ -177,7 +177,7 @@ class Writer(threading.Thread):
 
 
 def arrived(bootstrap: str, topic: str) -> Counter[str]:
-    """How often each id is in the topic."""
+    """Returns how often each id is in the topic."""
     consumer = Consumer(
         {"bootstrap.servers": bootstrap, "group.id": f"read-{topic}", "enable.auto.commit": False}
     )

@@ -25,7 +25,7 @@ def world(tmp_path):
 
 
 def settled(world: World) -> list[bytes]:
-    """What was delivered once archives had the time to be looked at."""
+    """Returns what was delivered, once archives had the time to be looked at."""
     for _ in range(4):
         world.wait(LIMITS.close_rotated + 1)
         world.ack(len(world.flying))

@@ -21,7 +21,7 @@ class Copies(World):
     """A world in which copies are followed, too."""
 
     def copy(self, *, look: bool = False, slow: bool = False, late: bool = False) -> list[int]:
-        """As logrotate does: copy, then truncate; the agent may look between them. `slow`: and while it is copied. `late`:
+        """Copies and then truncates, as logrotate does; the agent may look between them. `slow`: and while it is copied. `late`:
         lines come between them, which the agent reads. Gives these.
         """
         path = self.path("a")
@@ -52,7 +52,7 @@ class Copies(World):
         return lines
 
     def look_around(self) -> None:
-        """As `look`, without asking that all is read: a copy may have to wait."""
+        """Looks as `look` does, without asking that all is read: a copy may have to wait."""
         self.tracker.observe(self.scanner.scan(), self.now, self.now)
         self.files.open_new(self.now)
         self.read_all()

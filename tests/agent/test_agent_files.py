@@ -37,7 +37,7 @@ def agent(tmp_path, broker):
 
 
 def values(bootstrap: str, topic: str, count: int) -> list[bytes]:
-    """Values of the first `count` records of a topic of one partition, in their order."""
+    """Returns values of the first `count` records of a topic of one partition, in their order."""
     consumer = Consumer(
         {"bootstrap.servers": bootstrap, "group.id": f"read-{topic}", "enable.auto.commit": False}
     )
@@ -106,7 +106,7 @@ encoding = "utf-16"
 
 
 def pack(path: Path) -> None:
-    """As gzip does."""
+    """Packs as gzip does."""
     there = path.stat()
     target = path.with_name(path.name + ".gz")
     with gzip.open(target, "wb", 1) as packed:

@@ -25,7 +25,7 @@ POD = "/var/log/pods/shop_web-5d9_0a1b/app/0.log"
 
 
 def read(framer: Framer, data: bytes, sizes, path: str = "") -> list[tuple[int, bytes, str]]:
-    """Events of a file that is read in blocks of `sizes`, as the tracker does; to its end, which is final."""
+    """Returns events of a file that is read in blocks of `sizes`, as the tracker does; to its end, which is final."""
     found: list[tuple[int, bytes, str]] = []
     at, inside, wanted = 0, False, 0
     sizes = itertools.cycle(sizes)
@@ -65,7 +65,7 @@ SIZES = st.lists(st.integers(1, 300), min_size=1, max_size=5)
 
 
 def joined(lines: list[bytes], joins, *, before: bool = False, flush=lambda _line: False) -> list[bytes]:
-    """The same by the book: one line at a time."""
+    """Joins lines by the book: one line at a time."""
     events: list[list[bytes]] = []
     closed = True
     for line in lines:

@@ -44,7 +44,7 @@ def make(tmp_path):
 
 
 def arrived(bootstrap, topic, count):
-    """So many different values, in the order of their first arrival: delivery is at least once."""
+    """Returns so many different values, in the order of their first arrival: delivery is at least once."""
     with TopicReader(bootstrap, topic) as reader:
 
         def different():

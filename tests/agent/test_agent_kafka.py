@@ -72,7 +72,7 @@ class Load:
 
 
 def by_file(bootstrap, topic):
-    """Line numbers by file and partition, in the order of the log."""
+    """Returns line numbers by file and partition, in the order of the log."""
     found = {}
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "r", "check.crcs": True})
     try:

@@ -25,7 +25,7 @@ on_error = "dead_letter"
 
 
 def values(bootstrap: str, topic: str, count: int) -> list[dict]:
-    """The first `count` documents of a topic of one partition."""
+    """Returns the first `count` documents of a topic of one partition."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "x", "enable.auto.commit": False})
     found: list[dict] = []
     try:

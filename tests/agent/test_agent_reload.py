@@ -88,7 +88,7 @@ def test_another_state_directory_and_a_taken_port_are_no_reload(agent):
 
 
 def scrape(agent: AgentProcess) -> dict[str, dict[tuple, float]]:
-    """Values by sample name and labels, read by Prometheus' own parser."""
+    """Returns values by sample name and labels, read by Prometheus' own parser."""
     with urllib.request.urlopen(
         f"http://127.0.0.1:{agent.status()['metrics_port']}/metrics", timeout=30
     ) as answer:

@@ -22,7 +22,7 @@ print(*sorted(f.path for f in Scanner((Input(paths=tuple(sys.argv[1:]), topic="t
 
 
 def scan(tmp_path, *patterns):
-    """What a process says and finds, one line each and one for all files."""
+    """Returns what a process says and finds, one line each and one for all files."""
     ran = subprocess.run(
         [sys.executable, "-c", PROGRAM, *patterns],
         cwd=tmp_path,

@@ -49,7 +49,7 @@ class Seen(World):
                 offset += len(line) + 1
 
     def note(self) -> None:
-        """As the agent's loop does."""
+        """Notes as the agent's loop does."""
         self.tracker.expire(self.now)
         self.ledger += self.tracker.gaps
         self.tracker.gaps = []
@@ -60,7 +60,7 @@ class Seen(World):
                 self.flying.append((file, block))
 
     def quiet(self) -> None:
-        """All is delivered, and files are closed."""
+        """Waits until all is delivered and files are closed."""
         self.glance()
         self.read_all()
         self.ack(len(self.flying))
@@ -72,7 +72,7 @@ class Seen(World):
         self.glance()
 
     def away(self, what: str) -> None:
-        """The agent is killed, and not there when it happens."""
+        """Kills the agent, which is not there when it happens."""
         self.save()
         self.kill()
         self.change(what)

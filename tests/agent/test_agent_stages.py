@@ -328,7 +328,7 @@ def test_what_is_kept_and_what_is_dropped_is_all(texts, wanted):
 
 @pytest.fixture
 def patient(monkeypatch):
-    """The bounds of the agent's main thread, made small; the text needs years."""
+    """Makes the bounds of the agent's main thread small; the text needs years."""
     monkeypatch.setattr(patience, "BLOCK_S", 0.1)
     monkeypatch.setattr(patience, "EVENT_S", 0.1)
     before = signal.getsignal(signal.SIGVTALRM)

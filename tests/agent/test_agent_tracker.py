@@ -41,7 +41,7 @@ STEPS = st.one_of(
 
 
 def in_pieces(line: bytes, read: set[bytes]) -> bool:
-    """Whether `line` was read: whole, or as what was there of it when its file was quiet for long, and its rest."""
+    """Returns whether `line` was read: whole, or as what was there of it when its file was quiet for long, and its rest."""
     return line in read or any(
         line[:cut] in read and in_pieces(line[cut:], read) for cut in range(1, len(line))
     )
@@ -80,7 +80,7 @@ class World:
         return self.folder / f"{name}.log"
 
     def touch(self, path: Path) -> None:
-        """Every change has its own time, as if nothing happened twice in one tick of the file system's clock."""
+        """Gives every change its own time, as if nothing happened twice in one tick of the file system's clock."""
         self.ticks += 1
         os.utime(path, ns=(0, 1_700_000_000_000_000_000 + self.ticks * 10_000_000))
 
@@ -118,7 +118,7 @@ class World:
             self.touch(path)
 
     def pack(self, which: int, how: str) -> None:
-        """As gzip does: the original goes when the archive is whole, which has its time. Or it stays (`keep`), or the agent
+        """Packs as gzip does: the original goes when the archive is whole, which has its time. Or it stays (`keep`), or the agent
         looks while the archive is being written (`cut`).
         """
         rotated = sorted(p for p in self.folder.glob("?.log.*") if p.suffix != ".gz")
@@ -183,13 +183,13 @@ class World:
         self.look()
 
     def rest(self, seconds: float) -> None:
-        """All is acknowledged before a file may be closed and its inode used again."""
+        """Acknowledges all before a file may be closed and its inode used again."""
         self.look()
         self.ack(len(self.flying))
         self.wait(seconds)
 
     def ack(self, blocks: int) -> None:
-        """Acknowledge the oldest blocks (those of one file are in order)."""
+        """Acknowledges the oldest blocks (those of one file are in order)."""
         done, self.flying = self.flying[:blocks], self.flying[blocks:]
         for file, block in done:
             self.delivered += [line for line in block.data.split(b"\n") if line]

@@ -36,7 +36,7 @@ def refuse_modes(monkeypatch, refusal):
 
 @pytest.fixture
 def synced(monkeypatch):
-    """Whether a file (False) or a folder (True) was forced to the disk, in order."""
+    """Returns whether a file (False) or a folder (True) was forced to the disk, in order."""
     seen, real = [], os.fsync
     monkeypatch.setattr(os, "fsync", lambda fd: (seen.append(stat.S_ISDIR(os.fstat(fd).st_mode)), real(fd)))
     return seen
@@ -217,7 +217,7 @@ def test_a_file_in_the_place_of_the_folder_is_an_error(tmp_path):
 
 @pytest.fixture
 def shared():
-    """A folder that every user reaches, as pytest's own is not."""
+    """Yields a folder that every user reaches, as pytest's own is not."""
     folder = Path(tempfile.mkdtemp(prefix="klamm exposed ", dir="/tmp"))
     folder.chmod(0o755)
     yield folder

@@ -159,7 +159,7 @@ def test_every_pattern_compiles_and_captures_in_order(name):
 
 
 def _recursive(parsed):
-    """Repetitions of a group without a small bound, from which Java goes back by recursion: a deep line ends the process."""
+    """Yields repetitions of a group without a small bound, from which Java goes back by recursion: a deep line ends the process."""
     for operation, value in parsed:
         if operation in {sre.MAX_REPEAT, sre.MIN_REPEAT}:
             _, most, body = value

@@ -19,7 +19,7 @@ ENOUGH = 1 << 28
 
 @pytest.fixture(scope="module")
 def memory_path() -> Iterator[Path]:
-    """A folder in memory, or an ordinary one where there is none or too little.
+    """Yields a folder in memory, or an ordinary one where there is none or too little.
 
     Tests that make thousands of small files take it. It is ten times as fast as a disk. A process that is killed
     loses nothing of either.

@@ -35,7 +35,7 @@ def client(processes, tmp_path):
 
 
 def change(client, kind, name, *changes, only=False):
-    """(error, sentence) of changing one resource."""
+    """Changes one resource; returns (error, sentence)."""
     configs = [AlterableConfig(name=key, config_operation=op, value=value) for key, op, value in changes]
     resource = AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
     request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=only)

@@ -59,7 +59,7 @@ def fetch(client, topic, offset=0, version=11, **more):
 
 
 def values(partition):
-    """The values in a fetched record set, batch after batch."""
+    """Returns the values in a fetched record set, batch after batch."""
     found, data = [], bytes(partition.records or b"")
     while data:
         size = int.from_bytes(data[8:12]) + 12

@@ -42,7 +42,7 @@ def write(
     transactional: bool = False,
     codec: Compression = Compression.NONE,
 ) -> int:
-    """Append a batch of (key, value, timestamp); its first offset."""
+    """Appends a batch of (key, value, timestamp); returns its first offset."""
     data = encode_batch(
         [Record(timestamp=NOW + at, key=key, value=value) for key, value, at in rows],
         producer_id=producer, producer_epoch=0 if producer >= 0 else -1, base_sequence=sequence,

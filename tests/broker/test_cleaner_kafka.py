@@ -106,7 +106,7 @@ def brokers(tmp_path_factory):
 
 
 def both(brokers, topic: str, fill: Callable[[Side], None], **config: str) -> tuple[list[Row], list[Row]]:
-    """Both sides' records after `fill`."""
+    """Returns both sides' records after `fill`."""
     settings = {
         "cleanup.policy": "compact", "segment.ms": "1000", "min.cleanable.dirty.ratio": "0.01",
         "delete.retention.ms": "3600000", **{k.replace("_", "."): v for k, v in config.items()},
@@ -219,7 +219,7 @@ def test_the_time_index_of_an_emptied_batch(brokers) -> None:
 
 
 def time_index_dump(side: Side) -> list[str]:
-    """What Kafka's tool says of the time index of the topic's first segment, paths left out."""
+    """Returns what Kafka's tool says of the time index of the topic's first segment, paths left out."""
     directory = side.data / f"{side.topic}-0"
     result = kafka_oracle.require().run(
         kafka_oracle.DUMP_LOG, "--files", str(directory / "00000000000000000000.timeindex")
@@ -236,7 +236,7 @@ CONFIG = LogConfig(
 
 
 def fill_log(log: PartitionLog) -> dict[bytes, bytes]:
-    """Every codec, idempotent and transactional batches, tombstones; the last values."""
+    """Writes every codec, idempotent and transactional batches, tombstones; returns the last values."""
     values: dict[bytes, bytes] = {}
     sequences = {1: 0, 3: 0}
     for i in range(120):

@@ -205,7 +205,7 @@ class CleanerMachine(RuleBasedStateMachine):
 
     @rule(clean=st.booleans())
     def restart(self, clean: bool) -> None:
-        """After a crash everything is rebuilt from the log alone, from its first byte."""
+        """Rebuilds everything from the log alone, from its first byte, as after a crash."""
         before = sequences(self.log)
         if clean:
             self.log.close()
@@ -243,7 +243,7 @@ class CleanerMachine(RuleBasedStateMachine):
 
     @invariant()
     def committed_reading(self) -> None:
-        """What a consumer makes of the aborted transactions that it is told of."""
+        """Checks what a consumer makes of the aborted transactions that it is told of."""
         stable = self.log.last_stable_offset
         pending = sorted(self.log.aborted_transactions(0, stable), key=lambda t: t.first_offset)
         active: set[int] = set()

@@ -62,7 +62,7 @@ def test_sizes_in_the_log_say_something(size, text):
 def facts(
     *, stable: int = 100, start: int = 0, checkpoint: int | None = None, **config: int | float
 ) -> LogFacts:
-    """Five segments of 10 offsets and 100 bytes, an hour apart; the last is the active one."""
+    """Returns five segments of 10 offsets and 100 bytes, an hour apart; the last is the active one."""
     hour = 3_600_000
     segments = [DirtySegment(10 * n, 100, NOW - (4 - n) * hour, NOW - (5 - n) * hour) for n in range(5)]
     return LogFacts(

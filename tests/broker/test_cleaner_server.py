@@ -65,7 +65,7 @@ def clean_offset(broker: EmbeddedBroker, topic: str) -> int:
 
 
 def cleaner_process(broker: EmbeddedBroker) -> int | None:
-    """The process id of the broker's cleaner."""
+    """Returns the process id of the broker's cleaner."""
     for child in psutil.Process(broker.pid).children():
         with contextlib.suppress(psutil.Error):  # it ends meanwhile
             if any("klamm_broker.log.cleaner" in word for word in child.cmdline()):
@@ -76,7 +76,7 @@ def cleaner_process(broker: EmbeddedBroker) -> int | None:
 def read_all(
     broker: EmbeddedBroker, topic: str, pause_s: float = 0, until: int = 1 << 62
 ) -> dict[bytes, bytes]:
-    """What a reader of the whole topic, or of the part before an offset, ends up with, by key."""
+    """Returns what a reader of the whole topic, or of the part before an offset, ends up with, by key."""
     consumer = Consumer({
         "bootstrap.servers": broker.bootstrap, "group.id": "g", "enable.auto.commit": False,
         "enable.partition.eof": True, "fetch.message.max.bytes": 2000 if pause_s else 1 << 20,

@@ -44,7 +44,7 @@ def open_log(directory: Path, config: LogConfig = CONFIG, *, clean: bool = True)
 
 
 def fill(log: PartitionLog) -> None:
-    """Seven segments; keys that come again, tombstones, an aborted and a committed transaction."""
+    """Writes seven segments; keys that come again, tombstones, an aborted and a committed transaction."""
     for i in range(40):
         rows = [
             Record(timestamp=NOW + i, key=b"k%d" % ((i + n) % 9), value=b"v%d-%d" % (i, n)) for n in range(3)
@@ -87,7 +87,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def interrupted(filled: Path, target: Path, group: int) -> tuple[Path, Cleaned, swap.SwapPlan]:
-    """A copy of the log whose cleaning stands before putting its n-th segment in place."""
+    """Returns a copy of the log whose cleaning stands before putting its n-th segment in place."""
     shutil.copytree(filled, target)
     log = open_log(target)
     seen: list[Cleaned] = []
@@ -327,7 +327,7 @@ def test_an_error_at_every_step_of_the_swap(
 
 
 def again(log: PartitionLog) -> Cleaned:
-    """The first segment of a cleaning, written and not put in place."""
+    """Returns the first segment of a cleaning, written and not put in place."""
     seen: list[Cleaned] = []
 
     def in_place(cleaned: Cleaned) -> None:

@@ -86,7 +86,7 @@ async def test_silent_peer_times_out():
 
 @contextmanager
 def peer(serve):
-    """A peer that is no broker: `serve(socket)` runs in a thread for one connection."""
+    """Yields a peer that is no broker: `serve(socket)` runs in a thread for one connection."""
 
     def run():
         sock, _ = listening.accept()

@@ -19,7 +19,7 @@ from klamm_kafka.wire.messages.metadata import MetadataRequest
 
 @asynccontextmanager
 async def front(broker, host="127.0.0.1", **props):
-    """A TLS listener that passes bytes on to the broker; gives its port."""
+    """Yields a TLS listener that passes bytes on to the broker; gives its port."""
     settings = {**key("server", "jks"), **trust("p12"), **props}
     context = TlsSettings.from_properties(settings).server_context()
     tasks = set()

@@ -20,7 +20,7 @@ ASSIGNORS = {"uniform": uniform_assignor.assign, "range": range_assignor.assign}
 
 
 def random_group(rng: random.Random, last: dict | None = None, spec: GroupSpec | None = None) -> GroupSpec:
-    """A group of random shape; with `spec` and `last`, a change of that one that goes on from that assignment."""
+    """Returns a group of random shape; with `spec` and `last`, a change of that one that goes on from that assignment."""
     counts = dict(spec.partition_counts) if spec else {}
     for _ in range(rng.randint(0 if spec else 1, 4)):
         counts[rng.randbytes(16)] = rng.choice([1, 2, 3, 7, 12, 40])
@@ -50,7 +50,7 @@ def random_group(rng: random.Random, last: dict | None = None, spec: GroupSpec |
 
 
 def line_of(assignor: str, group: GroupSpec) -> str:
-    """As AssignorOracle.java reads it."""
+    """Returns the text that AssignorOracle.java reads."""
     topics = list(group.partition_counts)
     words = [assignor, str(group.homogeneous).lower(), str(len(topics))]
     for topic_id in topics:

@@ -104,14 +104,14 @@ def members() -> Iterator[list[Member]]:
 
 
 def balanced(partitions: int, *members: Member) -> bool:
-    """Every partition belongs to exactly one member, and all have about as many."""
+    """Returns whether every partition belongs to exactly one member, and all have about as many."""
     sizes = [len(m.assigned) for m in members]
     everything = set().union(*(m.assigned for m in members))
     return sum(sizes) == len(everything) == partitions and max(sizes) - min(sizes) <= 1
 
 
 def described(broker: EmbeddedBroker, group: str):
-    """What the broker says of a group, once it has loaded it."""
+    """Returns what the broker says of a group, once it has loaded it."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap, **QUIET})
 
     def found():

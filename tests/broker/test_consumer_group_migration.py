@@ -30,7 +30,7 @@ def assignment_of(**topics: list[int]) -> bytes:
 
 
 def classic_group(sim: ConsumerSim, instance: str | None = None) -> ClassicMember:
-    """A stable classic group with one member that has everything."""
+    """Returns a stable classic group with one member that has everything."""
     member = ClassicMember(sim, "t", instance=instance)
     joined = member.join()
     if joined is None:
@@ -248,7 +248,7 @@ def test_an_upgrade_that_cannot_be_written_leaves_the_classic_group(sim):
 
 
 def doubly_assigned(sim: ConsumerSim) -> tuple[ClassicMember, ClassicMember]:
-    """A stable classic group whose leader gave the same partitions to both members."""
+    """Returns a stable classic group whose leader gave the same partitions to both members."""
     members = ClassicMember(sim, "t"), ClassicMember(sim, "t")
     for member in members:
         member.member_id = sim.result(

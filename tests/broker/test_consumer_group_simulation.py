@@ -47,13 +47,13 @@ class World:
             everybody[n % len(everybody)].beat()
 
     def lost(self, n: int) -> None:
-        """The answer does not arrive."""
+        """Loses the answer."""
         if self.members:
             member = self.members[n % len(self.members)]
             self.sim.send(**member.fields())
 
     def fail(self, n: int) -> None:
-        """The append fails, so does whatever was asked for."""
+        """Lets the append fail, and so whatever was asked for."""
         if self.members:
             member = self.members[n % len(self.members)]
             self.sim.auto = False
@@ -109,7 +109,7 @@ class World:
             self.members.pop(n % len(self.members)).leave()
 
     def static(self, n: int) -> None:
-        """A static member is restarted: it comes back under another id."""
+        """Restarts a static member: it comes back under another id."""
         found = [m for m in self.members if m.instance is not None and m.epoch > 0]
         if found:
             member = found[n % len(found)]
@@ -182,7 +182,7 @@ class World:
             assert getattr(restored, name) == getattr(group, name), name
 
     def converge(self) -> None:
-        """Everybody sends heartbeats and gives up what it has to: the group becomes stable and complete."""
+        """Lets everybody send heartbeats and give up what it has to: the group becomes stable and complete."""
         for member in self.members:
             member.slow = False
         for _ in range(40):

@@ -173,7 +173,7 @@ class World:
                          E.COORDINATOR_LOAD_IN_PROGRESS, E.REBALANCE_IN_PROGRESS}, error  # fmt: skip
 
     def handed_out(self, client: Client, answer: SyncResult) -> None:
-        """A member got an assignment: it must be of the one live generation, and its own."""
+        """Checks that a member's assignment is of the one live generation, and its own."""
         group = self.sim.coordinator.groups.get(GROUP)
         if group is None:
             return  # deleted since this answer was given
@@ -273,7 +273,7 @@ class World:
         return {at: o.offset for at, o in offsets.items() if o is not None}
 
     def check_loaded(self) -> None:
-        """What a restart would find is what is live and durable."""
+        """Checks that a restart would find what is live and durable."""
         loaded = self.sim.restarted()
         live_group = self.sim.coordinator.groups.get(GROUP)
         live = {} if live_group is None else {tuple(at): o.offset for at, o in live_group.offsets.items()}
@@ -295,7 +295,7 @@ class World:
         }
 
     def calm_down(self) -> None:
-        """Nothing fails any more: all clients get their assignment, within the time-outs."""
+        """Lets nothing fail any more: all clients get their assignment, within the time-outs."""
         self.failures = False
         for client in self.clients:
             client.world = self

@@ -39,7 +39,7 @@ RETRIABLE = {
 
 @pytest.fixture
 def small_disk(processes, tmp_path):
-    """A file system of 24 MB. Needs the right to mount one."""
+    """Yields a file system of 24 MB. Needs the right to mount one."""
     if sys.platform != "linux":
         pytest.skip("tmpfs is Linux's")
     path = tmp_path / "disk"
@@ -239,7 +239,7 @@ def test_a_disk_that_is_full_when_the_broker_starts_and_stops(small_disk):
 
 
 def last_epoch_of(broker, topic):
-    """The leader epoch that wrote the last record of the topic."""
+    """Returns the leader epoch that wrote the last record of the topic."""
     lines = (log_directory(broker) / f"{topic}-0" / "leader-epoch-checkpoint").read_text().splitlines()
     return int(lines[-1].split()[0])
 

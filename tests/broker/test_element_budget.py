@@ -20,7 +20,7 @@ from klamm_kafka.wire.varint import TAGS_MAX, encode_uvarint
 
 
 def array_paths(cls, version):
-    """The arrays of a message: fields to follow, the last one the array."""
+    """Yields the arrays of a message: fields to follow, the last one the array."""
     for spec in cls.FIELDS:
         if not spec.in_version(version):
             continue
@@ -32,7 +32,7 @@ def array_paths(cls, version):
 
 
 def filled(cls, path, count):
-    """A message with `count` elements in the array at `path`, and one in each array on the way."""
+    """Returns a message with `count` elements in the array at `path`, and one in each array on the way."""
     message = cls()
     for spec in cls.FIELDS:
         if getattr(message, spec.name) is None and spec.array and spec is not path[0]:

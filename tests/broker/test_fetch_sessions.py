@@ -136,7 +136,7 @@ def decoded(reply: Any, version: int) -> Any:
 
 
 def request(asked=(), *, by_id=False, forget=(), **more) -> FetchRequest:
-    """`asked` are (topic key, partition, offset), `forget` (topic key, partition)."""
+    """Returns a request. `asked` are (topic key, partition, offset), `forget` (topic key, partition)."""
     where = "topic_id" if by_id else "topic"
     more = {"max_wait_ms": 0, "min_bytes": 1, "max_bytes": 1 << 20} | more
     return FetchRequest(
@@ -155,7 +155,7 @@ def request(asked=(), *, by_id=False, forget=(), **more) -> FetchRequest:
 
 
 def told(answer: FetchResponse, *, by_id=False) -> dict[Any, tuple[int, ...]]:
-    """(topic key, partition) to (error, high watermark, log start, bytes)."""
+    """Maps (topic key, partition) to (error, high watermark, log start, bytes)."""
     return {
         (t.topic_id if by_id else t.topic, p.partition_index): (
             p.error_code,
@@ -331,7 +331,7 @@ class NaiveCache:
         self.sessions: dict[int, dict[str, int]] = {}
 
     def create(self, size: int, now: int) -> int | None:
-        """The session that goes, 0 for none; None when the new one is not made."""
+        """Returns the session that goes, 0 for none; None when the new one is not made."""
         if len(self.sessions) < self.slots:
             return 0
         if not self.sessions:

@@ -44,7 +44,7 @@ async def conn(broker):
 
 @pytest.fixture
 async def topic(broker, conn):
-    """Name and id of a topic with two partitions."""
+    """Returns name and id of a topic with two partitions."""
     name = new_topic(broker, 2)
     asked = metadata.MetadataRequest(topics=[metadata.MetadataRequestTopic(name=name)])
     answer = await conn.request(asked)
@@ -83,7 +83,7 @@ async def sync(conn, group, joined, *, version=5, assignments=None):
 
 
 async def stable(conn, group, **how):
-    """The one member of a Stable group."""
+    """Returns the one member of a Stable group."""
     joined = await join(conn, group, **how)
     assert joined.error_code == E.NONE
     assert (await sync(conn, group, joined, assignments={joined.member_id: b"A"})).error_code == E.NONE

@@ -93,7 +93,7 @@ def shares(*members: Member) -> list[set[int]]:
 
 
 def balanced(partitions: int, *members: Member) -> bool:
-    """Every partition belongs to exactly one member, and every member has some."""
+    """Returns whether every partition belongs to exactly one member, and every member has some."""
     owned = [p for m in members for p in m.assigned]
     return sorted(owned) == list(range(partitions)) and all(m.assigned for m in members)
 

@@ -39,7 +39,7 @@ def disk(monkeypatch):
 
 
 def records_of(log, up_to=None):
-    """Every value in a log."""
+    """Returns every value in a log."""
     values, offset, end = [], log.log_start_offset, log.log_end_offset if up_to is None else up_to
     while offset < end:
         piece = log.read(offset, 1 << 20, up_to=end)

@@ -27,7 +27,7 @@ PATHS = os.pathsep.join(path for path in sys.path if path)
 
 
 def fail_once(monkeypatch, owner: type, name: str) -> list[str]:
-    """The next call of this method raises; what is returned has an entry once it did."""
+    """Makes the next call of this method raise; the returned list has an entry once it did."""
     failed: list[str] = []
     real = getattr(owner, name)
 

@@ -112,7 +112,7 @@ class Committer(threading.Thread):
 
 
 def committed(broker: EmbeddedBroker, topic: str, group: str = GROUP) -> int:
-    """What the broker says, read as an administrator would, by somebody who has no memory of the group."""
+    """Returns what the broker says, read as an administrator would, by somebody who has no memory of the group."""
     reader = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group, "enable.auto.commit": False})
     try:
         return reader.committed([TopicPartition(topic, 0)], timeout=60)[0].offset

@@ -16,7 +16,7 @@ from klamm_kafka.wire.messages.group_records import GroupMetadataValue, MemberMe
 
 
 def everything() -> list[KeyValue]:
-    """Records of every kind: groups of both protocols, migrated there and back, offsets, a regular expression."""
+    """Returns records of every kind: groups of both protocols, migrated there and back, offsets, a regular expression."""
     sim = ConsumerSim(offsets_topic_partitions=1)
     sim.create_topic("t", 4)
     protocols = (Protocol("range", subscription("t")),)
@@ -108,7 +108,7 @@ def test_a_partition_that_fails_to_load_stays_unavailable(monkeypatch):
 
 
 def stable(sim: Sim, protocols: tuple[Protocol, ...], member_id: str = "") -> JoinResult:
-    """A classic group with one member that is assigned nothing."""
+    """Returns a classic group with one member that is assigned nothing."""
     token = sim.join(member_id, protocols=protocols, protocol_type="consumer")
     sim.settle()
     joined = sim.result(token)

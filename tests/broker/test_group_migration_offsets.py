@@ -62,7 +62,7 @@ class World:
         self.acknowledged: dict[int, list[int]] = {p: [] for p in range(PARTITIONS)}
 
     def up(self, _: int) -> None:
-        """A member of the consumer protocol joins."""
+        """Lets a member of the consumer protocol join."""
         if self.new is None:
             self.new = SimMember(self.sim, f"n{len(self.sim.batches)}", "t")
             self.sim.send(**self.new.fields())
@@ -89,7 +89,7 @@ class World:
         self.commits[token] = at, self.offset
 
     def transaction(self, n: int) -> None:
-        """A commit of one of two producers."""
+        """Commits by one of two producers."""
         self.offset += 1
         at = TopicPartition("t", n % PARTITIONS)
         request = TxnCommitRequest(
@@ -102,13 +102,13 @@ class World:
         self.sim.mark(n % 2, committed=n % 3 != 0)
 
     def slow(self, n: int) -> None:
-        """Appends take their time from now on, or no longer."""
+        """Lets appends take their time from now on, or no longer."""
         self.sim.auto = n % 2 == 0
         if self.sim.auto:
             self.sim.finish_appends()
 
     def finish(self, n: int) -> None:
-        """The oldest append ends."""
+        """Ends the oldest append."""
         if self.sim.in_flight:
             self.sim.finish_append(0, E.NONE if n % 5 else E.KAFKA_STORAGE_ERROR)
 

@@ -10,7 +10,7 @@ from klamm_kafka.wire.errors import ErrorCode as E
 
 
 def _stable(sim: Sim, **how):
-    """A Stable group of two static members, `one` (the leader) and `two`."""
+    """Returns a Stable group of two static members, `one` (the leader) and `two`."""
     tokens = [sim.join(instance="one", **how), sim.join(instance="two", **how)]
     sim.settle()
     return sim.assign([sim.result(t) for t in tokens])

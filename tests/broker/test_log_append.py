@@ -218,7 +218,7 @@ def marker_for(producer: int, epoch: int) -> bytearray:
 
 
 def claim(data: bytearray, count: int) -> bytearray:
-    """The batch with another number of records in its header, and a checksum that is right."""
+    """Returns the batch with another number of records in its header, and a checksum that is right."""
     struct.pack_into(">i", data, 23, count - 1)
     struct.pack_into(">i", data, 57, count)
     struct.pack_into(">I", data, 17, crc32c(bytes(data[21:])))

@@ -31,7 +31,7 @@ def records_of(log):
 
 
 def check_lookups(log):
-    """Kafka's answer to every lookup: the first record, by offset, that is at least as late."""
+    """Checks Kafka's answer to every lookup: the first record, by offset, that is at least as late."""
     records = records_of(log)
     times = sorted({timestamp for _, timestamp in records})
     for wanted in [0, *times, *(t + 1 for t in times)]:

@@ -257,7 +257,7 @@ def test_a_partition_that_is_there_twice_is_not_guessed_about(start, dirs):
 
 
 def drive(manager, move: ReplicaMove, meanwhile=lambda: None):
-    """What `ReplicaMover` does, without a loop."""
+    """Does what `ReplicaMover` does, without a loop."""
     while True:
         job = move.plan(200_000)
         meanwhile()

@@ -25,7 +25,7 @@ FIRST_OF_FILE = re.compile(r"^  -1 is followed by \d+$")
 
 
 def write(directory: Path, config: LogConfig) -> list[tuple[int, bytes | None, bytes | None]]:
-    """A log with every codec, an idempotent and a transactional producer; (offset, key, value) of its records."""
+    """Writes a log with every codec, an idempotent and a transactional producer; returns (offset, key, value) of its records."""
     log = PartitionLog.open(directory, "t", 0, config, clean=True, now_ms=NOW)
     rows: list[tuple[int, bytes | None, bytes | None]] = []
     for i in range(60):

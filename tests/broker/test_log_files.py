@@ -232,7 +232,7 @@ def test_any_damage_to_a_snapshot_is_noticed(rows, data):
 
 
 def segments(*rows: tuple[int, int]) -> list[SegmentFacts]:
-    """(size, timestamp) of each; ten offsets in each."""
+    """Returns segments of these (size, timestamp), with ten offsets in each."""
     return [SegmentFacts(size=s, end_offset=10 * (i + 1), timestamp=t) for i, (s, t) in enumerate(rows)]
 
 

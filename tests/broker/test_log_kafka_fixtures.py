@@ -38,7 +38,7 @@ def b64(data):
 
 
 def read_batches(log: PartitionLog, up_to: int | None = None, max_bytes: int = 3000):
-    """(header, records) of everything, as a consumer fetches it."""
+    """Yields (header, records) of everything, as a consumer fetches it."""
     offset = log.log_start_offset
     while piece := log.read(offset, max_bytes, up_to=log.high_watermark if up_to is None else up_to):
         data = os.pread(piece.fd, piece.size, piece.position)
@@ -67,7 +67,7 @@ def rows(log: PartitionLog, *, start: int = 0):
 
 
 def committed(log: PartitionLog):
-    """What a consumer of committed records keeps: up to the last stable offset, without aborted records."""
+    """Returns what a consumer of committed records keeps: up to the last stable offset, without aborted records."""
     end = log.last_stable_offset
     aborted = log.aborted_transactions(log.log_start_offset, end)
     kept = []

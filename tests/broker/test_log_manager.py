@@ -32,7 +32,7 @@ def batch(value: bytes = b"v") -> bytearray:
 
 
 def crash(manager: LogManager) -> None:
-    """What kill -9 leaves: nothing is written, descriptors and lock are gone."""
+    """Leaves what kill -9 leaves: nothing is written, descriptors and lock are gone."""
     manager.release()
 
 

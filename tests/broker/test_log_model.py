@@ -109,7 +109,7 @@ class LogMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.last_request)
     @rule(data=st.data())
     def new_epoch(self, data):
-        """A new instance of a producer starts again at sequence 0, and the old one is refused."""
+        """Begins a new instance of a producer at sequence 0; the old one is refused."""
         producer = data.draw(st.sampled_from(sorted(self.last_request)))
         epoch = self.epochs.get(producer, 0)
         rows = [(self.now, b"new epoch")]

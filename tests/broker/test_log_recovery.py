@@ -23,7 +23,7 @@ ONE_SEGMENT = LogConfig(index_interval_bytes=150, retention_ms=-1)
 
 
 def fill(log: PartitionLog, count: int = 14) -> None:
-    """A small log with several producers, codecs, and transactions."""
+    """Writes a small log with several producers, codecs, and transactions."""
     for i in range(count):
         producer = i % 3
         if producer == 2:
@@ -57,7 +57,7 @@ def contents(directory: Path) -> bytes:
 
 
 def state(log: PartitionLog) -> tuple:
-    """Everything that recovery rebuilds."""
+    """Returns everything that recovery rebuilds."""
     return (
         log.log_end_offset,
         log.last_stable_offset,
@@ -70,7 +70,7 @@ def state(log: PartitionLog) -> tuple:
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
-    """A killed log: (its directory, the bytes of its one segment, where its batches end)."""
+    """Returns a killed log: (its directory, the bytes of its one segment, where its batches end)."""
     directory = tmp_path_factory.mktemp("written") / "t-0"
     log = open_log(directory, clean=True)
     fill(log, 8)
@@ -344,7 +344,7 @@ def test_a_damaged_epoch_file_is_rebuilt(tmp_path):
 
 
 def cleaned(*offsets: int, epoch: int = 0) -> tuple[bytearray, list[int]]:
-    """A segment with one-record batches at these offsets, and where each ends."""
+    """Returns a segment with one-record batches at these offsets, and where each ends."""
     data, ends = bytearray(), []
     for offset in offsets:
         data += encode_batch([Record(timestamp=NOW, value=b"v")], base_offset=offset, leader_epoch=epoch)

@@ -128,7 +128,7 @@ def prepared(memory_path):
 
 
 def cuts(size, begin=0, *, step=1):
-    """Every `step`-th place, and the ends."""
+    """Returns every `step`-th place, and the ends."""
     return sorted({*range(begin, size, step), size - 1})
 
 

@@ -281,7 +281,7 @@ async def test_a_topic_may_come_again_by_what_its_deletion_sets_going(server, cl
 
 @pytest.fixture
 def saved(server, monkeypatch):
-    """The names of all topics, each time that they were written to the disk."""
+    """Returns the names of all topics, each time that they were written to the disk."""
     write, saved = TopicRegistry._write, []
 
     def note(registry, turn, content):

@@ -32,7 +32,7 @@ METADATA = request_frame(MetadataRequest(topics=[]), 12)
 
 @pytest.fixture
 def bystander(broker):
-    """Another client's connection, which must not notice anything."""
+    """Yields another client's connection, which must not notice anything."""
     with RawClient(broker.port) as client:
         client.request(MetadataRequest(topics=[]), 12)
         yield client
@@ -320,7 +320,7 @@ def test_limits_of_connections(tmp_path):
 
 
 def served(broker: EmbeddedBroker) -> bool:
-    """Whether a new connection is answered."""
+    """Returns whether a new connection is answered."""
     with RawClient(broker.port) as client:
         try:
             client.request(MetadataRequest(topics=[]), 12)

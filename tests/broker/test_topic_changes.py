@@ -71,7 +71,7 @@ async def connect(server):
 
 @pytest.fixture
 def shortest_slices(monkeypatch):
-    """A slice is one step, so that few things show what many would."""
+    """Makes a slice one step, so that few things show what many would."""
     monkeypatch.setattr(slices, "SLICE_S", 0.0)
 
 

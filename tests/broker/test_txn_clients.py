@@ -41,7 +41,7 @@ def consumer(broker, topic: str, *, isolation: str = "read_committed", group: st
 
 
 def read_all(broker, topic: str, *, isolation: str = "read_committed") -> list[bytes]:
-    """The values up to the end of partition 0."""
+    """Returns the values up to the end of partition 0."""
     reader = consumer(broker, topic, isolation=isolation)
     values = []
     deadline = time.monotonic() + 60

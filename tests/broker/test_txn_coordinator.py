@@ -67,7 +67,7 @@ def recorded(sim, name="x"):
 
 
 def put(sim, name="x", *, epoch=0, producer_id=7, state=S.EMPTY, **rest):
-    """A transactional id as a record of the log has it."""
+    """Puts a transactional id as a record of the log has it."""
     rest.setdefault("updated_ms", WALL_MS)
     sim.ids.reserve(producer_id)
     value = Recorded(producer_id=producer_id, epoch=epoch, timeout_ms=60_000, state=state, **rest)
@@ -381,7 +381,7 @@ def test_ids_that_nobody_uses_are_forgotten():
 
 
 def put_timeout(sim, name):
-    """A transaction that somebody else coordinates has no time-out (two-phase commit)."""
+    """Returns a transaction that somebody else coordinates, which has no time-out (two-phase commit)."""
     from dataclasses import replace
 
     return replace(sim.coordinator.transactions[name].recorded, timeout_ms=2**31 - 1)

@@ -62,7 +62,7 @@ async def time_out(broker: Broker, connection: Connection, known: Known, version
 
 
 def committed_offsets(log: PartitionLog) -> list[int]:
-    """The offsets of batches that a reader of committed records keeps."""
+    """Returns the offsets of batches that a reader of committed records keeps."""
     end = log.last_stable_offset
     aborted = log.aborted_transactions(log.log_start_offset, end)
     found, offset = [], log.log_start_offset
@@ -99,7 +99,7 @@ def crash_after_each_append(
 
 
 async def settled(broker: Broker) -> None:
-    """Both coordinators have loaded, and nothing that was decided is left to do."""
+    """Waits until both coordinators have loaded, and nothing that was decided is left to do."""
     coordinator = broker.transactions.coordinator
     async with asyncio.timeout(60):
         while broker.groups.coordinator.is_loading(0) or coordinator.unavailable(NAME):

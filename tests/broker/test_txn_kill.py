@@ -130,7 +130,7 @@ def state(raw: RawClient) -> str:
 
 
 def committed_offset(raw: RawClient) -> int | None:
-    """None while it is not stable."""
+    """Returns the committed offset; None while it is not stable."""
     asked = OffsetFetchRequest(
         groups=[OffsetFetchRequestGroup(group_id=GROUP, topics=None)], require_stable=True
     )
@@ -144,14 +144,14 @@ def committed_offset(raw: RawClient) -> int | None:
 
 
 def open_offsets(raw: RawClient, topic: str) -> list[int]:
-    """The first offsets of transactions that are open in the topic's two partitions."""
+    """Returns the first offsets of transactions that are open in the topic's two partitions."""
     asked = DescribeProducersRequest(topics=[TopicRequest(name=topic, partition_indexes=[0, 1])])
     partitions = raw.request(asked, 0).topics[0].partitions
     return [p.current_txn_start_offset for part in partitions for p in part.active_producers]
 
 
 def values(broker: EmbeddedBroker, topic: str) -> int:
-    """How many committed records the topic has."""
+    """Returns how many committed records the topic has."""
     reader = Consumer({
         "bootstrap.servers": broker.bootstrap, "group.id": "reader", "isolation.level": "read_committed",
         "auto.offset.reset": "earliest", "enable.partition.eof": True, "fetch.wait.max.ms": 20, "log_level": 0,
@@ -176,7 +176,7 @@ def broker(tmp_path):
 
 
 def begun(broker: EmbeddedBroker, tmp_path: Path) -> tuple[str, Client]:
-    """A transaction with two partitions and an offset, and a broker that was killed in it."""
+    """Returns a transaction with two partitions and an offset, and a broker that was killed in it."""
     topic = new_topic(broker, 2)
     client = Client(broker)
     for partition in (0, 1):
@@ -334,7 +334,7 @@ def test_kills_under_load(broker):
 
 
 def read(broker: EmbeddedBroker, topic: str) -> dict[int, list[bytes]]:
-    """The committed values of both partitions, once no transaction is open any more."""
+    """Returns the committed values of both partitions, once no transaction is open any more."""
     for name in ("a", "b", "c"):
         Producer(
             {"bootstrap.servers": broker.bootstrap, "transactional.id": name, "log_level": 0}

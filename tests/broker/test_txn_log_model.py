@@ -58,7 +58,7 @@ class Model:
 
 
 def read_committed(log: PartitionLog, max_bytes: int) -> list[bytes]:
-    """As a client does: it leaves out what the fetch says is aborted, until the marker comes."""
+    """Reads as a client does: it leaves out what the fetch says is aborted, until the marker comes."""
     values, offset = [], log.log_start_offset
     while (piece := log.read(offset, max_bytes, up_to=log.last_stable_offset)) is not None:
         listed = log.aborted_in(offset, piece, log.last_stable_offset)

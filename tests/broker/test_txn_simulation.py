@@ -80,7 +80,7 @@ class Transactions(RuleBasedStateMachine):
 
     @initialize(level=st.sampled_from((2, 2, 1)), worn=st.booleans())
     def before(self, level, worn):
-        """The broker's feature level: below 2 it fences producers in another way, and no client speaks version 2.
+        """Sets the broker's feature level: below 2 it fences producers in another way, and no client speaks version 2.
 
         A worn id has few epochs left.
         """
@@ -93,7 +93,7 @@ class Transactions(RuleBasedStateMachine):
             self.sim.restart()
 
     def request(self, call, *, outcome=E.NONE):
-        """The answer, when it comes at once or after what `outcome` says of an append; None when it is lost.
+        """Returns the answer, when it comes at once or after what `outcome` says of an append; None when it is lost.
 
         Without an outcome what it asked for stays under way, and others come upon it.
         """
@@ -124,7 +124,7 @@ class Transactions(RuleBasedStateMachine):
         works=st.booleans(),
     )
     def transact(self, name, version, parts, committed, outcome, works):
-        """Most of what producers do: a transaction from beginning to end, or left open."""
+        """Does most of what producers do: a transaction from beginning to end, or left open."""
         client = self.begin(name, version, E.NONE)
         if client is None:
             return multiple()
@@ -169,7 +169,7 @@ class Transactions(RuleBasedStateMachine):
         self.produce(client, at, outcome)
 
     def produce(self, client, at, outcome):
-        """What Produce does: add or verify, then append."""
+        """Produces as Produce does: add or verify, then append."""
         producer = ProducerRequest(**client.is_me)
         coordinator, partition = self.sim.coordinator, self.sim.data[at]
         if not partition.producers.in_transaction(client.producer_id, client.epoch):

@@ -82,7 +82,7 @@ def test_kafka_reads_what_we_write_and_writes_it_again():
 
 
 def with_one_field(cls):
-    """(path, instance) for every field at every depth: the instance has that field set, and nothing else."""
+    """Yields (path, instance) for every field at every depth: the instance has that field set, and nothing else."""
     for spec in cls.FIELDS:
         full = getattr(filled(cls, 0), spec.name)
         yield spec.name, cls(**{spec.name: full})

@@ -63,7 +63,7 @@ def scalar(value, kio_type, optional):
 
 
 def to_kio(struct, kio, version, flexible):
-    """The kio entity with the values of ours."""
+    """Returns the kio entity with the values of ours."""
     present = [s for s in struct.FIELDS if s.in_version(version) and (s.tag is None or flexible)]
     theirs = dataclasses.fields(kio)
     assert len(present) == len(theirs), f"{kio}: other fields than {[s.name for s in present]}"

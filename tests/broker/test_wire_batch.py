@@ -228,7 +228,7 @@ def test_last_sequence_wraps():
 
 
 def raw_batch(body, *, count, attributes=0, magic=2, length=None):
-    """A batch with a right CRC around any body."""
+    """Returns a batch with a right CRC around any body."""
     batch = bytearray(HEADER_BYTES) + body
     fields = (0, len(batch) - 12 if length is None else length, -1, magic, 0, attributes, max(count - 1, 0))
     struct.pack_into(">qiibIhiqqqhii", batch, 0, *fields, 0, 0, -1, -1, -1, count)

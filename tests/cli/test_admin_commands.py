@@ -38,7 +38,7 @@ def run(broker):
 
 @pytest.fixture
 def filled(broker):
-    """A topic with 3 and 2 records in its partitions."""
+    """Returns a topic with 3 and 2 records in its partitions."""
     topic = new_topic(broker, 2)
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for partition, count in ((0, 3), (1, 2)):
@@ -50,7 +50,7 @@ def filled(broker):
 
 @pytest.fixture
 def group(broker, filled):
-    """A group that has read one record of partition 0 and all of partition 1."""
+    """Returns a group that has read one record of partition 0 and all of partition 1."""
     name = new_name("group")
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": name})
     consumer.commit(offsets=[TopicPartition(filled, 0, 1), TopicPartition(filled, 1, 2)], asynchronous=False)
@@ -314,7 +314,7 @@ UNVERIFIED = {"transaction.partition.verification.enable": "false"}  # as broker
 
 @pytest.fixture(params=["klamm", pytest.param("kafka", marks=pytest.mark.needs("apache_kafka"))])
 def unverified(processes, request, tmp_path):
-    """The address of a broker that appends what no coordinator knows of."""
+    """Yields the address of a broker that appends what no coordinator knows of."""
     if request.param == "klamm":
         with EmbeddedBroker(tmp_path / "data", config=UNVERIFIED) as broker:
             yield broker.bootstrap
@@ -326,7 +326,7 @@ def unverified(processes, request, tmp_path):
 
 
 async def _leave_hanging(address, topic):
-    """A record of a transaction that no coordinator knows."""
+    """Writes a record of a transaction that no coordinator knows."""
     batch = encode_batch(
         [Record(timestamp=1_700_000_000_000, value=b"stuck")],
         producer_id=987_654,

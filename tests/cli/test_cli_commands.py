@@ -154,7 +154,7 @@ def test_a_reader_that_went_away_is_no_error(command, broker, tmp_path):
 
 
 def klamm_into(stdout, args):
-    """The command with its output into a file descriptor; what it writes is buffered, as users run it."""
+    """Runs the command with its output into a file descriptor; what it writes is buffered, as users run it."""
     return subprocess.run(
         [str(KLAMM), *args],
         stdout=stdout,

@@ -26,7 +26,7 @@ BROKERS: dict[str, str] = {}
 
 
 def broker_of(rest):
-    """The broker behind a worker."""
+    """Returns the broker behind a worker."""
     return BROKERS[rest]
 
 
@@ -305,7 +305,7 @@ def test_the_script_for_completion_is_printed():
 
 @pytest.fixture(scope="module")
 def completed(rest, tmp_path_factory):
-    """A connector and its group, to be completed."""
+    """Makes a connector and its group, to be completed."""
     out = tmp_path_factory.mktemp("completed") / "out"
     klamm("produce", "c", "1", "-b", broker_of(rest))
     klamm(

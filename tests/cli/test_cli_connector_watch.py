@@ -17,7 +17,7 @@ from klamm.connect.rest.passwords import hash_password, token_digest, verify
 
 @pytest.fixture(scope="module")
 def secured(broker, tmp_path_factory):
-    """A worker with HTTPS and users; yields it and the words that reach it."""
+    """Yields a worker with HTTPS and users, and the words that reach it."""
     directory = tmp_path_factory.mktemp("cli")
     authority = Authority.make(directory)
     users = directory / "users.toml"

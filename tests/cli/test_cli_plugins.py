@@ -58,7 +58,7 @@ def test_what_is_wrong_is_a_sentence(args, code, said, tmp_path):
 
 
 def process(proc, number, title, *opened):
-    """A process as /proc shows it."""
+    """Makes a process as /proc shows it."""
     folder = proc / str(number)
     (folder / "fd").mkdir(parents=True)
     (folder / "cmdline").write_bytes(title)

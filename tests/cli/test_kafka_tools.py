@@ -28,7 +28,7 @@ RECORDED = Path(__file__).parent.parent / "fixtures/kafka-tools-4.3.1/said.json.
 
 @pytest.fixture
 def emptied(processes, tmp_path):
-    """A broker of its own, because a section counts on an empty cluster."""
+    """Yields a broker of its own, because a section counts on an empty cluster."""
     settings = {"node.id": "1", "offsets.topic.num.partitions": "1"}
     with EmbeddedBroker(tmp_path / "data", config=settings) as broker:
         yield broker
@@ -51,7 +51,7 @@ def test_says_what_kafkas_tools_said(section, emptied, tmp_path, ours):
 
 
 def without_synonyms(said):
-    """The defaults below a setting are the broker's, and Kafka's broker leaves some of them out."""
+    """Leaves out the defaults below a setting: they are the broker's, and Kafka's broker leaves out some of them."""
     return [[line, code, [re.sub(r" synonyms=\{.*\}", "", text) for text in out]] for line, code, out in said]
 
 
@@ -187,7 +187,7 @@ def tools(processes, tmp_path_factory):
 
 @pytest.fixture(params=["kafka", "klamm"])
 def either(processes, request, tmp_path):
-    """Kafka's broker, and ours."""
+    """Yields Kafka's broker, and ours."""
     if request.param == "kafka":
         from support.kafka_broker import KafkaBroker
 

@@ -45,7 +45,7 @@ def test_what_a_broker_keeps_is_private_but_a_folder_that_was_there_keeps_its_mo
 
 @pytest.fixture
 def shared():
-    """A folder that every user reaches, as pytest's own is not."""
+    """Yields a folder that every user reaches, as pytest's own is not."""
     folder = Path(tempfile.mkdtemp(prefix="klamm-exposed-", dir="/tmp"))
     folder.chmod(0o755)
     yield folder

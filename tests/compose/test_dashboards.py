@@ -126,7 +126,7 @@ class Prometheus:
 
 @pytest.fixture
 def watched(prometheus_server: None, tmp_path: Path) -> Iterator[Prometheus]:
-    """`klamm up` with a file source and a file sink, and Prometheus beside it."""
+    """Yields `klamm up` with a file source and a file sink, and Prometheus beside it."""
     (tmp_path / "in.txt").write_text("".join(f"{n}\n" for n in range(1000)))
     up = subprocess.Popen(
         [
@@ -159,7 +159,7 @@ def watched(prometheus_server: None, tmp_path: Path) -> Iterator[Prometheus]:
 def not_found(
     prometheus: Prometheus, dashboards: list[str], step: Callable[[], None] = lambda: None
 ) -> list[str]:
-    """What of the dashboards has not been found at some time within a minute and a half."""
+    """Returns what of the dashboards has not been found at some time within a minute and a half."""
     deadline = time.monotonic() + 90
     empty = expressions(*dashboards)
     while empty and time.monotonic() < deadline:

@@ -30,7 +30,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]
 
 @pytest.fixture(scope="session")
 def kafka_tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaTools]:
-    """The JVM that runs Apache's tools; skips where there is no Kafka or no Java."""
+    """Yields the JVM that runs Apache's tools; skips where there is no Kafka or no Java."""
     tools = KafkaTools(kafka_oracle.require(), tmp_path_factory.mktemp("kafka-tools"))
     try:
         yield tools
@@ -64,7 +64,7 @@ class TwoBrokers:
 
 @pytest.fixture(scope="session")
 def two_brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoBrokers]:
-    """One of each with the same settings; Apache's starts in about five seconds."""
+    """Yields one of each with the same settings; Apache's starts in about five seconds."""
     kafka_oracle.require()
     work = tmp_path_factory.mktemp("two-brokers")
     settings = {"num.partitions": "1", "offsets.topic.num.partitions": "1", "node.id": "1"}
@@ -86,7 +86,7 @@ def _side(name: str, port: int) -> Side:
 
 
 def _filled(client: RawClient) -> bool:
-    """Two batches of five records, a second apart."""
+    """Returns two batches of five records, a second apart."""
     for n in range(2):
         values = [f"value {n} {i}".encode() for i in range(5)]
         records = batch(*values, timestamp=1_700_000_000_000 + n * 1000)

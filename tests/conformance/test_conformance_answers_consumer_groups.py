@@ -362,7 +362,7 @@ def _members(side: Side, group: str) -> Any:
 
 
 def _renamed(side: Side, group: str, member: str) -> Any:
-    """The group, with the classic member under a name that both brokers' have; how many partitions, not which."""
+    """Returns the group, with the classic member under a name that both brokers' have; how many partitions, not which."""
     found = _members(side, group)
     return (found.group_state, found.group_epoch, found.assignment_epoch, found.assignor_name), sorted(
         (

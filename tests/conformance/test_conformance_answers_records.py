@@ -145,7 +145,7 @@ def asked_of(*where: tuple[str, int, int]) -> list[FetchTopic]:
 
 
 def go_on(epoch: int, topics: list[FetchTopic], first: int = 0, **more: object) -> Request:
-    """An incremental fetch of the session that the answer number `first` opened."""
+    """Returns an incremental fetch of the session that the answer number `first` opened."""
     version = more.pop("version", 12)
 
     def make(answers: list[object]) -> Request:
@@ -230,7 +230,7 @@ def produce_refused(side: Side) -> list[Request]:
 
 
 def produce_of_both_kinds(side: Side) -> list[Request]:
-    """A good and a bad partition in one request: the good one is taken."""
+    """Asks for a good and a bad partition in one request: the good one is taken."""
     data = [PartitionProduceData(index=p, records=batch(b"x")) for p in (0, 9)]
     topics = [TopicProduceData(topic_id=side.topic_ids["empty"], partition_data=data)]
     return [(ProduceRequest(acks=-1, timeout_ms=5000, topic_data=topics), 13)]
@@ -270,7 +270,7 @@ _SPECS = {-1: 1, -2: 1, -3: 7, -4: 8, -5: 9, -6: 11}
 
 
 def offsets_of_a_trimmed_log(side: Side) -> list[Request]:
-    """Five batches with times that go up and down; the log starts in the middle of one, at its end, at its last record."""
+    """Asks for offsets of five batches with times that go up and down; the log starts in the middle of one, at its end, at its last record."""
     name = "trimmed"
     times = (START + 5000, START + 1000, START + 9000, START + 2000, START + 3000)
     asked = [START - 1, *sorted(times), START + 9001]

@@ -54,7 +54,7 @@ TOPIC, READ_TOPIC = "txn", "txn-read"
 
 @pytest.fixture(scope="module")
 def two(two_brokers) -> Iterator[Any]:
-    """Both brokers, once their transaction coordinators are there."""
+    """Returns both brokers, once their transaction coordinators are there."""
     for side in (two_brokers.ours, two_brokers.kafka):
         with RawClient(side.port, timeout_s=60) as client:
             wait_until(lambda client=client: _coordinates(client), f"{side.name} to coordinate", timeout_s=60)

@@ -83,7 +83,7 @@ class Pipeline:
             worker.wait_state(f"{self.topic}-{name}", "RUNNING", "RUNNING")
 
     def wait_through(self, worker: WorkerProcess) -> None:
-        """Everything fed so far has come out: not a line less, not one more, in order (one partition)."""
+        """Waits until everything fed so far has come out: not a line less, not one more, in order (one partition)."""
 
         def arrived() -> bool:
             return self.sink.exists() and len(self.out()) >= len(self.fed)
@@ -98,7 +98,7 @@ class Pipeline:
         assert self.out() == self.fed
 
     def out(self) -> list[str]:
-        """Whole lines: one that is just being written is none yet."""
+        """Returns whole lines: a line that is just being written is none yet."""
         return self.sink.read_text().split("\n")[:-1] if self.sink.exists() else []
 
 

@@ -25,7 +25,7 @@ SOURCE = Path(__file__).with_name("franz-go")
 
 @pytest.fixture(scope="session")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The program; skips where Go is missing, or where its modules can neither be found nor fetched."""
+    """Returns the program; skips where Go is missing, or where its modules can neither be found nor fetched."""
     go = shutil.which("go")
     if go is None:
         pytest.skip("Go is not installed (no go on PATH; Debian: apt-get install golang)")

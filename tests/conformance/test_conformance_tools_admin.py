@@ -111,7 +111,7 @@ INTENDED: dict[str, str] = {}
 
 @pytest.fixture
 def files(tmp_path: Path) -> dict[str, str]:
-    """What kafka-reassign-partitions reads."""
+    """Returns the files that kafka-reassign-partitions reads."""
     here = [{"topic": "known", "partition": n, "replicas": [1], "log_dirs": ["any"]} for n in (0, 1)]
     away = [{"topic": "known", "partition": 0, "replicas": [2]}]
     contents = {
@@ -142,7 +142,7 @@ def test_admin_commands_say_what_they_say_of_kafka(two_brokers, kafka_tools, fil
 
 
 def log_dirs(said):
-    """The JSON of kafka-log-dirs without directories and sizes on the disk."""
+    """Returns the JSON of kafka-log-dirs without directories and sizes on the disk."""
     code, lines = said
     found = []
     for line in lines:

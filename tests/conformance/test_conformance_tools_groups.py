@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("apache_kafka")
 
 @pytest.fixture
 def topic(broker: EmbeddedBroker) -> str:
-    """Two partitions with five records each."""
+    """Returns a topic of two partitions with five records each."""
     name = new_topic(broker, 2)
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for n in range(10):
@@ -29,7 +29,7 @@ def topic(broker: EmbeddedBroker) -> str:
 
 @contextmanager
 def member(broker: EmbeddedBroker, group: str, topic: str) -> Iterator[Consumer]:
-    """A librdkafka consumer that has read, and committed, everything."""
+    """Yields a librdkafka consumer that has read, and committed, everything."""
     consumer = Consumer(
         {
             "bootstrap.servers": broker.bootstrap,
@@ -51,7 +51,7 @@ def member(broker: EmbeddedBroker, group: str, topic: str) -> Iterator[Consumer]
 
 
 def table(result: ToolResult) -> list[dict[str, str]]:
-    """The table that a tool prints, by its head line; warnings may stand before it."""
+    """Returns the table that a tool prints, by its head line; warnings may stand before it."""
     lines = [line.split() for line in result.ok().lines]
     head, *rows = lines[next(n for n, words in enumerate(lines) if words[0] in ("GROUP", "TOPIC")) :]
     return [dict(zip(head, row, strict=False)) for row in rows]

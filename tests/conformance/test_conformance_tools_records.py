@@ -21,7 +21,7 @@ LINES = ["h1:v1,h2:v2\tkey-1\tfirst", "h1:v1\tkey-2\tzwölf 木", "h3:v3\tkey-3\
 
 
 def properties(option: str, **values: str) -> list[str]:
-    """Options of the console tools: print__key=true is `print.key=true`."""
+    """Returns options of the console tools: print__key=true is `print.key=true`."""
     pairs = (f"{k.replace('__', '.')}={v}" for k, v in values.items())
     return [word for pair in pairs for word in (option, pair)]
 

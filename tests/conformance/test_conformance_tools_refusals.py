@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("apache_kafka")
 
 
 def refused(tool: Tool, name: str, *args: str) -> str:
-    """What the tool says, where it must fail, and before the minute that it asks for otherwise is over."""
+    """Returns what the tool says, where it must fail, and before the minute that it asks for otherwise is over."""
     result = tool(name, *args)
     assert result.code != 0 or "] ERROR " in result.err or "Error while executing" in result.out, result
     return result.out + result.err

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("apache_kafka")
 
 
 def described(result: ToolResult) -> dict[str, str]:
-    """The settings of `kafka-configs --describe`: name to value."""
+    """Returns the settings of `kafka-configs --describe`: name to value."""
     return dict(re.findall(r"^ {2}([\w.]+)=(.*?) sensitive=", result.ok().out, re.MULTILINE))
 
 

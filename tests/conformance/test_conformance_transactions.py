@@ -53,7 +53,7 @@ def write(client: Producer, topic: str, *values: str) -> None:
 
 
 def rows(result: ToolResult) -> list[dict[str, str]]:
-    """A table that a tool printed."""
+    """Returns a table that a tool printed."""
     head, *lines = result.ok().lines
     return [dict(zip(head.split(), line.split(), strict=False)) for line in lines]
 
@@ -115,7 +115,7 @@ def test_a_transaction_that_hangs_is_found_and_aborted(kafka_tools: KafkaTools, 
 
 
 def leave_hanging(raw: RawClient, name: str, topic: str) -> None:
-    """A record of long ago in a transaction that nobody knows of any more."""
+    """Leaves a record of long ago in a transaction that nobody knows of any more."""
     given = raw.request(InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000), 4)
     who = (name, given.producer_id, given.producer_epoch)
     added = [AddPartitionsToTxnTopic(name=topic, partitions=[0])]

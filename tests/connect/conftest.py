@@ -13,7 +13,7 @@ from klamm.testing import EmbeddedBroker
 
 @pytest.fixture(scope="session")
 def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Where a broker is: Klamm's own, or another one (Apache Kafka) that KLAMM_TEST_BOOTSTRAP names."""
+    """Yields the address of a broker: Klamm's own, or another one (Apache Kafka) that KLAMM_TEST_BOOTSTRAP names."""
     given = os.environ.get("KLAMM_TEST_BOOTSTRAP")
     if given:
         yield given

@@ -50,7 +50,7 @@ def register_connectors():
 
 
 def make_site(directory: Path, version: str) -> str:
-    """An environment's site folder, by hand."""
+    """Makes an environment's site folder, by hand."""
     site = directory / version / "site"
     info = site / "probe-1.dist-info"
     info.mkdir(parents=True)

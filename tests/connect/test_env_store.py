@@ -283,7 +283,7 @@ def test_the_overlay_comes_before_site_packages_and_after_the_standard_library(t
 
 
 def fake_environment(store, name="half"):
-    """A package with an environment, without any installer."""
+    """Returns a package with an environment, without any installer."""
     digest = store.wheels.keep(f"{name}.whl", name.encode())
     packages = [LockedPackage(name=name, version="1", hashes=(digest,), file=f"{name}.whl")]
     record = Record(name=name, version="1", request=name, lock=make_lock([name], packages), installed_ms=1)

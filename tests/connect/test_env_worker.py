@@ -83,7 +83,7 @@ def test_two_plugins_with_different_versions_of_a_library_run_at_once(worker, tm
 
 
 def assert_not_removed(worker, connector: str) -> None:
-    """A stopped connector has no process after a moment, and its package stays all the same."""
+    """Checks that a stopped connector has no process after a moment, and its package stays all the same."""
     directory = Path(worker._properties["plugins.directory"])
     wait_for(lambda: not any(connector in connectors_in(e) for e in (directory / "environments").iterdir()))
     used = worker.request("DELETE", "/connector-plugins/acme-old")

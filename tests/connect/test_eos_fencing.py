@@ -29,7 +29,7 @@ from klamm.testing import EmbeddedBroker
 
 
 def state(*steps: str | int) -> ConfigState:
-    """`"c"`: a connector's config, a number n: n tasks are committed, `"fn"`: the record of n tasks, `"d"`: deleted."""
+    """Returns a state. `"c"`: a connector's config, a number n: n tasks are committed, `"fn"`: the record of n tasks, `"d"`: deleted."""
     found = ConfigState()
     for step in steps:
         match step:
@@ -157,7 +157,7 @@ def test_fewer_tasks_fence_those_that_are_no_more(worker: WorkerProcess, bootstr
 
 
 def task_counts(bootstrap: str, worker: WorkerProcess, name: str) -> list[int]:
-    """The task count records of a connector, in order."""
+    """Returns the task count records of a connector, in order."""
     found = read_all(bootstrap, worker.topic("config"))
     return [json.loads(m.value())["task-count"] for m in found if m.key() == f"tasks-fencing-{name}".encode()]
 

@@ -59,7 +59,7 @@ def start(own_broker: EmbeddedBroker, tmp_path: Path) -> Iterator[Start]:
 
 
 def create(worker: WorkerProcess, path: Path, **more: str) -> str:
-    """A file source; its topic has its name."""
+    """Creates a file source; its topic has its name."""
     name = new_name("src")
     config = {
         "connector.class": "FileStreamSource",

@@ -54,7 +54,7 @@ def stop(worker: WorkerProcess, name: str) -> None:
 
 
 def stored(bootstrap: str, topic: str, name: str) -> dict[str, Any]:
-    """The newest offsets of a connector in a topic, by file."""
+    """Returns the newest offsets of a connector in a topic, by file."""
     from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer(

@@ -118,7 +118,7 @@ class Life(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def claim_too_much(self, data: st.DataObject) -> None:
-        """A worker of another make still runs what another one runs."""
+        """Lets a worker of another make still run what another one runs."""
         thief, victim = (data.draw(st.sampled_from(sorted(self.group.workers))) for _ in range(2))
         mine, theirs = self.group.workers[thief], self.group.workers[victim]
         self.group.workers[thief] = replace(mine, work=mine.work | theirs.work)
@@ -193,7 +193,7 @@ def test_group_assignor_eager_deals_in_turn_as_kafka_does() -> None:
 
 @pytest.fixture
 def patient() -> SimulatedGroup:
-    """Three workers with two tasks each; what is lost waits for 60 s."""
+    """Returns three workers with two tasks each; what is lost waits for 60 s."""
     group = SimulatedGroup(max_delay_ms=60_000)
     group.configured = {"c": 6}
     group.workers = {name: claim(name) for name in ("one", "two", "three")}
@@ -278,7 +278,7 @@ def test_group_assignor_a_new_leader_knows_of_no_delay(patient: SimulatedGroup) 
 
 
 def loaded(group: SimulatedGroup, loads: Mapping[str, float]) -> None:
-    """Each worker tells the loads of what it runs."""
+    """Lets each worker tell the loads of what it runs."""
     for name, w in group.workers.items():
         mine = {str(t): loads[str(t)] for t in w.work.tasks if str(t) in loads}
         group.workers[name] = replace(w, loads=mine)
@@ -396,7 +396,7 @@ class Watched:
         self.now_ms = 0
 
     def steadily(self, measured: Mapping[str, float], ms: int) -> bool:
-        """Whether it wants a rebalance at the end."""
+        """Returns whether it wants a rebalance at the end."""
         wants = False
         for _ in range(0, ms, 10_000):
             self.now_ms += 10_000

@@ -94,7 +94,7 @@ def java(properties: dict[str, str], tmp_path: Path) -> Iterator[KafkaConnectWor
 
 
 def ours(group: Group, properties: dict[str, str], name: str) -> ReadingListener:
-    """A member with a listener that reads the group's real config topic."""
+    """Returns a member with a listener that reads the group's real config topic."""
     member = group.make(name)
     listener = ReadingListener(
         name,
@@ -123,7 +123,7 @@ def create(java: KafkaConnectWorker, tmp_path: Path) -> None:
 
 
 def runs_on_java(java: KafkaConnectWorker) -> set[str | TaskId]:
-    """What Apache's worker says that it runs itself."""
+    """Returns what Apache's worker says that it runs itself."""
     me = f"127.0.0.1:{java.port}"
     found: set[str | TaskId] = set()
     for name, told in java.get("/connectors?expand=status").items():

@@ -52,7 +52,7 @@ def start(bootstrap: str, group: str, tmp_path: Path) -> Iterator[Start]:
 
 
 def ask(worker: WorkerProcess, method: str, path: str, body: Any = None) -> Response:
-    """Apache's worker refuses while its group meets, and wants to be asked again (409)."""
+    """Asks Apache's worker again as long as it refuses because its group meets (409)."""
     answers: list[Response] = []
 
     def answered() -> bool:
@@ -96,7 +96,7 @@ class Pipes:
         return path.read_text().splitlines() if path.exists() else []
 
     def wait_through(self, *workers: WorkerProcess) -> None:
-        """Every line has come out, at least once (a worker may have been killed)."""
+        """Waits until every line has come out, at least once (a worker may have been killed)."""
         wait_for(
             lambda: all({*self.out(i)} >= {*self.fed} for i in range(PIPES)),
             lambda: "\n".join(
@@ -124,7 +124,7 @@ def owners(worker: WorkerProcess) -> list[tuple[str, str]]:
 
 
 def all_run_at(worker: WorkerProcess, *ids: str, timeout_s: float = 60) -> None:
-    """All tasks run, and just these workers have some."""
+    """Waits until all tasks run, and just these workers have some."""
 
     def reached() -> bool:
         found = owners(worker)

@@ -28,7 +28,7 @@ class Tasks:
 
 @pytest.fixture
 def tasks(monkeypatch: pytest.MonkeyPatch) -> Tasks:
-    """Their processes use no CPU."""
+    """Returns tasks whose processes use no CPU."""
     monkeypatch.setattr("klamm.connect.herding.loads.cpu_s", lambda _pid: 1.0)
     return Tasks()
 

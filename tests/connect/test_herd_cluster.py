@@ -62,7 +62,7 @@ class Workers:
         return next(w for w in self.all if worker_id == f"127.0.0.1:{w.port}")
 
     def leader(self) -> WorkerProcess:
-        """As the newest generation's lines in the logs say."""
+        """Returns the leader, as the newest generation's lines in the logs say."""
         lines = [
             (m, w) for w in self.all for m in re.finditer(r"generation (\d+), .* this worker leads", w.log)
         ]
@@ -91,7 +91,7 @@ def places(worker: WorkerProcess, name: str) -> list[str]:
 
 
 def create(worker: WorkerProcess, workers: Workers, tasks: int = 4, **more: str) -> str:
-    """A connector whose tasks run, as all workers see it."""
+    """Creates a connector; its tasks then run, as all workers see it."""
     name = f"c{uuid.uuid4().hex[:6]}"
     config = source(**{"tasks.max": str(tasks), **more})
     answer = worker.request("POST", "/connectors", {"name": name, "config": config})
@@ -202,7 +202,7 @@ def test_herd_a_request_that_was_passed_on_twice_is_a_conflict(workers: Workers)
 
 
 def session_key(bootstrap: str, topic: str) -> bytes:
-    """As any worker reads it."""
+    """Returns the session key, as any worker reads it."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "key", "enable.partition.eof": True})
     consumer.assign([TopicPartition(topic, 0, 0)])
     key = b""
@@ -364,7 +364,7 @@ def test_herd_a_worker_that_slept_comes_back_with_clean_hands(bootstrap: str, tm
         os.kill(first.process.pid, signal.SIGCONT)
 
         def shared() -> bool:
-            """Both say the same: until it has read on, the one that slept tells how it was before."""
+            """Returns whether both say the same: until it has read on, the one that slept tells how it was before."""
             seen = [[places(w, f"s{i}") for i in range(4)] for w in workers.all]
             both = {place for found in seen[1] for place in found}
             agreed = seen[0] == seen[1] and len(both) == 2

@@ -22,7 +22,7 @@ from klamm.connect.service.connectors import ConnectService
 
 @pytest.fixture
 def silent() -> Iterator[str]:
-    """The address of a host that answers nothing: its queue of connections is full, so the kernel drops what comes."""
+    """Yields the address of a host that answers nothing: its queue of connections is full, so the kernel drops what comes."""
     with socket.create_server(("127.0.0.1", 0), backlog=0) as server:
         address = server.getsockname()
         filling = [socket.socket() for _ in range(4)]

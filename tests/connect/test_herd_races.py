@@ -54,7 +54,7 @@ async def worker(bootstrap: str) -> AsyncIterator[tuple[Runtime, HandChildren, H
 
 
 async def elsewhere(runtime: Runtime, *tasks: str) -> None:
-    """Another worker commits task configs."""
+    """Lets another worker commit task configs."""
     for record in task_records("a", [{"n": n} for n in tasks]):
         await runtime.producer.send(runtime.config_log.topic, *record)
 

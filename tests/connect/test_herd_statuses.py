@@ -47,7 +47,7 @@ def shown(runtime: Runtime, target: str | TaskId) -> tuple[str, State, int] | No
 
 
 def hear(runtime: Runtime, target: str | TaskId, state: State, *, worker: str, generation: int) -> None:
-    """A record of another worker in the status topic."""
+    """Puts a record of another worker into the status topic."""
     status = Status(state=state, worker_id=worker, generation=generation)
     runtime.status_board.read(*status_record(target, status), 0)
 

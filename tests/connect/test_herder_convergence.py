@@ -114,7 +114,7 @@ class World(RuleBasedStateMachine):
 
     @rule(name=NAMES, task=st.none() | st.integers(0, 3), state=st.sampled_from(list(State)))
     def event(self, name: str, task: int | None, state: State) -> None:
-        """Any word at any time, even of processes that are gone."""
+        """Says any word at any time, even of processes that are gone."""
         if task is None:
             self.said[name] = state
         self.perform(self.herder.on_event(StateEvent(connector=name, task=task, state=state)))
@@ -135,7 +135,7 @@ class World(RuleBasedStateMachine):
             self.reply(question, config)
 
     def reply(self, question: do.ComputeTasks, config: dict[str, str]) -> None:
-        """The answer of the connector that was asked, which may have been replaced since."""
+        """Gives the answer of the connector that was asked, which may have been replaced since."""
         made = [{"task": str(i), "v": config["v"]} for i in range(int(config["n"]))]
         self.perform(self.herder.on_task_configs(question.name, question.epoch, made, self.config))
 
@@ -176,7 +176,7 @@ class World(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def is_assigned(self, data: st.DataObject) -> None:
-        """Anything of what there is; what goes elsewhere is revoked first."""
+        """Assigns anything of what there is; what goes elsewhere is revoked first."""
         there = everything(self.config)
         connectors = (
             data.draw(st.frozensets(st.sampled_from(sorted(there.connectors)))) if there.connectors else ()
@@ -245,7 +245,7 @@ class World(RuleBasedStateMachine):
         assert self.herder.reconcile(self.config) == []
 
     def settle(self) -> None:
-        """The group meets as often as it is called; this worker runs everything."""
+        """Lets the group meet as often as it is called; this worker runs everything."""
         self.called = True
         while self.called:
             self.goes_to_the_group()

@@ -34,19 +34,19 @@ class Bench:
         self.meet()
 
     def read(self, *records: Record) -> list[Action]:
-        """The config topic has these; the group has not met since."""
+        """Puts these into the config topic; the group has not met since."""
         for record in records:
             self.config.apply(*record)
         return self.herder.reconcile(self.config)
 
     def meet(self, assignment: Assignment | None = None) -> list[Action]:
-        """The group meets; without another assignment this worker runs everything."""
+        """Lets the group meet; without another assignment this worker runs everything."""
         self.herder.meet(self.config)
         wanted = everything(self.config) if assignment is None else assignment
         return self.herder.assign(wanted, self.config)
 
     def write(self, *records: Record) -> list[Action]:
-        """The topic has these, and the group has met if it had to."""
+        """Puts these into the topic, and lets the group meet if it has to."""
         actions = self.read(*records)
         while any(isinstance(a, do.Rejoin) for a in actions):
             actions = [a for a in actions if not isinstance(a, do.Rejoin)] + self.meet()

@@ -147,7 +147,7 @@ DROP = {"documentation", "progress", "restart", "task.class"}
 
 
 def normal(value: Any, key: str = "") -> Any:
-    """The answer without what may differ between two correct workers."""
+    """Returns the answer without what may differ between two correct workers."""
     match value:
         case dict():
             return {k: normal(v, k) for k, v in value.items() if k not in DROP}

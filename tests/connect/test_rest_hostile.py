@@ -43,7 +43,7 @@ class Target:
         self.worker = WorkerProcess(properties, directory).wait_ready()
 
     def raw(self, data: bytes, *, until: int = 1) -> bytes:
-        """What comes back for these bytes, until so many answers were seen or the worker closes."""
+        """Returns what comes back for these bytes, until so many answers were seen or the worker closes."""
         with socket.create_connection(("127.0.0.1", self.worker.port), timeout=60) as s:
             s.sendall(data)
             found = b""

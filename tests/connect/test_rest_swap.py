@@ -31,7 +31,7 @@ CONNECT = "org.apache.kafka.connect.cli.ConnectDistributed"
 def apache_worker(
     oracle: KafkaOracle, properties: dict[str, str], directory: Path, log4j: Path
 ) -> Iterator[int]:
-    """Apache's worker on the same properties; its REST port."""
+    """Yields the REST port of Apache's worker on the same properties."""
     port = free_port()
     more = {"listeners": f"http://127.0.0.1:{port}", "plugin.path": str(oracle.home / "plugins")}
     path = directory / "apache.properties"
@@ -63,7 +63,7 @@ def ask(port: int, method: str, path: str, body: Any = None) -> tuple[int, Any]:
 
 
 def all_running(port: int, *names: str) -> bool:
-    """Whether just these connectors are there, and all run."""
+    """Returns whether just these connectors are there, and all run."""
     status, expanded = ask(port, "GET", "/connectors?expand=status")
     if status != 200 or {*expanded} != {*names} or not all("status" in c for c in expanded.values()):
         return False

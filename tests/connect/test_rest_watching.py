@@ -50,7 +50,7 @@ class Events:
         assert self._answer.headers["Content-Type"] == "text/event-stream"
 
     def next(self) -> dict[str, Any]:
-        """The next event: its id, kind and data."""
+        """Returns the next event: its id, kind and data."""
         found: dict[str, Any] = {}
         while True:
             line = self._answer.readline().decode()
@@ -138,7 +138,7 @@ def test_metrics_under_the_names_of_the_usual_boards(worker: WorkerProcess) -> N
     found: dict[str, list[Any]] = {}
 
     def alone() -> bool:
-        """What other tests have deleted may still be on its way out."""
+        """Returns whether only ours are left: deleted connectors of other tests may still be on their way out."""
         answer = worker.request("GET", "/metrics")
         assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
         found.clear()

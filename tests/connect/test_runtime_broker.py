@@ -72,7 +72,7 @@ async def test_offsets_land_in_javas_partition(broker, offsets_topic):  # noqa: 
 
 
 def java_partition(key, count):
-    """Java's default partitioner, written down independently of librdkafka."""
+    """Computes the partition of Java's default partitioner, independently of librdkafka."""
     mask, m = 0xFFFFFFFF, 0x5BD1E995
     h = (0x9747B28C ^ len(key)) & mask
     for i in range(0, len(key) // 4 * 4, 4):

@@ -62,7 +62,7 @@ def test_offsets_that_could_not_be_stored_come_again_and_stored_ones_do_not():
 
 @st.composite
 def histories(draw):
-    """Runs of two partitions, and an order in which single records are acknowledged, commits in between."""
+    """Returns runs of two partitions, and an order in which single records are acknowledged, commits in between."""
     runs = draw(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 3)), min_size=1, max_size=12))
     acks = draw(st.permutations([i for i, (_, count) in enumerate(runs) for _ in range(count)]))
     lost = draw(st.integers(0, len(acks)))

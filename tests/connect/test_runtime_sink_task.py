@@ -579,7 +579,7 @@ def test_lag_is_unknown_without_partitions_and_counts_from_what_was_committed(ri
 
 
 def end(place, offset):
-    """What the consumer gives when it comes to the end of a partition."""
+    """Returns what the consumer gives when it comes to the end of a partition."""
     return FakeMessage(place, offset, KafkaError(KafkaError._PARTITION_EOF))
 
 

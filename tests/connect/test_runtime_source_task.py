@@ -127,7 +127,7 @@ def test_out_of_order_acknowledgements_commit_the_contiguous_prefix_only(control
         return int(sent.value)
 
     def step():
-        """Acknowledge one record somewhere; offsets are acknowledged at once."""
+        """Acknowledges one record somewhere; offsets are acknowledged at once."""
         nonlocal checked
         data = [s for s in producer.held if s.topic == "t"]
         if data and rng.random() < 0.8:

@@ -194,7 +194,7 @@ def test_workers_of_a_group_hand_over_through_a_secure_cluster(kafka, tmp_path):
 
 
 def topic_text(kafka: SecureKafka, topic: str) -> str:
-    """Everything that a topic holds."""
+    """Returns everything that a topic holds."""
     config = {"bootstrap.servers": kafka.address, "group.id": new_name(), "auto.offset.reset": "earliest"}
     consumer = Consumer(config | {"enable.partition.eof": True})
     consumer.subscribe([topic])

@@ -34,7 +34,7 @@ FIXTURES = Path(__file__).parents[1] / "fixtures/connect-rest"
 
 
 def recorded(topic: str) -> list[tuple[int, str, bytes | None]]:
-    """(partition, key, value) in log order."""
+    """Returns (partition, key, value) in log order."""
     rows = [json.loads(line) for line in (FIXTURES / f"topic-{topic}.jsonl").read_text().splitlines()]
     return [(p, key, None if v is None else v.encode()) for p, _offset, key, v in rows]
 

@@ -180,7 +180,7 @@ async def test_topics_log_asks_again_for_its_end_when_the_leader_is_another(
 
 
 def vague(admin: AdminClient, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The client's first answer about ends is what librdkafka makes of a connection that ends while it waits; counts answers."""
+    """Spoils the client's first answer about ends, as librdkafka does when a connection ends while it waits; counts answers."""
     ask, answers = admin.list_offsets, []
 
     def broken(*args: Any, **options: Any) -> Any:

@@ -39,7 +39,7 @@ def worker(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 def settings(**stages: dict[str, str]) -> dict[str, str]:
-    """`transforms` and their keys; a stage of the name `p_…` is a predicate."""
+    """Returns `transforms` and their keys; a stage of the name `p_…` is a predicate."""
     config: dict[str, str] = {}
     for key, chosen in (
         ("transforms", {k: v for k, v in stages.items() if not k.startswith("p_")}),

@@ -94,7 +94,7 @@ NEW = (
 
 @contextmanager
 def locked(path):
-    """Nobody else can write to the database."""
+    """Locks the database: nobody else can write to it."""
     with closing(sqlite3.connect(path, timeout=10, isolation_level=None)) as db:
         db.execute("BEGIN EXCLUSIVE")
         yield

@@ -14,7 +14,7 @@ PIECES = st.lists(
 
 
 def lines_of(data, position=0):
-    """What a reader of the whole file sees: a last CR may be half of a CRLF, so it does not end a line."""
+    """Returns what a reader of the whole file sees: a last CR may be half of a CRLF, so it does not end a line."""
     found = re.finditer(rb"([^\r\n]*)(\r\n|\n|\r(?!\Z))", data)
     return [(m[1].decode(errors="replace"), position + m.end()) for m in found]
 

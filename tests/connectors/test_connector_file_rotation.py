@@ -39,7 +39,7 @@ def source(path, caplog, monkeypatch):
 
 
 def drain(task):
-    """(text, position) of all there is; done when three polls in a row bring nothing."""
+    """Returns (text, position) of all there is; done when three polls in a row bring nothing."""
     found, idle = [], 0
     while idle < 3:
         records = task.poll() or []

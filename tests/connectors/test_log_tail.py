@@ -56,7 +56,7 @@ class Tail:
         return [r.value for r in self.read(count, **more)]
 
     def nothing(self):
-        """A few looks at the files bring nothing."""
+        """Checks that a few looks at the files bring nothing."""
         return not any(self.task.poll() for _ in range(3))
 
 

@@ -41,7 +41,7 @@ DELETES = {ApiKey.DELETE_TOPICS, ApiKey.DELETE_GROUPS}
 
 @pytest.fixture(scope="module")
 def fuzzed(processes, tmp_path_factory):
-    """A broker of their own: what they create is nobody's."""
+    """Yields a broker of their own: what they create is nobody's."""
     config = {"auto.create.topics.enable": "false", "offsets.topic.num.partitions": "1"}
     with EmbeddedBroker(tmp_path_factory.mktemp("fuzz") / "data", config=config) as broker:
         from confluent_kafka.admin import AdminClient, NewTopic
@@ -86,7 +86,7 @@ def exchange(broker: EmbeddedBroker, data: bytes, *, patience_s: float = 10) -> 
 
 
 def mutate(frame: bytes, chance: random.Random) -> bytes:
-    """The request with some of its bytes changed, cut out, repeated or moved; the size field stays right."""
+    """Returns the request with some of its bytes changed, cut out, repeated or moved; the size field stays right."""
     body = bytearray(frame[4:])
     for _ in range(chance.randint(1, 4)):
         at = chance.randrange(8, len(body)) if len(body) > 8 else 0
@@ -130,7 +130,7 @@ def test_mutated_requests(fuzzed, key):
 
 
 def records(chance: random.Random) -> bytes:
-    """A batch of any kind, true or false about itself."""
+    """Returns a batch of any kind, true or false about itself."""
     values = [chance.randbytes(chance.randrange(50)) for _ in range(chance.randint(1, 5))]
     more = {}
     if chance.random() < 0.6:

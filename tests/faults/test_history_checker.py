@@ -69,7 +69,7 @@ def committed(offset, at, group="g") -> CommittedRead:
 
 
 def good() -> History:
-    """Five records in, consumed by a group and by a flow; transactions of every outcome; a compacted topic."""
+    """Returns a good history: five records in, consumed by a group and by a flow; transactions of every outcome; a compacted topic."""
     h = History()
     h.topics = {"in": 1, "out": 1, "txn": 1, "keyed": 1, "kept": 3}
     h.topic_changes = [
@@ -145,7 +145,7 @@ def swap(history: History, place, at, **changes) -> None:
 
 
 def cut(history: History, place, end) -> None:
-    """A log that lost its tail."""
+    """Cuts the tail of a log."""
     old = history.logs[place]
     kept = tuple(r for r in old.records if r.offset < end)
     history.logs[place] = replace(old, records=kept, end=end, stable=end)
@@ -169,7 +169,7 @@ def change(items: list, condition: Callable, **changes) -> None:
 
 
 def shown(history: History, place, records, *, committed=True) -> None:
-    """What the readers of a place were shown, and nothing else."""
+    """Replaces what the readers of a place were shown."""
     history.scans = [s for s in history.scans if s.place != place or s.committed is not committed]
     history.scans.append(scan(place, records, committed=committed, end=9))
 

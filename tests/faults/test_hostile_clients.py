@@ -64,7 +64,7 @@ class Watch:
         wait_until(lambda: self.failure or len(self.latencies) >= wanted, "the other client to be answered")
 
     def judge(self, *, grown_mb: float) -> None:
-        """Everybody was answered within the client's patience, and memory is bounded. How fast is printed only:
+        """Checks that everybody was answered within the client's patience, and memory is bounded. How fast is printed only:
         the machine may be busy."""
         assert self.failure is None, self.failure
         assert len(self.latencies) >= 3
@@ -76,7 +76,7 @@ class Watch:
 
 @pytest.fixture
 def filled(broker):
-    """A topic with 16 MB."""
+    """Returns a topic with 16 MB."""
     topic = new_topic(broker)
     with RawClient(broker.port) as writer:
         for _ in range(16):
@@ -86,7 +86,7 @@ def filled(broker):
 
 @pytest.fixture(autouse=True)
 def no_defects(broker):
-    """Whatever a client does, no handler of ours fails by it."""
+    """Checks at the end that no handler of ours has failed, whatever a client did."""
     before = len(broker.log_text)
     yield
     assert broker.running

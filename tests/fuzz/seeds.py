@@ -54,7 +54,7 @@ def compressed() -> Iterator[bytes]:
 
 
 def _stored(module: object) -> Iterator[bytes]:
-    """Pairs of key and value as the targets cut them, for every record that a coordinator writes."""
+    """Yields pairs of key and value as the targets cut them, for every record that a coordinator writes."""
     classes = {n: c for n, c in vars(module).items() if isinstance(c, type) and issubclass(c, Message)}
     for name, key_class in classes.items():
         value_class = classes.get(name.removesuffix("Key") + "Value")

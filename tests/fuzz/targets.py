@@ -41,7 +41,7 @@ _WHERE: Final = Path(tempfile.gettempdir()) / "klamm-fuzz-file"
 
 
 def request(data: bytes) -> None:
-    """A frame: header and message."""
+    """Takes a frame: header and message."""
     if len(data) < 4:
         return
     key = _KEYS[data[1] % len(_KEYS)]
@@ -60,7 +60,7 @@ def produce(data: bytes) -> None:
 
 
 def answer(data: bytes) -> None:
-    """An answer, as our own client and the mirror read it."""
+    """Takes an answer, as our own client and the mirror read it."""
     if len(data) >= 2:
         kind = message_types(_KEYS[data[0] % len(_KEYS)])[1]
         version = kind.MIN_VERSION + data[1] % (kind.MAX_VERSION - kind.MIN_VERSION + 1)
@@ -77,7 +77,7 @@ def batch(data: bytes) -> None:
 
 
 def compressed(data: bytes) -> None:
-    """What claims to be compressed."""
+    """Takes bytes that claim to be compressed."""
     if data:
         kinds = [kind for kind in Compression if kind is not Compression.NONE]
         decompress(kinds[data[0] % len(kinds)], data[1:], limit=LIMIT)
@@ -97,7 +97,7 @@ def _pairs(data: bytes) -> list[KeyValue]:
 
 
 def group_log(data: bytes) -> None:
-    """Records of `__consumer_offsets`: those that cannot be read are logged, the others count."""
+    """Takes records of `__consumer_offsets`: those that cannot be read are logged, the others count."""
     loader = group_loading.Loader()
     pairs = _pairs(data)
     loader.replay(pairs[::2])
@@ -108,19 +108,19 @@ def group_log(data: bytes) -> None:
 
 
 def transaction_log(data: bytes) -> None:
-    """Records of `__transaction_state`."""
+    """Takes records of `__transaction_state`."""
     loader = transaction_loading.Loader()
     loader.replay(_pairs(data))
     transaction_loading.largest_producer_id(loader.transactions(0))
 
 
 def subscription(data: bytes) -> None:
-    """What a member of a group says of itself."""
+    """Takes the bytes in which a member of a group describes itself."""
     subscribed_topics(data)
 
 
 def consumer_metadata(data: bytes) -> None:
-    """A classic member's subscription and assignment, as a group of the new protocol takes them over."""
+    """Takes a classic member's subscription and assignment, as a group of the new protocol takes them over."""
     consumer_protocol.read_subscription(data, NoTopics())
 
 
@@ -129,12 +129,12 @@ def consumer_assignment(data: bytes) -> None:
 
 
 def snapshot(data: bytes) -> None:
-    """A `.snapshot` file."""
+    """Takes a `.snapshot` file."""
     producer_snapshot.decode(data, _WHERE)
 
 
 def checkpoint(data: bytes) -> None:
-    """A checkpoint file."""
+    """Takes a checkpoint file."""
     parse_lines(data.decode("utf-8", "replace"), _WHERE)
 
 
@@ -145,27 +145,27 @@ def _file(data: bytes) -> Path:
 
 
 def epochs(data: bytes) -> None:
-    """`leader-epoch-checkpoint`."""
+    """Takes `leader-epoch-checkpoint`."""
     LeaderEpochCache.load(_file(data))
 
 
 def txn_index(data: bytes) -> None:
-    """A `.txnindex` file."""
+    """Takes a `.txnindex` file."""
     TxnIndex(_file(data)).check(0)
 
 
 def topics(data: bytes) -> None:
-    """`klamm-topics.json`."""
+    """Takes `klamm-topics.json`."""
     TopicRegistry.load(_file(data))
 
 
 def cluster_config(data: bytes) -> None:
-    """`klamm-cluster.json`."""
+    """Takes `klamm-cluster.json`."""
     ClusterConfig.load(_file(data))
 
 
 def scram_users(data: bytes) -> None:
-    """`klamm-users.json`."""
+    """Takes `klamm-users.json`."""
     ScramUsers.load(_file(data))
 
 

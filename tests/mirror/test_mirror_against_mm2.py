@@ -69,7 +69,7 @@ def grant(
 
 
 def rights(client: AdminClient, alias: str) -> set[tuple[str, str, str, str, str]]:
-    """The bindings of an alias' remote topics, without the alias."""
+    """Returns the bindings of an alias' remote topics, without the alias."""
     every = AclBindingFilter(
         ResourceType.TOPIC, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
     )
@@ -83,7 +83,7 @@ def rights(client: AdminClient, alias: str) -> set[tuple[str, str, str, str, str
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clusters]:
-    """Two brokers, with MirrorMaker and our connector between them."""
+    """Yields two brokers, with MirrorMaker and our connector between them."""
     with (
         KafkaBroker(tmp_path_factory.mktemp("source"), AUTHORIZED) as source,
         KafkaBroker(tmp_path_factory.mktemp("target"), AUTHORIZED) as target,

@@ -238,7 +238,7 @@ def test_a_partition_with_much_to_copy_starves_no_other(source, target):
     with Running(config) as mirror:
 
         def said() -> list[dict[str, Any]]:
-            """What was said of the partitions once the small one was there."""
+            """Returns what was said of the partitions once the small one was there."""
             partitions = [status["details"].get("partitions", {}) for status in mirror.contexts[0].said]
             return [p for p in partitions if p.get(f"{topic}-1", {}).get("offset") == 1]
 

@@ -21,7 +21,7 @@ def store_of(*syncs: tuple[int, int]) -> OffsetSyncStore:
 
 @st.composite
 def histories(draw):
-    """A partition as it was copied: (upstream, downstream) of every record, and which of them got a sync.
+    """Returns a partition as it was copied: (upstream, downstream) of every record, and which of them got a sync.
 
     Offsets have holes on both sides (compaction, transaction markers), and a copier that was killed copies
     a part again.

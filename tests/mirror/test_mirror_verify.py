@@ -109,7 +109,7 @@ def test_what_the_mirror_copied_is_equal(source, target, tmp_path, isolation):
 
 
 def by_hand(source: Any, target: Any, records: list[Record], copies: list[Record], **config: str) -> str:
-    """A topic with records at the source, and what is to be their copy."""
+    """Returns a topic with records at the source, and what is to be their copy."""
     topic = new_topic(source, 1, {"max.message.bytes": "1000000", **config})
     new_topic(target, 1, {"max.message.bytes": "1000000", **config}, name=f"A.{topic}")
     write(source.bootstrap, topic, records)

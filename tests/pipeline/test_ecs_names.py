@@ -32,7 +32,7 @@ def time(rng: random.Random) -> str:
 
 
 def fields(rng: random.Random, *, typed: bool) -> dict[str, Any]:
-    """Some names of the table, with values that fit and others; always a level, a service and a message, which Spark adds."""
+    """Returns some names of the table, with values that fit and others; always a level, a service and a message, which Spark adds."""
     found: dict[str, Any] = {rng.choice(TIMES): time(rng)}
     some = {"level", "service", "msg", *rng.sample(sorted(NAMES), rng.randint(1, 9))}
     for name in rng.sample(sorted(some), len(some)):
@@ -109,7 +109,7 @@ def by_agent(lines: list[str], parse: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def shown(found: dict[str, Any]) -> dict[str, Any]:
-    """What a field says, without what only one of the two adds, and with milliseconds."""
+    """Returns what a field says, without what only one of the two adds, and with milliseconds."""
     result = {name: value for name, value in found.items() if value is not None}
     at = datetime.fromisoformat(result["@timestamp"])
     result["@timestamp"] = at.isoformat(timespec="milliseconds")

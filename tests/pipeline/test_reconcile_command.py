@@ -15,7 +15,7 @@ from klamm.reconcile import targets
 
 @pytest.fixture
 def sides(tmp_path):
-    """Five lines in two files, and a table with the same ids."""
+    """Returns five lines in two files, and a table with the same ids."""
     (tmp_path / "a.log").write_text('{"id":"1"}\n{"id":"2"}\n{"id":"3"}\n')
     (tmp_path / "a.log.1").write_text('{"id":"4"}\n{"id":"5"}\n')
     with sqlite3.connect(tmp_path / "d.db") as connection:

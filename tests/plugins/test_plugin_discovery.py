@@ -18,7 +18,7 @@ from klamm_plugins.hookspecs import hookimpl
 
 
 def package(connectors=(), converters=()):
-    """A plugin package that is not installed."""
+    """Returns a plugin package that is not installed."""
     return SimpleNamespace(
         register_connectors=hookimpl(lambda: list(connectors)),
         register_converters=hookimpl(lambda: list(converters)),

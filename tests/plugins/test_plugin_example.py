@@ -26,7 +26,7 @@ def run(*args, env=None, cwd=None):
 
 @pytest.fixture(scope="module")
 def environment(processes, tmp_path_factory):
-    """The environment of a process that has the package on its path."""
+    """Returns the environment of a process that has the package on its path."""
     target = tmp_path_factory.mktemp("site")
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
     run(*pip, "--no-deps", "--no-build-isolation", "--no-index", "--target", str(target), str(EXAMPLE))

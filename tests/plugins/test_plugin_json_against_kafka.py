@@ -29,7 +29,7 @@ def converter(config):
 
 
 def same(one, other):
-    """As envelopes: schemas equal, and values but for the digits of 32-bit floats and the order of maps."""
+    """Compares as envelopes: schemas equal, and values but for the digits of 32-bit floats and the order of maps."""
     return canonical(one["schema"], one["payload"]) == canonical(other["schema"], other["payload"])
 
 
@@ -118,7 +118,7 @@ def test_what_is_written_is_read_back(seed, config):
 
 
 def check_scales(schema: Schema, value):
-    """A decimal has the scale of its schema, however it was written."""
+    """Checks that a decimal has the scale of its schema, however it was written."""
     if value is None:
         return
     match schema.type:

@@ -64,7 +64,7 @@ def put(registry, subject, text, **more):
 
 @functools.cache
 def googles(name, type_):
-    """A message class of google's runtime, of the descriptor that protoc made."""
+    """Returns a message class of google's runtime, of the descriptor that protoc made."""
     pool = descriptor_pool.DescriptorPool()
     file = descriptor_pb2.FileDescriptorSet.FromString((FIXTURES / f"{name}.bin").read_bytes()).file[0]
     for dependency in file.dependency:
@@ -561,7 +561,7 @@ REFUSED = (
 
 
 def writer_of(schema, way):
-    """What writes and what reads values of a schema; None where Protobuf has none for it."""
+    """Returns the functions that write and read values of a schema; None where Protobuf has none for it."""
     try:
         text = proto_text(schema, way)
         proto = read(text.text, {})
@@ -628,7 +628,7 @@ def nulls_in_arrays(value):
 
 
 def plain(value):
-    """Values whose equality is that of what they say: floats by their text (NaN, -0.0), entries of maps in lists."""
+    """Returns values whose equality is that of what they say: floats by their text (NaN, -0.0), entries of maps in lists."""
     match value:
         case Struct():
             return {f.name: plain(v) for f, v in zip(value.schema.fields, value.values, strict=True)}
@@ -644,7 +644,7 @@ ZEROS = {Type.BOOLEAN: False, Type.STRING: "", Type.BYTES: b"", Type.FLOAT32: 0.
 
 
 def expected(schema, value, way, *, optional_field=True):
-    """What Protobuf gives back: nulls are zeros but in wrappers, `optional` fields and messages."""
+    """Returns what Protobuf gives back: nulls are zeros but in wrappers, `optional` fields and messages."""
     if value is None:
         if schema.type in {Type.ARRAY, Type.MAP}:
             return []

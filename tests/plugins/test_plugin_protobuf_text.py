@@ -22,7 +22,7 @@ OPTIONS = ("packed", "map_entry", "allow_alias", "deprecated", "java_package")
 
 
 def comparable(proto):
-    """A descriptor without what is not read: services, options of somebody's own, names of types as they were resolved."""
+    """Returns a descriptor without what is not read: services, options of somebody's own, names of types as they were resolved."""
     made = type(proto)()
     made.CopyFrom(proto)
     made.ClearField("service")
@@ -168,7 +168,7 @@ def test_what_is_written_is_read_again(name):
 
 
 def _unordered(proto):
-    """Members of oneofs are written behind the other fields."""
+    """Sorts the fields by number, because members of oneofs are written behind the other fields."""
     made = comparable(proto)
     for message in made.message_type:
         fields = sorted(message.field, key=lambda f: f.number)

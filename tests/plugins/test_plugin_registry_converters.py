@@ -373,7 +373,7 @@ NAMES = ("x.y", "with space", "\\u00fc", "`", "ns.")
 
 
 def avro_of(schema):
-    """None where one name has two meanings."""
+    """Returns the Avro schema; None where one name has two meanings."""
     from klamm_plugins.converters.avro_write import AvroSchema
 
     try:

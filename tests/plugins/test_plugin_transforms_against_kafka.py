@@ -118,7 +118,7 @@ def kind(question):
 
 @functools.cache
 def answers_of(name):
-    """Ask all questions of a kind, once: the reasons that were needed."""
+    """Asks all questions of a kind, once; returns the reasons that were needed."""
     used.clear()
     for question in QUESTIONS:
         if kind(question) == name:

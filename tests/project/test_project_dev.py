@@ -38,7 +38,7 @@ class Checkout:
         (self.bin / name).chmod(0o755)
 
     def environment(self) -> Path:
-        """An environment whose Python only notes its arguments; the file where it does."""
+        """Returns an environment whose Python only notes its arguments; the file where it does."""
         stub = self.folder / ".venv/bin/python"
         stub.parent.mkdir(parents=True)
         stub.write_text(STUB)

@@ -363,7 +363,7 @@ def test_a_slice_takes_as_long_as_its_longest_file():
 
 
 def ran(made, left_s):
-    """The files of the slices that `run` would start."""
+    """Yields the files of the slices that `run` would start."""
     now = 0.0
     for one in made.first + made.turn:
         if slices.fits(one, now=now, until=left_s):

@@ -34,7 +34,7 @@ PACKAGES = {
 
 @pytest.fixture(scope="module")
 def built(processes, tmp_path_factory):
-    """The folder with wheel and sdist: what `./dev release` has built, or built here without an isolated environment."""
+    """Returns the folder with wheel and sdist: what `./dev release` has built, or built here without an isolated environment."""
     if given := os.environ.get("KLAMM_DIST"):
         return Path(given)
     folder = tmp_path_factory.mktemp("dist")

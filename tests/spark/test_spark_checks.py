@@ -58,7 +58,7 @@ def line_of(text: str, start: str) -> int:
 
 
 def check_refused(path: Path, good: str, old: str, new: str, at: str, said: str) -> None:
-    """A good file is read; with `new` for `old`, the error is `said`, with the line that has `at`."""
+    """Checks that a good file is read, and that with `new` for `old` the error is `said`, with the line that has `at`."""
     path.write_text(good)
     load(path)
     text = good.replace(old, new, 1)

@@ -36,7 +36,7 @@ format = "parquet"
 
 
 def files(directory: Path, schema: str = "infer", **kept: Any) -> str:
-    """A job's file, and what it keeps beside its checkpoint."""
+    """Returns a job's file, and what it keeps beside its checkpoint."""
     checkpoint = directory / "cp"
     checkpoint.mkdir(exist_ok=True)
     for name, data in kept.items():

@@ -49,7 +49,7 @@ class Topic:
         produce(self.bootstrap, self.name, values, **more)
 
     def records(self) -> list[tuple[int, int, bytes]]:
-        """What a plain consumer reads: (partition, offset, value)."""
+        """Returns what a plain consumer reads: (partition, offset, value)."""
         found = read_to_end(self.bootstrap, self.name, **{"auto.offset.reset": "earliest"})
         return sorted((m.partition(), m.offset(), m.value()) for m in found)
 

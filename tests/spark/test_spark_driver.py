@@ -72,7 +72,7 @@ def launch() -> Iterator[Callable[[Job], DriverProcess]]:
 
 
 def numbers_in(spark: SparkSession, directory: Path) -> list[int]:
-    """What the file sink has committed (a killed batch's files do not count)."""
+    """Returns what the file sink has committed (a killed batch's files do not count)."""
     return sorted(r["n"] for r in spark.read.parquet(str(directory / "out")).collect())
 
 

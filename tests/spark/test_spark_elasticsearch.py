@@ -84,12 +84,12 @@ def log_lines(count: int) -> list[tuple[str, bytes]]:
 
 
 def named(topic: str) -> str:
-    """As the last part of a data stream's name, which has no dash."""
+    """Returns the name as the last part of a data stream's name, which has no dash."""
     return topic.replace("-", "_")
 
 
 def log_job(broker: EmbeddedBroker, server: ElasticsearchServer, topic: str, place: Path, **more: str) -> Job:
-    """The log job into a data stream; only what Elasticsearch is told differs between tests."""
+    """Returns the log job into a data stream; only what Elasticsearch is told differs between tests."""
     options = {
         "hosts": server.url, "op": "create", "id": "doc_id", "document": "document", "template": f"klamm-{topic}",
         "template.patterns": f"logs-*-{named(topic)}",
@@ -113,7 +113,7 @@ def log_job(broker: EmbeddedBroker, server: ElasticsearchServer, topic: str, pla
 
 
 def run_job(job: Job, spark: SparkSession) -> list[dict[str, Any]]:
-    """What the writer said of each batch."""
+    """Returns what the writer said of each batch."""
     from klamm_spark import figures
     from klamm_spark import job as jobs
 

@@ -39,7 +39,7 @@ EXACTLY = {"deliveryGuarantee": "exactly-once"}
 
 
 def committed(broker: EmbeddedBroker, topic: str) -> list[bytes]:
-    """What a reader of committed records sees."""
+    """Returns what a reader of committed records sees."""
     wait_decided(broker.bootstrap, topic)
     return sorted(m.value() or b"" for m in read_to_end(broker.bootstrap, topic))
 
@@ -60,7 +60,7 @@ def copy(
 
 
 def forget_last_batch(checkpoint: Path) -> None:
-    """As if the driver had been killed after the tasks of the last batch, before it noted that they were done."""
+    """Leaves files as if the driver had been killed after the tasks of the last batch, before it noted that they were done."""
     commits = sorted(
         (p for p in (checkpoint / "commits").iterdir() if p.name.isdigit()), key=lambda p: int(p.name)
     )

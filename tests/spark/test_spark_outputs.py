@@ -82,7 +82,7 @@ class Once(threading.Event):
 
 
 def polled(tmp_path: Path, errors: list[Exception | None], **changes: Any) -> tuple[Any, Reports]:
-    """A source whose reads end like this, one after the other."""
+    """Returns a source whose reads end like this, one after the other."""
     needs.module("pyspark", extra="spark")
     from klamm_spark.polled import Polled
 
@@ -345,7 +345,7 @@ def test_tables_by_jdbc_and_files_of_another_checkpoint(broker: EmbeddedBroker, 
 
 @pytest.fixture
 def cluster(processes: None, tmp_path: Path) -> Iterator[str]:
-    """A standalone cluster of Spark's on loopback: a master and a worker; its address."""
+    """Yields a standalone cluster of Spark's on loopback: a master and a worker; its address."""
     require_spark()
     import pyspark
 

@@ -52,7 +52,7 @@ class Table:
         (self._directory / "in" / f"{self._files}.json").write_text("\n".join(map(json.dumps, rows)))
 
     def read(self) -> list[dict[str, Any]]:
-        """One read by a process that was just started; its events."""
+        """Returns one read by a process that was just started; its events."""
         from klamm_spark.polled import Polled
 
         reports = Reports()

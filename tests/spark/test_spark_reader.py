@@ -244,7 +244,7 @@ def test_a_compacted_topic(tmp_path: Path) -> None:
             return found
 
         def calm() -> tuple[list[tuple[int, int, bytes]], list[tuple[int, int, bytes]]] | None:
-            """Two ways to read it, between which the cleaner has done nothing."""
+            """Returns two ways to read it, between which the cleaner has done nothing."""
             whole, steps = read(600), read(7)
             return (whole, steps) if len(whole) < 300 and whole == read(600) else None
 

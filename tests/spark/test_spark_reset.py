@@ -47,7 +47,7 @@ def pipeline(directory: Path, bootstrap: str, topic: str) -> Path:
 def write_checkpoint(
     directory: Path, output: str, batches: list[str], committed: int, query: str = "q-1"
 ) -> None:
-    """As Spark 4 writes one: a version line, the metadata line, then a line for each source."""
+    """Writes a checkpoint as Spark 4 does: a version line, the metadata line, then a line for each source."""
     place = directory / output
     for name in ("offsets", "commits", "state"):
         (place / name).mkdir(parents=True)
@@ -268,7 +268,7 @@ def test_a_job_that_was_reset_reads_from_there_and_its_files_have_the_batch(
         to_the_end(lambda: jobs.start(job, jobs.frames(job, spark)))
 
     def rows() -> list[int]:
-        """All files, whatever Spark's list says of them."""
+        """Returns the rows of all files, whatever Spark's list says of them."""
         lines = [x for f in (tmp_path / "out").glob("part-*.json") for x in f.read_text().splitlines()]
         return sorted(json.loads(x)["offset"] for x in lines)
 

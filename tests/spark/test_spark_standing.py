@@ -129,7 +129,7 @@ def test_what_a_process_that_is_gone_waited_for_is_not_told(monkeypatch: pytest.
 
 
 def told_by(output: str) -> str:
-    """What the writer of an output waits for, once it says so."""
+    """Returns what the writer of an output waits for, once it says so."""
     return str(wait_until(lambda: figures.waits(output), f"{output} waits"))
 
 

@@ -29,7 +29,7 @@ AT = Standing(planned=7, done=7)
 
 
 def plan(**changes: Any) -> dict[str, Any]:
-    """A windowed count, as `plan.describe` says it."""
+    """Returns a windowed count, as `plan.describe` says it."""
     return {
         "sources": [{"kind": "klamm", "options": {"kafka.bootstrap.servers": "h:1", "subscribe": "a"}}],
         "stateful": [

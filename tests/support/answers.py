@@ -60,7 +60,7 @@ class Side:
     topic_ids: Mapping[str, bytes]
 
     def ask(self, case: Callable[[Side], Sequence[Request]]) -> dict[str, Any]:
-        """The answers to a case, flat. A connection that the broker closes is an answer too."""
+        """Returns the answers to a case, flat. A connection that the broker closes is an answer too."""
         found: dict[str, Any] = {}
         with RawClient(self.port, timeout_s=60) as client:
             answers: list[Any] = []
@@ -150,7 +150,7 @@ def wait_caught_up(port: int) -> None:
 
 
 def flat(value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """`(path, value)` of every leaf. An empty list is a leaf."""
+    """Yields `(path, value)` of every leaf. An empty list is a leaf."""
     match value:
         case Struct():
             for name in fields(value):
@@ -174,7 +174,7 @@ def fields(value: Struct) -> list[str]:
 
 
 def _name(element: Struct) -> Any:
-    """What tells it apart in its list; None where that is its place among those without a name."""
+    """Returns what tells it apart in its list; None where that is its place among those without a name."""
     names = fields(element)
     found = ((key, getattr(element, key)) for key in BY_NAME if key in names)
     return next(

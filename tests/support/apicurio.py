@@ -23,7 +23,7 @@ AVRO_SOURCE = Path(__file__).with_name("AvroOracle.java")
 
 
 def home() -> Path:
-    """Where it is; skips the calling test where there is none."""
+    """Returns the folder of the installation; skips the calling test where there is none."""
     found = Path(os.environ.get("APICURIO_HOME", Path.home() / ".cache/apicurio"))
     if not list(found.glob("*runner.jar")):
         pytest.skip(
@@ -70,7 +70,7 @@ class Apicurio:
 
 
 def ask_avro_data(questions: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What AvroData makes of them (AvroOracle.java)."""
+    """Returns what AvroData makes of them (AvroOracle.java)."""
     oracle = kafka_oracle.require()
     place = home()
     path = f"{oracle.home}/libs/*:{place}/converter/*:{place}/lib/*"

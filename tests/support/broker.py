@@ -17,7 +17,7 @@ NO_RETENTION: Final = {"log.retention.check.interval.ms": "86400000"}
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
-    """A broker that the tests of a module share; each test takes topics of its own (`new_topic`)."""
+    """Yields a broker that the tests of a module share; each test takes topics of its own (`new_topic`)."""
     with EmbeddedBroker(tmp_path_factory.mktemp("broker") / "data", config=NO_RETENTION) as running:
         yield running
 
@@ -29,7 +29,7 @@ def new_name(prefix: str = "topic") -> str:
 def new_topic(
     broker: EmbeddedBroker, partitions: int = 1, config: dict[str, str] | None = None, name: str | None = None
 ) -> str:
-    """A topic of its own for one test."""
+    """Returns a topic of its own for one test."""
     from confluent_kafka.admin import AdminClient, NewTopic
 
     name = name or new_name()
@@ -43,7 +43,7 @@ BUSY_S: Final = 10.0
 
 
 def wait_until(condition: Callable[[], Any], what: str, *, timeout_s: float = 60) -> Any:
-    """The first true value of `condition()`; fails the test with `what` when there is none in time."""
+    """Returns the first true value of `condition()`; fails the test with `what` when there is none in time."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         value = condition()

@@ -69,7 +69,7 @@ class Circle:
             time.sleep(0.1)
 
     def values(self, alias: str) -> list[bytes]:
-        """The values of all records of the topic at a cluster, in order."""
+        """Returns the values of all records of the topic at a cluster, in order."""
         return [row[1] or b"" for row in read(self.clusters[alias], self.topic, None)]
 
     def left_out(self, flow: str, why: str) -> int:

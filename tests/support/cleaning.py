@@ -48,7 +48,7 @@ class Cleaning:
     def round(
         self, now_ms: int, in_place: Callable[[Cleaned], None] | None = None
     ) -> tuple[Candidate, Round] | None:
-        """The next round, ready to run; None if there is nothing to clean."""
+        """Returns the next round, ready to run; None if there is nothing to clean."""
         found = self.candidate(now_ms)
         if found is None or not found.dirty_bytes:
             return None
@@ -92,7 +92,7 @@ class Cleaning:
 
 
 def put_in_place(log: PartitionLog, cleaned: Cleaned, now_ms: int) -> None:
-    """What the broker does with a finished segment, in its order."""
+    """Does what the broker does with a finished segment, in its order."""
     swap = log.begin_swap(cleaned)
     swap.prepare()
     try:
@@ -110,7 +110,7 @@ def put_in_place(log: PartitionLog, cleaned: Cleaned, now_ms: int) -> None:
 
 
 def batches(log: PartitionLog) -> Iterator[tuple[BatchHeader, list[Record]]]:
-    """Every batch of a log through its reading side, checksums looked at."""
+    """Yields every batch of a log through its reading side, checksums looked at."""
     offset = log.log_start_offset
     while offset < log.log_end_offset:
         piece = log.read(offset, 1 << 20, up_to=log.log_end_offset)
@@ -124,5 +124,5 @@ def batches(log: PartitionLog) -> Iterator[tuple[BatchHeader, list[Record]]]:
 
 
 def records(log: PartitionLog) -> list[Record]:
-    """The records of a log, those of control batches left out."""
+    """Returns the records of a log, those of control batches left out."""
     return [r for header, rows in batches(log) if not header.is_control for r in rows]

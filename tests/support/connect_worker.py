@@ -30,7 +30,7 @@ JSON = "org.apache.kafka.connect.json.JsonConverter"
 
 
 def worker_properties(bootstrap: str, group: str, **more: str) -> dict[str, str]:
-    """Properties of a worker with topics of its own, on a free port."""
+    """Returns properties of a worker with topics of its own, on a free port."""
     topics = {f"{p}.storage.topic": f"{group}-{p}" for p in ("config", "offset", "status")}
     factors = {f"{p}.storage.replication.factor": "1" for p in ("config", "offset", "status")}
     return {
@@ -67,7 +67,7 @@ class WorkerProcess:
         self.port = 0
 
     def topic(self, which: str) -> str:
-        """The name of its config, offset or status topic."""
+        """Returns the name of its config, offset or status topic."""
         return self._properties[f"{which}.storage.topic"]
 
     @property
@@ -123,7 +123,7 @@ class WorkerProcess:
         return self.request("GET", path).json
 
     def state(self, name: str) -> list[str]:
-        """States of the connector and its tasks; empty when it has none."""
+        """Returns states of the connector and its tasks; empty when it has none."""
         answer = self.request("GET", f"/connectors/{name}/status")
         if answer.status != 200:
             return []
@@ -155,7 +155,7 @@ class WorkerProcess:
             self.process.stdout.close()
 
     def end(self) -> None:
-        """Whatever state it is in: gone afterwards."""
+        """Ends the worker, whatever its state is: it is gone afterwards."""
         self.stop(signal.SIGKILL)
 
     def wait_exit(self, timeout_s: float = 60) -> int:
@@ -176,7 +176,7 @@ class Response:
 
     @property
     def content(self) -> Any:
-        """JSON if it is, else text."""
+        """Returns the body: parsed if it is JSON, else as text."""
         try:
             return self.json
         except ValueError:
@@ -198,7 +198,7 @@ _given_ports: set[int] = set()
 
 
 def free_port() -> int:
-    """A free port of loopback for a server that starts later, or again: not one that a connection is given meanwhile, nor
+    """Returns a free port of loopback for a server that starts later, or again: not one that a connection is given meanwhile, nor
     one that was given here before.
     """
     while True:
@@ -212,12 +212,12 @@ def free_port() -> int:
 
 
 def feed(directory: Path, first: int, count: int) -> None:
-    """Append lines to in.txt, numbered from `first`."""
+    """Appends lines to in.txt, numbered from `first`."""
     with (directory / "in.txt").open("a") as f:
         f.writelines(f"line {i}\n" for i in range(first, first + count))
 
 
 def lines_out(directory: Path) -> list[str]:
-    """What a sink has written to out.txt; a line that is just being written is none yet."""
+    """Returns what a sink has written to out.txt; a line that is just being written is none yet."""
     path = directory / "out.txt"
     return path.read_text().rpartition("\n")[0].splitlines() if path.exists() else []

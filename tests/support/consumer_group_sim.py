@@ -87,7 +87,7 @@ class ConsumerSim(Sim):
         return group
 
     def send(self, **fields: Any) -> str:
-        """A heartbeat; its token."""
+        """Sends a heartbeat; returns its token."""
         token = self.token("heartbeat")
         fields.setdefault("client_host", "/127.0.0.1")
         request = HeartbeatRequest(**{"group_id": GROUP, **fields})
@@ -95,7 +95,7 @@ class ConsumerSim(Sim):
         return token
 
     def beat(self, **fields: Any) -> HeartbeatResult:
-        """A heartbeat that is answered at once."""
+        """Sends a heartbeat that is answered at once."""
         result = self.replies[self.send(**fields)]
         assert isinstance(result, HeartbeatResult)
         return result
@@ -147,7 +147,7 @@ class SimMember:
         }
 
     def beat(self) -> HeartbeatResult:
-        """A full heartbeat that is answered at once, and what follows from it."""
+        """Sends a full heartbeat that is answered at once; returns what follows from it."""
         result = self.sim.beat(**self.fields())
         self.take(result)
         return result
@@ -242,7 +242,7 @@ class ClassicMember:
 
 
 def settle(members: list[SimMember], *, rounds: int = 12, pause_ms: int = 2_000) -> None:
-    """Heartbeats of all, in random order, until nothing can change any more."""
+    """Sends heartbeats of all, in random order, until nothing can change any more."""
     rng = random.Random(7)
     for _ in range(rounds):
         for member in rng.sample(members, len(members)):

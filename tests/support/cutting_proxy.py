@@ -39,7 +39,7 @@ class CuttingProxy:
         self._passes.clear()
 
     def restore(self) -> None:
-        """What was held back comes through."""
+        """Lets through what was held back."""
         self._passes.set()
 
     def reset(self) -> None:
@@ -48,7 +48,7 @@ class CuttingProxy:
             relay.cancel()
 
     def cluster(self, client_id: str) -> Cluster:
-        """A client that reaches every broker through the proxy."""
+        """Returns a client that reaches every broker through the proxy."""
         return _Through(self, client_id)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -33,7 +33,7 @@ _numbers = itertools.count(1)
 
 @functools.cache
 def installed() -> Installation | str:
-    """The installation for tests, or the reason why there is none."""
+    """Returns the installation for tests, or the reason why there is none."""
     if configured := os.environ.get("ELASTICSEARCH_HOME"):
         return find(Path(configured))
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
@@ -42,7 +42,7 @@ def installed() -> Installation | str:
 
 
 def require() -> Installation:
-    """The installation; skips the calling test, saying why, where there is none."""
+    """Returns the installation; skips the calling test, saying why, where there is none."""
     found = installed()
     if isinstance(found, str):
         pytest.skip(found)
@@ -51,7 +51,7 @@ def require() -> Installation:
 
 @pytest.fixture(scope="session")
 def elasticsearch_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ElasticsearchServer]:
-    """One Elasticsearch for all processes of the run; not to be stopped, and every test has index names of its own."""
+    """Yields one Elasticsearch for all processes of the run; not to be stopped, and every test has index names of its own."""
     installation = require()
     with shared.use(shared.folder(tmp_path_factory), "support.elasticsearch_host") as said:
         server = ElasticsearchServer(installation, port=said["port"])
@@ -60,12 +60,12 @@ def elasticsearch_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[E
 
 
 def unique_index(name: str) -> str:
-    """An index name that no other test of this run uses."""
+    """Returns an index name that no other test of this run uses."""
     return f"{name}-{os.getpid()}-{next(_numbers)}"
 
 
 def call(server: ElasticsearchServer, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-    """One request with a JSON body to the node: status and JSON answer, whatever the status is."""
+    """Sends one request with a JSON body to the node; returns status and JSON answer, whatever the status is."""
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(f"{server.url}/{path.lstrip('/')}", data=data, method=method)
     request.add_header("Content-Type", "application/json")
@@ -82,7 +82,7 @@ def call(server: ElasticsearchServer, method: str, path: str, body: Any = None) 
 
 
 def documents(server: ElasticsearchServer, index: str) -> dict[str, Any]:
-    """All documents of an index by id, after a refresh; empty when there is no such index."""
+    """Returns all documents of an index by id, after a refresh; empty when there is no such index."""
     status, answer = call(server, "POST", f"{index}/_refresh")
     if status == 404:
         return {}

@@ -33,7 +33,7 @@ class Feeder:
         self.stop()
 
     def stop(self) -> int:
-        """No more lines; how many there are."""
+        """Ends the lines; returns how many there are."""
         self._stopping.set()
         self._thread.join()
         return self.count
@@ -51,7 +51,7 @@ class Feeder:
 def committed_values(
     bootstrap: str, topic: str, *, isolation: str = "read_committed", timeout_s: float = 60
 ) -> list[bytes]:
-    """Every record of a topic that a reader of what is committed sees now, partition by partition."""
+    """Returns every record of a topic that a reader of what is committed sees now, partition by partition."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -82,7 +82,7 @@ def committed_values(
 
 
 def check_exactly_once(bootstrap: str, topic: str, count: int) -> None:
-    """Every line once, and in order within its partition (there is one partition)."""
+    """Checks that every line is there once, and in order within its partition (there is one partition)."""
     values = committed_values(bootstrap, topic)
     seen = Counter(values)
     twice = [v for v, n in seen.items() if n > 1]
@@ -94,7 +94,7 @@ def check_exactly_once(bootstrap: str, topic: str, count: int) -> None:
 
 
 def task_pid(worker_pid: int, label: str) -> int | None:
-    """The process of a task (`name-0`) below a worker, by what it calls itself; None when it has none just now."""
+    """Returns the process of a task (`name-0`) below a worker, by what it calls itself; None when it has none just now."""
     try:
         below = psutil.Process(worker_pid).children(recursive=True)
     except psutil.NoSuchProcess:
@@ -109,7 +109,7 @@ def task_pid(worker_pid: int, label: str) -> int | None:
 
 
 def kill_9(pid: int | None) -> bool:
-    """Whether there was somebody to kill."""
+    """Kills the process; returns whether there was somebody to kill."""
     if pid is None:
         return False
     try:

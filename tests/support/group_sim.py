@@ -27,7 +27,7 @@ GROUP = "g"
 
 
 def subscription(*topics: str) -> bytes:
-    """A ConsumerProtocolSubscription, version 0."""
+    """Returns a ConsumerProtocolSubscription, version 0."""
     body = b"".join(pack(">h", len(t)) + t.encode() for t in topics)
     return pack(">hi", 0, len(topics)) + body + pack(">i", -1)
 
@@ -67,7 +67,7 @@ class Sim:
                 self.in_flight.setdefault(effect.partition, deque()).append(effect)
 
     def finish_append(self, partition: int, error: ErrorCode = ErrorCode.NONE) -> None:
-        """The oldest append of this partition ends."""
+        """Ends the oldest append of this partition."""
         queue = self.in_flight[partition]
         append = queue.popleft()
         if not queue:
@@ -92,7 +92,7 @@ class Sim:
         self.mono_ms = end
 
     def restarted(self, **config) -> Sim:
-        """Another coordinator that has loaded the log, at the same time."""
+        """Returns another coordinator that has loaded the log, at the same time."""
         sim = type(self)(auto=self.auto, log={p: list(r) for p, r in self.log.items()}, **config)
         sim.mono_ms = self.mono_ms
         for partition in range(sim.coordinator.config.offsets_topic_partitions):
@@ -214,7 +214,7 @@ class Sim:
     # Answers
 
     def result(self, token: str):
-        """The reply to a request that must have been answered by now."""
+        """Returns the reply to a request that must have been answered by now."""
         assert token in self.replies, f"{token} is still parked"
         return self.replies[token]
 
@@ -240,7 +240,7 @@ class Sim:
         self.advance(0)
 
     def stable(self, count: int = 1, **how) -> list[JoinResult]:
-        """A Stable group of `count` new members, leader first, each assigned its own id."""
+        """Returns a Stable group of `count` new members, leader first, each assigned its own id."""
         group = how.get("group", GROUP)
         tokens = [self.join(**how) for _ in range(count)]
         self.settle()

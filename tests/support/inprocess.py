@@ -27,7 +27,7 @@ PRODUCE_VERSION = 9
 
 @asynccontextmanager
 async def serving(*log_dirs: Path, **properties: str) -> AsyncIterator[Server]:
-    """A broker on these directories; properties with `_` for `.`."""
+    """Yields a broker on these directories; properties with `_` for `.`."""
     props = {
         "listeners": "PLAINTEXT://127.0.0.1:0",
         "log.dirs": ",".join(str(path) for path in log_dirs),
@@ -57,7 +57,7 @@ async def serving(*log_dirs: Path, **properties: str) -> AsyncIterator[Server]:
 
 
 def refuse_offset_fetch(server: Server, error: ErrorCode, times: int) -> list[tuple[str, bool]]:
-    """The coordinator refuses the next `times` questions for committed offsets. Who asks: groups, and whether for stable ones."""
+    """Makes the coordinator refuse the next `times` questions for committed offsets. Returns who asked: groups, and whether for stable ones."""
     coordinator = server.broker.groups.coordinator
     answer = coordinator.fetch
     asked: list[tuple[str, bool]] = []
@@ -85,7 +85,7 @@ async def produce(
     acks: int = -1,
     timestamp: int | None = None,
 ) -> PartitionProduceResponse:
-    """One request with one batch; what became of it."""
+    """Sends one request with one batch; returns what became of it."""
     stamp = Broker.now_ms() if timestamp is None else timestamp
     batch = encode_batch([Record(timestamp=stamp, value=value) for value in values])
     data = PartitionProduceData(index=partition, records=batch)

@@ -71,7 +71,7 @@ class KafkaBroker:
 
     @property
     def log(self) -> str:
-        """What the broker has logged (warnings and errors)."""
+        """Returns what the broker has logged (warnings and errors)."""
         return (self.work / "broker.log").read_text()
 
     def start(self) -> None:

@@ -42,7 +42,7 @@ class KafkaOracle:
     def command(
         self, main_class: str, *args: str, heap: str = "-Xmx128M", log4j: Path | None = None
     ) -> list[str]:
-        """The command line that runs a class, for tests that start a process of their own."""
+        """Returns the command line that runs a class, for tests that start a process of their own."""
         logging = [f"-Dlog4j2.configurationFile={log4j}"] if log4j else []
         flags = [heap, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Djava.awt.headless=true", *logging]
         return [self.java, *flags, "-cp", f"{self.home}/libs/*", main_class, *args]
@@ -63,7 +63,7 @@ class KafkaOracle:
 
 @functools.cache
 def find() -> KafkaOracle | str:
-    """The installation, or the reason why there is none."""
+    """Returns the installation, or the reason why there is none."""
     candidates = [Path.home() / ".cache/kafka-oracle"]
     if configured := os.environ.get("KAFKA_HOME"):
         candidates.insert(0, Path(configured))
@@ -78,13 +78,13 @@ def find() -> KafkaOracle | str:
 
 
 def skip_reason() -> str | None:
-    """Why the oracle cannot be used here; None if it can."""
+    """Returns why the oracle cannot be used here; None if it can."""
     found = find()
     return found if isinstance(found, str) else None
 
 
 def require() -> KafkaOracle:
-    """The oracle; skips the calling test, saying why, where there is none."""
+    """Returns the oracle; skips the calling test, saying why, where there is none."""
     found = find()
     if isinstance(found, str):
         pytest.skip(found)
@@ -92,7 +92,7 @@ def require() -> KafkaOracle:
 
 
 def write_log4j(directory: Path) -> Path:
-    """A quiet logging configuration (warnings, to standard error) for `command`."""
+    """Writes a quiet logging configuration (warnings, to standard error) for `command`."""
     path = directory / "log4j2.properties"
     path.write_text(_LOGGING)
     return path

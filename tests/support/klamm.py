@@ -85,7 +85,7 @@ class Server:
 
 
 def gone(pid: int, timeout_s: float = 60) -> bool:
-    """Whether the process ended within the time."""
+    """Returns whether the process ended within the time."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         try:

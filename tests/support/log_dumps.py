@@ -25,18 +25,18 @@ class Case:
         return out.replace(str(self.directory), "DIRECTORY").splitlines()
 
     def normal_err(self, err: str) -> list[str]:
-        """Sorted, because Kafka collects findings in hash tables; without traces, and without what clients log."""
+        """Sorts, because Kafka collects findings in hash tables; leaves out traces and what clients log."""
         lines = [line for line in self.normal(err) if not line.startswith(("\t", "[20"))]
         return sorted(line.rpartition("Exception: ")[2] for line in lines if line)
 
 
 def unpack(work: Path) -> dict[str, Path]:
-    """Both archives, by name."""
+    """Unpacks both archives; returns their folders by name."""
     return {name: archive.unpack(FIXTURES / f"{name}.tar.xz", work / name) for name in ("clean", "killed")}
 
 
 def cases(name: str, root: Path) -> Iterator[Case]:
-    """Every partition in every manner."""
+    """Yields every partition in every manner."""
     for directory in sorted(d for d in root.iterdir() if d.is_dir()):
         files = sorted(str(f) for f in directory.iterdir() if f.suffix in SUFFIXES)
         decoder = DECODERS.get(directory.name, "--print-data-log")

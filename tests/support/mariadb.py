@@ -29,7 +29,7 @@ _STOP_S = 60
 
 
 def missing() -> str | None:
-    """Why there can be no server here; None when there can."""
+    """Returns why there can be no server here; None when there can."""
     for program in ("mariadbd", "mariadb-install-db"):
         if not shutil.which(program, path=_path()):
             return f"{program} is not installed (Debian: apt-get install mariadb-server)"
@@ -107,7 +107,7 @@ class MariaDB:
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def connect(self, database: str | None = None, **more: Any) -> Any:
-        """A PyMySQL connection as root, autocommit on unless said otherwise."""
+        """Returns a PyMySQL connection as root, autocommit on unless said otherwise."""
         import pymysql
 
         settings = {
@@ -180,7 +180,7 @@ class MariaDB:
 
 @pytest.fixture(scope="session")
 def mariadb() -> Iterator[MariaDB]:
-    """A server for the whole run. Tests must not stop it or change its global settings."""
+    """Yields a server for the whole run. Tests must not stop it or change its global settings."""
     require()
     with MariaDB() as server:
         yield server
@@ -188,7 +188,7 @@ def mariadb() -> Iterator[MariaDB]:
 
 @pytest.fixture
 def mariadb_database(mariadb: MariaDB) -> Iterator[str]:
-    """The name of an empty database, dropped after the test."""
+    """Yields the name of an empty database, dropped after the test."""
     name = f"t_{uuid.uuid4().hex[:12]}"
     mariadb.sql(f"CREATE DATABASE {name}")
     yield name

@@ -27,7 +27,7 @@ BATCH = 200
 
 
 def mirror_file(path: Path, clusters: dict[str, str], settings: dict[str, str]) -> Path:
-    """mm2.properties for clusters by alias (bootstrap servers), quick, with `settings` on top."""
+    """Returns mm2.properties for clusters by alias (bootstrap servers), quick, with `settings` on top."""
     lines = {"clusters": ",".join(clusters), **QUICK}
     lines |= {f"{alias}.bootstrap.servers": servers for alias, servers in clusters.items()}
     lines |= {f"{alias}.offset.flush.interval.ms": "500" for alias in clusters}
@@ -36,7 +36,7 @@ def mirror_file(path: Path, clusters: dict[str, str], settings: dict[str, str]) 
 
 
 def produce(bootstrap: str, topic: str, values: Iterable[str]) -> None:
-    """Acknowledged when it returns."""
+    """Writes records, which are acknowledged when it returns."""
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 1})
     for value in values:
         producer.produce(topic, value.encode())
@@ -46,7 +46,7 @@ def produce(bootstrap: str, topic: str, values: Iterable[str]) -> None:
 def read_all(
     bootstrap: str, topic: str, enough: Callable[[list[str]], bool], timeout_s: float = 60
 ) -> list[str]:
-    """The values of a topic from its beginning on, in order of arrival, until there are enough."""
+    """Returns the values of a topic from its beginning on, in order of arrival, until there are enough."""
     consumer = Consumer(
         {"bootstrap.servers": bootstrap, "group.id": f"reader-{time.monotonic_ns()}", "enable.auto.commit": False,
          "auto.offset.reset": "earliest", "topic.metadata.refresh.interval.ms": 200}
@@ -57,7 +57,7 @@ def read_all(
 def read_as(
     bootstrap: str, group: str, topic: str, enough: Callable[[list[str]], bool], timeout_s: float = 60
 ) -> list[str]:
-    """What a member of a group reads until there is enough; commits it and leaves."""
+    """Reads as a member of a group until there is enough; commits it and leaves."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -92,7 +92,7 @@ def _consume(
 
 
 def committed(bootstrap: str, group: str, topic: str, partition: int = 0) -> int:
-    """A group's committed offset; negative when there is none."""
+    """Returns a group's committed offset; negative when there is none."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
     try:
         return int(consumer.committed([TopicPartition(topic, partition)], 60)[0].offset)

@@ -116,7 +116,7 @@ def produce(bootstrap: str, topic: str, rows: list[Row], *, partition: int = 0, 
 
 
 def read(bootstrap: str, topic: str, count: int | None, *, partition: int = 0) -> list[Row]:
-    """The first `count` rows of a partition (fewer after a minute); None: all that it has now."""
+    """Returns the first `count` rows of a partition (fewer after a minute); None: all that it has now."""
     consumer = Consumer(
         {"bootstrap.servers": bootstrap, "group.id": "reader", "enable.auto.commit": False,
          "auto.offset.reset": "earliest", "isolation.level": "read_uncommitted", "enable.partition.eof": True}

@@ -60,7 +60,7 @@ class RandomData:
         return {"schema": schema, "payload": self.payload(schema)}
 
     def plain(self, depth: int = 2) -> Any:
-        """A value without a schema."""
+        """Returns a value without a schema."""
         kind = self.rng.randrange(8 if depth else 6)
         match kind:
             case 0:
@@ -199,7 +199,7 @@ class RandomData:
                 )
 
     def question(self) -> Question:
-        """A transform with a configuration, and a record that may or may not fit."""
+        """Returns a transform with a configuration, and a record that may or may not fit."""
         name, config = self._transform()
         record: Data = {
             "topic": self.rng.choice(["orders", "a-b", "x"]),

@@ -39,11 +39,11 @@ class RawClient:
         self.sock.sendall(request_frame(message, version, correlation_id))
 
     def receive_frame(self) -> bytes:
-        """The next answer without its size. Raises ConnectionError when the broker has closed."""
+        """Returns the next answer without its size. Raises ConnectionError when the broker has closed."""
         return self._exactly(int.from_bytes(self._exactly(4)))
 
     def receive(self, request_type: type[Message], version: int) -> tuple[int, Any]:
-        """(correlation id, answer)."""
+        """Returns (correlation id, answer)."""
         frame = self.receive_frame()
         correlation_id, pos = decode_response_header(frame, request_type.API_KEY, version)
         answer, end = message_types(request_type.API_KEY)[1].decode(frame, version, pos)
@@ -100,7 +100,7 @@ def produce_request(
     acks: int = 1,
     transactional_id: str | None = None,
 ) -> ProduceRequest:
-    """`topic` is a name, or an id for version 13 and later."""
+    """Returns a request. `topic` is a name, or an id for version 13 and later."""
     where = {"topic_id": topic} if isinstance(topic, bytes) else {"name": topic}
     data = TopicProduceData(**where, partition_data=[PartitionProduceData(index=partition, records=records)])
     return ProduceRequest(transactional_id=transactional_id, acks=acks, timeout_ms=5000, topic_data=[data])

@@ -126,7 +126,7 @@ class Watched:
 
 
 async def wait_for(condition: Callable[[], Any], say: Callable[[], str], timeout_s: float = 60) -> Any:
-    """The first true value of `condition()`."""
+    """Returns the first true value of `condition()`."""
     deadline = time.monotonic() + timeout_s
     while not (value := condition()):
         assert time.monotonic() < deadline, f"not within {timeout_s} s: {say()}"
@@ -135,7 +135,7 @@ async def wait_for(condition: Callable[[], Any], say: Callable[[], str], timeout
 
 
 def alive(pid: int) -> bool:
-    """Whether a process runs (a zombie does not)."""
+    """Returns whether a process runs (a zombie does not)."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):

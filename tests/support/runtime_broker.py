@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 
 def read_all(bootstrap, topic):
-    """Every committed message of a topic, to its end, which may be a transaction's marker."""
+    """Returns every committed message of a topic, to its end, which may be a transaction's marker."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -45,7 +45,7 @@ def stored_offsets(bootstrap, topic):
 
 
 def reader(bootstrap, topic):
-    """`read_offsets` of a worker, as the offset store does it: to the end of the topic."""
+    """Returns `read_offsets` of a worker, as the offset store does it: to the end of the topic."""
 
     def read(name, partition):
         return stored_offsets(bootstrap, topic).get(
@@ -56,13 +56,13 @@ def reader(bootstrap, topic):
 
 
 def sink_lines(path):
-    """What a sink has written; a line that is just being written is none yet."""
+    """Returns what a sink has written; a line that is just being written is none yet."""
     whole = path.read_text().rpartition("\n")[0] if path.exists() else ""
     return [json.loads(line) for line in whole.splitlines()]
 
 
 def whole_lines(path):
-    """What sinks have written that were killed: without lines that a kill cut through."""
+    """Yields what sinks have written that were killed: without lines that a kill cut through."""
     for line in path.read_text().splitlines():
         try:
             yield json.loads(line)

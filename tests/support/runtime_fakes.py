@@ -27,7 +27,7 @@ class RecordingControl(Control):
         self._decoder = Decoder()
 
     def notices(self, event: str) -> list[dict[str, Any]]:
-        """Those of a kind since the last call."""
+        """Returns those of a kind since the last call."""
         self._ours.setblocking(False)
         found = []
         try:

@@ -28,12 +28,12 @@ MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 
 
 def quoted(text: str) -> str:
-    """A string of JAAS."""
+    """Returns a string of JAAS."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def jaas(mechanism: str, user: str = USER, password: str = PASSWORD) -> str:
-    """A client's `sasl.jaas.config`."""
+    """Returns a client's `sasl.jaas.config`."""
     if mechanism == "OAUTHBEARER":
         return f'{OAUTH} required unsecuredLoginStringClaim_sub="{user}";'
     module = PLAIN if mechanism == "PLAIN" else SCRAM
@@ -41,7 +41,7 @@ def jaas(mechanism: str, user: str = USER, password: str = PASSWORD) -> str:
 
 
 def trust(kind: str = "jks") -> dict[str, str]:
-    """A client's trust store: jks, p12 or pem."""
+    """Returns a client's trust store: jks, p12 or pem."""
     if kind == "pem":
         return {"ssl.truststore.location": str(STORES / "ca.pem"), "ssl.truststore.type": "PEM"}
     return {
@@ -51,7 +51,7 @@ def trust(kind: str = "jks") -> dict[str, str]:
 
 
 def key(who: str, kind: str) -> dict[str, str]:
-    """A key store: jks, p12, pem, or pem with an encrypted key (of the client only)."""
+    """Returns a key store: jks, p12, pem, or pem with an encrypted key (of the client only)."""
     if kind == "pem":
         return {"ssl.keystore.location": str(STORES / f"{who}.pem"), "ssl.keystore.type": "PEM"}
     if kind == "encrypted":
@@ -124,7 +124,7 @@ class SecureKafka(KafkaBroker):
     def connection(
         self, protocol: str, mechanism: str = "SCRAM-SHA-512", *, host: str = "localhost", store: str = "jks"
     ) -> dict[str, str]:
-        """Java's client properties for one of the listeners."""
+        """Returns Java's client properties for one of the listeners."""
         props = {
             "bootstrap.servers": f"{host}:{self.ports[protocol]}",
             "security.protocol": protocol,
@@ -139,6 +139,6 @@ class SecureKafka(KafkaBroker):
 
 
 def _property(value: str) -> str:
-    """A value as a `.properties` file holds it (read as ISO-8859-1)."""
+    """Returns a value as a `.properties` file holds it (read as ISO-8859-1)."""
     value = value.replace("\\", "\\\\")
     return "".join(c if ord(c) < 128 else f"\\u{ord(c):04x}" for c in value)

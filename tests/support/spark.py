@@ -41,7 +41,7 @@ def require_spark() -> None:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """The one session of a test process: a second one would be the same, and whoever stops one stops both."""
+    """Yields the one session of a test process: a second one would be the same, and whoever stops one stops both."""
     require_spark()
     from klamm_spark.session import open_session
 
@@ -52,7 +52,7 @@ def spark() -> Iterator[SparkSession]:
 
 
 def to_the_end(start: Callable[[], Any], timeout_s: float = 200) -> Any:
-    """What `start` starts (a query, or several), once it has ended. Raises what ended it.
+    """Returns what `start` starts (a query, or several), once it has ended. Raises what ended it.
 
     Started again where Spark found that a Python process took too long to connect back: it has ten seconds, a busy machine or not.
     """
@@ -76,7 +76,7 @@ def to_the_end(start: Callable[[], Any], timeout_s: float = 200) -> Any:
 
 
 def produce(bootstrap: str, topic: str, values: Iterable[Any], **more: Any) -> None:
-    """JSON values, keyed by their number; returns when all are acknowledged.
+    """Writes JSON values, keyed by their number; returns when all are acknowledged.
 
     Few of them are there together, in one batch of a partition: none is sent before the last one was given.
     """
@@ -92,7 +92,7 @@ def produce(bootstrap: str, topic: str, values: Iterable[Any], **more: Any) -> N
 
 
 def read_to_end(bootstrap: str, topic: str, **client: str) -> list[Message]:
-    """What a plain consumer finds in a topic now, to the end of every partition; by default committed records only."""
+    """Returns what a plain consumer finds in a topic now, to the end of every partition; by default committed records only."""
     from confluent_kafka import Consumer, KafkaError, TopicPartition
 
     settings = {
@@ -144,7 +144,7 @@ def a_job(bootstrap: str, topic: str, directory: Path, **changes: Any) -> Job:
 
 
 def wait_event(driver: DriverProcess, kind: str, timeout_s: float = 150) -> dict[str, Any]:
-    """The next event of this kind; an unexpected end fails the test."""
+    """Returns the next event of this kind; an unexpected end fails the test."""
     deadline = time.monotonic() + timeout_s
     seen = []
     while time.monotonic() < deadline:
@@ -160,7 +160,7 @@ def wait_event(driver: DriverProcess, kind: str, timeout_s: float = 150) -> dict
 
 
 def until_end(driver: DriverProcess, timeout_s: float = 200) -> list[dict[str, Any]]:
-    """All events up to the last one; the time is that of the start or of a batch."""
+    """Returns all events up to the last one; the time is that of the start or of a batch."""
     deadline = time.monotonic() + timeout_s
     events: list[dict[str, Any]] = []
     while time.monotonic() < deadline:
@@ -175,13 +175,13 @@ def until_end(driver: DriverProcess, timeout_s: float = 200) -> list[dict[str, A
 
 
 def family(pid: int) -> list[psutil.Process]:
-    """A process and all below it."""
+    """Returns a process and all below it."""
     parent = psutil.Process(pid)
     return [parent, *parent.children(recursive=True)]
 
 
 def all_gone(processes: list[psutil.Process], timeout_s: float) -> bool:
-    """Whether none of them runs after the time, zombies aside."""
+    """Returns whether none of them runs after the time, zombies aside."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         if not any(map(_there, processes)):
@@ -191,7 +191,7 @@ def all_gone(processes: list[psutil.Process], timeout_s: float) -> bool:
 
 
 def find_process(pid: int, word: str) -> psutil.Process | None:
-    """The first process below one whose command has this word; None when there is none. Spark has some that end soon."""
+    """Returns the first process below one whose command has this word; None when there is none. Spark has some that end soon."""
     for process in family(pid)[1:]:
         try:
             if word in " ".join(process.cmdline()):

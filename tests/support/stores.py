@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def java_partition(key: bytes, partitions: int) -> int:
-    """The partition that Java's default partitioner gives a key: murmur2, made positive, modulo."""
+    """Returns the partition that Java's default partitioner gives a key: murmur2, made positive, modulo."""
     m, mask = 0x5BD1E995, 0xFFFFFFFF
     h = (0x9747B28C ^ len(key)) & mask
     whole = len(key) & ~3

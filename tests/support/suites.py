@@ -83,7 +83,7 @@ class Suite:
     kafka_settings: Mapping[str, str] = field(default_factory=dict)
 
     def built(self) -> Path:
-        """The directory with the suite, made at the first use. Raises Unavailable."""
+        """Returns the directory with the suite, made at the first use. Raises Unavailable."""
         for tool in self.needs:
             if shutil.which(tool) is None:
                 raise Unavailable(f"{self.name} needs {tool}, which is not on PATH")
@@ -98,7 +98,7 @@ class Suite:
 
 
 def step(command: Sequence[str | Path], cwd: Path, timeout_s: float = BUILD_S, **env: str) -> str:
-    """One step of getting or building a suite; its output. Raises Unavailable when it fails."""
+    """Runs one step of getting or building a suite; returns its output. Raises Unavailable when it fails."""
     try:
         done = subprocess.run(
             command,
@@ -117,7 +117,7 @@ def step(command: Sequence[str | Path], cwd: Path, timeout_s: float = BUILD_S, *
 
 
 def read_allowed(path: Path) -> dict[str, bool]:
-    """The tests that must pass, in order, and whether each is for `--full` only."""
+    """Returns the tests that must pass, in order, and whether each is for `--full` only."""
     allowed: dict[str, bool] = {}
     for number, line in enumerate(path.read_text().splitlines(), 1):
         words = line.partition("#")[0].split()
@@ -132,7 +132,7 @@ def read_allowed(path: Path) -> dict[str, bool]:
 
 
 def judge(outcomes: Sequence[Outcome], wanted: Iterable[str]) -> list[str]:
-    """One line for each wanted test that did not pass."""
+    """Returns one line for each wanted test that did not pass."""
     by_name = {o.name: o for o in outcomes}
     lines = []
     for name in wanted:
@@ -145,7 +145,7 @@ def judge(outcomes: Sequence[Outcome], wanted: Iterable[str]) -> list[str]:
 
 
 def main(suite: Suite, arguments: Sequence[str] | None = None) -> int:
-    """The command line of a runner."""
+    """Runs the command line of a runner."""
     parser = argparse.ArgumentParser(prog=f"{suite.directory.name}/run.py", description=suite.name)
     parser.add_argument(
         "--broker", default=os.environ.get("BOOTSTRAP", "klamm"), metavar="klamm|kafka|HOST:PORT"
@@ -196,7 +196,7 @@ def _again(suite: Suite, job: Job, outcomes: list[Outcome], allowed: Mapping[str
 
 @contextlib.contextmanager
 def _broker(suite: Suite, which: str, work: Path) -> Iterator[str]:
-    """The address of a broker: a new one of ours, a new one of Apache's, or the one that is named."""
+    """Yields the address of a broker: a new one of ours, a new one of Apache's, or the one that is named."""
     if which == "klamm":
         from support.kafka_broker import free_port
 

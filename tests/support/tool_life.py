@@ -84,7 +84,7 @@ def _poll(members: list[Consumer], stop: threading.Event) -> None:
 
 
 def _commit(members: list[Consumer], topic: str) -> None:
-    """One offset of each partition that is assigned."""
+    """Commits one offset of each partition that is assigned."""
     for member in members:
         offsets = [TopicPartition(topic, tp.partition, 0) for tp in member.assignment()]
 

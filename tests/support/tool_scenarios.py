@@ -324,7 +324,7 @@ def play(section: str, address: str, directory: Path, run: Runner, *, settle_s: 
 
 
 def normal(out: str, address: str, directory: Path) -> list[str]:
-    """What must be the same everywhere: Kafka prints rows in the order of hash tables, so they are sorted."""
+    """Returns what must be the same everywhere: Kafka prints rows in the order of hash tables, so they are sorted."""
     text = out.replace(address, "HOST:PORT").replace(str(directory), "DIRECTORY")
     text = re.sub(r"TopicId: [\w-]{22}", "TopicId: ID", text)
     text = re.sub(r"(HOST:PORT {2}\(1\)) +", r"\1 ", text)  # as wide as the port
@@ -332,7 +332,7 @@ def normal(out: str, address: str, directory: Path) -> list[str]:
 
 
 def write_files(directory: Path) -> None:
-    """The files that `%` stands before."""
+    """Writes the files that `%` stands before."""
     one = '{"partitions": [{"topic": "t1", "partition": 0, "offset": 1}%s], "version": 1}'
     files = {
         "good.json": one % ', {"topic": "t1", "partition": 2, "offset": -1}',

@@ -33,7 +33,7 @@ Answer = dict[str, Any]
 
 
 def ask_kafka(oracle: KafkaOracle, questions: list[Question]) -> list[Answer]:
-    """Kafka's answers, all by one JVM."""
+    """Returns Kafka's answers, all by one JVM."""
     text = "".join(json.dumps(q) + "\n" for q in questions)
     result: subprocess.CompletedProcess[str] = oracle.run(str(JAVA_SOURCE), stdin=text, timeout=300)
     assert result.returncode == 0, result.stderr
@@ -43,7 +43,7 @@ def ask_kafka(oracle: KafkaOracle, questions: list[Question]) -> list[Answer]:
 
 
 def ask_ours(question: Question) -> Answer:
-    """Ours, in the same words; errors are `{"error": class, "message": text}`."""
+    """Returns our answers, in the same words; errors are `{"error": class, "message": text}`."""
     try:
         match question:
             case {"transform": name}:
@@ -86,7 +86,7 @@ def _convert(converter: Converter, question: Question) -> Answer:
 
 
 def record_of(record: dict[str, Any]) -> Record:
-    """The record of a question: a sink's, if it has an offset."""
+    """Returns the record of a question: a sink's, if it has an offset."""
     key, value = data_of(record.get("key")), data_of(record.get("value"))
     headers = Headers(Header(name, *reversed(data_of(data))) for name, data in record.get("headers", ()))
     topic, partition, timestamp = record["topic"], record.get("partition"), record.get("timestamp")
@@ -133,7 +133,7 @@ def envelope(schema: Any, value: Any) -> Any:
 
 
 def comparable(answer: Answer) -> Answer:
-    """What both must agree on: of an error, that there is one; of a map without text keys, not its order."""
+    """Returns what both must agree on: of an error, that there is one; of a map without text keys, not its order."""
     return {"error": True} if "error" in answer else _ordered(answer)
 
 
@@ -148,5 +148,5 @@ def _ordered(data: Any) -> Any:
 
 
 def digest(question: Question) -> str:
-    """What a recorded answer is known by."""
+    """Returns what a recorded answer is known by."""
     return hashlib.sha256(json.dumps(question, sort_keys=True).encode()).hexdigest()[:16]

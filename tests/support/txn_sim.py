@@ -40,7 +40,7 @@ class DataPartition:
         self.end = 0
 
     def write(self, producer_id: int, epoch: int, transaction: object) -> Write:
-        """Append a record of a transaction. Raises LogError."""
+        """Appends a record of a transaction. Raises LogError."""
         self.producers.check(producer_id, epoch, 0, 0, transactional=True, where="data")
         batch = BatchMetadata(-1, self.end, 0, 0)
         self.producers.update(producer_id, epoch, batch, transactional=True, timestamp=0)
@@ -49,7 +49,7 @@ class DataPartition:
         return self.writes[-1]
 
     def mark(self, marker: WriteMarker) -> None:
-        """Append a marker. Raises LogError."""
+        """Appends a marker. Raises LogError."""
         producer_id, epoch = marker.producer
         self.producers.check_marker(
             producer_id,
@@ -106,7 +106,7 @@ class Sim:
         return coordinator
 
     def load(self) -> TransactionCoordinator:
-        """A coordinator as it is before it loads."""
+        """Returns a coordinator as it is before it loads."""
         return TransactionCoordinator(
             self.config,
             new_producer_id=self.ids.allocate,
@@ -115,7 +115,7 @@ class Sim:
         )
 
     def restart(self, *, written: int = 0) -> None:
-        """A crash: nobody hears of what is in flight, of which the first `written` of each log were written."""
+        """Crashes: nobody hears of what is in flight, of which the first `written` of each log were written."""
         for queue in self.in_flight.values():
             for effect in itertools.islice(queue, written):
                 self._write(effect)
@@ -128,7 +128,7 @@ class Sim:
             self.run(self.coordinator.finish_loading(partition, self.now)[1])
 
     def replayed(self) -> dict[str, object]:
-        """What a coordinator that loaded the log now would know of each id."""
+        """Returns what a coordinator that loaded the log now would know of each id."""
         coordinator = self.load()
         for partition, log in self.state.items():
             coordinator.start_loading(partition)
@@ -137,7 +137,7 @@ class Sim:
         return {name: t.recorded for name, t in coordinator.transactions.items()}
 
     def live(self) -> dict[str, object]:
-        """What the coordinator knows, as far as it is in the log."""
+        """Returns what the coordinator knows, as far as it is in the log."""
         return {
             name: replace(t.recorded, last_epoch=-1)
             for name, t in self.coordinator.transactions.items()
@@ -147,13 +147,13 @@ class Sim:
     # Effects
 
     def ask(self, call) -> object:
-        """The token of a request; its answer comes into `replies`."""
+        """Returns the token of a request; its answer comes into `replies`."""
         token = next(self._tokens)
         self.run(call(token, self.now))
         return token
 
     def answer(self, call) -> object:
-        """The answer of a request that is answered at once."""
+        """Returns the answer of a request that is answered at once."""
         return self.replies[self.ask(call)]
 
     def run(self, effects: list[Effect]) -> None:
@@ -169,7 +169,7 @@ class Sim:
                 queue.extend(self._finish(_log_of(effect), ErrorCode.NONE))
 
     def finish(self, log: object, error: ErrorCode = ErrorCode.NONE) -> None:
-        """The oldest effect of this log ends."""
+        """Ends the oldest effect of this log."""
         self.run(self._finish(log, error))
 
     def finish_all(self) -> None:

@@ -91,7 +91,7 @@ def make_wheel(
     requires: Sequence[str] = (),
     entry_points: Mapping[str, str] | None = None,
 ) -> Path:
-    """A pure Python wheel; `entry_points` are those of the group `klamm`."""
+    """Returns a pure Python wheel; `entry_points` are those of the group `klamm`."""
     folder.mkdir(parents=True, exist_ok=True)
     stem = f"{name.replace('-', '_')}-{version}"
     info = f"{stem}.dist-info"
@@ -119,7 +119,7 @@ def _digest(text: str) -> str:
 
 
 def make_plugin(folder: Path, name: str, version: str, *requires: str) -> Path:
-    """The package `acme-NAME` with NameConnector and NameConverter; it imports `acme_lib`."""
+    """Returns the package `acme-NAME` with NameConnector and NameConverter; it imports `acme_lib`."""
     module = f"acme_{name}"
     code = PLUGIN.format(name=name.title(), version=version)
     return make_wheel(
@@ -137,7 +137,7 @@ def make_lib(folder: Path, version: str) -> Path:
 
 
 def make_index(folder: Path) -> Path:
-    """A folder with acme-lib 1.0 and 2.0, acme-old that needs the first, acme-new (1.0, 2.0) that needs the second,
+    """Returns a folder with acme-lib 1.0 and 2.0, acme-old that needs the first, acme-new (1.0, 2.0) that needs the second,
     acme-any that takes either, and acme-broken, which cannot be imported.
     """
     for version in ("1.0", "2.0"):

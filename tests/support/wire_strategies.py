@@ -17,7 +17,7 @@ BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 
 
 def all_messages() -> Iterator[type[Message]]:
-    """Every message class there is: requests and responses by API key, then headers and records."""
+    """Yields every message class there is: requests and responses by API key, then headers and records."""
     for key in ApiKey:
         yield from message_types(key)
     for name in RECORD_MODULES:
@@ -78,7 +78,7 @@ def structs(cls: type[Struct]) -> st.SearchStrategy[Any]:
 
 
 def filled(cls: type[Struct], seed: int) -> Any:
-    """An instance in which nothing is empty and nothing is null, so that no field of any depth goes untested."""
+    """Returns an instance in which nothing is empty and nothing is null, so that no field of any depth goes untested."""
     random = Random(f"{seed} {cls.__name__}")
 
     def one(spec: FieldSpec) -> Any:
@@ -107,7 +107,7 @@ def filled(cls: type[Struct], seed: int) -> Any:
 
 
 def project(value: Struct, version: int, *, flexible: bool, with_unknown_tags: bool = True) -> Any:
-    """A copy of the value with what this version can say: the rest is default."""
+    """Returns a copy of the value with what this version can say: the rest is default."""
     kept: dict[str, Any] = {}
     for spec in value.FIELDS:
         present = spec.in_version(version) and (spec.tag is None or flexible)

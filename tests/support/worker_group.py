@@ -181,7 +181,7 @@ class Group:
         await self.members.pop(name).membership.leave("the test is over")
 
     async def crash(self, name: str) -> Member:
-        """As kill -9: no word to anybody, its tasks die with it."""
+        """Ends as by kill -9: no word to anybody, its tasks die with it."""
         member = self.members.pop(name)
         membership = member.membership
         for task in (membership._runner, membership._keeper):
@@ -204,7 +204,7 @@ class Group:
             member.membership.request_rejoin("the configuration has changed")
 
     def settled(self) -> bool:
-        """Everything configured runs once, nothing else does, and nobody is about to join again."""
+        """Returns whether everything configured runs once, nothing else does, and nobody is about to join again."""
         once = {item for item, n in self.arena.running.items() if n == 1}
         return once == self.topic.items == {i for i, n in self.arena.running.items() if n} and all(
             not m.membership.rebalancing and m.membership._rejoin is None for m in self.members.values()

@@ -51,7 +51,7 @@ def outcomes(log: str) -> Iterator[Outcome]:
 
 
 def _last_words(lines: list[str], name: str) -> str:
-    """The last thing that a test said before it ended: Go prints it under the test's name."""
+    """Returns the last thing that a test said before it ended: Go prints it under the test's name."""
     said, speaker = "", ""
     for line in lines:
         if line.startswith(("=== RUN", "=== CONT", "=== NAME")):

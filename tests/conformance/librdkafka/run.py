@@ -75,7 +75,7 @@ def _process(name: str) -> tuple[str, str, str]:
 
 
 def broker_tests(tests: Path) -> list[str]:
-    """The tests that need a broker, as the test runner lists them, and those of groups for the other protocol too."""
+    """Returns the tests that need a broker, as the test runner lists them, and those of groups for the other protocol too."""
     found = TEST.findall((tests / "test.c").read_text())
     names = [n for n, flags in found if not re.search(r"LOCAL|MANUAL|KNOWN_ISSUE$", flags.strip())]
     names = [n for n in names if not n.endswith("_mock")]
@@ -85,7 +85,7 @@ def broker_tests(tests: Path) -> list[str]:
 
 
 def write_tools(job: Job) -> None:
-    """The few of Apache's scripts that tests call, where Apache's jars are here."""
+    """Writes the few of Apache's scripts that tests call, where Apache's jars are here."""
     oracle = kafka_oracle.find()
     (job.work / "bin").mkdir(exist_ok=True)
     for script, main_class in TOOLS.items():
@@ -135,7 +135,7 @@ def _outcomes(report: str, log: str) -> Iterator[Outcome]:
 
 
 def _why(log: str, name: str) -> str:
-    """The sentence below the headline of a failure, or the reason of a skip."""
+    """Returns the sentence below the headline of a failure, or the reason of a skip."""
     plain = re.sub(r"\x1b\[[0-9;]*m", "", log)
     if found := re.search(rf'### Test "{name}[^\n]*###\n([^\n]*)', plain):
         return found[1][:200]

@@ -43,7 +43,7 @@ def record(value=None, key="k", offset=7, schema=None, topic="t", timestamp=1_70
 
 
 def build(rec, **props):
-    """Action and source that the record becomes, as the server reads them."""
+    """Returns action and source that the record becomes, as the server reads them."""
     keys = {k.replace("__", "."): v for k, v in props.items()}
     built = DocumentBuilder(parse({**URL, **keys})).build(rec)
     if built is None:

@@ -37,7 +37,7 @@ Model = dict[str, dict[str, object]]
 
 @pytest.fixture
 def worker(tmp_path: Path) -> Iterator[WorkerProcess]:
-    """A worker on a broker of its own; keys are text, values JSON without schemas."""
+    """Yields a worker on a broker of its own; keys are text, values JSON without schemas."""
     with EmbeddedBroker(tmp_path / "data") as broker:
         converters = {"key.converter": STRING, "value.converter.schemas.enable": "false"}
         properties = worker_properties(broker.bootstrap, "es", **converters)
@@ -49,7 +49,7 @@ def worker(tmp_path: Path) -> Iterator[WorkerProcess]:
 
 
 def topic_of(worker: WorkerProcess, name: str) -> Producer:
-    """A producer, after the topic was made."""
+    """Returns a producer, after the topic was made."""
     bootstrap = {"bootstrap.servers": worker._properties["bootstrap.servers"]}
     admin = AdminClient(bootstrap)
     for future in admin.create_topics([NewTopic(name, PARTITIONS)]).values():
@@ -58,7 +58,7 @@ def topic_of(worker: WorkerProcess, name: str) -> Producer:
 
 
 def read(worker: WorkerProcess, topic: str, count: int) -> list[Message]:
-    """The first `count` records of a topic."""
+    """Returns the first `count` records of a topic."""
     consumer = Consumer(
         {
             "bootstrap.servers": worker._properties["bootstrap.servers"],
@@ -481,7 +481,7 @@ def produce_for_long(producer: Producer, topic: str, model: Model) -> None:
 
 
 def kill_task(worker: WorkerProcess, topic: str) -> None:
-    """`kill -9` for the process of its task; there is another one afterwards, not one that is to be started later."""
+    """Kills the process of its task (`kill -9`); there is another one afterwards, not one that is to be started later."""
     find = partial(task_pid, worker.process.pid, f"{topic}-0")
     wait_for(find, lambda: worker.log)
     killed = find()

@@ -99,7 +99,7 @@ def test_configurations_that_cannot_work_are_refused_by_their_key(more, key):
 
 
 def encode_time(value: timedelta, fsp: int) -> bytes:
-    """As the server packs it: hours, minutes, seconds and fraction as one number, negated as a whole."""
+    """Packs a time as the server does: hours, minutes, seconds and fraction as one number, negated as a whole."""
     fraction = (fsp + 1) // 2
     us = abs(value) // timedelta(microseconds=1)
     seconds, us = divmod(us, 1_000_000)

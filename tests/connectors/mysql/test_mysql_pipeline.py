@@ -160,7 +160,7 @@ def kill_each(worker, *names):
 
 
 def write(server, done, written):
-    """Transactions of thousands of rows, while the server lives; their numbers are in `written`."""
+    """Writes transactions of thousands of rows, while the server lives; their numbers are in `written`."""
     number = 10_000
     while not done.is_set():
         try:

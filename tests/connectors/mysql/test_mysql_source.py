@@ -400,7 +400,7 @@ def test_a_table_with_its_history_is_refused_by_name(source):
 
 
 def purged(server):
-    """Whether one binlog is left: one that a connection still reads, which may be closed already, is kept."""
+    """Returns whether one binlog is left: one that a connection still reads, which may be closed already, is kept."""
     server.sql("PURGE BINARY LOGS BEFORE NOW() + INTERVAL 1 DAY")
     return len(server.sql("SHOW BINARY LOGS")) == 1
 

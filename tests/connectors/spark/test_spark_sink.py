@@ -107,7 +107,7 @@ def test_a_status_is_not_too_long() -> None:
 
 
 def documents(directory: Path) -> list[int]:
-    """Numbers of the JSON files that the sink has committed."""
+    """Returns numbers of the JSON files that the sink has committed."""
     names = set()
     for log in (directory / "_spark_metadata").glob("[0-9]*"):
         for line in log.read_text().splitlines():

@@ -182,7 +182,7 @@ def records(bootstrap: str, topic: str) -> list[tuple[str, dict[str, Any]]]:
 
 
 def rows(directory: Path, name: str, numbers: range) -> None:
-    """A file of JSON lines, there at once."""
+    """Writes a file of JSON lines, there at once."""
     directory.mkdir(exist_ok=True)
     part = directory / f".{name}"
     part.write_text("".join(json.dumps({"id": n, "name": f"row {n}"}) + "\n" for n in numbers))

@@ -74,7 +74,7 @@ class Caller:
         self._client: RawClient | None = None
 
     def ask(self, message: Message, version: int, codes: Callable[[Any], Iterable[int]]) -> Any:
-        """The first answer without an error that may be retried. Raises Refused, TimeoutError."""
+        """Returns the first answer without an error that may be retried. Raises Refused, TimeoutError."""
         deadline = time.monotonic() + CALL_S
         while time.monotonic() < deadline:
             try:
@@ -146,7 +146,7 @@ class FlowLoad(Load):
         return max(0, answer.topics[0].partitions[0].committed_offset)
 
     def _turn(self, position: int) -> int:
-        """One transaction; where to go on, or -1 to start anew."""
+        """Makes one transaction; returns where to go on, or -1 to start anew."""
         request = fetch_request(
             self.source,
             position,
@@ -279,5 +279,5 @@ class FlowLoad(Load):
 
 
 def origin(value: bytes) -> bytes:
-    """What a result of `FlowLoad` was made of."""
+    """Returns what a result of `FlowLoad` was made of."""
     return value.rpartition(b"|")[0]

@@ -53,7 +53,7 @@ class Load(threading.Thread):
             self.failure = e
 
     def work(self) -> None:
-        """What the thread does until `stopping` is set."""
+        """Does the thread's work until `stopping` is set."""
         raise NotImplementedError
 
     def stop(self, timeout_s: float = PATIENCE_S + 30) -> None:
@@ -65,7 +65,7 @@ class Load(threading.Thread):
             raise StuckError(f"{self.name} does not end: {stack}")
 
     def rest(self, seconds: float) -> None:
-        """A pause of about this long, which ends when the load is to stop."""
+        """Pauses for about this long; the pause ends when the load is to stop."""
         self.stopping.wait(self.chance.random() * 2 * seconds)
 
 
@@ -133,5 +133,5 @@ class ProducerLoad(Load):
 
 
 def unique_value(load: Load, size: int) -> bytes:
-    """A value that no other record of the history has, of up to about this size."""
+    """Returns a value that no other record of the history has, of up to about this size."""
     return b"%s.%d." % (load.name.encode(), load.recorder.unique()) + b"x" * load.chance.randrange(size)

@@ -27,7 +27,7 @@ VERSION = 11
 
 
 def offset_of(client: RawClient, topic: str, partition: int, which: int, *, committed: bool = False) -> int:
-    """The first or the next offset; with `committed` the last stable one for the latter."""
+    """Returns the first or the next offset; with `committed` the last stable one for the latter."""
     asked = ListOffsetsTopic(
         name=topic, partitions=[ListOffsetsPartition(partition_index=partition, timestamp=which)]
     )
@@ -38,7 +38,7 @@ def offset_of(client: RawClient, topic: str, partition: int, which: int, *, comm
 
 
 def read_log(port: int, topic: str, partition: int, *, compacted: bool = False) -> Log:
-    """The whole partition. Checks every CRC. Raises AssertionError when it cannot be read to its end."""
+    """Reads the whole partition. Checks every CRC. Raises AssertionError when it cannot be read to its end."""
     with RawClient(port, timeout_s=60) as client:
         start = offset_of(client, topic, partition, EARLIEST)
         end = offset_of(client, topic, partition, LATEST)
@@ -57,7 +57,7 @@ def read_log(port: int, topic: str, partition: int, *, compacted: bool = False) 
 
 
 def batches_of(data: bytes, position: int) -> tuple[int, list[LogRecord]]:
-    """(Next offset, records from `position` on) of an answer's batches, whose CRCs are checked."""
+    """Returns (next offset, records from `position` on) of an answer's batches, whose CRCs are checked."""
     found: list[LogRecord] = []
     following = position
     for at, header in _whole_batches(data):

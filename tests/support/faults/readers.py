@@ -161,7 +161,7 @@ class OffsetReader(Load):
                 consumer.close()
 
     def read_all(self) -> None:
-        """What all groups have committed now. Raises KafkaException when the broker does not say."""
+        """Notes what all groups have committed now. Raises KafkaException when the broker does not say."""
         deadline = time.monotonic() + PATIENCE_S
         for group, consumer in self._consumers().items():
             while not self._read(group, consumer):

@@ -24,7 +24,7 @@ class Recorder:
         return next(self._ticks)
 
     def unique(self) -> int:
-        """A number that no other value of this history has."""
+        """Returns a number that no other value of this history has."""
         return next(self._values)
 
     def write(self, **fields: object) -> None:
@@ -36,13 +36,13 @@ class Recorder:
         )
 
     def shown(self, reader: str, committed: bool, topic: str, partition: int, offset: int, value: bytes | None) -> None:  # fmt: skip
-        """A reader without a group was given a record."""
+        """Notes that a reader without a group was given a record."""
         key = reader, committed, topic, partition
         self._scans[key].append((offset, value))
         self._ends[key] = max(offset + 1, self._ends.get(key, 0))
 
     def at_end(self, reader: str, committed: bool, topic: str, partition: int, offset: int) -> None:
-        """A reader was told that there is nothing more before this offset."""
+        """Notes that a reader was told that there is nothing more before this offset."""
         key = reader, committed, topic, partition
         self._scans.setdefault(key, [])
         self._ends[key] = max(offset, self._ends.get(key, 0))
@@ -51,7 +51,7 @@ class Recorder:
         return self._ends.get((reader, committed, topic, partition), 0)
 
     def finish(self) -> History:
-        """The history, with one scan for each reader and partition. The threads have ended."""
+        """Returns the history, with one scan for each reader and partition. The threads have ended."""
         for (reader, committed, topic, partition), records in self._scans.items():
             self.history.scans.append(
                 Scan(
@@ -81,14 +81,14 @@ class Pending:
         return number
 
     def answered(self, number: int, error: object, offset: int) -> None:
-        """A delivery report. An error leaves open whether the record is stored: it may have been sent before."""
+        """Notes a delivery report. An error leaves open whether the record is stored: it may have been sent before."""
         fields = self._fields.pop(number)
         outcome = Outcome.OK if error is None else Outcome.UNKNOWN
         self.acknowledged += error is None
         self._note(number, fields, outcome, offset if error is None and offset >= 0 else -1)
 
     def give_up(self) -> None:
-        """Nothing more is heard of what is left."""
+        """Notes that nothing more is heard of what is left."""
         while self._fields:
             number, fields = self._fields.popitem()
             self._note(number, fields, Outcome.UNKNOWN, -1)

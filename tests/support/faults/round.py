@@ -267,7 +267,7 @@ class Round:
             time.sleep(0.01)
 
     def _whereabouts(self) -> str:
-        """Where the loads are, for the report of one that is stuck."""
+        """Returns where the loads are, for the report of one that is stuck."""
         frames = sys._current_frames()
         return "\n".join(
             f"{load.name} {load.last_error}: {''.join(traceback.format_stack(frames[load.ident])[-6:])}"
@@ -315,7 +315,7 @@ class Round:
         self._until(lambda: not left(), lambda: str(left()), self.patience_s)
 
     def _read_the_end(self, port: int, before: dict[tuple[str, int], object]) -> None:
-        """The logs as they are after one more start. What they were before it is compared as a reader's view."""
+        """Reads the logs as they are after one more start. What they were before it is compared as a reader's view."""
         history = self.recorder.history
         admin = AdminClient({"bootstrap.servers": self.server.bootstrap})
         history.topics = {t.topic: len(t.partitions) for t in admin.list_topics(timeout=60).topics.values()}
@@ -347,7 +347,7 @@ class Round:
         return counts
 
     def _problems(self) -> list[str]:
-        """What a load died of, and defects that the broker's log tells of."""
+        """Returns what a load died of, and defects that the broker's log tells of."""
         found = [f"{load.name}: {load.failure!r}" for load in self._all() if load.failure is not None]
         lines = self.server.log_text.splitlines()
         return (

@@ -64,7 +64,7 @@ class Totals:
         return sum(self.faults.values())
 
     def table(self) -> str:
-        """The verdict as Markdown."""
+        """Returns the verdict as Markdown."""
         rows = [
             ("cycles", self.cycles),
             *((f"cycles: {kind}", count) for kind, count in sorted(self.faults.items(), key=lambda i: -i[1])),
@@ -82,7 +82,7 @@ class Totals:
 
 
 def run_alone(mode: str, seed: int, cycles: int, keep: Path | None) -> Result:
-    """A round in a process of its own, whose memory and threads end with it. The history stays there."""
+    """Runs a round in a process of its own, whose memory and threads end with it. The history stays there."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         return pool.submit(_run_and_forget, mode, seed, cycles, keep).result()
 
@@ -94,7 +94,7 @@ def _run_and_forget(mode: str, seed: int, cycles: int, keep: Path | None) -> Res
 
 
 def run_round(mode: str, seed: int, cycles: int, keep: Path | None, *, say=print) -> Result:
-    """One round in a temporary directory; what it leaves stays in `keep` when it found something."""
+    """Runs one round in a temporary directory; what it leaves stays in `keep` when it found something."""
     with tempfile.TemporaryDirectory(prefix="klamm-soak-") as temporary:
         work = work_dir(Path(temporary), seed)
         server = KlammServer(work, {**COMMON, **MODES[mode]})

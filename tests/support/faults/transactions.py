@@ -31,7 +31,7 @@ class TransactionalLoad(Load):
         self.committed = self.aborted = 0
 
     def new_producer(self) -> Producer:
-        """A producer that has fenced the one before it and ended its transaction."""
+        """Returns a producer that has fenced the one before it and ended its transaction."""
         producer = Producer(self.settings)
         self.patiently(lambda: producer.init_transactions(TRY_S))
         self.count += 1
@@ -141,7 +141,7 @@ class TransactionLoad(TransactionalLoad):
                 self.rest(0.02)
 
     def _replace(self, producer: Producer, name: str, invoked: int, *, zombie: bool) -> None:
-        """The producer is left alone; another one of its id takes over, and then it may try to commit all the same."""
+        """Lets another producer of the same id take over; the first one may then try to commit all the same."""
         successor = self.new_producer()
         self.note(
             name, Outcome.FAILED, invoked

@@ -36,7 +36,7 @@ EXAMPLES_MAX: Final = 50
 
 
 def check(history: History) -> Verdict:
-    """Apply every rule to a history."""
+    """Applies every rule to a history."""
     index = Index(history)
     found = [
         Violation(name, what) for name, rule in RULES.items() for what in islice(rule(index), EXAMPLES_MAX)

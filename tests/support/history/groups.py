@@ -34,7 +34,7 @@ def _reads(index: Index) -> dict[_Key, list[CommittedRead]]:
 
 
 def rewound(index: Index) -> Iterator[str]:
-    """A committed offset that is smaller than one that was acknowledged, or seen, before it was asked for."""
+    """Finds a committed offset that is smaller than one that was acknowledged, or seen, before it was asked for."""
     attempts = _Attempts(index).by_key
     for key, reads in _reads(index).items():
         facts = [(done, offset, "acknowledged") for _, done, offset, ok in attempts[key] if ok]
@@ -51,7 +51,7 @@ def rewound(index: Index) -> Iterator[str]:
 
 
 def made_up(index: Index) -> Iterator[str]:
-    """A committed offset that nobody committed, or only a transaction that was aborted."""
+    """Finds a committed offset that nobody committed, or only a transaction that was aborted."""
     attempts = _Attempts(index).by_key
     for key, reads in _reads(index).items():
         first: dict[int, int] = {}

@@ -22,7 +22,7 @@ class Fate(Enum):
 
 
 def fates(log: Log) -> dict[int, Fate]:
-    """The fate of every data record by offset, from the markers that follow it."""
+    """Returns the fate of every data record by offset, from the markers that follow it."""
     found: dict[int, Fate] = {}
     open_by_producer: dict[int, list[int]] = defaultdict(list)
     for record in log.records:
@@ -64,13 +64,13 @@ class Index:
         }
 
     def found(self, write: Write) -> list[int]:
-        """Where a write's value is."""
+        """Returns where a write's value is."""
         if write.value is None:
             return []
         return self.offsets_of.get(write.place, {}).get(write.value, [])
 
     def must_be_there(self, write: Write) -> bool:
-        """Whether the client was told that the record is stored: by its own answer or by its transaction's."""
+        """Returns whether the client was told that the record is stored: by its own answer or by its transaction's."""
         if write.outcome is Outcome.OK:
             return True
         transaction = self.transactions.get(write.transaction or "")

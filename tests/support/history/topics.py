@@ -10,7 +10,7 @@ from support.history.index import Index
 
 
 def forgotten(index: Index) -> Iterator[str]:
-    """A topic that was created and is not there, was deleted and is there, or is there in part."""
+    """Finds a topic that was created and is not there, was deleted and is there, or is there in part."""
     there = index.history.topics
     if there is None:
         return

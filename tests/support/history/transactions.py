@@ -9,7 +9,7 @@ from support.history.index import Fate, Index
 
 
 def dirty(index: Index) -> Iterator[str]:
-    """A read_committed reader that was shown a record of an aborted or open transaction, or a marker."""
+    """Finds a read_committed reader that was shown a record of an aborted or open transaction, or a marker."""
     aborted = {
         (w.place, w.value)
         for t in index.history.transactions
@@ -26,7 +26,7 @@ def dirty(index: Index) -> Iterator[str]:
 
 
 def hidden(index: Index) -> Iterator[str]:
-    """A record that a reader should have been shown, in a stretch that it has read."""
+    """Finds a record that a reader should have been shown, in a stretch that it has read."""
     for scan in index.history.scans:
         log = index.history.logs.get(scan.place)
         if log is None or log.compacted:
@@ -42,7 +42,7 @@ def hidden(index: Index) -> Iterator[str]:
 
 
 def backwards(index: Index) -> Iterator[str]:
-    """A reader that was shown a record twice, or in another order than the log's."""
+    """Finds a reader that was shown a record twice, or in another order than the log's."""
     for scan in index.history.scans:
         last = -1
         for offset, _ in scan.records:
@@ -52,7 +52,7 @@ def backwards(index: Index) -> Iterator[str]:
 
 
 def partial(index: Index) -> Iterator[str]:
-    """A transaction of which a part is committed: some of its records, or some of its partitions."""
+    """Finds a transaction of which a part is committed: some of its records, or some of its partitions."""
     for transaction in index.history.transactions:
         by_fate: dict[Fate | None, list[str]] = {}
         for write in index.writes_of[transaction.name]:
@@ -70,7 +70,7 @@ def partial(index: Index) -> Iterator[str]:
 
 
 def contradicted(index: Index) -> Iterator[str]:
-    """A transaction whose producer was told otherwise than what the logs say."""
+    """Finds a transaction whose producer was told otherwise than what the logs say."""
     for transaction in index.history.transactions:
         if transaction.outcome is Outcome.UNKNOWN:
             continue
@@ -84,7 +84,7 @@ def contradicted(index: Index) -> Iterator[str]:
 
 
 def hanging(index: Index) -> Iterator[str]:
-    """A transaction that is still open when all producers are done: it holds back every read_committed reader."""
+    """Finds a transaction that is still open when all producers are done: it holds back every read_committed reader."""
     for place, log in index.history.logs.items():
         if log.stable < log.end:
             yield f"{place[0]}-{place[1]}: last stable offset {log.stable}, end {log.end}"

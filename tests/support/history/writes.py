@@ -13,7 +13,7 @@ SHOWN_MAX: Final = 48
 
 
 def lost(index: Index) -> Iterator[str]:
-    """An acknowledged record that is not in its log, or not where the acknowledgement said."""
+    """Finds an acknowledged record that is not in its log, or not where the acknowledgement said."""
     for write in index.history.writes:
         if not index.must_be_there(write):
             continue
@@ -60,7 +60,7 @@ def compacted_away(index: Index) -> Iterator[str]:
 
 
 def duplicated(index: Index) -> Iterator[str]:
-    """A record of an idempotent session that is in its log more than once."""
+    """Finds a record of an idempotent session that is in its log more than once."""
     for write in index.history.writes:
         if write.idempotent:
             offsets = index.found(write)
@@ -69,7 +69,7 @@ def duplicated(index: Index) -> Iterator[str]:
 
 
 def reordered(index: Index) -> Iterator[str]:
-    """Records of an idempotent session in a partition in another order than they were produced."""
+    """Finds records of an idempotent session in a partition in another order than they were produced."""
     last: dict[tuple[str, Place], tuple[int, int]] = {}
     for write in sorted(index.history.writes, key=lambda w: (w.session, w.number)):
         offsets = index.found(write)
@@ -83,7 +83,7 @@ def reordered(index: Index) -> Iterator[str]:
 
 
 def invented(index: Index) -> Iterator[str]:
-    """A record that nobody wrote, or that its writer was told is not stored."""
+    """Finds a record that nobody wrote, or that its writer was told is not stored."""
     known: dict[Place, dict[bytes | None, Outcome]] = defaultdict(dict)
     for write in index.history.writes:
         known[write.place][write.value] = write.outcome
@@ -96,7 +96,7 @@ def invented(index: Index) -> Iterator[str]:
 
 
 def reused(index: Index) -> Iterator[str]:
-    """A position in a log at which two different records were seen."""
+    """Finds a position in a log at which two different records were seen."""
     history = index.history
     seen: dict[Place, dict[int, tuple[bytes | None, str]]] = {
         place: {o: (r.value, "the log") for o, r in records.items()}
@@ -140,7 +140,7 @@ def sequences(index: Index) -> Iterator[str]:
 
 
 def holes(index: Index) -> Iterator[str]:
-    """An offset between start and end of a log that is not compacted, without a record."""
+    """Finds an offset between start and end of a log that is not compacted, without a record."""
     for place, log in index.history.logs.items():
         if log.compacted:
             continue
@@ -158,5 +158,5 @@ def _name(write: Write) -> str:
 
 
 def shown(value: bytes | None) -> str:
-    """A value as a message has room for it."""
+    """Returns a value as a message has room for it."""
     return repr(value if value is None or len(value) <= SHOWN_MAX else value[:30] + b"..." + value[-10:])

@@ -47,7 +47,7 @@ class Watch:
             self.look()
 
     def look(self) -> None:
-        """One look, now."""
+        """Looks once, now."""
         with self._looking:
             self._look()
 

@@ -91,7 +91,7 @@ class Round:
         self.server: ElasticsearchServer
 
     def run(self) -> Result:
-        """Everything from start to comparison. Raises KlammError when a stage fails for good."""
+        """Runs everything from start to comparison. Raises KlammError when a stage fails for good."""
         began = time.monotonic()
         with ElasticsearchServer(require(), heap_mb=768) as server:
             self.server = server
@@ -160,7 +160,7 @@ class Round:
             time.sleep(0.2)
 
     def _mend(self) -> None:
-        """A driver that gives up is started again, as its supervisor does; any other stage never ends by itself."""
+        """Starts a driver again that gives up, as its supervisor does; any other stage never ends by itself."""
         pipeline = self.pipeline
         pipeline.generator.process.check()
         pipeline.agent.process.check()
@@ -204,7 +204,7 @@ class Round:
         self.pipeline.spark.start()
 
     def _kill_worker(self) -> None:
-        """One of the Python processes below the driver's Java, where tasks run."""
+        """Kills one of the Python processes below the driver's Java, where tasks run."""
         workers = []
         for process in psutil.Process(self.pipeline.spark.process.pid).children(recursive=True):
             with contextlib.suppress(psutil.Error):
@@ -235,7 +235,7 @@ class Round:
         self.server.start()
 
     def _ask(self) -> None:
-        """`klamm reconcile` while everything runs."""
+        """Runs `klamm reconcile` while everything runs."""
         self._mend_until(lambda: self.pipeline.spark.started)
         with ThreadPoolExecutor(1) as aside:
             asked = aside.submit(
@@ -264,7 +264,7 @@ class Round:
 
 
 def rows(result: Result) -> list[tuple[str, Any]]:
-    """What a table says of a round."""
+    """Returns what a table says of a round."""
     assert result.found is not None
     lines = result.found.comparison
     return [

@@ -25,7 +25,7 @@ BEGIN, END = "<!-- soak of the pipeline: begin -->", "<!-- soak of the pipeline:
 
 
 def run_round(plan: Plan, keep: Path | None, *, say=print) -> Result:
-    """One round in a temporary directory; what it leaves stays in `keep` when it found something."""
+    """Runs one round in a temporary directory; what it leaves stays in `keep` when it found something."""
     with tempfile.TemporaryDirectory(prefix="klamm-pipeline-") as temporary:
         work, good = Path(temporary), False
         round_ = Round(work, plan, say=say)
@@ -39,7 +39,7 @@ def run_round(plan: Plan, keep: Path | None, *, say=print) -> Result:
 
 
 def table(result: Result, plan: Plan) -> str:
-    """What was done and found, and what every stage used, as Markdown."""
+    """Returns what was done and found, and what every stage used, as Markdown."""
     lines = ["| what | number |", "|---|---|", *(f"| {what} | {number:,} |" for what, number in rows(result))]
     lines += ["", "| stage | most memory, MB | memory at the end, MB | CPU, s |", "|---|---|---|---|"]
     lines += [

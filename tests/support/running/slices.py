@@ -54,12 +54,12 @@ class Slice:
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The test files."""
+        """Returns the test files."""
         return tuple(self.seconds)
 
     @property
     def wall_s(self) -> float:
-        """The seconds that the slice is expected to take: a file runs in one process (`--dist loadfile`)."""
+        """Returns the seconds that the slice is expected to take: a file runs in one process (`--dist loadfile`)."""
         return START_S + max(*self.seconds.values(), sum(self.seconds.values()) / WORKERS)
 
     def __str__(self) -> str:

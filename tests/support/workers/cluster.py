@@ -124,7 +124,7 @@ class Cluster:
         self.broker.close()
 
     def tree(self, index: int) -> list[psutil.Process]:
-        """The worker with all its children: the fork server and the tasks."""
+        """Returns the worker with all its children: the fork server and the tasks."""
         process = psutil.Process(self.workers[index].process.pid)
         return [process, *process.children(recursive=True)]
 
@@ -135,7 +135,7 @@ class Cluster:
     def request(
         self, method: str, path: str, body: Any = None, *, accept: tuple[int, ...] = (200, 201, 202, 204)
     ) -> Any:
-        """Ask one worker after the other until one says what is accepted; rebalances answer 409, and some are away."""
+        """Asks one worker after the other until one says what is accepted; rebalances answer 409, and some are away."""
         deadline, turn, last = time.monotonic() + REQUEST_S, 0, "nobody is alive"
         while time.monotonic() < deadline:
             workers = self.alive
@@ -156,12 +156,12 @@ class Cluster:
         self.request("PUT", f"/connectors/{name}/config", dict(config))
 
     def generation(self) -> int:
-        """The highest generation of the group that a worker of now has logged."""
+        """Returns the highest generation of the group that a worker of now has logged."""
         found = (GENERATION.findall(worker.log) for worker in self.workers)
         return max((int(numbers[-1]) for numbers in found if numbers), default=0)
 
     def unsettled(self, wanted: Mapping[str, int]) -> str:
-        """Why the group has not settled on these connectors with so many tasks; empty when it has."""
+        """Returns why the group has not settled on these connectors with so many tasks; empty when it has."""
         where = {f"127.0.0.1:{w.port}" for w in self.alive}
         try:
             found = self.request("GET", "/connectors?expand=status")

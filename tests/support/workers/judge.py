@@ -35,7 +35,7 @@ class Number:
 
 
 def judge_numbers(task: str, found: Sequence[Number], *, exactly_once: bool) -> list[Violation]:
-    """One task's topic. At least once: after a restart it goes on no later than where it was."""
+    """Judges one task's topic. At least once: after a restart it goes on no later than where it was."""
     out, seen_runs, next_n = [], [], 0
     for number in found:
         if number.run not in seen_runs:
@@ -53,7 +53,7 @@ def judge_numbers(task: str, found: Sequence[Number], *, exactly_once: bool) -> 
 def judge_lines(
     name: str, written: Sequence[str], found: Sequence[str], *, exactly_once: bool
 ) -> list[Violation]:
-    """The lines of one file against its topic (one partition)."""
+    """Judges the lines of one file against its topic (one partition)."""
     if exactly_once:
         if list(found) == list(written):
             return []
@@ -66,7 +66,7 @@ def judge_lines(
 
 
 def judge_delivery(topics: Mapping[str, int], delivered: Iterable[tuple[str, int]]) -> list[Violation]:
-    """Every offset below the end of each topic (one partition) has come to the sink.
+    """Judges whether every offset below the end of each topic (one partition) has come to the sink.
 
     `topics`: name to the offsets that hold records, as a count of distinct ones read by a consumer;
     `delivered`: (topic, offset) as the sink wrote them.
@@ -84,7 +84,7 @@ def judge_delivery(topics: Mapping[str, int], delivered: Iterable[tuple[str, int
 def judge_tenure(
     trace: Iterable[tuple[str, str, int]], excused: Sequence[tuple[int, int]] = (), slack_ms: int = 0
 ) -> list[Violation]:
-    """`trace`: (task, run, ms). A life ends before the next one of its task begins.
+    """Judges `trace`, rows of (task, run, ms): a life ends before the next one of its task begins.
 
     `excused`: (from, to) in ms in which whole process trees stood still and may have run on for `slack_ms`:
     nobody can end a process that stands still with all who watch over it.

@@ -188,7 +188,7 @@ class Round:
         self._cluster.start(which)
 
     def _settle_without(self) -> None:
-        """The others take over; how long that takes counts from now."""
+        """Waits until the others have taken over; the time that it takes counts from now."""
         began = time.monotonic()
         self._cluster.settle(self._wanted)
         self.result.takeovers_s.append(time.monotonic() - began)
@@ -238,7 +238,7 @@ class Round:
         self._cluster.put("tenure", self._tenure())
 
     def _check_traces(self) -> None:
-        """Every task of `tenure` has been at work since now."""
+        """Waits until every task of `tenure` has been at work since now."""
         since = _now_ms()
         missing = set(range(self._tasks))
 
@@ -268,7 +268,7 @@ class Round:
     # The judgement
 
     def _finish(self, feeder: Feeder) -> None:
-        """Everything the files hold must come through; then the numbers stop, and all is compared."""
+        """Waits until everything that the files hold has come through; then the numbers stop, and all is compared."""
         exactly, found = self.result.exactly_once, self.result.violations
         lines = {path.name: feeder.written[path] for path in self._paths}
         topics = {f"file-{i}": path.name for i, path in enumerate(self._paths)}
@@ -348,7 +348,7 @@ def _consumer(bootstrap: str) -> Consumer:
 
 
 def _read_offsets(bootstrap: str, topic: str) -> list[tuple[int, str]]:
-    """(offset, value) of every record of partition 0 that is committed."""
+    """Returns (offset, value) of every record of partition 0 that is committed."""
     consumer, out = _consumer(bootstrap), []
     try:
         consumer.assign([TopicPartition(topic, 0, 0)])

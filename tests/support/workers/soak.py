@@ -28,7 +28,7 @@ BEGIN, END = "<!-- soak of workers: begin -->", "<!-- soak of workers: end -->"
 def run_round(
     seed: int, rebalances: int, *, exactly_once: bool, keep: Path | None = None, say=print
 ) -> Result:
-    """One round in a temporary directory; what it leaves stays in `keep` when it found something."""
+    """Runs one round in a temporary directory; what it leaves stays in `keep` when it found something."""
     with tempfile.TemporaryDirectory(prefix="klamm-workers-") as temporary:
         work, good = Path(temporary), False
         try:
