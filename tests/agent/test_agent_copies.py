@@ -164,7 +164,7 @@ def test_a_truncation_is_noticed_while_there_is_no_room(world):
 
 @pytest.mark.parametrize("truncated", ["unread", "read"])
 def test_a_copy_of_a_file_that_could_not_be_read_yet(world, truncated):
-    """As when no broker answers: the file is open, and the copy appears before anything of it was read."""
+    """No broker answers: the file is open, and the copy appears before anything of it was read."""
     world.append("a", 60)
 
     def look():
@@ -186,7 +186,7 @@ def test_a_copy_of_a_file_that_could_not_be_read_yet(world, truncated):
 
 
 def test_generations_that_nobody_could_read_are_read_from_their_copies(world):
-    """As when no broker answers for long."""
+    """No broker answers for long."""
     for _ in range(3):
         world.append("a", 60)
         world.tracker.observe(world.scanner.scan(), world.now, world.now)
@@ -208,7 +208,7 @@ def test_generations_that_nobody_could_read_are_read_from_their_copies(world):
 
 
 def test_a_copy_waits_while_nobody_looks_into_its_original(world):
-    """As when a reader is held up: nobody notices the truncation."""
+    """A reader is held up: nobody notices the truncation."""
     world.append("a", 60)
     world.look_around()
     world.append("a", 9)

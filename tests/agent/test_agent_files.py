@@ -1,4 +1,4 @@
-"""What files hold, through a whole agent: stack traces, containers, UTF-16, archives, and the order of old files."""
+"""The content of files, through a whole agent: stack traces, containers, UTF-16, archives, and the order of old files."""
 
 from __future__ import annotations
 

@@ -235,7 +235,7 @@ def test_senders_of_syslog_stay_connected_over_a_reload(broker, agent):
 
 @pytest.mark.parametrize("how", [signal.SIGHUP, signal.SIGTERM])
 def test_what_a_file_holds_that_nobody_finds_again_is_read_at_the_end(broker, agent, how):
-    """It was renamed out of the patterns, and then the agent was told to reload or to end."""
+    """The file was renamed out of the patterns, and then the agent was told to reload or to end."""
     write(agent, "a.log", 0, 100)
     agent.start()
     agent.caught_up()

@@ -321,7 +321,7 @@ def test_folders_are_looked_through_once(world, monkeypatch):
 
 @pytest.mark.parametrize("seen", [True, False])
 def test_another_file_with_its_inode_is_not_taken_for_it(world, seen):
-    """Which no pattern names: nothing of it may be sent."""
+    """No pattern names the other file: nothing of it may be sent."""
     world.append("a", 50)
     world.quiet()
     if not seen:

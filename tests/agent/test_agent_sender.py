@@ -164,7 +164,7 @@ def test_a_topic_that_was_made_anew_with_fewer_partitions_gets_what_waits(broker
 
 
 def test_a_topic_that_comes_up_while_others_are_asked_for_is_asked_for_next(broker):
-    """It is not in the answer that is on its way."""
+    """The topic is not in the answer that is on its way."""
     sender = sender_of(broker.bootstrap, topics=2, linger=0.0)
     refresh, late = sender._cluster.refresh, []
 

@@ -175,7 +175,7 @@ def shares_of_all(spool):
 
 
 def test_a_torn_line_of_origins_takes_no_other_along(tmp_path):
-    """What a kill left of a line, and lines of batches that were never written, are no origins of what comes then."""
+    """A line that a kill cut, and lines of batches that were never written, are no origins of later batches."""
     spool = Spool(tmp_path, 1 << 20, fsync=True)
     put(spool, 0)
     spool.close()
@@ -228,7 +228,7 @@ def test_klamm_log_dump_reads_it(tmp_path):
 
 @pytest.mark.usefixtures("processes")
 def test_what_an_fsync_left_in_doubt_counts_when_a_broker_has_it(tmp_path, monkeypatch):
-    """Also what is on disk only: its files' checkpoints would stand still for good."""
+    """Batches that are only on disk count, too: otherwise their files' checkpoints would stand still for good."""
     broker = EmbeddedBroker(tmp_path / "data").start()
     topic = new_topic(broker)
     broker.stop()

@@ -98,7 +98,7 @@ def test_the_end_is_when_all_is_delivered(lanes):
 
 @pytest.mark.usefixtures("processes")
 def test_a_journal_of_which_nothing_is_acknowledged_is_read_again(lanes, tmp_path):
-    """It is neither given to the next agent, which would go on behind it, nor lost."""
+    """The next agent does not get it, because it would go on behind it; and it is not lost."""
     program = tmp_path / "journalctl"
     program.write_text("#!/bin/sh\nexec sleep 60\n")
     program.chmod(0o755)

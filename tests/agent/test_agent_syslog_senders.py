@@ -344,7 +344,7 @@ def test_an_agent_receives_and_delivers_what_had_arrived_when_it_is_stopped(tmp_
 @pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize("when", ["broker_away", "always"])
 def test_a_spool_keeps_syslog_over_a_broker_that_is_away_and_a_kill(tmp_path, when):
-    """What the status calls spooled survives `kill -9` and arrives when the broker is back: syslog cannot be read again."""
+    """Lines that the status calls spooled survive `kill -9` and arrive when the broker is back: syslog cannot be read again."""
     broker = EmbeddedBroker(tmp_path / "broker").start()
     topic, count = new_topic(broker), 20_000
     a = AgentProcess(tmp_path / "agent", broker.bootstrap, topic)

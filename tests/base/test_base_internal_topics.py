@@ -17,7 +17,7 @@ def test_they_are_kafkas():
 
 
 def test_no_other_module_writes_their_names():
-    """As a whole string: sentences that mention a name are free to."""
+    """Only whole strings count: a sentence may mention a name."""
     found = {
         path.relative_to(ROOT).as_posix()
         for package in PACKAGES

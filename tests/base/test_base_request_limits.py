@@ -1,4 +1,4 @@
-"""How much to send at once to a server that says when it is too much."""
+"""The size of requests to a server that says when it is too much."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a cleaned log is, byte fields and indexes, where a model of records would not notice a difference."""
+"""A cleaned log's byte fields and indexes, where a model of records would not notice a difference."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_markers_go_in_their_time(log: PartitionLog) -> None:
 
 
 def test_the_last_batch_of_a_round_stays(log: PartitionLog) -> None:
-    """So that the offset where cleaning has come to can be seen in the log."""
+    """The log thus shows the offset that cleaning has reached."""
     write(log, (b"k", b"1", 0))
     write(log, (b"t", b"x", 0), producer=1, sequence=0, transactional=True)
     end(log, 1, committed=False)
@@ -169,7 +169,7 @@ def test_the_last_batch_of_a_round_stays(log: PartitionLog) -> None:
 
 
 def test_a_producer_with_markers_only_keeps_one_of_its_epoch(log: PartitionLog) -> None:
-    """What a log tells of a producer whose transactions have left nothing else."""
+    """Its last marker is all that a log tells of a producer whose transactions have left nothing else."""
     for _ in range(2):
         end(log, 1, committed=False)
     write(log, (b"k", b"1", 0))

@@ -184,7 +184,7 @@ def test_keys_of_the_dictionary_are_found_in_the_table() -> None:
 
 @pytest.mark.usefixtures("processes")
 def test_the_memory_of_the_map_is_bounded() -> None:
-    """What it says it takes is not less than what the process takes, and most of Kafka's number of keys goes in."""
+    """The map names at least the memory that the process takes, and holds most of Kafka's number of keys."""
     program = (
         "import resource\n"
         "from klamm_broker.log.cleaner.offset_map import OffsetMap\n"

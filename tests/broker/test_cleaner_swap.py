@@ -164,7 +164,7 @@ def test_a_crash_while_the_segment_is_written(filled: Path, tmp_path: Path, suff
 def test_the_process_is_killed_at_every_step_of_its_own(
     filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It changes no file of the log: what it leaves is removed, by the broker or by its next start."""
+    """The process changes no file of the log: the broker or the next start removes what it leaves."""
     shutil.copytree(filled, tmp_path / "t-0")
     log = open_log(tmp_path / "t-0")
     values, before = last_values(log), {p.name: p.read_bytes() for p in log.directory.iterdir()}
@@ -342,7 +342,7 @@ def again(log: PartitionLog) -> Cleaned:
 
 
 def test_a_log_is_used_in_the_middle_of_a_swap(filled: Path, tmp_path: Path) -> None:
-    """What happens on the loop while the old files are retired in a thread."""
+    """Reads and lookups work while a thread retires the old files."""
     shutil.copytree(filled, tmp_path / "t-0")
     log = open_log(tmp_path / "t-0")
     values = last_values(log)

@@ -123,7 +123,7 @@ class World:
             member.topics = [t for i, t in enumerate(TOPICS) if n >> i & 1]
 
     def hang(self, n: int) -> None:
-        """It goes on with its heartbeats, but gives nothing up any more, or does so again."""
+        """Lets a member send heartbeats, but give nothing up any more; or do so again."""
         if self.members:
             member = self.members[n % len(self.members)]
             member.slow = not member.slow

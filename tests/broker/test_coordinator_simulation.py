@@ -67,7 +67,7 @@ class Client:
         return self.work()
 
     def impatient(self) -> None:
-        """It gave up on a connection and asks again; the answer to the first request goes nowhere."""
+        """Gives up on a connection and asks again; the answer to the first request goes nowhere."""
         if self.waiting.startswith("join"):
             self.rejoin()
         else:

@@ -31,7 +31,7 @@ E = ErrorCode
 
 
 class FakeLog:
-    """What a fetch asks of a log: records of ten bytes, each a batch of its own."""
+    """A log as far as a fetch asks for it: records of ten bytes, each a batch of its own."""
 
     def __init__(self) -> None:
         self.log_start_offset = self.high_watermark = self.last_stable_offset = 0
@@ -169,7 +169,7 @@ def told(answer: FetchResponse, *, by_id=False) -> dict[Any, tuple[int, ...]]:
 
 
 class NaiveSession:
-    """What a session tells by KIP-227, found by looking at every partition each time."""
+    """A session by KIP-227 that looks at every partition each time."""
 
     def __init__(self, world: World, *, by_id: bool) -> None:
         self.world = world

@@ -408,7 +408,7 @@ async def test_a_lost_connection_does_not_disturb_the_group(broker, conn):
 async def test_an_offset_of_a_deleted_topic_is_not_that_of_the_new_one_of_its_name(
     tmp_path, monkeypatch, version
 ):
-    """Also before its tombstone is durable: a consumer that starts there would skip records."""
+    """This holds before its tombstone is durable, too: a consumer that starts there would skip records."""
     async with serving(tmp_path) as server, await connect(server) as conn:
         broker = server.broker
         broker.topic_changes.create_topic("t", partitions=1, overrides={})

@@ -1,4 +1,4 @@
-"""What `__consumer_offsets` may hold when a broker starts: any mixture of records, damaged ones, ones that contradict."""
+"""A broker starts with any content of `__consumer_offsets`: any mixture of records, damaged ones, ones that contradict."""
 
 from __future__ import annotations
 

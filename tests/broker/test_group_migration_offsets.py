@@ -68,7 +68,7 @@ class World:
             self.sim.send(**self.new.fields())
 
     def down(self, _: int) -> None:
-        """It leaves: a classic member is left, or nobody."""
+        """Lets the new member leave: a classic member is left, or nobody."""
         if self.new is not None:
             self.sim.send(member_id=self.new.name, member_epoch=-1)
             self.new = None

@@ -1,4 +1,4 @@
-"""What PartitionLog accepts, refuses, writes and remembers, case by case."""
+"""PartitionLog accepts, refuses, writes and remembers, case by case."""
 
 from __future__ import annotations
 

@@ -183,7 +183,7 @@ async def test_a_large_batch_that_is_refused_and_acks_0(tmp_path):
 
 @pytest.mark.parametrize("version", [11, 12])
 async def test_large_batches_of_a_transaction_are_compressed_off_the_loop(tmp_path, monkeypatch, version):
-    """Also those that have to wait for the coordinator, which is told of the partition first (from version 12 on)."""
+    """This includes batches that have to wait for the coordinator, which is told of the partition first (from version 12 on)."""
     loop_thread, threads = threading.get_ident(), []
     real = recompression.recompress
     monkeypatch.setattr(

@@ -219,7 +219,7 @@ def every_record(log: PartitionLog):
 
 
 def test_recovery_starts_at_the_recovery_point(tmp_path):
-    """What was flushed is not read again: damage there is found by the reader's checksum, as in Kafka."""
+    """Recovery does not read flushed records again: the reader's checksum finds damage there, as in Kafka."""
     log = open_log(tmp_path, CONFIG, clean=True)
     fill(log)
     log.flush()

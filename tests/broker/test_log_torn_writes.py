@@ -1,4 +1,4 @@
-"""What a crash leaves of files that were being written: cut at every byte, with nothing, zeros or garbage behind the cut.
+"""Files that a crash left half written: cut at every byte, with nothing, zeros or garbage behind the cut.
 
 The start succeeds, all that was acknowledged before is there, and nothing half is served. Files that are replaced as a
 whole are cut as `.tmp`: that is where they are written.

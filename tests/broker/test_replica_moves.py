@@ -96,7 +96,7 @@ def test_of_a_lost_copy_that_comes_back_nobody_guesses(start, dirs):
 
 
 def test_every_adopted_partition_gets_a_leader_epoch_that_it_has_not_had(start, dirs):
-    """As Kafka leaves them: one topic in several directories, and partitions whose leader has changed more often."""
+    """The directories are as Kafka leaves them: one topic in several directories, and partitions whose leader has changed more often."""
     manager = start()
     manager.create_topic("t", 12, now_ms=NOW)
     latest = {}

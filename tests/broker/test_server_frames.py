@@ -1,4 +1,4 @@
-"""What arrives on a socket: whole, cut, pipelined, malformed; and peers that do not read.
+"""Frames on a socket: whole, cut, pipelined, malformed; and peers that do not read.
 
 A bad request closes its own connection with one log line and harms nobody else.
 """

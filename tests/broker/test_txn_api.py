@@ -297,7 +297,7 @@ def test_settings(tmp_path):
 
 @pytest.mark.usefixtures("processes")
 def test_a_transaction_log_that_a_client_makes_or_deletes(tmp_path):
-    """Whoever makes `__transaction_state` decides on its partitions; with it go all transactional ids."""
+    """The maker of `__transaction_state` decides on its partitions; all transactional ids go with it."""
     with EmbeddedBroker(tmp_path / "data") as broker, RawClient(broker.port) as raw:
         new_topic(broker, 5, name="__transaction_state")
         first = Txn(raw, "x")

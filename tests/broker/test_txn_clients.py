@@ -216,7 +216,7 @@ def test_newer_clients_add_partitions_by_writing(tmp_path, durability):
 
 
 def test_a_marker_wakes_a_fetch_that_waits_for_committed_records(broker):
-    """It waits for a megabyte: the records came long ago, and a marker has only some bytes."""
+    """The fetch waits for a megabyte: the records came long ago, and a marker has only some bytes."""
     topic = new_topic(broker)
     with RawClient(broker.port) as raw, RawClient(broker.port) as reading:
         client = NewClient(raw, new_name("txn"))

@@ -1,4 +1,4 @@
-"""What `--help` shows: every command list has whole sentences at 80 columns."""
+"""The output of `--help`: every command list has whole sentences at 80 columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What our servers keep on the disk is for their owner alone: folders 0700, files 0600, whatever the umask."""
+"""Only its owner can read a server's data on the disk: folders 0700, files 0600, whatever the umask."""
 
 from __future__ import annotations
 

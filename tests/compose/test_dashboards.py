@@ -1,4 +1,4 @@
-"""What Prometheus and Grafana are given: Prometheus itself reads it, and finds what the dashboards show."""
+"""The files for Prometheus and Grafana: Prometheus itself reads them, and finds what the dashboards show."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Kibana is given: every reference has its object, and every field is one that the log job writes."""
+"""The objects for Kibana: every reference has its object, and the log job writes every field."""
 
 from __future__ import annotations
 

@@ -237,7 +237,7 @@ def produce_of_both_kinds(side: Side) -> list[Request]:
 
 
 def idempotent_produce(side: Side) -> list[Request]:
-    """In order, once more, with a gap, from an older epoch, from a newer one that does not start at 0."""
+    """Produces in order, once more, with a gap, from an older epoch, from a newer one that does not start at 0."""
     empty = side.topic_ids["empty"]
     sent = [(0, 0), (0, 1), (0, 1), (0, 0), (0, 5), (1, 3), (1, 0), (0, 2)]
     return [

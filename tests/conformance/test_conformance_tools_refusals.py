@@ -1,4 +1,4 @@
-"""What our broker does not do, Apache's tools say at once and by name: nothing hangs, nothing passes in silence."""
+"""Apache's tools say at once and by name what our broker does not do: nothing hangs, nothing passes in silence."""
 
 from __future__ import annotations
 

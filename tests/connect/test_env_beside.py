@@ -49,7 +49,7 @@ def install(
 
 
 class Asked:
-    """What a child would answer, and how often one was asked."""
+    """A child that answers as told, and counts the questions."""
 
     def __init__(self, **answer) -> None:
         self.params: list[dict] = []

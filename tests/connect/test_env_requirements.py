@@ -1,4 +1,4 @@
-"""Which packages and entry points a configuration needs, and which version of a plugin is meant."""
+"""The packages and entry points that a configuration needs, and the version of a plugin that it means."""
 
 import pytest
 

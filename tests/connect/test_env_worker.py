@@ -111,7 +111,7 @@ def test_plugins_that_cannot_be_together_are_a_validation_error(worker, tmp_path
 
 
 def test_a_version_that_is_not_there_is_kafkas_error_beside_both_keys(worker):
-    """As Kafka 4.3.1 answers; for POST it answers 500 with a null pointer."""
+    """Kafka 4.3.1 answers the same; to POST it answers 500 with a null pointer."""
     why = "Plugin acme_new.NewConnector not found that matches the version range [3.0,), available versions: [2.0]"
     config = {
         "name": "x", "connector.class": "NewConnector", "file": "f", "connector.plugin.version": "[3.0,)",

@@ -1,4 +1,4 @@
-"""Who is fenced before exactly-once tasks start, and that the fenced cannot write any more."""
+"""Fencing before exactly-once tasks start: the right producers are fenced, and cannot write any more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When transactions of a source end, and that records and offsets are in the same one: with a producer in the test's hand."""
+"""The ends of a source's transactions, with records and offsets in the same one: with a producer in the test's hand."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Crash(Exception):
 
 
 class Broker:
-    """What is committed, over the lives of several producers."""
+    """A broker that holds what is committed, over the lives of several producers."""
 
     def __init__(self) -> None:
         self.values: list[bytes] = []
@@ -140,7 +140,7 @@ class Lines(SourceTask):
         return records
 
     def polled(self, records: list[SourceRecord]) -> None:
-        """For subclasses."""
+        """Does nothing; subclasses override it."""
 
 
 def record(n: int, topic: str = "t") -> SourceRecord:
@@ -394,7 +394,7 @@ def test_a_bad_record_is_left_out_and_its_offset_is_committed(control: Any) -> N
 
 
 def test_polls_of_which_nothing_is_sent_are_no_transactions_of_their_own(control: Any) -> None:
-    """What transforms drop need not be read again, but is not worth two round trips each time."""
+    """Records that transforms drop need not be read again, but are not worth two round trips each time."""
     producer = TransactionalFake()
 
     class DropAll(TransformChain):

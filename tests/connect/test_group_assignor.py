@@ -18,7 +18,7 @@ from klamm.connect.group.weights import IDLE, Weights
 from klamm.connect.model import TaskId
 
 ROUNDS_MAX = 3
-"""So many rounds are enough from any state: revoke, give out, and one that finds nothing to do."""
+"""This number of rounds is enough from any state: revoke, give out, and one that finds nothing to do."""
 
 
 def tasks(connector: str, *numbers: int) -> frozenset[TaskId]:

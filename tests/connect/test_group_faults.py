@@ -27,7 +27,7 @@ def name() -> str:
 
 
 async def test_group_a_lost_workers_tasks_run_elsewhere_in_time(bootstrap: str, name: str) -> None:
-    """When its session has ended (Kafka waits five minutes by default), without touching what runs."""
+    """They move when its session has ended (Kafka waits five minutes by default), and nothing else moves."""
     async with worker_group(bootstrap, name, session_timeout_ms="6000", heartbeat_interval_ms="200") as group:
         group.topic.put(a=6)
         one, _, three = await group.start("one", "two", "three")

@@ -107,7 +107,7 @@ class Pipes:
 
 
 def statuses(worker: WorkerProcess) -> dict[str, Any]:
-    """Of the connectors that have one: Apache's worker leaves it out for a moment."""
+    """Returns the statuses of connectors that have one: Apache's worker leaves it out for a moment."""
     answer = worker.request("GET", "/connectors?expand=status")
     told = answer.json if answer.status == 200 else {}
     return {name: each["status"] for name, each in told.items() if "status" in each}

@@ -1,4 +1,4 @@
-"""What tasks cost: CPU of their processes, and what they move."""
+"""The cost of tasks: CPU of their processes, and the data that they move."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_group_loads_count_what_is_moved(tasks: Tasks) -> None:
 
 
 def test_group_loads_of_a_task_that_starts_again_begin_anew(tasks: Tasks) -> None:
-    """What it cost before stands until there is something new to say."""
+    """The earlier cost stands until there is a new figure."""
     tasks.loads.measure()
     tasks.now_s += 10
     tasks.progress[A] = Progress(records=5 * RECORDS_PER_CORE)

@@ -68,7 +68,7 @@ async def test_group_follows_the_configuration(bootstrap: str, name: str) -> Non
 
 
 async def test_group_loads_move_tasks(bootstrap: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the workers measure reaches the leader with the next rebalance, which a great change asks for."""
+    """The workers' figures reach the leader with the next rebalance, which a great change asks for."""
     for key, ms in {"INTERVAL_MS": 200, "LASTING_MS": 100, "AVERAGE_MS": 50, "WARM_UP_MS": 50}.items():
         monkeypatch.setattr(f"klamm.connect.group.load_watch.{key}", ms)
     async with worker_group(bootstrap, name) as group:

@@ -1,4 +1,4 @@
-"""What workers say to each other in JoinGroup and SyncGroup: every message comes back, and it is Java's."""
+"""The workers' messages in JoinGroup and SyncGroup: every message comes back, and it is Java's."""
 
 from __future__ import annotations
 

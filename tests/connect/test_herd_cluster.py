@@ -123,7 +123,7 @@ def test_herd_workers_that_start_at_once_share_the_tasks(workers: Workers) -> No
 
 @pytest.mark.parametrize("which", [0, 1, 2])
 def test_herd_every_worker_does_what_is_asked_of_any(workers: Workers, which: int) -> None:
-    """Whoever leads, and whoever runs it: one of three is neither."""
+    """One of three workers neither leads nor runs the connector, and takes requests all the same."""
     worker = workers.all[which]
     name = create(workers.all[0], workers, tasks=2)
     assert (
@@ -243,7 +243,7 @@ def test_herd_internal_requests_are_signed(workers: Workers, bootstrap: str) -> 
 def test_herd_a_killed_workers_tasks_run_elsewhere_in_time(
     bootstrap: str, tmp_path: Path, victim: str
 ) -> None:
-    """When its session has ended, that is; Kafka waits five minutes by default."""
+    """They move when its session has ended; Kafka waits five minutes by default."""
     workers = Workers(bootstrap, tmp_path, 3)
     try:
         name = create(workers.all[0], workers, tasks=6)

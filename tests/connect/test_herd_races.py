@@ -1,4 +1,4 @@
-"""What must hold between a rebalance, a config topic that cannot be read, writes under way and a leader that slept."""
+"""Races between a rebalance, a config topic that cannot be read, writes under way and a leader that slept."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ async def test_herd_a_class_that_no_package_lists_is_looked_for_by_each_worker(
 async def test_herd_an_answer_of_the_connector_as_it_was_is_not_committed(
     worker: tuple[Runtime, HandChildren, HandGroup],
 ) -> None:
-    """It waited for its turn while a new config was written."""
+    """The answer waited for its turn while a new config was written."""
     runtime, _, _ = worker
     before = runtime.configs.generation("a")
     async with runtime.config_lock:
@@ -246,7 +246,7 @@ async def test_herd_an_answer_of_the_connector_as_it_was_is_not_committed(
 async def test_herd_offsets_are_changed_when_tasks_elsewhere_have_stopped(
     worker: tuple[Runtime, HandChildren, HandGroup], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What they commit last would be later than what the user has set."""
+    """Their last commit would overwrite the user's offsets."""
     runtime, _children, group = worker
     group.owners = {A0: "http://other"}
     await runtime.write_config([*task_records("a", []), target_state_record("a", TargetState.STOPPED)])
@@ -266,7 +266,7 @@ async def test_herd_offsets_are_changed_when_tasks_elsewhere_have_stopped(
 
 
 def test_herd_a_leader_knows_who_may_still_run_tasks() -> None:
-    """Also one that is told to stop them in this round, as it has not read why yet."""
+    """A worker that is told to stop them in this round counts, too: it has not read why yet."""
     view, b0 = ConfigView(offset=9, tasks={"a": 1, "b": 1}), TaskId("b", 0)
 
     def meet(view: ConfigView, running: ExtendedAssignment, sharing: Sharing) -> Round:

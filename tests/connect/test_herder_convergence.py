@@ -1,4 +1,4 @@
-"""Whatever happens in whatever order, the herder ends up running exactly what the config topic wants.
+"""The herder ends up running exactly what the config topic wants, whatever happens in whatever order.
 
 A model world carries out the herder's actions; Hypothesis chooses changes, events, failures and when questions
 are answered. Invariants hold at every step, and at rest the world equals the config topic.

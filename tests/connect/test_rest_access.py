@@ -1,4 +1,4 @@
-"""Who may do what over REST: users, tokens, roles by connector, HTTPS, separate admin listeners, browsers' rules."""
+"""Access over REST: users, tokens, roles by connector, HTTPS, separate admin listeners, browsers' rules."""
 
 from __future__ import annotations
 
@@ -380,7 +380,7 @@ async def test_what_a_password_is_definitions_say_and_else_names() -> None:
 
 @pytest.mark.parametrize("kind", ["timeout", "exit", "config"])
 async def test_of_a_plugin_that_does_not_say_everything_is_hidden(kind: str) -> None:
-    """Of one that is not installed (config) names decide: it runs nowhere."""
+    """Names decide for a plugin that is not installed (config): it runs nowhere."""
     asked: list[str] = []
 
     class Children:

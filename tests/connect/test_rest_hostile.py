@@ -110,7 +110,7 @@ def test_a_token_that_is_no_text_is_nobodys(target: Target) -> None:
 
 @pytest.mark.parametrize("kind", [None, "application/octet-stream", "text/plain"])
 def test_a_body_must_say_that_it_is_json(target: Target, kind: str | None) -> None:
-    """As Apache's worker does: browsers send others to loopback without asking first."""
+    """Apache's worker demands the same: browsers send others to loopback without asking first."""
     connection = http.client.HTTPConnection("127.0.0.1", target.worker.port, timeout=60)
     body = json.dumps({"name": "csrf", "config": CONFIG}).encode()
     for path in ("/connectors", "/connector-plugins"):
@@ -234,7 +234,7 @@ async def test_a_client_that_does_not_read_is_given_up(monkeypatch: pytest.Monke
 
 
 async def test_a_tasks_passwords_are_those_that_its_connector_defines() -> None:
-    """What a plugin gives its tasks need not say which plugin it is."""
+    """The configuration of a task need not name the plugin."""
     redaction = Redaction(cast("Any", None), enabled=True)
     connector = {"connector.class": "X", "pin": "1234", "other": "o"}
     rows = [

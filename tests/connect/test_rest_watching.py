@@ -1,4 +1,4 @@
-"""What a worker tells of itself: progress, events as they happen, metrics, and the API's own description."""
+"""A worker describes itself: progress, events as they happen, metrics, and the API's own description."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What children print: all of it is logged, and a child that floods its output does not hold up the worker."""
+"""The output of children: all of it is logged, and a child that floods its output does not hold up the worker."""
 
 import asyncio
 import logging

@@ -83,7 +83,7 @@ def test_a_healthy_period_forgets_the_past():
 
 
 def test_the_time_that_it_hung_was_not_healthy():
-    """Also where a hang takes longer to be seen than healthy tasks take to be forgiven, as by default."""
+    """This holds where a hang takes longer to be seen than healthy tasks take to be forgiven, as by default."""
     history, at = History(), 0
     for attempt in (1, 2, 3):
         history.running(at)

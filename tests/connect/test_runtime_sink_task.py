@@ -740,7 +740,7 @@ def test_an_error_that_passes_fails_no_task(rig, code):
 
 
 def test_a_message_that_comes_while_nothing_may_changes_nothing_of_what_was_delivered(control):
-    """It was fetched before the pause, and comes again. What was put before it is still to be committed."""
+    """The message was fetched before the pause, and comes again. What was put before it is still to be committed."""
     rig = Rig(control)
 
     def hold():

@@ -392,7 +392,7 @@ def test_offsets_are_committed_by_a_source_that_keeps_its_producer_full():
 
 
 def test_a_look_at_what_is_under_way_costs_the_same_for_ten_thousand_files(control, monkeypatch):
-    """It is asked at each poll; a source may have a partition for each file that it has seen since the last commit."""
+    """Each poll asks for it; a source may have a partition for each file that it has seen since the last commit."""
     monkeypatch.setattr(OffsetTracker, "pending", property(lambda self: pytest.fail("counts")))
     producer = FakeProducer()
     task = Scripted(control, [])

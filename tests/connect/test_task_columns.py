@@ -1,4 +1,4 @@
-"""What a sink's records are made of: columns of converters are the pairs they stand for, whatever is in a topic."""
+"""The records of a sink: columns of converters are the pairs that they stand for, whatever is in a topic."""
 
 import pytest
 from hypothesis import given

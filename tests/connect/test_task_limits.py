@@ -1,4 +1,4 @@
-"""What the supervisor does about a task that hangs, crashes or takes too much memory, and what its status then says."""
+"""The supervisor and a task that hangs, crashes or takes too much memory: its actions, and the task's status."""
 
 import asyncio
 import os
@@ -100,7 +100,7 @@ def test_limits_are_the_connectors_before_the_workers():
 
 
 def test_a_sink_may_take_as_long_as_its_consumer_may():
-    """As with Kafka: max.poll.interval.ms is how long a `put` may take."""
+    """A `put` may take max.poll.interval.ms, as with Kafka."""
     connector, worker = (
         {"consumer.override.max.poll.interval.ms": "900000"},
         {"consumer.max.poll.interval.ms": "800000"},

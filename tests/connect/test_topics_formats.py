@@ -145,7 +145,7 @@ def test_topics_read_kafkas_status_topic() -> None:
 
 
 def test_topics_deleted_connector_leaves_no_tasks_to_its_successor() -> None:
-    """As after compaction: the tombstone is gone, the old task configs are not."""
+    """The topic is as after compaction: the tombstone is gone, the old task configs are not."""
     old = [*task_records("a", [{"x": "old"}]), *delete_records("a")]
     state = ConfigState()
     for key, value in [r for r in old if r[1] is not None]:

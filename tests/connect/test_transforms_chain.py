@@ -54,7 +54,7 @@ class Long(Predicate):
 
 
 class Door:
-    """What the chain sees of Tolerance."""
+    """The part of Tolerance that the chain sees."""
 
     def __init__(self, *, tolerates=True):
         self.tolerates, self.failures, self.tries = tolerates, [], 0

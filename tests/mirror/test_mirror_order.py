@@ -1,4 +1,4 @@
-"""What a partition sends when answers are lost, refused, late: the target has every batch, in order."""
+"""Answers to a partition's batches are lost, refused, late: the target has every batch, in order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who owns a flow: decided by its leader, and never two at a time."""
+"""The owner of a flow: its leader decides, and two never own it at a time."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ headers = st.lists(st.tuples(st.text(max_size=5), blob), max_size=2)
 class Log:
     data: bytearray = field(default_factory=bytearray)
     rows: list[Record] = field(default_factory=list)
-    """What a reader of the source sees, aborted transactions included."""
+    """The records that a reader of the source sees, aborted transactions included."""
     holes: int = 0
     end: int = 0
 

@@ -1,4 +1,4 @@
-"""What the mirror measures: Kafka's windows, batches for records, and the tables that tell it."""
+"""The mirror's measurements: Kafka's windows, batches for records, and the tables that tell them."""
 
 from __future__ import annotations
 

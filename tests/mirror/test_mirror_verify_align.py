@@ -203,7 +203,7 @@ def test_sides_compacted_at_different_times_are_equal_and_a_lost_latest_record_i
         )
 
     def compacted(upto: int) -> list[int]:
-        """Of the first records only the latest of each key are left, and no tombstone."""
+        """Leaves only the latest of each key of the first records, and no tombstone."""
         last = {n % keys: n for n in numbers[:upto]}
         return [n for n in numbers if n >= upto or (last[n % keys] == n and n not in tombstones)]
 

@@ -22,7 +22,7 @@ FIELDS = ("@timestamp", "message", *dict.fromkeys(NAMES.values()))
 WORDS = ("alpha", "Größe", "a/b", "x=1", "42", "true", "30", "it's")
 OBJECTS = {to.partition(".")[0] for to in NAMES.values()}
 AT = 1_767_261_605.0
-"""When lines are read, as Spark's records say: a syslog line has no year."""
+"""The time when lines are read, as Spark's records say: a syslog line has no year."""
 
 
 def time(rng: random.Random) -> str:

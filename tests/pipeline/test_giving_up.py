@@ -1,4 +1,4 @@
-"""When a run of the demonstration ends although lines are still under way."""
+"""A run of the demonstration ends although lines are still under way."""
 
 from __future__ import annotations
 

@@ -282,7 +282,7 @@ class TestJob:
         assert found["logs-0-2"]["kv"] == {"a": "b"}
 
     def test_a_document_s_own_fields_win_over_what_is_added(self, spark: Any) -> None:
-        """As loggers write them that give `event.dataset` a name with a dot."""
+        """Loggers write such fields: they give `event.dataset` a name with a dot."""
         done = {
             "@timestamp": "2026-01-01T09:59:00Z", "message": "m", "event.id": "e-1", "event.dataset": "java", "kafka": "x",
             "service.name": "pay", "service.owner": "me", "user_agent.original": "curl/8", "user_agent.name": "mine",

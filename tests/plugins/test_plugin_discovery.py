@@ -200,7 +200,7 @@ def test_a_package_installed_a_moment_ago_is_found(tmp_path, monkeypatch):
 
 
 def test_a_subclass_of_a_shipped_plugin_is_another_plugin(manager):
-    """What Kafka name its parent stands for is not inherited: the parent stays what it was."""
+    """The subclass does not inherit the Kafka name of its parent: the parent stays what it was."""
     child = type("ReversedJsonConverter", (JsonConverter,), {"__module__": "acme.conv"})
     manager.register(package(converters=[child]), "acme")
     assert manager.broken == []

@@ -130,7 +130,7 @@ def test_the_source_on_the_page_conforms(tmp_path):
             return {"topic": "t"}
 
         def produce(self, tmp_path, count):
-            """It counts by itself."""
+            """Does nothing: the source counts by itself."""
 
     run_suite(Suite(), tmp_path)
 

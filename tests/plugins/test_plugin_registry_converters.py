@@ -531,7 +531,7 @@ RECORDED = Path(__file__).parents[1] / "fixtures/connect_avro/table.jsonl"
 
 
 def test_recorded_schemas_and_bytes():
-    """What AvroData made of 300 random values: the schema, and the bytes but for the order of maps."""
+    """The recorded answers are AvroData's for 300 random values: the schema, and the bytes but for the order of maps."""
     from klamm_plugins.converters.avro_read import AvroReader
     from klamm_plugins.converters.avro_write import AvroWriter
 

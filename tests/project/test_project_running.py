@@ -1,4 +1,4 @@
-"""How the tests are chosen and run: kinds, the essential ones, changes, slices, and what happens to one that lost a race."""
+"""The choice and the run of tests: kinds, the essential ones, changes, slices, and tests that lost a race."""
 
 from __future__ import annotations
 

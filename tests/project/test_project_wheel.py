@@ -1,4 +1,4 @@
-"""What users install: the wheel holds every module, nothing else, and says the same version everywhere."""
+"""The wheel that users install holds every module, nothing else, and says the same version everywhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is kept beside a checkpoint, in a file system that Spark reaches."""
+"""The files beside a checkpoint, in a file system that Spark reaches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong in a job is known before Java starts: options, schema, SQL, function; one sentence with file, line and key."""
+"""Faults of a job are known before Java starts: options, schema, SQL, function; one sentence with file, line and key."""
 
 from __future__ import annotations
 

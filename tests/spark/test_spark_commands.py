@@ -173,7 +173,7 @@ class _Driver:
 
 
 def test_a_lag_that_spark_does_not_say_is_no_zero(capsys: pytest.CaptureFixture[str]) -> None:
-    """Of a batch that is run again after a kill Spark has no latest offsets."""
+    """Spark has no latest offsets for a batch that runs again after a kill."""
     figures = {"rows": 5, "rows_per_s": 1.0, "duration_ms": 7, "state_rows": 0, "lost": 0}
     events = [
         {"event": "progress", "query": "parquet", "batch": n, "lag": lag} | figures

@@ -182,7 +182,7 @@ def test_a_worker_whose_id_another_took_and_wrote_nothing_takes_it_back(
 async def test_a_marker_is_asked_for_again_while_the_coordinator_moves(
     tmp_path: Path, error: ErrorCode
 ) -> None:
-    """What librdkafka has for this in an admin client ends the process."""
+    """librdkafka's own call for this, in an admin client, ends the process."""
     async with serving(tmp_path) as server:
         port = server.broker.listeners["PLAINTEXT"].port
         asked = refuse_offset_fetch(server, error, times=2)
@@ -274,7 +274,7 @@ def test_what_was_cut_off_is_not_there(slots: Slots) -> None:
 
 
 def test_a_zombie_is_locked_out(slots: Slots) -> None:
-    """It has begun its transaction when another attempt takes over; then it goes on and may not commit."""
+    """The zombie has begun its transaction when another attempt takes over; then it goes on and may not commit."""
     zombie_and_successor(slots)
 
 

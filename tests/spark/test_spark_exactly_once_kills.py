@@ -71,7 +71,7 @@ def forget_last_batch(checkpoint: Path) -> None:
 def test_a_batch_that_runs_again_is_there_once(
     broker: EmbeddedBroker, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Also with another minPartitions: the batch is cut into the same tasks as before."""
+    """This holds with another minPartitions, too: the batch is cut into the same tasks as before."""
     topics = new_topic(broker, 2), new_topic(broker, 2)
     produce(broker.bootstrap, topics[0], ({"n": i} for i in range(500)))
     copy(spark, broker, topics, tmp_path, minPartitions="3")

@@ -148,7 +148,7 @@ def test_what_is_read_once_is_not_read_again_by_a_restart(tmp_path: Path) -> Non
 
 
 class ScriptedQuery:
-    """What a streaming query says of itself."""
+    """A streaming query that describes itself as told."""
 
     name = "q"
 

@@ -225,7 +225,7 @@ def test_where_files_are_of_this_machine(checkpoint: str, path: str | None, mast
 
 @pytest.mark.usefixtures("processes")
 def test_what_a_worker_has_is_not_collected_again() -> None:
-    """In a process of its own: what is frozen stays so."""
+    """The test takes a process of its own: frozen objects stay frozen."""
     asked = "import gc; from klamm_spark.datasource.worker import settle; settle(); settle(); print(gc.get_freeze_count())"
     said = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True).stdout
     assert int(said) > 1000

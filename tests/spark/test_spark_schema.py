@@ -1,4 +1,4 @@
-"""What arrives, as a schema: inference, and what later documents have that it does not."""
+"""The schema of arriving documents: inference, and later documents that have more than it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a broker answers to requests for topics and configurations that it must refuse.
+"""A broker's answers to requests for topics and configurations that it must refuse.
 
 The broker's tests check the code and the words of each case. The conformance tests send the same cases to Apache
 Kafka, too, and compare the answers.

@@ -39,7 +39,7 @@ def new_topic(
 
 
 BUSY_S: Final = 10.0
-"""What is promised in seconds may take so much longer in a test: machines that build stand still for that long."""
+"""A test waits so much longer than the seconds that we promise: machines that build stand still for that long."""
 
 
 def wait_until(condition: Callable[[], Any], what: str, *, timeout_s: float = 60) -> Any:

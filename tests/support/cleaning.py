@@ -19,7 +19,7 @@ from klamm_kafka.wire.batch import BatchHeader, Record, check_crc, decode_record
 
 @dataclass(slots=True)
 class Cleaning:
-    """What a cleaner remembers of a log: up to where it is clean."""
+    """A cleaner's memory of a log: up to where it is clean."""
 
     log: PartitionLog
     clean_offset: int | None = None

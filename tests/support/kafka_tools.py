@@ -47,7 +47,7 @@ CLASSES = {
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What a tool said. `lines` are those of standard output that are not empty."""
+    """The output of a tool. `lines` are those of standard output that are not empty."""
 
     code: int
     out: str

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 KINDS = ("pure", "process", "peer", "suite", "soak")
-"""In this order: a test is of the last kind that one of its fixtures asks for."""
+"""The kinds in their order: a test is of the last kind that one of its fixtures asks for."""
 
 
 @dataclass(frozen=True, slots=True)

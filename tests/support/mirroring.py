@@ -1,4 +1,4 @@
-"""What the tests of MirrorSourceConnector share: records in and out, and a task that runs in a thread."""
+"""The common part of the tests of MirrorSourceConnector: records in and out, and a task that runs in a thread."""
 
 from __future__ import annotations
 

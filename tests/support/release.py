@@ -32,7 +32,7 @@ MODULES: Final = {
     "uvloop": ("uvloop",),
     "all": ("pyspark", "pymysql", "elasticsearch", "fastavro", "uvloop"),
 }
-"""What an extra's environment must be able to import."""
+"""The modules that an extra's environment must be able to import."""
 ABSENT: Final = (
     "pyspark",
     "pyarrow",
@@ -43,7 +43,7 @@ ABSENT: Final = (
     "uvloop",
     "pytest",
 )
-"""What is not there without any extra, so that it cannot help what a plugin author uses."""
+"""The modules that are absent without any extra, so that nothing of a plugin author's may need them."""
 AUTHORS: Final = """
 import importlib.util, pkgutil, sys
 absent = sys.argv[1:]

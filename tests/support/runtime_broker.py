@@ -1,4 +1,4 @@
-"""What a broker holds after a test of the runtime, and records for one."""
+"""The content of a broker after a test of the runtime, and records for one."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ class SecureKafka(KafkaBroker):
 
     @property
     def address(self) -> str:
-        """Of the PLAINTEXT listener."""
+        """Returns the address of the PLAINTEXT listener."""
         return f"127.0.0.1:{self.ports['PLAINTEXT']}"
 
     def start(self) -> None:

@@ -1,4 +1,4 @@
-"""What tests with Spark share: whether it can run here, topics with records, jobs, processes."""
+"""The common part of tests with Spark: whether it can run here, topics with records, jobs, processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Java does with record keys, spelled independently of our code."""
+"""Java's treatment of record keys, spelled independently of our code."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class Unavailable(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of one test. `note` is the beginning of its failure, or why it was skipped."""
+    """The outcome of one test. `note` is the beginning of its failure, or why it was skipped."""
 
     name: str
     state: Literal["pass", "fail", "skip"]

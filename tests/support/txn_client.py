@@ -29,7 +29,7 @@ QUICK = {"transaction_state_log_num_partitions": "1"}
 
 @dataclass
 class Known:
-    """What clients have been told when a crash comes."""
+    """The answers that clients have got when a crash comes."""
 
     newest: tuple[int, int] = (-1, -1)
     written: set[int] = field(default_factory=set)

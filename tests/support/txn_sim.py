@@ -24,7 +24,7 @@ WALL_MS = 1_700_000_000_000
 
 @dataclass
 class Write:
-    """What a client wrote in a transaction; `committed` once a marker has decided on it."""
+    """A client's write in a transaction; `committed` once a marker has decided on it."""
 
     producer_id: int
     transaction: object

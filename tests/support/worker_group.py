@@ -19,7 +19,7 @@ Item = str | TaskId
 
 @dataclass
 class ConfigTopic:
-    """What the group's config topic says; all workers read it at once unless one is told to lag."""
+    """The content of the group's config topic; all workers read it at once unless one is told to lag."""
 
     tasks: dict[str, int] = field(default_factory=dict)
     offset: int = 0
@@ -39,7 +39,7 @@ class ConfigTopic:
 
 @dataclass
 class Arena:
-    """What runs now, over all workers: running one thing twice is noted in `clashes`."""
+    """The work that runs now, over all workers: running one thing twice is noted in `clashes`."""
 
     running: Counter[Item] = field(default_factory=Counter)
     clashes: list[str] = field(default_factory=list)

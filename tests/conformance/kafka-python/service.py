@@ -1,4 +1,4 @@
-"""What kafka-python's fixtures import to start brokers; copied into its tests, which run against one that runs already."""
+"""The module that kafka-python's fixtures import to start brokers; copied into its tests, which run against a running broker."""
 
 
 class ExternalService:

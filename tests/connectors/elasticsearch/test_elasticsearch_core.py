@@ -61,7 +61,7 @@ def documents(ids, chunk=None):
 @settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_documents_of_one_id_pass_in_order_and_none_is_lost(data):
-    """Whatever is refused, split and sent again: the last document of each id is the last that the server took."""
+    """The last document of each id is the last that the server took, also after documents were refused, split and sent again."""
     ids = data.draw(st.lists(st.sampled_from(["a", "b", "c", None]), max_size=30))
     docs = documents(ids)
     buffer, under_way, applied, seen = Buffer(), [], [], set()

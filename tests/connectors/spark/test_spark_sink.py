@@ -137,7 +137,7 @@ STOPPED = ({"event": "stopped", "rows": 0}, {"event": "ended", "code": 0})
 def test_a_job_that_somebody_else_stopped_is_started_again(
     early: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was idle and RUNNING for ever: only a job that ends by itself may do so."""
+    """The task was idle and RUNNING for ever: only a job that ends by itself may do so."""
     started = {"event": "started", "queries": ["output"], "spark": "4", "java": 17}
 
     def task(trigger: str) -> SparkSinkTask:

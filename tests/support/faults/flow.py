@@ -44,12 +44,12 @@ out after its transaction has ended, and hang: what KIP-890 is about, and seen a
 is killed closes its connections at once.
 """
 CALL_S: Final = 180.0
-"""How long an answer is waited for: Kafka may be killed twice while it starts, which takes it long on a busy machine."""
+"""The patience for an answer: Kafka may be killed twice while it starts, and a start takes long on a busy machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """Which versions of the requests make up a transaction version (KIP-890)."""
+    """The versions of the requests that make up a transaction version (KIP-890)."""
 
     produce: int
     commit_offsets: int

@@ -1,4 +1,4 @@
-"""What a broker's logs hold in the end, read as a consumer does, but whole: markers and aborted records with it."""
+"""The content of a broker's logs in the end, read as a consumer does, but whole: with markers and aborted records."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ _PASSING: Final = frozenset({
     KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT, KafkaError._RESOLVE,
     KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION,
 })  # fmt: skip
-"""What a consumer hears while its broker is away."""
+"""The errors that a consumer hears while its broker is away."""
 
 
 class OffsetReader(Load):

@@ -1,4 +1,4 @@
-"""What the threads of a load note while a broker comes and goes; safe to call from any of them."""
+"""The notes of a load's threads while a broker comes and goes; safe to call from any of them."""
 
 from __future__ import annotations
 

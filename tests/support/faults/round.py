@@ -45,7 +45,7 @@ FAULTS: Final = {
     "pause, then kill": 4,
     "kill a child": 4,
 }
-"""What a cycle may do to the broker, and how often in a hundred."""
+"""The actions of a cycle on the broker, and how often each comes in a hundred."""
 PROGRESS_S: Final = 60.0
 LINGER_S: Final = 2.0
 SLOW_S: Final = 10.0
@@ -54,7 +54,7 @@ SLOW_S: Final = 10.0
 
 @dataclass(slots=True, kw_only=True)
 class Result:
-    """What one round found and did."""
+    """The findings and deeds of one round."""
 
     seed: int
     history: History

@@ -1,4 +1,4 @@
-"""What clients did to a broker, what its logs hold in the end, and whether the two agree.
+"""The clients' requests to a broker, the content of its logs in the end, and a judgement whether the two agree.
 
 `History` holds the operations, `check(history)` the verdict. Pure: nothing here does I/O or knows a clock.
 """

@@ -17,7 +17,7 @@ Place = tuple[str, int]
 
 
 class Outcome(Enum):
-    """What the client was told. UNKNOWN: it may have happened or not (an error after sending, a time-out)."""
+    """The answer that the client got. UNKNOWN: it may have happened or not (an error after sending, a time-out)."""
 
     OK = "ok"
     FAILED = "failed"
@@ -74,7 +74,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommittedRead:
-    """What the broker said a group has committed; -1: nothing."""
+    """An offset that a group has committed, as the broker says; -1: nothing."""
 
     group: str
     topic: str
@@ -137,7 +137,7 @@ class LogRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Log:
-    """What a partition holds in the end, aborted records and markers with it. `stable`: the last stable offset."""
+    """The content of a partition in the end, with aborted records and markers. `stable`: the last stable offset."""
 
     topic: str
     partition: int
@@ -191,7 +191,7 @@ class Violation:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What was found, and how much was looked at, by rule."""
+    """The findings, and how much was looked at, by rule."""
 
     violations: tuple[Violation, ...]
     examined: Mapping[str, int]

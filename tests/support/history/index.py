@@ -9,7 +9,7 @@ from support.history.events import History, Log, LogRecord, Outcome, Place, Tran
 
 
 class Fate(Enum):
-    """What a log says of one of its records: PLAIN is outside transactions, OPEN has no marker behind it."""
+    """The fate of a record by its log: PLAIN is outside transactions, OPEN has no marker behind it."""
 
     PLAIN = "plain"
     COMMITTED = "committed"

@@ -34,7 +34,7 @@ def lost(index: Index) -> Iterator[str]:
 
 
 def compacted_away(index: Index) -> Iterator[str]:
-    """In a compacted log: an acknowledged record that is not there, and no later one of its key is, either."""
+    """Finds, in a compacted log, an acknowledged record that is not there, and no later one of its key is, either."""
     last: dict[tuple[Place, bytes], int] = {}
     for place, log in index.history.logs.items():
         for record in index.records[place].values() if log.compacted else ():

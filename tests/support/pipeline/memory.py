@@ -17,7 +17,7 @@ Pids = Callable[[], Mapping[str, int | None]]
 
 @dataclass(slots=True)
 class Usage:
-    """Of one stage: least and most MB of all looks, and CPU seconds over all its processes."""
+    """The usage of one stage: least and most MB of all looks, and CPU seconds over all its processes."""
 
     most_mb: float = 0.0
     last_mb: float = 0.0

@@ -35,14 +35,14 @@ from klamm_spark.java import need_java
 
 SETTLE_S: Final = 600.0
 PAUSE_S: Final = (1.0, 8.0)
-"""How long a stage that is paused stands still."""
+"""The time that a paused stage stands still."""
 REST_S: Final = (2.0, 10.0)
 """Between two faults."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What is done to the pipeline. `outage_s`: how long Elasticsearch is away once, 0 for never."""
+    """The things done to the pipeline. `outage_s`: how long Elasticsearch is away once, 0 for never."""
 
     seed: int
     rate: int
@@ -50,13 +50,13 @@ class Plan:
     outage_s: float = 0.0
     faults: bool = True
     least_faults: int = 4
-    """So many at least, the last of them while what was written is on its way still."""
+    """The least number of faults, the last of them while lines are still on their way."""
     ask: bool = True
 
 
 @dataclass(slots=True, kw_only=True)
 class Result:
-    """What was done and found. `asked` is the reconciliation in the middle of the run."""
+    """The deeds and findings. `asked` is the reconciliation in the middle of the run."""
 
     seed: int
     faults: Counter[str] = field(default_factory=Counter)
@@ -66,7 +66,7 @@ class Result:
     again: int = 0
     """Records that the agent sent more than once."""
     restarts: int = 0
-    """Of Spark's driver, by itself."""
+    """The restarts of Spark's driver by itself."""
     caught_up_s: float = 0.0
     """From the last line written to the last document."""
     seconds: float = 0.0

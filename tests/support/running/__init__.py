@@ -1,1 +1,1 @@
-"""How the tests are run: the choices of `./dev test`, reruns of tests that met a race, and the slices of CI."""
+"""The run of the tests: the choices of `./dev test`, reruns of tests that met a race, and the slices of CI."""

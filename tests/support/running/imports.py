@@ -1,4 +1,4 @@
-"""Who imports whom: every module of ours and of the tests.
+"""The graph of imports: every module of ours and of the tests.
 
 A string that is the dotted name of a module counts as an import of it, for what is started by `python -m` or loaded by name. A
 test that takes a fixture imports the module that defines it, since a conftest.py above hands it over: so the plugins that
@@ -19,7 +19,7 @@ SOURCE_ROOTS: Final = (
     "base", "platform", "broker", "agent", "plugins", "connectors", "mirror", "spark_sinks", "tests",
 )  # fmt: skip
 COMMAND: Final = "klamm.cli.main"
-"""What the program `klamm` runs."""
+"""The module that the program `klamm` runs."""
 ASKING: Final = frozenset({"usefixtures", "needs", "getfixturevalue"})
 """Calls whose strings are names of fixtures."""
 OUTERMOST: Final = {"tests": 2}

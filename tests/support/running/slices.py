@@ -33,7 +33,7 @@ UNKNOWN_S: Final = 30.0
 SLICE_S: Final = 240.0
 """The seconds of tests, in one process, after which a slice is closed."""
 START_S: Final = 20.0
-"""What a slice takes beside its tests: two processes that collect them, and servers that stop."""
+"""The seconds of a slice beside its tests: two processes that collect them, and servers that stop."""
 WORKERS: Final = 2
 CHANGED_SHARE: Final = 1 / 2
 RECENT_HOURS: Final = 6

@@ -1,4 +1,4 @@
-"""What may not have happened, found in what the load left behind. Pure: lists in, violations out.
+"""Finds what may not have happened in what the load left behind. Pure: lists in, violations out.
 
 Rules:
 - `lost`: a line or number that a source had is not in its topic, or what is in the topic has not come to the sink.

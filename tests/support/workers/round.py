@@ -36,7 +36,7 @@ LONG_S = SESSION_MS / 1000 + 2
 SHORT_S = 1.0
 DRAIN_S = 60.0
 WAKING_MS = 1500
-"""How long a process that stood still with its whole tree may run on: its lease ends at its first look at the clock."""
+"""The time that a process that stood still with its whole tree may run on: its lease ends at its first look at the clock."""
 
 
 @dataclass
@@ -51,7 +51,7 @@ class Result:
     slowest_s: float = 0.0
     """The longest time from a fault's end until everything ran again."""
     takeovers_s: list[float] = field(default_factory=list)
-    """How long it took until what a killed or stopped worker had ran elsewhere."""
+    """The seconds until the work of a killed or stopped worker ran elsewhere."""
 
     @property
     def good(self) -> bool:
