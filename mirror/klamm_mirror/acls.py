@@ -8,48 +8,19 @@ ALLOW ALL into ALLOW READ. Nothing is removed at the target: a binding that the 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from enum import IntEnum
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Final
 
 from klamm_kafka.client import ClientError, Cluster, broker_error
 from klamm_kafka.wire.errors import ErrorCode
-from klamm_kafka.wire.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
 from klamm_kafka.wire.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from klamm_mirror.target_admin import LITERAL, TOPIC, Admin, Operation, Permission, name_of
+from klamm_plugins.mirror import AclBinding
 
 log = logging.getLogger(__name__)
 
-TOPIC: Final = 2
-"""The resource type of a topic in requests about ACLs."""
 _ANY: Final = 1
-_LITERAL: Final = 3
-
-
-class Permission(IntEnum):
-    """The wire's codes of permission types."""
-
-    DENY = 2
-    ALLOW = 3
-
-
-class Operation(IntEnum):
-    """The wire's codes of the operations that the mirror looks at."""
-
-    ALL = 2
-    READ = 3
-    WRITE = 4
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AclBinding:
-    """A binding of one topic. `operation` and `permission` are the wire's codes."""
-
-    topic: str
-    principal: str
-    host: str
-    operation: int
-    permission: int
 
 
 def mirrored(
@@ -59,14 +30,14 @@ def mirrored(
     return [
         replace(_readable(b), topic=rename(b.topic))
         for b in bindings
-        if (b.permission, b.operation) != (Permission.ALLOW, Operation.WRITE) and wants(b.topic)
+        if (b.permission, b.operation) != ("ALLOW", "WRITE") and wants(b.topic)
     ]
 
 
 def _readable(binding: AclBinding) -> AclBinding:
     """Returns the binding with READ in place of ALL, if it allows."""
-    if (binding.permission, binding.operation) == (Permission.ALLOW, Operation.ALL):
-        return replace(binding, operation=Operation.READ)
+    if (binding.permission, binding.operation) == ("ALLOW", "ALL"):
+        return replace(binding, operation="READ")
     return binding
 
 
@@ -83,33 +54,13 @@ async def list_bindings(cluster: Cluster) -> list[AclBinding] | None:
         raise broker_error(answer.error_code, f"reading the source's ACLs{_said(answer.error_message)}")
     return [
         AclBinding(
-            topic=resource.resource_name, principal=acl.principal, host=acl.host, operation=acl.operation,
-            permission=acl.permission_type,
+            topic=resource.resource_name, principal=acl.principal, host=acl.host,
+            operation=name_of(Operation, acl.operation), permission=name_of(Permission, acl.permission_type),
         )
         for resource in answer.resources
-        if (resource.resource_type, resource.pattern_type) == (TOPIC, _LITERAL)
+        if (resource.resource_type, resource.pattern_type) == (TOPIC, LITERAL)
         for acl in resource.acls
     ]  # fmt: skip
-
-
-async def create_bindings(cluster: Cluster, bindings: Sequence[AclBinding]) -> dict[str, str]:
-    """Creates bindings; one that exists already counts as created. Returns the reasons of refusals by topic."""
-    creations = [
-        AclCreation(
-            resource_type=TOPIC, resource_name=b.topic, resource_pattern_type=_LITERAL, principal=b.principal,
-            host=b.host, operation=b.operation, permission_type=b.permission,
-        )
-        for b in bindings
-    ]  # fmt: skip
-    answer: CreateAclsResponse = await cluster.request(CreateAclsRequest(creations=creations))
-    refused: dict[str, str] = {}
-    for binding, result in zip(bindings, answer.results, strict=True):
-        if result.error_code:
-            error = broker_error(result.error_code, "creating the ACL")
-            if error.retriable:
-                raise error
-            refused[binding.topic] = f"{error}{_said(result.error_message)}"
-    return refused
 
 
 def _said(message: str | None) -> str:
@@ -123,9 +74,9 @@ class AclSync:
         self._trouble: str | None = None
 
     async def sync(
-        self, source: Cluster, target: Cluster, *, wants: Callable[[str], bool], rename: Callable[[str], str]
+        self, source: Cluster, admin: Admin, *, wants: Callable[[str], bool], rename: Callable[[str], str]
     ) -> None:
-        """Does one pass. `wants` selects topics, `rename` returns their names at the target. Raises ClientError."""
+        """Does one pass. `admin` creates at the target, `wants` selects topics, `rename` returns their names at the target. Raises ClientError."""
         try:
             found = await list_bindings(source)
         except ClientError as e:
@@ -140,7 +91,7 @@ class AclSync:
             )
             return
         bindings = mirrored(found, wants, rename)
-        refused = await create_bindings(target, bindings) if bindings else {}
+        refused = await admin.create_acls(bindings)
         if not refused:
             self._trouble = None
             return

@@ -21,6 +21,7 @@ from klamm_kafka.wire.errors import ErrorCode
 from klamm_mirror import groups, internal_topics
 from klamm_mirror.formats import Checkpoint, MalformedRecord, OffsetSync
 from klamm_mirror.groups import Committed
+from klamm_mirror.target_admin import Admin
 from klamm_mirror.translation import CheckpointStore, OffsetSyncStore, Partition, offsets_to_sync
 
 log = logging.getLogger(__name__)
@@ -140,7 +141,8 @@ class _Due:
 class Checkpointer:
     """Does the passes, see the module.
 
-    `syncs_at_source`: a flow's offset syncs are at its source, else at its target. `on_written` gets the
+    `syncs_at_source`: a flow's offset syncs are at its source, else at its target. `admin`
+    creates the checkpoints topic instead of a request. `on_written` gets the
     checkpoints that the target has acknowledged, and the time (ms) when the pass that read them began.
     """
 
@@ -152,10 +154,12 @@ class Checkpointer:
         target: Cluster,
         syncs_at_source: bool = True,
         on_written: OnWritten | None = None,
+        admin: Admin | None = None,
     ) -> None:
         self._settings = settings
         self._source = source
         self._target = target
+        self._admin = admin
         self._on_written = on_written
         syncs, back_syncs = (source, target) if syncs_at_source else (target, source)
         self._reader = OffsetSyncReader(syncs, settings.syncs_topic)
@@ -204,7 +208,8 @@ class Checkpointer:
     async def _prepare(self) -> None:
         """Creates the checkpoints topic, or reads from it what was written before."""
         topic = self._settings.checkpoints_topic
-        if await internal_topics.create(self._target, topic, self._settings.replication_factor):
+        replicas = self._settings.replication_factor
+        if await internal_topics.create(self._target, topic, replicas, admin=self._admin):
             log.info("made %s", topic)
             return
         start = await internal_topics.offset_of(self._target, topic, internal_topics.EARLIEST)

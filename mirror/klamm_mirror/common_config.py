@@ -11,10 +11,10 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from klamm_base.configdef import ConfigDef, Importance, Type, Validator, between, invalid, non_empty, one_of
+from klamm_base.configdef import ConfigDef, Importance, Type, between, invalid, non_empty, one_of
 from klamm_base.errors import ConfigError
 from klamm_mirror import filters
-from klamm_mirror.policy import find_policy
+from klamm_mirror.plugins import ADMIN, JAVA_CLASSES, POLICY, TOPIC_FILTER, class_for
 
 if TYPE_CHECKING:
     from klamm_base.security import ClientSecurity
@@ -22,23 +22,7 @@ if TYPE_CHECKING:
 Side = Literal["source", "target"]
 ClientKind = Literal["consumer", "producer", "admin"]
 
-JAVA: Final = "org.apache.kafka.connect.mirror."
-_FORWARDING: Final = "org.apache.kafka.clients.admin.ForwardingAdmin"
 _SECURITY: Final = re.compile(r"security\.protocol|(ssl|sasl)\..+")
-
-
-def _policy(name: str, value: Any) -> None:
-    find_policy(value)
-
-
-def only(known: str) -> Validator:
-    """Returns a validator that accepts this Java class alone, by its full or its simple name."""
-
-    def check(name: str, value: Any) -> None:
-        if value not in {known, known.rpartition(".")[2]}:
-            raise invalid(name, value, f"Must be {known}: other Java classes cannot be loaded")
-
-    return check
 
 
 def _servers(name: str, value: Any) -> None:
@@ -74,10 +58,9 @@ def common_config() -> ConfigDef:
         documentation="Timeout of requests that find or create topics, ms.",
     )  # fmt: skip
     define(
-        "replication.policy.class", Type.CLASS, f"{JAVA}DefaultReplicationPolicy", validator=_policy,
-        importance=Importance.LOW,
-        documentation="The names of remote topics: DefaultReplicationPolicy (alias and separator before the name) "
-        "or IdentityReplicationPolicy (the same name).",
+        POLICY, Type.CLASS, JAVA_CLASSES[POLICY][0], validator=class_for(POLICY), importance=Importance.LOW,
+        documentation="The names of remote topics: DefaultReplicationPolicy (alias and separator before the name), "
+        "IdentityReplicationPolicy (the same name), or a ReplicationPolicy of a plugin package.",
     )  # fmt: skip
     define(
         "replication.policy.separator", Type.STRING, ".", validator=non_empty, importance=Importance.LOW,
@@ -88,8 +71,9 @@ def common_config() -> ConfigDef:
         documentation="Whether the separator is used in the names of the mirror's own topics as well.",
     )  # fmt: skip
     define(
-        "forwarding.admin.class", Type.CLASS, _FORWARDING, validator=only(_FORWARDING),
-        importance=Importance.LOW, documentation="Only the default: topics are made by requests to the brokers.",
+        ADMIN, Type.CLASS, JAVA_CLASSES[ADMIN][0], validator=class_for(ADMIN), importance=Importance.LOW,
+        documentation="Makes topics, partitions, settings and ACLs at the target: by requests to the brokers, or a "
+        "ForwardingAdmin of a plugin package (KIP-787).",
     )  # fmt: skip
     return keys
 
@@ -107,9 +91,9 @@ def topics_config() -> ConfigDef:
         importance=Importance.HIGH, documentation="Topics to leave out; wins over topics.",
     )  # fmt: skip
     define(
-        "topic.filter.class", Type.CLASS, f"{JAVA}DefaultTopicFilter",
-        validator=only(f"{JAVA}DefaultTopicFilter"), importance=Importance.LOW,
-        documentation="Only the default: lists and regular expressions.",
+        TOPIC_FILTER, Type.CLASS, JAVA_CLASSES[TOPIC_FILTER][0], validator=class_for(TOPIC_FILTER),
+        importance=Importance.LOW,
+        documentation="Selects topics: by the lists above, or a TopicFilter of a plugin package.",
     )  # fmt: skip
     return keys
 

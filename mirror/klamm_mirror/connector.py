@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from klamm_base.configdef import ConfigValue
 from klamm_base.redaction import is_secret_name
 from klamm_mirror.mm2_keys import Ruling, Verdict, rule_connector
+from klamm_mirror.plugins import add_mistakes, own_keys
 from klamm_plugins.connector import SourceConnector
 
 log = logging.getLogger(__name__)
@@ -18,7 +19,7 @@ class MirrorConnector(SourceConnector):
 
     @classmethod
     def validate(cls, props: Mapping[str, str]) -> list[ConfigValue]:
-        values = super().validate(props)
+        values = add_mistakes(super().validate(props), props)
         by_name = {value.name: value for value in values}
         for name, ruling in _rulings(props):
             if ruling.verdict is Verdict.REFUSED:
@@ -35,7 +36,7 @@ class MirrorConnector(SourceConnector):
 
 def _rulings(props: Mapping[str, str]) -> Iterator[tuple[str, Ruling]]:
     """Yields all keys but those that repeat a setting of their cluster, as a file for several clusters makes them."""
-    own = _defined()
+    own = _defined() | own_keys(props)
     for name, value in props.items():
         side, _, rest = name.partition(".")
         _, _, setting = rest.partition(".")

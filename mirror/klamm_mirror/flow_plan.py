@@ -5,7 +5,7 @@ Raises ClientError (a cluster is away), ConfigError.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from enum import StrEnum
@@ -13,14 +13,14 @@ from enum import StrEnum
 from klamm_kafka.client import Cluster
 from klamm_mirror import acls, groups
 from klamm_mirror.checkpoint import config as checkpoint_config
-from klamm_mirror.filters import group_filter
 from klamm_mirror.heartbeat import config as heartbeat_config
 from klamm_mirror.loop import open_cluster
 from klamm_mirror.mm2_config import CHECKPOINT, HEARTBEAT, SOURCE, Flow
-from klamm_mirror.policy import policy_from
+from klamm_mirror.plugins import FlowPlugins
 from klamm_mirror.source import config as source_config
 from klamm_mirror.topic_plan import TopicPlan
 from klamm_mirror.topics import Topics
+from klamm_plugins.mirror import AclBinding
 
 Props = Mapping[str, str]
 
@@ -74,7 +74,7 @@ class FlowPlan:
         parsed = source_config.config_def().parse(self._connectors[SOURCE])
         if not parsed["enabled"]:
             return []
-        topics = Topics(parsed, source, target)
+        topics = Topics(parsed, FlowPlugins(self._connectors[SOURCE], parsed), source, target)
         await topics.check_clusters()
         wanted = await topics.find()
         found = list(_of_plan(await topics.plan(wanted), self._flow.target))
@@ -114,10 +114,11 @@ class FlowPlan:
             at_target = parsed["offset-syncs.topic.location"] == "target"
             here, other = (flow.target, flow.source) if at_target else (flow.source, flow.target)
             if parsed["enabled"] and parsed["emit.offset-syncs.enabled"]:
-                found.append((here, policy_from(parsed).offset_syncs_topic(other)))
+                policy = FlowPlugins(self._connectors[SOURCE], parsed).policy
+                found.append((here, policy.offset_syncs_topic(other)))
         if CHECKPOINT in self._connectors:
-            parsed = checkpoint_config.config_def().parse(self._connectors[CHECKPOINT])
-            found.append((flow.target, policy_from(parsed).checkpoints_topic(flow.source)))
+            policy = self._of_checkpoints().policy
+            found.append((flow.target, policy.checkpoints_topic(flow.source)))
         if HEARTBEAT in self._connectors:
             settings = heartbeat_config.parse(self._connectors[HEARTBEAT])
             found += [(flow.target, settings.topic)] if settings.enabled else []
@@ -126,12 +127,16 @@ class FlowPlan:
 
     async def _groups(self, source: Cluster) -> list[Change]:
         """Returns the groups that would be followed."""
-        wanted = group_filter(checkpoint_config.config_def().parse(self._connectors[CHECKPOINT]))
+        wants = self._of_checkpoints().wants_group
         found = await groups.list_consumer_groups(source)
         return [
             Change(cluster=self._flow.source, kind=Kind.GROUP, name=group)
-            for group in found if wanted.wants(group)
+            for group in found if wants(group)
         ]  # fmt: skip
+
+    def _of_checkpoints(self) -> FlowPlugins:
+        props = self._connectors[CHECKPOINT]
+        return FlowPlugins(props, checkpoint_config.config_def().parse(props))
 
 
 def _of_plan(plan: TopicPlan, cluster: str) -> Iterator[Change]:
@@ -168,8 +173,5 @@ def _of_plan(plan: TopicPlan, cluster: str) -> Iterator[Change]:
         )
 
 
-def _words(acl: acls.AclBinding) -> str:
-    permission = acls.Permission(acl.permission).name
-    names: Sequence[int] = [o.value for o in acls.Operation]
-    operation = acls.Operation(acl.operation).name if acl.operation in names else f"operation {acl.operation}"
-    return f"{permission} {operation} from {acl.host}"
+def _words(acl: AclBinding) -> str:
+    return f"{acl.permission} {acl.operation} from {acl.host}"

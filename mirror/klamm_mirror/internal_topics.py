@@ -33,6 +33,8 @@ from klamm_kafka.wire.messages.list_offsets import (
 from klamm_kafka.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from klamm_kafka.wire.struct import Message
 from klamm_mirror.raw import whole_batches
+from klamm_mirror.target_admin import Admin
+from klamm_plugins.mirror import NewTopic
 
 log = logging.getLogger(__name__)
 
@@ -48,12 +50,16 @@ _PRODUCE_VERSION: Final = 12
 _MOVED: Final = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 
 
-async def create(cluster: Cluster, topic: str, replication_factor: int) -> bool:
+async def create(
+    cluster: Cluster, topic: str, replication_factor: int, *, admin: Admin | None = None
+) -> bool:
     """Creates the topic, compacted, with one partition and at most as many replicas as there are brokers.
 
-    Returns False when it exists already.
+    Returns False when it exists already. `admin` creates it instead of a request to the cluster.
     """
     brokers = len((await cluster.refresh([])).brokers)
+    if admin is not None:
+        return await _create_by(admin, cluster, topic, min(replication_factor, brokers))
     wanted = CreatableTopic(
         name=topic,
         num_partitions=1,
@@ -77,6 +83,20 @@ async def create(cluster: Cluster, topic: str, replication_factor: int) -> bool:
         return made
     said = f" ({result.error_message})" if result.error_message else ""
     raise broker_error(result.error_code, f"topic {topic} with {replication_factor} replicas{said}")
+
+
+async def _create_by(admin: Admin, cluster: Cluster, topic: str, replicas: int) -> bool:
+    there = (await cluster.refresh([topic])).topics
+    if any(t.name == topic and not t.error_code for t in there):
+        return False
+    wanted = NewTopic(
+        name=topic, num_partitions=1, replication_factor=replicas, configs={"cleanup.policy": "compact"}
+    )
+    refused = await admin.create_topics([wanted])
+    if refused:
+        raise ClientError(f"topic {topic} is refused: {refused.get(topic, refused)}")
+    await cluster.refresh([topic])
+    return True
 
 
 async def produce(cluster: Cluster, topic: str, records: Sequence[Record], *, partition: int = 0) -> int:

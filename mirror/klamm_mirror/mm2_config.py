@@ -42,6 +42,7 @@ from klamm_mirror.mm2_keys import (
     rule_connector,
     rule_file,
 )
+from klamm_mirror.plugins import JAVA_CLASSES, is_built_in
 
 SOURCE: Final = "MirrorSourceConnector"
 CHECKPOINT: Final = "MirrorCheckpointConnector"
@@ -260,10 +261,17 @@ class _Parser:
             raise ConfigError(f"{key}: a cluster cannot be mirrored to itself", key=key, source=source)
         flow, name = f"{match['source']}->{match['target']}", match["name"]
         if self._says_enabled(match["source"], match["target"]) or name.startswith(_HEARTBEATS):
-            return rule_connector(name, self._props[key], self._connector_keys)
+            ruling = rule_connector(name, self._props[key], self._connector_keys)
+            # Plugins are imported by connectors only, which warn of keys that no plugin defines.
+            plugged = ruling.unknown and self._names_plugin(match["source"], match["target"])
+            return HONOURED if plugged else ruling
         if f"{flow}.enabled" in self._props:
             return HONOURED  # the flow was switched off on purpose
         return Ruling(Verdict.WARNED, f"{flow} is not enabled; set {flow}.enabled=true")
+
+    def _names_plugin(self, source: str, target: str) -> bool:
+        named = ((key, self._flow_or_all(source, target, key, "")) for key in JAVA_CLASSES)
+        return any(value and not is_built_in(key, value) for key, value in named)
 
     def _metrics(self) -> MetricsPlace:
         try:

@@ -64,6 +64,8 @@ class Ruling:
 
     verdict: Verdict
     why: str = ""
+    unknown: bool = False
+    """True for a key that is in no table: it may belong to a plugin."""
 
     def said(self, key: str, value: str) -> str:
         """Returns the sentence for the user."""
@@ -277,4 +279,4 @@ def _best(rulings: Iterable[Ruling]) -> Ruling:
 
 
 def _unknown(name: str, of: str, known: Collection[str]) -> Ruling:
-    return Ruling(Verdict.WARNED, f"it is no setting of {of}{suggestion(name, sorted(known))}")
+    return Ruling(Verdict.WARNED, f"it is no setting of {of}{suggestion(name, sorted(known))}", unknown=True)

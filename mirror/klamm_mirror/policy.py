@@ -123,16 +123,16 @@ class IdentityReplicationPolicy(DefaultReplicationPolicy):
 
 
 ReplicationPolicy = DefaultReplicationPolicy
-_POLICIES: Final[dict[str, type[ReplicationPolicy]]] = {
+POLICIES: Final[dict[str, type[ReplicationPolicy]]] = {
     policy.__name__: policy for policy in (DefaultReplicationPolicy, IdentityReplicationPolicy)
 }
 
 
 def find_policy(name: str) -> type[ReplicationPolicy]:
     """Returns the policy for a class name, Java's or ours. Raises ConfigError."""
-    found = _POLICIES.get(name.removeprefix(_PACKAGE))
+    found = POLICIES.get(name.removeprefix(_PACKAGE))
     if found is None:
-        known = " or ".join(_POLICIES)
+        known = " or ".join(POLICIES)
         raise invalid("replication.policy.class", name, f"Must be {known}: no other policy is known")
     return found
 

@@ -1,107 +1,70 @@
-"""Requests about topics: create, extend, configure, describe. Raises ClientError.
+"""Carries out plans about topics, and describes topics. Raises ClientError.
 
-A topic that the cluster refuses is logged, and the others continue, unless the refusal may pass.
+A topic that the cluster refuses is logged, and the others continue.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from klamm_kafka.client import Cluster, Connection, broker_error
-from klamm_kafka.wire.errors import ErrorCode
-from klamm_kafka.wire.messages.create_partitions import (
-    CreatePartitionsRequest,
-    CreatePartitionsResponse,
-    CreatePartitionsTopic,
-)
-from klamm_kafka.wire.messages.create_topics import (
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
+from klamm_kafka.client import Cluster
 from klamm_kafka.wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResponse,
 )
-from klamm_kafka.wire.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
-)
+from klamm_mirror.target_admin import TOPIC, Admin
 from klamm_mirror.topic_plan import ConfigChange, MorePartitions, NewTopic
+from klamm_plugins import mirror
 
 log = logging.getLogger(__name__)
 
-TOPIC: Final = 2
-"""The resource type of a topic in requests about configs."""
 _SET_BY_TOPIC: Final = 1
-_SET, _DELETE = 0, 1
 
 
-async def create(cluster: Cluster, topics: Sequence[NewTopic], timeout_ms: int) -> None:
+async def create(admin: Admin, topics: Sequence[NewTopic]) -> None:
     """Creates topics. One that exists already is as good."""
     if not topics:
         return
-    wanted = [
-        CreatableTopic(
-            name=topic.name,
-            num_partitions=topic.partitions,
-            replication_factor=topic.replicas,
-            configs=[CreatableTopicConfig(name=k, value=v) for k, v in topic.configs.items()],
-        )
-        for topic in topics
-    ]
-    answer: CreateTopicsResponse = await (await _controller(cluster)).request(
-        CreateTopicsRequest(topics=wanted, timeout_ms=timeout_ms), timeout_s=timeout_ms / 1000
+    refused = await admin.create_topics(
+        [
+            mirror.NewTopic(
+                name=t.name, num_partitions=t.partitions, replication_factor=t.replicas, configs=t.configs
+            )
+            for t in topics
+        ]
     )
-    for result in answer.topics:
-        if result.error_code in {ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS}:
-            log.info("made %s", result.name)
-            continue
-        _refused(result.error_code, f"making {result.name}", result.error_message)
+    _log("making", refused)
+    for topic in topics:
+        if topic.name not in refused:
+            log.info("made %s", topic.name)
 
 
-async def grow(cluster: Cluster, topics: Sequence[MorePartitions], timeout_ms: int) -> None:
+async def grow(admin: Admin, topics: Sequence[MorePartitions]) -> None:
     """Adds partitions to topics."""
     if not topics:
         return
-    wanted = [CreatePartitionsTopic(name=t.name, count=t.wanted, assignments=None) for t in topics]
-    answer: CreatePartitionsResponse = await (await _controller(cluster)).request(
-        CreatePartitionsRequest(topics=wanted, timeout_ms=timeout_ms, validate_only=False)
-    )
-    counts = {topic.name: topic.wanted for topic in topics}
-    for result in answer.results:
-        if result.error_code:
-            _refused(result.error_code, f"adding partitions to {result.name}", result.error_message)
-        else:
-            log.info("%s has %d partitions now", result.name, counts[result.name])
+    refused = await admin.create_partitions({topic.name: topic.wanted for topic in topics})
+    _log("adding partitions to", refused)
+    for topic in topics:
+        if topic.name not in refused:
+            log.info("%s has %d partitions now", topic.name, topic.wanted)
 
 
-async def configure(cluster: Cluster, changes: Sequence[ConfigChange]) -> None:
+async def configure(admin: Admin, changes: Sequence[ConfigChange]) -> None:
     """Changes settings of topics."""
-    if not changes:
-        return
-    edits: dict[str, list[AlterableConfig]] = {}
+    edits: dict[str, dict[str, str | None]] = {}
     for change in changes:
-        operation = _DELETE if change.new is None else _SET
-        edits.setdefault(change.topic, []).append(
-            AlterableConfig(name=change.name, config_operation=operation, value=change.new)
-        )
-    resources = [
-        AlterConfigsResource(resource_type=TOPIC, resource_name=topic, configs=configs)
-        for topic, configs in edits.items()
-    ]
-    answer: IncrementalAlterConfigsResponse = await (await _controller(cluster)).request(
-        IncrementalAlterConfigsRequest(resources=resources, validate_only=False)
-    )
-    for result in answer.responses:
-        if result.error_code:
-            _refused(result.error_code, f"settings of {result.resource_name}", result.error_message)
+        edits.setdefault(change.topic, {})[change.name] = change.new
+    if edits:
+        _log("configuring", await admin.incremental_alter_configs(edits))
+
+
+def _log(what: str, refused: Mapping[str, str]) -> None:
+    for topic, why in refused.items():
+        log.error("%s %s is refused: %s", what, topic, why)
 
 
 async def own_configs(
@@ -122,15 +85,3 @@ async def own_configs(
         }
         for result in answer.results if not result.error_code
     }  # fmt: skip
-
-
-async def _controller(cluster: Cluster) -> Connection:
-    node = cluster.metadata.controller_id if cluster.metadata is not None else -1
-    return await (cluster.broker(node) if node >= 0 else cluster.any_broker())
-
-
-def _refused(code: int, what: str, said: str | None) -> None:
-    error = broker_error(code, what)
-    if error.retriable:
-        raise error
-    log.error("%s%s", error, f": {said}" if said else "")

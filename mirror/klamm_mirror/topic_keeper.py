@@ -14,6 +14,7 @@ from klamm_kafka.client import ClientError, Cluster
 from klamm_mirror.acls import AclSync
 from klamm_mirror.clients import ClientSettings
 from klamm_mirror.common_config import Side
+from klamm_mirror.plugins import FlowPlugins
 from klamm_mirror.topics import Topics
 from klamm_plugins.errors import ConnectError
 
@@ -34,6 +35,7 @@ class TopicKeeper:
         sides: tuple[Side, Side] = ("source", "target")
         self._clients = [ClientSettings.of(props, side, "admin") for side in sides]
         self._changed = changed
+        self._plugins = FlowPlugins(props, parsed)
         self._acls = AclSync()
         self._fail: Callable[[Exception], None] = lambda _: None
         self._topics: dict[str, int] | None = None
@@ -54,6 +56,7 @@ class TopicKeeper:
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(RETRY_S)
+        self._plugins.close()
 
     def partitions(self) -> list[tuple[str, int]]:
         """Returns all partitions to mirror, in order. Waits for the first look. Raises ConnectError, ConfigError."""
@@ -106,7 +109,7 @@ class TopicKeeper:
 
     async def _look(self, *, first: bool) -> None:
         async with self._cluster(0) as source, self._cluster(1) as target:
-            topics = Topics(self._parsed, source, target)
+            topics = Topics(self._parsed, self._plugins, source, target)
             if first:
                 await topics.check_clusters()
             await topics.prepare_syncs()
@@ -123,14 +126,18 @@ class TopicKeeper:
         if not self._topics:
             return
         async with self._cluster(0) as source, self._cluster(1) as target:
-            changed = await Topics(self._parsed, source, target).sync_configs(sorted(self._topics))
+            changed = await Topics(self._parsed, self._plugins, source, target).sync_configs(
+                sorted(self._topics)
+            )
         if changed:
             log.info("%d remote topics got the settings of their sources", changed)
 
     async def _sync_acls(self) -> None:
         async with self._cluster(0) as source, self._cluster(1) as target:
-            topics = Topics(self._parsed, source, target)
-            await self._acls.sync(source, target, wants=topics.wants, rename=topics.remote)
+            topics = Topics(self._parsed, self._plugins, source, target)
+            await self._acls.sync(
+                source, self._plugins.admin(target), wants=topics.wants, rename=topics.remote
+            )
 
     def _cluster(self, side: int) -> Cluster:
         return self._clients[side].cluster()

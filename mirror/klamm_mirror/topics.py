@@ -6,43 +6,45 @@ Raises ClientError (a cluster is away), ConfigError (both clusters are the same)
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from klamm_base.errors import ConfigError
 from klamm_kafka.client import Cluster
 from klamm_kafka.wire.fields import UUID_ZERO
 from klamm_mirror import internal_topics, topic_admin
-from klamm_mirror.filters import NameFilter, config_filter, topic_filter
-from klamm_mirror.policy import ReplicationPolicy, policy_from
+from klamm_mirror.plugins import FlowPlugins
+from klamm_mirror.policy import ReplicationPolicy
 from klamm_mirror.topic_plan import NewTopic, TopicPlan, plan_configs, plan_partitions, remote_names
 
 log = logging.getLogger(__name__)
 
 
 def wants_topic(
-    topic: str, names: NameFilter, policy: ReplicationPolicy, target: str, *, heartbeats: bool
+    topic: str, wants: Callable[[str], bool], policy: ReplicationPolicy, target: str, *, heartbeats: bool
 ) -> bool:
     """Returns True for a topic to mirror: it matches, is no internal topic, and did not come from the target."""
     if policy.is_internal_topic(topic) or target in policy.topic_sources(topic):
         return False
-    return names.wants(topic) or (heartbeats and policy.is_heartbeats_topic(topic))
+    return wants(topic) or (heartbeats and policy.is_heartbeats_topic(topic))
 
 
 class Topics:
-    """The topics of one flow. `parsed` is the connector's configuration."""
+    """The topics of one flow. `parsed` is the connector's configuration, `plugins` are those that it names."""
 
-    def __init__(self, parsed: Mapping[str, Any], source: Cluster, target: Cluster) -> None:
+    def __init__(
+        self, parsed: Mapping[str, Any], plugins: FlowPlugins, source: Cluster, target: Cluster
+    ) -> None:
         self.ids: dict[str, str] = {}
         """Of the topics that `find` found, where the source gives topics ids."""
         self._parsed = parsed
         self._source = source
         self._target = target
-        self._policy = policy_from(parsed)
-        self._names = topic_filter(parsed)
-        self._settings = config_filter(parsed)
+        self._policy = plugins.policy
+        self._wants = plugins.wants_topic
+        self._settings = plugins.configs
+        self._plugins = plugins
         self._alias: str = parsed["source.cluster.alias"]
-        self._timeout_ms: int = parsed["admin.timeout.ms"]
 
     async def check_clusters(self) -> None:
         """Refuses to mirror a cluster to itself: topics would multiply without end (`A.A.A.topic`)."""
@@ -63,7 +65,9 @@ class Topics:
         at_target = parsed["offset-syncs.topic.location"] == "target"
         cluster = self._target if at_target else self._source
         topic = self._policy.offset_syncs_topic(self._alias if at_target else parsed["target.cluster.alias"])
-        if await internal_topics.create(cluster, topic, parsed["offset-syncs.topic.replication.factor"]):
+        admin = self._plugins.forwarded(self._target) if at_target else None
+        replicas = parsed["offset-syncs.topic.replication.factor"]
+        if await internal_topics.create(cluster, topic, replicas, admin=admin):
             log.info("made %s", topic)
 
     async def find(self) -> dict[str, int]:
@@ -103,9 +107,10 @@ class Topics:
 
     async def carry_out(self, plan: TopicPlan) -> None:
         """Creates, extends and configures remote topics."""
-        await topic_admin.create(self._target, plan.create, self._timeout_ms)
-        await topic_admin.grow(self._target, plan.grow, self._timeout_ms)
-        await topic_admin.configure(self._target, plan.configure)
+        admin = self._plugins.admin(self._target)
+        await topic_admin.create(admin, plan.create)
+        await topic_admin.grow(admin, plan.grow)
+        await topic_admin.configure(admin, plan.configure)
 
     async def make(self, topics: Mapping[str, int]) -> None:
         """Creates missing remote topics and adds missing partitions."""
@@ -121,7 +126,7 @@ class Topics:
         """Returns True for a name that the flow mirrors, whether there is such a topic or not."""
         parsed = self._parsed
         return wants_topic(
-            topic, self._names, self._policy, parsed["target.cluster.alias"],
+            topic, self._wants, self._policy, parsed["target.cluster.alias"],
             heartbeats=parsed["heartbeats.replication.enabled"],
         )  # fmt: skip
 

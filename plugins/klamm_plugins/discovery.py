@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import pluggy
 
@@ -24,13 +24,23 @@ from klamm_plugins import hookspecs
 from klamm_plugins.connector import Plugin, SinkConnector, SourceConnector
 from klamm_plugins.converter import Converter, HeaderConverter
 from klamm_plugins.errors import ConnectError, PluginNotFoundError
+from klamm_plugins.mirror import MirrorPlugin
 from klamm_plugins.transform import Predicate, Transformation
 
 log = logging.getLogger(__name__)
 
 GROUP: Final = "klamm"
 
-_HOOKS: Final = ("register_connectors", "register_converters", "register_transforms", "register_predicates")
+_HOOKS: Final = (
+    "register_connectors",
+    "register_converters",
+    "register_transforms",
+    "register_predicates",
+    "register_mirror_plugins",
+)
+
+
+M = TypeVar("M", bound=MirrorPlugin)
 
 
 class PluginType(StrEnum):
@@ -42,6 +52,7 @@ class PluginType(StrEnum):
     HEADER_CONVERTER = "header_converter"
     TRANSFORMATION = "transformation"
     PREDICATE = "predicate"
+    MIRROR = "mirror"
 
 
 _BASES: Final[dict[PluginType, type[Plugin]]] = {
@@ -51,6 +62,7 @@ _BASES: Final[dict[PluginType, type[Plugin]]] = {
     PluginType.HEADER_CONVERTER: HeaderConverter,
     PluginType.PREDICATE: Predicate,
     PluginType.TRANSFORMATION: Transformation,
+    PluginType.MIRROR: MirrorPlugin,
 }
 _SUFFIX: Final = {
     PluginType.SOURCE: "Connector",
@@ -59,6 +71,7 @@ _SUFFIX: Final = {
     PluginType.HEADER_CONVERTER: "HeaderConverter",
     PluginType.PREDICATE: "Predicate",
     PluginType.TRANSFORMATION: "Transformation",
+    PluginType.MIRROR: "",
 }
 
 
@@ -243,6 +256,10 @@ class PluginManager:
         """Returns the class that `predicates.NAME.type` names. Raises PluginNotFoundError as above."""
         return cast("type[Predicate]", self._find_one(name, PluginType.PREDICATE))
 
+    def find_mirror_plugin(self, name: str, base: type[M]) -> type[M]:
+        """Returns the subclass of `base` that a key of the mirror names. Raises PluginNotFoundError as above."""
+        return cast("type[M]", self._find_one(name, PluginType.MIRROR, base))
+
     def find_plugin(self, name: str) -> PluginDesc:
         """Returns a plugin of any kind, for GET /connector-plugins/{name}/config. Raises PluginNotFoundError."""
         _, found = self._known(name)
@@ -252,11 +269,11 @@ class PluginManager:
             raise PluginNotFoundError(f"More than one plugin is called {name}: {_listed(found)}")
         return found[0]
 
-    def _find_one(self, name: str, type: PluginType) -> type[Plugin]:
-        known, found = self._known(name, type)
+    def _find_one(self, name: str, type: PluginType, base: type[Plugin] = Plugin) -> type[Plugin]:
+        known, found = ([d for d in some if issubclass(d.cls, base)] for some in self._known(name, type))
         if len(found) == 1:
             return found[0].cls
-        names = ", ".join(d.class_name for d in found or known)
+        names = ", ".join(d.class_name for d in found or known) or "none"
         problem = "is ambiguous" if found else "could not be found"
         raise PluginNotFoundError(f"Class {name} {problem}. Available are: {names}{self._hint()}")
 
@@ -315,7 +332,9 @@ def _describe(cls: type[Plugin], location: str, module: str) -> list[PluginDesc]
     """Describes the class in each of its kinds. Raises ConnectError when it is of none or is not complete."""
     kinds = [kind for kind, base in _BASES.items() if inspect.isclass(cls) and issubclass(cls, base)]
     if not kinds:
-        raise ConnectError(f"{cls!r} is not a connector, converter, transform or predicate class")
+        raise ConnectError(
+            f"{cls!r} is not a connector, converter, transform, predicate or mirror plugin class"
+        )
     if inspect.isabstract(cls):
         missing = ", ".join(sorted(getattr(cls, "__abstractmethods__", ())))
         raise ConnectError(f"{python_name(cls)} does not implement {missing}")

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from klamm_plugins.config_provider import ConfigProvider
     from klamm_plugins.connector import SinkConnector, SourceConnector
     from klamm_plugins.converter import Converter, HeaderConverter
+    from klamm_plugins.mirror import MirrorPlugin
     from klamm_plugins.rest_extension import RestExtension
     from klamm_plugins.transform import Predicate, Transformation
 
@@ -46,6 +47,12 @@ def register_transforms() -> Sequence[type[Transformation]]:
 @hookspec
 def register_predicates() -> Sequence[type[Predicate]]:
     """Returns the predicate classes of this package."""
+    raise NotImplementedError
+
+
+@hookspec
+def register_mirror_plugins() -> Sequence[type[MirrorPlugin]]:
+    """Returns the filters, replication policies and forwarding admins of this package."""
     raise NotImplementedError
 
 

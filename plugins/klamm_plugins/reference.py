@@ -29,8 +29,9 @@ _TITLES = {
     PluginType.HEADER_CONVERTER: "Header converter",
     PluginType.TRANSFORMATION: "Transform",
     PluginType.PREDICATE: "Predicate",
+    PluginType.MIRROR: "Plugin of the mirror",
 }
-_TOLD = (PluginType.TRANSFORMATION, PluginType.PREDICATE)
+_TOLD = (PluginType.TRANSFORMATION, PluginType.PREDICATE, PluginType.MIRROR)
 
 
 def page(plugins: Sequence[PluginDesc]) -> str:

@@ -33,6 +33,7 @@ from klamm_plugins.connector import (
 )
 from klamm_plugins.errors import ConnectError
 from klamm_plugins.metrics import MetricTable, check_tables
+from klamm_plugins.mirror import AclBinding, NewTopic, Refused
 from klamm_plugins.records import SinkRecord, SourceRecord, TopicPartition
 from klamm_plugins.schema import STRING, Schema
 
@@ -205,6 +206,33 @@ class MemoryConnectorContext:
 
     def raise_error(self, error: Exception) -> None:
         self.errors.append(error)
+
+
+class MemoryTopicAdmin:
+    """A ForwardingAdmin's delegate that keeps what it is asked for, and refuses nothing."""
+
+    def __init__(self) -> None:
+        self.topics: list[NewTopic] = []
+        self.partitions: dict[str, int] = {}
+        self.configs: dict[str, dict[str, str | None]] = {}
+        self.acls: list[AclBinding] = []
+
+    def create_topics(self, topics: Sequence[NewTopic]) -> Refused:
+        self.topics += topics
+        return {}
+
+    def create_partitions(self, counts: Mapping[str, int]) -> Refused:
+        self.partitions |= counts
+        return {}
+
+    def incremental_alter_configs(self, changes: Mapping[str, Mapping[str, str | None]]) -> Refused:
+        for topic, settings in changes.items():
+            self.configs.setdefault(topic, {}).update(settings)
+        return {}
+
+    def create_acls(self, bindings: Sequence[AclBinding]) -> Refused:
+        self.acls += bindings
+        return {}
 
 
 def sink_records(

@@ -8,14 +8,14 @@ import pytest
 from support.broker import new_topic
 from support.mirroring import Running, props
 
-from klamm_mirror.acls import AclBinding, Operation, Permission, mirrored
+from klamm_mirror.acls import mirrored
+from klamm_plugins.mirror import AclBinding
 
-ALLOW, DENY = Permission.ALLOW, Permission.DENY
-ALL, READ, WRITE = Operation.ALL, Operation.READ, Operation.WRITE
-DESCRIBE = 8
+ALLOW, DENY = "ALLOW", "DENY"
+ALL, READ, WRITE, DESCRIBE = "ALL", "READ", "WRITE", "DESCRIBE"
 
 
-def binding(topic: str, operation: int, permission: int = ALLOW) -> AclBinding:
+def binding(topic: str, operation: str, permission: str = ALLOW) -> AclBinding:
     return AclBinding(topic=topic, principal="User:ann", host="*", operation=operation, permission=permission)
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions
+from confluent_kafka.admin import AdminClient, NewPartitions
 from support.broker import new_name, new_topic, wait_until
-from support.mirroring import Running, assigned, produce, props, read, rows
+from support.mirroring import Running, assigned, change, produce, props, read, rows, setting
 
 from klamm.testing import EmbeddedBroker
 from klamm_base.errors import ConfigError
@@ -76,19 +76,6 @@ def test_topics_are_made_with_their_partitions_and_settings_and_grow(source, tar
         assert len(admin.list_topics(f"A.{topic}", timeout=60).topics[f"A.{topic}"].partitions) == 5
         change(ours, topic, "retention.ms", "777000")
         wait_until(lambda: setting(admin, f"A.{topic}", "retention.ms") == "777000", "settings follow")
-
-
-def setting(admin: AdminClient, topic: str, name: str) -> str:
-    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
-    return admin.describe_configs([resource])[resource].result(60)[name].value
-
-
-def change(admin: AdminClient, topic: str, name: str, value: str) -> None:
-    from confluent_kafka.admin import AlterConfigOpType, ConfigEntry
-
-    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
-    admin.incremental_alter_configs([resource])[resource].result(60)
 
 
 def test_offset_syncs_are_written_at_the_source(source, target):

@@ -144,7 +144,7 @@ def raises():
         (SimpleNamespace(register_connectors=hookimpl(raises)), "RuntimeError: no licence"),
         (
             package([int]),
-            "ConnectError: <class 'int'> is not a connector, converter, transform or predicate class",
+            "ConnectError: <class 'int'> is not a connector, converter, transform, predicate or mirror plugin class",
         ),
         (package(["not a class"]), "is not a connector, converter, transform or predicate class"),
         (

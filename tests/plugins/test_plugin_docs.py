@@ -15,7 +15,7 @@ from aiohttp.test_utils import make_mocked_request
 import klamm.testing
 from klamm.testing import conformance, fixtures
 from klamm_base.errors import ConfigError
-from klamm_plugins import connector, converter, hookspecs, rest_extension, testing, transform
+from klamm_plugins import connector, converter, hookspecs, mirror, rest_extension, testing, transform
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/writing-plugins.md").read_text("utf-8")
@@ -40,6 +40,11 @@ API = [
         rest_extension.RestExtension,
         rest_extension.RestContext,
         rest_extension.ClusterState,
+        mirror.TopicFilter,
+        mirror.GroupFilter,
+        mirror.ConfigPropertyFilter,
+        mirror.ReplicationPolicy,
+        mirror.ForwardingAdmin,
     )
     for name, _ in inspect.getmembers(cls, lambda m: inspect.isroutine(m) or isinstance(m, property))
     if not name.startswith("_")
@@ -52,6 +57,7 @@ def test_there_are_hooks():
         "register_config_providers",
         "register_connectors",
         "register_converters",
+        "register_mirror_plugins",
         "register_predicates",
         "register_rest_extensions",
         "register_transforms",
@@ -64,7 +70,7 @@ def test_every_hook_is_documented_and_called(hook):
     assert f"`{hook}()`" in PAGE
     tests = "".join(
         p.read_text("utf-8")
-        for folder in ("plugins", "connect", "cli")  # where what they register is
+        for folder in ("plugins", "connect", "cli", "mirror")  # where what they register is
         for p in (ROOT / "tests" / folder).glob("test_*.py")
         if p != Path(__file__)
     )

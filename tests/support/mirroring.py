@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from klamm_mirror.source.config import ASSIGNED
 from klamm_mirror.source.connector import MirrorSourceConnector
@@ -145,3 +146,17 @@ def rows(count: int, tag: str = "") -> list[Row]:
         headers = [("h", f"{i}".encode()), ("n", None)] if i % 5 == 0 else []
         found.append((key, value, headers, 1_700_000_000_000 + (i * 37) % 5000))
     return found
+
+
+def setting(admin: AdminClient, topic: str, name: str) -> str | None:
+    """The value of a topic's setting."""
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    value: str | None = admin.describe_configs([resource])[resource].result(60)[name].value
+    return value
+
+
+def change(admin: AdminClient, topic: str, name: str, value: str) -> None:
+    """Set a topic's setting."""
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+    admin.incremental_alter_configs([resource])[resource].result(60)

@@ -37,4 +37,5 @@ class BrokerError(ClientError):
     def __init__(self, code: int, name: str, what: str, *, retriable: bool) -> None:
         super().__init__(f"{what}: {name} ({code})")
         self.code = code
+        self.name = name
         self.retriable = retriable

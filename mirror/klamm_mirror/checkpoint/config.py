@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from klamm_base.configdef import ConfigDef, Importance, Type, between
 from klamm_mirror import filters
 from klamm_mirror.common_config import common_config, syncs_config, topics_config
-from klamm_mirror.policy import policy_from
+from klamm_mirror.plugins import GROUP_FILTER, JAVA_CLASSES, FlowPlugins, class_for
 
 if TYPE_CHECKING:
     from klamm_mirror.checkpointer import CheckpointSettings
@@ -29,6 +29,7 @@ class Settings:
     source_alias: str
     target_alias: str
     syncs_at_source: bool
+    plugins: FlowPlugins
     checkpointer: CheckpointSettings
 
 
@@ -51,6 +52,14 @@ def config_def() -> ConfigDef:
             validator=filters.check_patterns,
             importance=Importance.HIGH,
             documentation="Groups to leave out: names and regular expressions. They win over `groups`.",
+        )
+        .define(
+            GROUP_FILTER,
+            Type.CLASS,
+            JAVA_CLASSES[GROUP_FILTER][0],
+            validator=class_for(GROUP_FILTER),
+            importance=Importance.LOW,
+            documentation="Selects groups: by the lists above, or a GroupFilter of a plugin package.",
         )
     )
     for name, default, what, seconds in (
@@ -89,7 +98,8 @@ def parse(props: Mapping[str, str]) -> Settings:
     )  # brings the client, which the connector does not need
 
     values = config_def().parse(props)
-    policy = policy_from(values)
+    plugins = FlowPlugins(props, values)
+    policy = plugins.policy
     source, target = values["source.cluster.alias"], values["target.cluster.alias"]
     at_source = values["offset-syncs.topic.location"] == "source"
 
@@ -103,13 +113,14 @@ def parse(props: Mapping[str, str]) -> Settings:
         source_alias=source,
         target_alias=target,
         syncs_at_source=at_source,
+        plugins=plugins,
         checkpointer=CheckpointSettings(
             syncs_topic=policy.offset_syncs_topic(target if at_source else source),
             back_syncs_topic=policy.offset_syncs_topic(source if at_source else target),
             checkpoints_topic=policy.checkpoints_topic(source),
             replication_factor=values["checkpoints.topic.replication.factor"],
-            wants_group=filters.group_filter(values).wants,
-            wants_topic=filters.topic_filter(values).wants,
+            wants_group=plugins.wants_group,
+            wants_topic=plugins.wants_topic,
             rename=partial(policy.format_remote_topic, source),
             original=original,
             emit_every_s=every(EMIT),

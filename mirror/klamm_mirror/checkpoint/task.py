@@ -48,6 +48,7 @@ class MirrorCheckpointTask(LoopTask):
             target=target,
             syncs_at_source=self._settings.syncs_at_source,
             on_written=self._written,
+            admin=self._settings.plugins.forwarded(target),
         )
 
     async def step(self) -> None:
@@ -61,6 +62,10 @@ class MirrorCheckpointTask(LoopTask):
                 [({"group": g, "topic": t, "partition": p}, {"offset": 0}) for g, t, p in sorted(new)]
             )
             self._committed |= new
+
+    def stop(self) -> None:
+        if self._settings is not None:
+            self._settings.plugins.close()
 
     def _written(self, checkpoints: Sequence[Checkpoint], began_ms: int) -> None:
         now_ms = time.time_ns() // 1_000_000

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from klamm_base.configdef import ConfigDef, Importance, Type, between
 from klamm_mirror.common_config import common_config
-from klamm_mirror.policy import policy_from
+from klamm_mirror.plugins import FlowPlugins
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +20,7 @@ class Settings:
     topic: str
     interval_s: float
     replication_factor: int
+    plugins: FlowPlugins
 
 
 def config_def() -> ConfigDef:
@@ -55,11 +56,13 @@ def config_def() -> ConfigDef:
 def parse(props: Mapping[str, str]) -> Settings:
     """Returns typed settings. Raises ConfigError."""
     values = config_def().parse(props)
+    plugins = FlowPlugins(props, values)
     return Settings(
         enabled=values["emit.heartbeats.enabled"],
         source_alias=values["source.cluster.alias"],
         target_alias=values["target.cluster.alias"],
-        topic=policy_from(values).heartbeats_topic(),
+        topic=plugins.policy.heartbeats_topic(),
         interval_s=values["emit.heartbeats.interval.seconds"],
         replication_factor=values["heartbeats.topic.replication.factor"],
+        plugins=plugins,
     )

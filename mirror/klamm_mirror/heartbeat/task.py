@@ -50,7 +50,8 @@ class MirrorHeartbeatTask(LoopTask):
             return
         source, target, topic = settings.source_alias, settings.target_alias, settings.topic
         if not self._made:
-            await internal_topics.create(cluster, topic, settings.replication_factor)
+            admin = settings.plugins.forwarded(cluster)
+            await internal_topics.create(cluster, topic, settings.replication_factor, admin=admin)
         self._made = False  # after a failure it is looked for again: somebody may have deleted it
         self._next_s = time.monotonic() + settings.interval_s
         now_ms = time.time_ns() // 1_000_000
@@ -63,6 +64,10 @@ class MirrorHeartbeatTask(LoopTask):
             self._committed = True
             self.context.use_topics([topic])
             await self.commit([({SOURCE_ALIAS: source, TARGET_ALIAS: target}, {"offset": 0})])
+
+    def stop(self) -> None:
+        if self._settings is not None:
+            self._settings.plugins.close()
 
     def figures(self) -> tuple[int, Mapping[str, Any]]:
         return self._written, {"last_heartbeat_ms": self._last_ms}

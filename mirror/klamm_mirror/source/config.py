@@ -11,14 +11,13 @@ from klamm_base.errors import ConfigError
 from klamm_mirror import filters
 from klamm_mirror.clients import ClientSettings, ProducerSettings
 from klamm_mirror.common_config import (
-    JAVA,
     client_settings,
     common_config,
-    only,
     syncs_config,
     topics_config,
 )
-from klamm_mirror.policy import ReplicationPolicy, policy_from
+from klamm_mirror.plugins import CONFIG_FILTER, JAVA_CLASSES, FlowPlugins, class_for
+from klamm_mirror.policy import ReplicationPolicy
 from klamm_mirror.provenance_config import ORIGIN, ProvenanceSettings, left_out
 
 if TYPE_CHECKING:
@@ -51,9 +50,9 @@ def config_def() -> ConfigDef:
         documentation="Settings of topics that are not taken over: names and regular expressions.",
     )  # fmt: skip
     define(
-        "config.property.filter.class", Type.CLASS, f"{JAVA}DefaultConfigPropertyFilter",
-        validator=only(f"{JAVA}DefaultConfigPropertyFilter"), importance=Importance.LOW,
-        documentation="Only the default: lists and regular expressions.",
+        CONFIG_FILTER, Type.CLASS, JAVA_CLASSES[CONFIG_FILTER][0], validator=class_for(CONFIG_FILTER),
+        importance=Importance.LOW,
+        documentation="Selects settings of topics: by the list above, or a ConfigPropertyFilter of a plugin package.",
     )  # fmt: skip
     define(
         "consumer.poll.timeout.ms", Type.LONG, 1000, validator=between(1), importance=Importance.LOW,
@@ -104,25 +103,29 @@ def parse(props: Mapping[str, str]) -> Settings:
     from klamm_mirror.fetcher import FetchSettings
 
     values = config_def().parse(props)
-    policy = policy_from(values)
+    plugins = FlowPlugins(props, values)
+    policy = plugins.policy
     source, target = values["source.cluster.alias"], values["target.cluster.alias"]
     consumer = client_settings(props, "source", "consumer")
     at_target = values["offset-syncs.topic.location"] == "target"
     emits = values["emit.offset-syncs.enabled"]
+    partitions = tuple(
+        (topic, partition, policy.format_remote_topic(source, topic))
+        for topic, partition in _split_assigned(props.get(ASSIGNED, ""))
+    )
+    syncs_topic = policy.offset_syncs_topic(source if at_target else target) if emits else None
+    plugins.close()
     return Settings(
         source_alias=source,
         target_alias=target,
-        partitions=tuple(
-            (topic, partition, policy.format_remote_topic(source, topic))
-            for topic, partition in _split_assigned(props.get(ASSIGNED, ""))
-        ),
+        partitions=partitions,
         copier=CopierSettings(
             source=ClientSettings.of(props, "source", "consumer"),
             target=ClientSettings.of(props, "target", "producer"),
             syncs=ClientSettings.of(props, "target" if at_target else "source", "producer"),
             producer=ProducerSettings.of(props),
             fetch=FetchSettings.of(consumer, values["consumer.poll.timeout.ms"]),
-            syncs_topic=policy.offset_syncs_topic(source if at_target else target) if emits else None,
+            syncs_topic=syncs_topic,
             lag_max=values["offset.lag.max"],
             topic_ids=_split_ids(props.get(IDS, "")),
             provenance=_provenance(props, values, policy),

@@ -12,7 +12,7 @@ from klamm_kafka.client import ClientError, Cluster
 from klamm_mirror import topic_admin
 from klamm_mirror.formats import Checkpoint
 from klamm_mirror.loop import open_cluster
-from klamm_mirror.policy import policy_from
+from klamm_mirror.plugins import FlowPlugins
 from klamm_mirror.source.config import config_def
 from klamm_mirror.topic_plan import ConfigChange, remote_names
 from klamm_mirror.topics import Topics
@@ -65,6 +65,7 @@ class FlowComparison:
     ) -> None:  # fmt: skip
         self._props = props
         self._parsed = config_def().parse(props)
+        self._plugins = FlowPlugins(props, self._parsed)
         self._names = names
         self._state = state
         self._patience_s = patience_s
@@ -83,10 +84,10 @@ class FlowComparison:
             raise CannotCompareError(f"a cluster cannot be asked: {e}") from None
 
     async def _run(self, source: Cluster, target: Cluster) -> FlowOutcome:
-        topics = Topics(self._parsed, source, target)
+        topics = Topics(self._parsed, self._plugins, source, target)
         outcomes = await self._topics(topics, target)
         checkpoints = await read_checkpoints(
-            target, policy_from(self._parsed).checkpoints_topic(self._parsed["source.cluster.alias"])
+            target, self._plugins.policy.checkpoints_topic(self._parsed["source.cluster.alias"])
         )
         works = await self._works(outcomes, checkpoints, source, target)
         for number, work in enumerate(works):

@@ -15,6 +15,7 @@ from klamm_base.properties import Properties, from_overrides, load_properties
 from klamm_mirror.loops import Route, other_ways, refuse_loops
 from klamm_mirror.mm2_config import SOURCE, Flow, MirrorConfig, connectors_of, parse
 from klamm_mirror.plugin import CONNECTORS
+from klamm_mirror.plugins import without_plugins
 from klamm_mirror.provenance_config import ORIGIN
 from klamm_mirror.source.connector import MirrorSourceConnector
 
@@ -47,7 +48,7 @@ def _with_other_ways(config: MirrorConfig, ways: Mapping[str, Mapping[str, Seque
 
 def _route(flow: Flow) -> Route:
     resolved = Secrets.from_properties(flow.worker).resolve(flow.connectors[SOURCE]).config
-    return Route.of(MirrorSourceConnector.config().parse(resolved))
+    return Route.of(MirrorSourceConnector.config().parse(without_plugins(resolved)))
 
 
 def _check(flow: Flow, props: Properties) -> None:
@@ -55,7 +56,8 @@ def _check(flow: Flow, props: Properties) -> None:
     classes = {connector.__name__: connector for connector in CONNECTORS}
     secrets = Secrets.from_properties(flow.worker)
     for name, config in connectors_of(flow).items():
-        for value in classes[name].validate(secrets.resolve(config).config):
+        # Plugin code runs in children, which validate again.
+        for value in classes[name].validate(without_plugins(secrets.resolve(config).config)):
             if value.errors:
                 key = value.name
                 written = next((k for k in (f"{flow.name}.{key}", key) if k in props), key)

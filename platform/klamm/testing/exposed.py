@@ -16,6 +16,7 @@ from typing import Final
 from klamm_plugins.connector import Connector
 from klamm_plugins.converter import Converter, HeaderConverter
 from klamm_plugins.discovery import PluginManager, python_name
+from klamm_plugins.mirror import MirrorPlugin
 from klamm_plugins.transform import Predicate, Transformation
 
 _HOOKS: Final[dict[str, tuple[type, ...]]] = {
@@ -23,6 +24,7 @@ _HOOKS: Final[dict[str, tuple[type, ...]]] = {
     "register_converters": (Converter, HeaderConverter),
     "register_transforms": (Transformation,),
     "register_predicates": (Predicate,),
+    "register_mirror_plugins": (MirrorPlugin,),
 }
 _MODULE: Final = "klamm_plugins_under_test"
 
@@ -57,7 +59,9 @@ def _hooks_of(classes: Sequence[type]) -> str:
         text += f"\n\n@hookimpl\ndef {hook}():\n{imports}    return [{names}]\n"
     strangers = [python_name(cls) for cls in classes if not issubclass(cls, sum(_HOOKS.values(), ()))]
     if strangers:
-        raise ValueError(f"{', '.join(strangers)}: no connector, converter, transform or predicate")
+        raise ValueError(
+            f"{', '.join(strangers)}: no connector, converter, transform, predicate or mirror plugin"
+        )
     return text
 
 

@@ -24,6 +24,7 @@ CONVERTER: Final = "converter"
 HEADER_CONVERTER: Final = "header_converter"
 TRANSFORMATION: Final = "transformation"
 PREDICATE: Final = "predicate"
+MIRROR: Final = "mirror"
 _AVAILABLE: Final = "available connectors are: "
 
 

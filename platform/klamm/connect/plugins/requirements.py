@@ -17,18 +17,25 @@ from klamm.connect.plugins.catalog import (
     CONNECTOR_TYPES,
     CONVERTER,
     HEADER_CONVERTER,
+    MIRROR,
     PREDICATE,
     TRANSFORMATION,
     PluginRegistry,
     PluginVersionNotFound,
 )
-from klamm.connect.settings.connector_keys import CONNECTOR_CLASS, CONVERTERS
+from klamm.connect.settings.connector_keys import CONNECTOR_CLASS, CONVERTERS, MIRROR_PLUGINS
 from klamm.environments.versions import BadVersion
 from klamm_base.errors import ConfigError
 
 VERSION: Final = "plugin.version"
 CONNECTOR_VERSION: Final = f"connector.{VERSION}"
 _STAGES: Final = (("transforms", TRANSFORMATION), ("predicates", PREDICATE))
+_OF_KAFKA: Final = frozenset(
+    {
+        "DefaultTopicFilter", "DefaultGroupFilter", "DefaultConfigPropertyFilter", "DefaultReplicationPolicy",
+        "IdentityReplicationPolicy", "ForwardingAdmin",
+    }
+)  # fmt: skip
 _DEFAULT_HEADER_CONVERTER: Final = "org.apache.kafka.connect.storage.SimpleHeaderConverter"
 
 
@@ -103,7 +110,7 @@ def requirements_of(
 def plugin_types(key: str) -> tuple[str, ...]:
     """Returns the types of the plugin that a key names in some connector's configuration; () when it names none.
 
-    An alias is any text, so every `transforms.….type` counts, also one that `transforms` does not list yet.
+    The mirror's plugins are left out: their names are looked up, and nothing is imported by a path. An alias is any text, so every `transforms.….type` counts, also one that `transforms` does not list yet.
     """
     if key == CONNECTOR_CLASS:
         return CONNECTOR_TYPES
@@ -142,3 +149,12 @@ def references(config: Mapping[str, str], worker: Mapping[str, str]) -> Iterator
                 yield Reference(
                     f"{below}.{VERSION}", config[f"{below}.type"], (kind,), config.get(f"{below}.{VERSION}")
                 )
+    for key in MIRROR_PLUGINS:
+        if config.get(key) and not _comes_with_the_mirror(config[key]):
+            yield Reference(f"{key}.{VERSION}", config[key], (MIRROR,), config.get(f"{key}.{VERSION}"))
+
+
+def _comes_with_the_mirror(name: str) -> bool:
+    """Returns True for a name of Kafka's own classes, which are no plugins here."""
+    package, _, cls = name.rpartition(".")
+    return cls in _OF_KAFKA and (not package or package.startswith("org.apache.kafka."))
