@@ -25,7 +25,7 @@ class LeftOut(Enum):
 
 
 Verdict = Origin | LeftOut | None
-"""What to do with a batch: copy it with this origin, leave it out, or copy it as a record of the source (None)."""
+"""The decision about a batch: copy it with this origin, leave it out, or copy it as a record of the source (None)."""
 
 
 class Producers:

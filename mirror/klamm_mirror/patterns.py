@@ -17,7 +17,7 @@ ANY, STAR = "any", "star"
 """Tokens of a glob: one character; any text. Other tokens are the character itself."""
 Token = str
 States = frozenset[tuple[int, int]]
-"""Where a name may be in a list of globs: number of the glob, token that is next."""
+"""The places in a list of globs that a name may have reached: number of the glob, token that is next."""
 
 STATES_MAX: Final = 50_000
 """Steps of a search. Lists that need more count as overlapping."""

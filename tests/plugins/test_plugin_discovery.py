@@ -146,7 +146,10 @@ def raises():
             package([int]),
             "ConnectError: <class 'int'> is not a connector, converter, transform, predicate or mirror plugin class",
         ),
-        (package(["not a class"]), "is not a connector, converter, transform or predicate class"),
+        (
+            package(["not a class"]),
+            "is not a connector, converter, transform, predicate or mirror plugin class",
+        ),
         (
             package([type("Half", (SourceConnector,), {"__module__": "m"})]),
             "m.Half does not implement start, task_class",
