@@ -13,6 +13,7 @@ from support.mirroring import change, produce, props, read, rows
 
 from klamm.testing import EmbeddedWorker
 from klamm_base.configdef import ConfigDef, Type
+from klamm_mirror import mm2_config
 from klamm_mirror.plugins import FlowPlugins
 from klamm_mirror.source.connector import MirrorSourceConnector
 from klamm_plugins.discovery import PluginManager
@@ -139,3 +140,16 @@ def test_the_plugins_on_the_page_decide_in_a_worker(source, target, acme):
         there = AdminClient({"bootstrap.servers": target.bootstrap}).list_topics(timeout=60).topics
         assert {t for t in there if team in t} == {f"{ours}.from-A"}
         assert f"making {team}.large.from-A is refused: more than 12 partitions" in worker.log_text
+
+
+def test_a_plugins_own_keys_pass_through_a_file():
+    lines = {
+        "clusters": "A,B", "A.bootstrap.servers": "a:1", "B.bootstrap.servers": "b:1", "A->B.enabled": "true",
+        "A->B.topic.filter.class": "TeamTopics", "A->B.acme.teams": "payments",
+    }  # fmt: skip
+    config = mm2_config.parse(lines, MirrorSourceConnector.config().names)
+    assert not config.warnings
+    assert config.flow("A->B").connectors[mm2_config.SOURCE]["acme.teams"] == "payments"
+    del lines["A->B.topic.filter.class"]
+    [warning] = mm2_config.parse(lines, MirrorSourceConnector.config().names).warnings
+    assert "acme.teams has no effect" in warning
