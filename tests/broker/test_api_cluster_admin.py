@@ -199,6 +199,10 @@ def test_quotas_over_the_wire(client):
         (answer,) = client.request(set_quotas.AlterClientQuotasRequest(entries=[entry]), version).entries
         assert (answer.error_code, answer.error_message) == (E.INVALID_REQUEST, NOT_ENFORCED)
         assert client.request(get_quotas.DescribeClientQuotasRequest(), version).entries == []
+    gone = set_quotas.OpData(key="producer_byte_rate", remove=True)
+    entry = set_quotas.AlterClientQuotasRequestEntryData(entity=[user], ops=[gone])
+    (answer,) = client.request(set_quotas.AlterClientQuotasRequest(entries=[entry]), 1).entries
+    assert (answer.error_code, answer.error_message) == (0, None), "what is not there can be removed"
     component = get_quotas.ComponentData(entity_type="foo", match_type=2, match=None)
     refused = client.request(get_quotas.DescribeClientQuotasRequest(components=[component]), 1)
     assert (refused.error_code, refused.entries) == (E.UNSUPPORTED_VERSION, None)

@@ -95,6 +95,10 @@ def test_the_log_warns_of_the_bound_address(worker: WorkerProcess) -> None:
         ("PUT", "/connectors/x/config", SPARK | {"output.format": "a.B"}, "output.format=a.B may name a Java class"),
         ("PUT", "/connectors/x/config", SPARK | {"output.options.fs.x.impl": "a.B"}, "output.options.fs.x.impl may name a Java class"),
         (
+            "PATCH", "/connectors/x/config", {"output.options.kafka.PLUGIN.LIBRARY.PATHS": "/nowhere/evil.so"},
+            "output.options.kafka.PLUGIN.LIBRARY.PATHS may load native code",
+        ),
+        (
             "PATCH", "/connectors/x/config", {"source.connector": "spark"},
             "source.connector=spark may run Java classes that its client's settings name",
         ),
