@@ -19,16 +19,21 @@ from klamm_kafka.client import BrokerError, Cluster
 from klamm_kafka.wire.batch import Record
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_mirror import groups, internal_topics
-from klamm_mirror.formats import Checkpoint, MalformedRecord, OffsetSync
+from klamm_mirror.fields import MalformedRecord
+from klamm_mirror.formats import Checkpoint
 from klamm_mirror.groups import Committed
+from klamm_mirror.mapping import OffsetMapping, OffsetSyncReader, Translated
+from klamm_mirror.segment_topic import SegmentReader
 from klamm_mirror.target_admin import Admin
-from klamm_mirror.translation import CheckpointStore, OffsetSyncStore, Partition, offsets_to_sync
+from klamm_mirror.translation import CheckpointStore, Partition, offsets_to_sync
 
 log = logging.getLogger(__name__)
 
 OnWritten = Callable[[Sequence[Checkpoint], int], None]
 
 BATCH_RECORDS: Final = 1000
+TRIM_S: Final = 600.0
+"""Seconds between two looks at which records the target still has."""
 REFUSALS: Final[Mapping[int, str]] = {
     ErrorCode.UNKNOWN_MEMBER_ID: "it has members by now",
     ErrorCode.REBALANCE_IN_PROGRESS: "it has members by now",
@@ -43,6 +48,9 @@ class CheckpointSettings:
     syncs_topic: str
     back_syncs_topic: str
     """The offset syncs of the opposite flow. They say where a reader of a mirrored topic continues in the original."""
+    segments_topic: str
+    back_segments_topic: str
+    """The offset segments, which are exact: those of this flow at the target, those of the opposite one at the source."""
     checkpoints_topic: str
     replication_factor: int
     wants_group: Callable[[str], bool]
@@ -64,64 +72,23 @@ class CheckpointSettings:
 
 @dataclass(slots=True)
 class Counts:
-    """Checkpoints written and group offsets set since the start, and offsets that no sync can translate at the moment."""
+    """Checkpoints written and group offsets set since the start; offsets that were translated exactly, by an offset sync,
+    and not at all in the last pass.
+    """
 
     checkpoints: int = 0
     synced: int = 0
+    exact: int = 0
+    by_sync: int = 0
     untranslated: int = 0
 
+    def begin_pass(self) -> None:
+        self.exact = self.by_sync = self.untranslated = 0
 
-class OffsetSyncReader:
-    """Reads the topic of offset syncs into a store, each time up to its end.
-
-    `backwards` exchanges upstream and downstream: at the nearest sync before a reader's position in the
-    mirrored topic, the reader has seen all records up to it in the original's order. So continuing after that
-    sync skips no record either.
-    """
-
-    def __init__(self, cluster: Cluster, topic: str, *, backwards: bool = False) -> None:
-        self.store = OffsetSyncStore()
-        self._cluster = cluster
-        self._topic = topic
-        self._backwards = backwards
-        self._position = -1
-
-    async def catch_up(self) -> bool:
-        """Reads to the end. Returns False while the topic does not exist."""
-        try:
-            end = await internal_topics.offset_of(self._cluster, self._topic, internal_topics.LATEST)
-            if self._position < 0 or end < self._position:
-                await self._begin()
-            await self._read(end)
-        except BrokerError as e:
-            if e.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                return False
-            if e.code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                self._position = -1
-            raise
-        return True
-
-    async def _begin(self) -> None:
-        if self._position >= 0:
-            log.warning("%s was recreated: its offset syncs are read from the beginning", self._topic)
-        self.store = OffsetSyncStore()
-        self._position = await internal_topics.offset_of(self._cluster, self._topic, internal_topics.EARLIEST)
-
-    async def _read(self, end: int) -> None:
-        async for record in internal_topics.read(self._cluster, self._topic, self._position, end):
-            self._apply(record)
-            self._position = record.offset + 1
-        self._position = max(self._position, end)
-
-    def _apply(self, record: Record) -> None:
-        try:
-            sync = OffsetSync.decode(record.key, record.value)
-        except MalformedRecord as e:
-            log.warning("%s, offset %d, is no offset sync and is left out: %s", self._topic, record.offset, e)
-            return
-        if self._backwards:
-            sync = OffsetSync(sync.topic, sync.partition, sync.downstream_offset, sync.upstream_offset)
-        self.store.apply(sync)
+    def translated(self, found: Translated) -> None:
+        self.exact += found.exact
+        self.by_sync += not found.exact and found.offset is not None
+        self.untranslated += found.offset is None
 
 
 @dataclass(slots=True)
@@ -162,13 +129,20 @@ class Checkpointer:
         self._admin = admin
         self._on_written = on_written
         syncs, back_syncs = (source, target) if syncs_at_source else (target, source)
-        self._reader = OffsetSyncReader(syncs, settings.syncs_topic)
-        self._back = OffsetSyncReader(back_syncs, settings.back_syncs_topic, backwards=True)
+        self._forward = OffsetMapping(
+            OffsetSyncReader(syncs, settings.syncs_topic), SegmentReader(target, settings.segments_topic)
+        )
+        self._back = OffsetMapping(
+            OffsetSyncReader(back_syncs, settings.back_syncs_topic, backwards=True),
+            SegmentReader(source, settings.back_segments_topic),
+            backwards=True,
+        )
         self._checkpoints = CheckpointStore()
         self._prepared = False
         self._refresh = _Due(settings.refresh_every_s)
         self._emit = _Due(settings.emit_every_s)
         self._sync = _Due(settings.sync_every_s)
+        self._trim = _Due(TRIM_S)
         self.groups: list[str] | None = None
         self.counts = Counts()
         self.passed_ms: int | None = None
@@ -187,10 +161,13 @@ class Checkpointer:
         emit, sync = self._emit.now(time_s), self._sync.now(time_s)
         if not (emit or sync):
             return []
-        there = [await reader.catch_up() for reader in (self._reader, self._back)]
+        there = [await mapping.catch_up() for mapping in (self._forward, self._back)]
         if not any(there):  # nothing was mirrored yet
             self._note_pass(now_ms, synced=sync)
             return []
+        if self._trim.now(time_s):
+            await self._drop_gone()
+            self._trim.done(time_s)
         self._forget_lost()
         written = await self._follow(now_ms, write=self._settings.emit_every_s is not None)
         self._emit.done(time_s)
@@ -239,9 +216,15 @@ class Checkpointer:
         self._checkpoints.forget(gone)
         self.groups = found
 
+    async def _drop_gone(self) -> None:
+        """Drops the mapping of records that retention has removed from the target. The first task tells the topic."""
+        remote = {(self._settings.rename(t), p): (t, p) for t, p in self._forward.ends()}
+        starts = await internal_topics.log_starts(self._target, list(remote))
+        await self._forward.trim({remote[p]: at for p, at in starts.items()}, write=self._settings.task == 0)
+
     def _forget_lost(self) -> None:
         """Forgets checkpoints beyond the target's records when the target lost some."""
-        ends = {(self._settings.rename(t), p): end for (t, p), end in self._reader.store.ends().items()}
+        ends = {(self._settings.rename(t), p): end for (t, p), end in self._forward.ends().items()}
         for lost in self._checkpoints.forget_beyond(ends):
             log.warning(
                 "group %s: its checkpoint %d lies beyond the end of %s-%d, which was shortened or recreated: it is forgotten",
@@ -251,7 +234,7 @@ class Checkpointer:
     async def _follow(self, now_ms: int, *, write: bool) -> list[Checkpoint]:
         """Translates the groups' committed offsets; writes and remembers new checkpoints."""
         news: list[Checkpoint] = []
-        self.counts.untranslated = 0
+        self.counts.begin_pass()
         for group in self.groups or ():
             with _group_by_itself(group, "at the source"):
                 news += self._news(group, await groups.committed_offsets(self._source, group))
@@ -268,26 +251,28 @@ class Checkpointer:
             renamed = self._translate(topic, partition, committed.offset)
             if renamed is None:
                 continue
-            name, downstream = renamed
-            if downstream is None:
-                self.counts.untranslated += 1
+            name, found = renamed
+            self.counts.translated(found)
+            if found.offset is None:
                 continue
-            checkpoint = Checkpoint(group, name, partition, committed.offset, downstream, committed.metadata)
+            checkpoint = Checkpoint(
+                group, name, partition, committed.offset, found.offset, committed.metadata
+            )
             if self._checkpoints.is_news(checkpoint):
                 news.append(checkpoint)
         return news
 
-    def _translate(self, topic: str, partition: int, offset: int) -> tuple[str, int | None] | None:
-        """Returns the topic's name and the offset (None: unknown) downstream; None for a topic that is not mirrored."""
+    def _translate(self, topic: str, partition: int, offset: int) -> tuple[str, Translated] | None:
+        """Returns the topic's name and the offset downstream; None for a topic that is not mirrored."""
         settings = self._settings
         original = settings.original(topic)
         if original is not None:
             if not settings.wants_topic(original):
                 return None
-            return original, self._back.store.translate(original, partition, offset)
+            return original, self._back.translate(original, partition, offset)
         if not settings.wants_topic(topic):
             return None
-        return settings.rename(topic), self._reader.store.translate(topic, partition, offset)
+        return settings.rename(topic), self._forward.translate(topic, partition, offset)
 
     async def _write(self, checkpoints: list[Checkpoint], now_ms: int) -> None:
         pairs = [checkpoint.encode() for checkpoint in checkpoints]

@@ -21,6 +21,7 @@ from klamm_mirror.partition import MirrorPartition
 from klamm_mirror.provenance import Provenance
 from klamm_mirror.provenance_config import ProvenanceSettings
 from klamm_mirror.raw import Batch
+from klamm_mirror.segment_topic import SegmentWriter, changed_records
 from klamm_mirror.sender import Sender
 from klamm_mirror.syncs import SyncWriter
 
@@ -46,6 +47,8 @@ class CopierSettings:
     fetch: FetchSettings
     syncs_topic: str | None = None
     lag_max: int = 100
+    segments_topic: str | None = None
+    """The topic of offset segments at the target; None: write none."""
     topic_ids: Mapping[str, bytes] = field(default_factory=dict)
     provenance: ProvenanceSettings | None = None
     """None: neither marks records nor looks at marks."""
@@ -67,6 +70,7 @@ class Copier:
         self._fetcher: Fetcher | None = None
         self._sender: Sender | None = None
         self._syncs: SyncWriter | None = None
+        self._segments: SegmentWriter | None = None
 
     async def run(self, tick: Callable[[], bool]) -> None:
         """Copies until `tick` returns False. Calls `tick` ten times a second, in this thread."""
@@ -108,6 +112,10 @@ class Copier:
         if settings.syncs_topic is not None:
             where = await cluster(settings.syncs)
             self._syncs = SyncWriter(where, settings.syncs_topic, settings.lag_max)
+        if settings.segments_topic is not None:
+            self._segments = SegmentWriter(
+                await cluster(settings.target), settings.segments_topic, self.partitions
+            )
         provenance = None
         if settings.provenance is not None:
             clients = await cluster(settings.source), await cluster(settings.target)
@@ -119,7 +127,7 @@ class Copier:
             await cluster(settings.source), await cluster(settings.source), self.partitions, settings.fetch,
             fetched=sender.wake.set, room=sender.room, ids=settings.topic_ids, provenance=provenance,
         )  # fmt: skip
-        parts = self._fetcher, sender, self._syncs, provenance
+        parts = self._fetcher, sender, self._syncs, self._segments, provenance
         return [part.run() for part in parts if part is not None]
 
     def _on_ack(self, partition: MirrorPartition, batch: Batch, base: int) -> None:
@@ -128,9 +136,23 @@ class Copier:
 
     async def _store(self) -> None:
         news = [(p, p.done - 1) for p in self.partitions if p.done > 0 and p.done != self._committed[str(p)]]
-        if news:
+        # What is committed is never copied again, so its mapping must be there before.
+        if news and await self._write_segments():
             await self._commit(news)
             self._committed |= {str(p): last + 1 for p, last in news}
+
+    async def _write_segments(self) -> bool:
+        """Returns False when they must wait for the target."""
+        if self._segments is None:
+            changed_records(self.partitions)  # nobody wants them
+            return True
+        try:
+            async with asyncio.timeout(DRAIN_S):
+                await self._segments.flush()
+        except (ClientError, TimeoutError) as e:
+            log.info("the last offset segments wait, and the commit with them: %s", str(e) or "no answer")
+            return False
+        return True
 
     async def _finish(self) -> None:
         """Waits a moment for the answers to what was sent, and stores what is acknowledged."""

@@ -113,9 +113,11 @@ class FlowPlan:
             parsed = source_config.config_def().parse(self._connectors[SOURCE])
             at_target = parsed["offset-syncs.topic.location"] == "target"
             here, other = (flow.target, flow.source) if at_target else (flow.source, flow.target)
+            policy = FlowPlugins(self._connectors[SOURCE], parsed).policy
             if parsed["enabled"] and parsed["emit.offset-syncs.enabled"]:
-                policy = FlowPlugins(self._connectors[SOURCE], parsed).policy
                 found.append((here, policy.offset_syncs_topic(other)))
+            if parsed["enabled"] and parsed[source_config.SEGMENTS]:
+                found.append((flow.target, policy.offset_segments_topic(flow.source)))
         if CHECKPOINT in self._connectors:
             policy = self._of_checkpoints().policy
             found.append((flow.target, policy.checkpoints_topic(flow.source)))

@@ -10,7 +10,7 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final
 
-from klamm_kafka.client import ClientError, Cluster, Connection, broker_error
+from klamm_kafka.client import BrokerError, ClientError, Cluster, Connection, broker_error
 from klamm_kafka.wire.batch import (
     Record,
     check_crc,
@@ -32,7 +32,7 @@ from klamm_kafka.wire.messages.list_offsets import (
 )
 from klamm_kafka.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from klamm_kafka.wire.struct import Message
-from klamm_mirror.raw import whole_batches
+from klamm_mirror.raw import Aborted, whole_batches
 from klamm_mirror.target_admin import Admin
 from klamm_plugins.mirror import NewTopic
 
@@ -132,13 +132,39 @@ async def offset_of(
     return int(result.offset)
 
 
+async def log_starts(cluster: Cluster, partitions: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int]:
+    """Returns the first offset of each partition that answers; one request for each leader."""
+    await cluster.refresh(sorted({topic for topic, _ in partitions}))
+    by_leader: dict[int, tuple[Connection, dict[str, ListOffsetsTopic]]] = {}
+    for topic, partition in partitions:
+        try:
+            connection = await cluster.leader(topic, partition)
+        except BrokerError as e:
+            log.debug("%s-%d is left out: %s", topic, partition, e)
+            continue
+        _, topics = by_leader.setdefault(id(connection), (connection, {}))
+        asked = ListOffsetsPartition(partition_index=partition, timestamp=EARLIEST)
+        topics.setdefault(topic, ListOffsetsTopic(name=topic, partitions=[])).partitions.append(asked)
+    found: dict[tuple[str, int], int] = {}
+    for connection, topics in by_leader.values():
+        answer = await connection.request(ListOffsetsRequest(replica_id=-1, topics=list(topics.values())))
+        for result in answer.topics:
+            found |= {
+                (result.name, p.partition_index): p.offset for p in result.partitions if not p.error_code
+            }
+    return found
+
+
 async def read(
-    cluster: Cluster, topic: str, start: int, end: int, *, partition: int = 0
+    cluster: Cluster, topic: str, start: int, end: int, *, partition: int = 0, committed: bool = False
 ) -> AsyncIterator[Record]:
-    """Yields records from `start` up to, not including, `end`. Leaves out control records."""
+    """Yields records from `start` up to, not including, `end`. Leaves out control records.
+
+    `committed`: leaves out aborted records, too.
+    """
     offset = start
     while offset < end:
-        data = await fetch(cluster, topic, offset, partition=partition)
+        data = await fetch(cluster, topic, offset, partition=partition, committed=committed)
         for record in records_of(data, offset):
             if record.offset >= end:
                 return
@@ -174,12 +200,18 @@ async def fetch(
 
 
 def records_of(data: PartitionData, start: int) -> list[Record]:
-    """Returns the records of a Fetch answer from `start` on (brokers send whole batches)."""
+    """Returns the records of a Fetch answer from `start` on (brokers send whole batches).
+
+    Leaves out control records, and those that a read_committed answer names as aborted.
+    """
     found: list[Record] = []
     buffer = data.records or b""
+    aborted = Aborted.of([(a.producer_id, a.first_offset) for a in data.aborted_transactions or ()])
     for pos, header in whole_batches(buffer):
         check_crc(buffer, pos, header)
-        if not header.is_control:
+        if header.is_control:
+            aborted.end(header, decode_records(buffer, pos))
+        elif not aborted.hides(header):
             found += (r for r in decode_records(buffer, pos) if r.offset >= start)
     return found
 

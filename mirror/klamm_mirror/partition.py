@@ -10,6 +10,7 @@ from klamm_base.backoff import Backoff
 from klamm_kafka.client.outbox import Outbox
 from klamm_mirror.origins import Origin, Producer, Producers
 from klamm_mirror.raw import Batch
+from klamm_mirror.segments import Segment, SegmentLog
 from klamm_mirror.sensors import PartitionSensors
 from klamm_mirror.stops import Stop
 from klamm_mirror.trend import Trend
@@ -55,6 +56,8 @@ class MirrorPartition(Outbox[Batch]):
     """The last time at which the source had no more than the target has by now, -1: not known."""
     last_ms: int = -1
     """The latest timestamp of the batch that the target acknowledged last, -1: not known."""
+    segments: SegmentLog = field(default_factory=SegmentLog)
+    """The offsets at the target of what is acknowledged."""
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
@@ -120,6 +123,7 @@ class MirrorPartition(Outbox[Batch]):
     def begin(self, offset: int) -> None:
         """Sets the offset to fetch from."""
         self.position = self.done = offset
+        self.segments.begin(offset)
 
     def add(self, batches: Sequence[Batch], next_offset: int) -> None:
         """Takes fetched batches. `next_offset` may lie after the last batch, because control records have no batch here."""
@@ -132,8 +136,9 @@ class MirrorPartition(Outbox[Batch]):
         else:
             last.next_offset = next_offset
 
-    def acked(self, batch: Batch, now_ms: int) -> None:
-        """Notes that the target has the batch."""
+    def acked(self, batch: Batch, base: int, now_ms: int) -> None:
+        """Notes that the target has the batch, from its offset `base` on (-1: not told)."""
+        batch.base = base
         self.records += batch.count
         self.bytes += len(batch.data)
         self.buffered -= len(batch.data)
@@ -142,4 +147,15 @@ class MirrorPartition(Outbox[Batch]):
         for done in self.delivered(batch):
             self.done = done.next_offset
             self.last_ms = done.max_timestamp
+            self._map(done)
         self._compare()
+
+    def _map(self, batch: Batch) -> None:
+        if batch.base < 0:
+            self.segments.begin(batch.next_offset)
+            return
+        downstream = batch.base
+        for first, count in batch.runs:
+            self.segments.add(Segment(first, downstream, count))
+            downstream += count
+        self.segments.skip(batch.next_offset)

@@ -75,6 +75,10 @@ class DefaultReplicationPolicy:
         """Returns the topic of offset syncs, named after the other cluster (usually the target)."""
         return f"mm2-offset-syncs{self._internal_separator}{alias}{self._internal_separator}{_INTERNAL}"
 
+    def offset_segments_topic(self, alias: str) -> str:
+        """Returns the target's topic of offset segments for the topics of the source with this alias."""
+        return f"mm2-offset-segments{self._internal_separator}{alias}{self._internal_separator}{_INTERNAL}"
+
     def checkpoints_topic(self, alias: str) -> str:
         """Returns the target's topic of checkpoints for the groups of the source with this alias."""
         return f"{alias}{self._internal_separator}{_CHECKPOINTS}{self._internal_separator}{_INTERNAL}"

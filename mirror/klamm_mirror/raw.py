@@ -56,7 +56,8 @@ class Counts:
 class Batch:
     """One batch for the target. Offsets are the source's: of its first and last record, and the next one to fetch.
 
-    `data` is complete except for the fields that `wire.batch.stamp` sets. `max_timestamp` and `first_timestamp`
+    `runs` are the rows of offsets without a hole, as (first, count). `base` is the target's offset of the first record,
+    once it is known. `data` is complete except for the fields that `wire.batch.stamp` sets. `max_timestamp` and `first_timestamp`
     (of the first record; -1: not known without decoding) are in ms.
     """
 
@@ -71,6 +72,8 @@ class Batch:
     first_timestamp: int = -1
     origin: Origin | None = None
     """The cluster where the records first were; None: the source."""
+    runs: tuple[tuple[int, int], ...] = ()
+    base: int = -1
 
 
 @dataclass(slots=True)
@@ -178,6 +181,7 @@ def _as_it_is(view: memoryview, pos: int, header: BatchHeader) -> Batch:
         header.record_count, header.max_timestamp,
         # With this flag, the field holds the time when the batch's tombstones may be deleted.
         first_timestamp=-1 if header.has_delete_horizon else header.base_timestamp,
+        runs=((header.base_offset, header.record_count),),
     )  # fmt: skip
 
 
@@ -193,4 +197,14 @@ def _anew(view: memoryview, pos: int, header: BatchHeader, offset: int, counts: 
     return Batch(
         data, kept[0].offset, kept[-1].offset, header.next_offset, len(kept), latest,
         first_timestamp=kept[0].timestamp,
+        runs=tuple(_runs([r.offset for r in kept])),
     )  # fmt: skip
+
+
+def _runs(offsets: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yields the rows of ascending offsets without a hole, as (first, count)."""
+    start = 0
+    for i in range(1, len(offsets) + 1):
+        if i == len(offsets) or offsets[i] != offsets[i - 1] + 1:
+            yield offsets[start], i - start
+            start = i

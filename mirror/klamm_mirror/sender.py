@@ -66,7 +66,7 @@ class Sender(IdempotentSender[MirrorPartition, Batch]):
         return producer
 
     def delivered(self, outbox: MirrorPartition, parcel: Batch, offset: int) -> None:
-        outbox.acked(parcel, time.time_ns() // 1_000_000)
+        outbox.acked(parcel, offset, time.time_ns() // 1_000_000)
         self._on_ack(outbox, parcel, offset)
 
     async def refused(

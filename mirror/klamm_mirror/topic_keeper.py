@@ -113,6 +113,7 @@ class TopicKeeper:
             if first:
                 await topics.check_clusters()
             await topics.prepare_syncs()
+            await topics.prepare_segments()
             found = await topics.find()
             await topics.make(found)
         self.ids = {**topics.ids, **self.ids}

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from klamm_base.errors import ConfigError
-from klamm_kafka.client import Cluster
+from klamm_kafka.client import BrokerError, Cluster
 from klamm_kafka.wire.fields import UUID_ZERO
 from klamm_mirror import internal_topics, topic_admin
 from klamm_mirror.plugins import FlowPlugins
@@ -56,6 +56,26 @@ class Topics:
                 f"(id {source.cluster_id}): a cluster cannot be mirrored to itself",
                 key="target.cluster.bootstrap.servers",
             )
+
+    async def prepare_segments(self) -> None:
+        """Creates the topic of offset segments at the target. A target that refuses it does without."""
+        parsed = self._parsed
+        if not parsed["mirror.offset.segments.enabled"]:
+            return
+        topic = self._policy.offset_segments_topic(self._alias)
+        admin, replicas = (
+            self._plugins.forwarded(self._target),
+            parsed["offset-syncs.topic.replication.factor"],
+        )
+        try:
+            made = await internal_topics.create(self._target, topic, replicas, admin=admin)
+        except BrokerError as e:
+            if e.retriable:
+                raise
+            log.warning("offset segments are not kept, groups are translated by offset syncs: %s", e)
+            return
+        if made:
+            log.info("made %s", topic)
 
     async def prepare_syncs(self) -> None:
         """Creates the topic of offset syncs."""

@@ -135,16 +135,15 @@ class CheckpointStore:
         )
 
     def forget_beyond(self, ends: Mapping[Partition, int]) -> list[Checkpoint]:
-        """Drops and returns checkpoints beyond a downstream partition's last sync: the partition has lost these
-        records.
+        """Drops and returns checkpoints beyond a downstream partition's end: the partition has lost these records.
 
-        No translation lies farther than one after the last sync, so the topic was shortened or recreated.
+        No translation lies farther, so the topic was shortened or recreated.
         """
         gone = [
             checkpoint
             for checkpoints in self._groups.values()
             for partition, checkpoint in checkpoints.items()
-            if partition in ends and checkpoint.downstream_offset > ends[partition] + 1
+            if partition in ends and checkpoint.downstream_offset > ends[partition]
         ]
         for checkpoint in gone:
             del self._groups[checkpoint.group][checkpoint.topic, checkpoint.partition]

@@ -32,11 +32,14 @@ class Pair:
         self.group = new_name("group")
         self.syncs_topic, self.checkpoints_topic = new_name("syncs"), new_name("checkpoints")
         self.back_syncs_topic = new_name("back")
+        self.segments_topic = new_name("segments")
 
     def checkpointer(self, **changes) -> Checkpointer:
         given = {
             "syncs_topic": self.syncs_topic,
             "back_syncs_topic": self.back_syncs_topic,
+            "segments_topic": self.segments_topic,
+            "back_segments_topic": new_name("none"),
             "checkpoints_topic": self.checkpoints_topic,
             "replication_factor": 1,
             "wants_group": lambda g: g == self.group,
@@ -234,7 +237,7 @@ async def test_records_that_are_no_syncs_are_left_out_and_said(pair, caplog):
     await pair.sync((100, 90))
     await pair.commit(100)
     assert len(await pair.checkpointer().step(0, NOW_MS)) == 1
-    assert "is no offset sync and is left out" in caplog.text
+    assert "offset 1, is left out: offset sync key" in caplog.text
 
 
 async def test_tasks_share_the_groups(pair):

@@ -9,12 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from klamm_mirror.fields import MalformedRecord, UnsupportedVersion
 from klamm_mirror.formats import (
     Checkpoint,
     Heartbeat,
-    MalformedRecord,
     OffsetSync,
-    UnsupportedVersion,
 )
 from klamm_plugins.errors import DataError
 

@@ -102,7 +102,7 @@ def test_whatever_fails_the_target_gets_every_batch_in_order(data):
             outcome = data.draw(st.sampled_from(outcomes))
             accepted = outcome != "lost" and target.append(batch)
             if outcome == "ok" and accepted:
-                partition.acked(batch, 0)
+                partition.acked(batch, -1, 0)
                 continue
             if outcome == "ok" and partition.is_only(batch):
                 partition.new_producer(marked.make(partition.origin))
@@ -120,7 +120,7 @@ def test_a_producer_that_is_forgotten_is_replaced_however_much_waits():
     target, partition = Target(), part_of(20)
     for batch in ready(partition, 0):
         assert target.append(batch)
-        partition.acked(batch, 0)
+        partition.acked(batch, -1, 0)
     target.fenced = {1}
     refused = ready(partition, 1)
     assert len(refused) == IN_FLIGHT_MAX
@@ -137,5 +137,5 @@ def test_nothing_overtakes_a_first_batch_that_fails():
     (first,) = ready(partition, 0)
     partition.failed(0, "NOT_ENOUGH_REPLICAS")
     assert ready(partition, 100) == [first]
-    partition.acked(first, 0)
+    partition.acked(first, -1, 0)
     assert [b.first for b in ready(partition, 200)] == [1, 2]

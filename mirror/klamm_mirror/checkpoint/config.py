@@ -117,6 +117,8 @@ def parse(props: Mapping[str, str]) -> Settings:
         checkpointer=CheckpointSettings(
             syncs_topic=policy.offset_syncs_topic(target if at_source else source),
             back_syncs_topic=policy.offset_syncs_topic(source if at_source else target),
+            segments_topic=policy.offset_segments_topic(source),
+            back_segments_topic=policy.offset_segments_topic(target),
             checkpoints_topic=policy.checkpoints_topic(source),
             replication_factor=values["checkpoints.topic.replication.factor"],
             wants_group=plugins.wants_group,

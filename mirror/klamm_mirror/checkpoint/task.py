@@ -104,6 +104,8 @@ class MirrorCheckpointTask(LoopTask):
             "groups": len(self._checkpointer.groups or ()),
             "checkpoints": counts.checkpoints,
             "group_offsets_set": counts.synced,
+            "offsets_exact": counts.exact,
+            "offsets_by_sync": counts.by_sync,
             "offsets_without_sync": counts.untranslated,
             **dict(zip(("checkpoints_ms", "group_offsets_ms"), self._passes(), strict=True)),
         }

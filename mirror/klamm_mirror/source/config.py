@@ -28,6 +28,7 @@ INDEX: Final = "task.index"
 IDS: Final = "task.topic.ids"
 PROVENANCE: Final = "mirror.provenance"
 PROVENANCE_REPLICAS: Final = "mirror.provenance.topic.replication.factor"
+SEGMENTS: Final = "mirror.offset.segments.enabled"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +81,10 @@ def config_def() -> ConfigDef:
         documentation="The number of records by which a partition may drift from its last offset sync before the next is written.",
     )  # fmt: skip
     define(
+        SEGMENTS, Type.BOOLEAN, True, importance=Importance.LOW,
+        documentation="Whether to keep the mapping of all offsets at the target, so that groups are translated exactly.",
+    )  # fmt: skip
+    define(
         "heartbeats.replication.enabled", Type.BOOLEAN, True, importance=Importance.LOW,
         documentation="Whether to mirror topics of heartbeats even where the filter leaves them out.",
     )  # fmt: skip
@@ -127,6 +132,7 @@ def parse(props: Mapping[str, str]) -> Settings:
             fetch=FetchSettings.of(consumer, values["consumer.poll.timeout.ms"]),
             syncs_topic=syncs_topic,
             lag_max=values["offset.lag.max"],
+            segments_topic=policy.offset_segments_topic(source) if values[SEGMENTS] else None,
             topic_ids=_split_ids(props.get(IDS, "")),
             provenance=_provenance(props, values, policy),
         ),

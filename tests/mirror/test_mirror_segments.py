@@ -1,0 +1,194 @@
+"""The exact mapping of offsets: every record's offset, and that of the next record for a hole, whatever happened."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from klamm_mirror.fields import MalformedRecord, UnsupportedVersion
+from klamm_mirror.segment_topic import SegmentRecord
+from klamm_mirror.segments import BLOCKS_MAX, SEGMENTS_MAX, Block, Segment, SegmentLog, SegmentStore
+
+PARTITION = ("t", 0)
+
+
+@dataclass
+class Copying:
+    """A partition that is copied, by a mirror that crashes: its log at the source, all copies, the segments' topic."""
+
+    source: list[int]
+    downstream: int
+    copies: list[tuple[int, int]] = field(default_factory=list)
+    topic: list[SegmentRecord] = field(default_factory=list)
+    log: SegmentLog = field(default_factory=SegmentLog)
+    began: int = 0
+    committed: int = 0
+    done: int = 0
+
+    def start(self) -> None:
+        self.log = SegmentLog()
+        self.log.begin(self.committed)
+        self.done = self.committed
+
+    def copy(self, count: int, skip: int) -> None:
+        """Copies a batch. `skip` offsets of the target are used by something else first."""
+        at = bisect_left(self.source, self.done)
+        batch = self.source[at : at + count]
+        if not batch:
+            return
+        self.downstream += skip
+        for upstream in batch:
+            self.log.add(Segment(upstream, self.downstream, 1))
+            self.copies.append((upstream, self.downstream))
+            self.downstream += 1
+        self.done = batch[-1] + 1
+
+    def flush(self) -> None:
+        self.topic += [SegmentRecord(PARTITION, b.downstream, b) for b in self.log.take()]
+
+    def store(self, *, compacted: bool) -> SegmentStore:
+        """Reads the topic through its bytes."""
+        records = self.topic
+        if compacted:
+            latest = {record.downstream: i for i, record in enumerate(self.topic)}
+            records = [self.topic[i] for i in sorted(latest.values())]
+        store = SegmentStore()
+        for record in records:
+            key, value = record.encode()
+            found = SegmentRecord.decode(key, value)
+            assert found == record
+            assert found.block is not None
+            store.apply(found.partition, found.block)
+        return store
+
+
+@st.composite
+def copyings(draw) -> Copying:
+    source, offset = [], draw(st.integers(0, 30))
+    for _ in range(draw(st.integers(1, 150))):
+        offset += draw(st.sampled_from([1, 1, 1, 1, 2, 6]))
+        source.append(offset)
+    copying = Copying(source, draw(st.sampled_from([0, 0, 17])))
+    copying.began = copying.committed = draw(st.sampled_from([0, source[0]]))
+    copying.start()
+    for _ in range(draw(st.integers(1, 40))):
+        match draw(st.sampled_from(["copy", "copy", "copy", "copy", "flush", "commit", "crash"])):
+            case "copy":
+                copying.copy(draw(st.integers(1, 12)), draw(st.sampled_from([0, 0, 1, 3])))
+            case "flush":
+                copying.flush()
+            case "commit":  # the mapping of what is committed is always written before
+                copying.flush()
+                copying.committed = copying.done
+            case "crash":
+                copying.start()
+    while copying.done <= source[-1]:
+        copying.copy(12, 0)
+    copying.flush()
+    return copying
+
+
+@given(copyings(), st.booleans())
+def test_every_offset_is_translated_to_the_very_record_or_the_next(copying, compacted):
+    store, last = copying.store(compacted=compacted), dict(copying.copies)
+    for upstream in range(copying.began, copying.source[-1] + 1):
+        record = copying.source[bisect_left(copying.source, upstream)]
+        assert store.translate(PARTITION, upstream) == last[record], upstream
+    assert store.translate(PARTITION, copying.source[-1] + 1) == copying.downstream
+    assert store.translate(PARTITION, copying.source[-1] + 2) is None
+    assert store.ends() == {PARTITION: (copying.source[-1] + 1, copying.downstream)}
+
+
+@given(copyings(), st.booleans())
+def test_readers_of_the_copy_go_back_to_the_very_record_or_the_next(copying, compacted):
+    store, last = copying.store(compacted=compacted), dict(copying.copies)
+    kept = {down: up for up, down in last.items()}
+    downs = sorted(kept)
+    for downstream in range(downs[0], copying.downstream):
+        record = kept[downs[bisect_left(downs, downstream)]]
+        assert store.translate_back(PARTITION, downstream) == record, downstream
+    assert store.translate_back(PARTITION, copying.downstream) == copying.source[-1] + 1
+
+
+@given(copyings(), st.integers(0, 200))
+def test_records_that_are_gone_from_the_target_are_dropped_and_their_readers_begin_at_the_next(
+    copying, start
+):
+    store, last = copying.store(compacted=True), dict(copying.copies)
+    start = min(start, copying.downstream - 1)
+    gone = store.trim(PARTITION, start)
+    for downstream in gone:
+        copying.topic = [r for r in copying.topic if r.downstream != downstream]
+    again = copying.store(compacted=True)
+    again.trim(PARTITION, start)  # blocks that were replaced may be there again
+    for upstream in range(copying.began, copying.source[-1] + 1):
+        record = copying.source[bisect_left(copying.source, upstream)]
+        for each in (store, again):
+            found = each.translate(PARTITION, upstream)
+            if last[record] >= start:
+                assert found == last[record]
+            elif found is not None:  # the record is gone: no later one that is left may be skipped
+                left = [down for up, down in last.items() if up >= upstream and down >= start]
+                assert start <= found <= min(left, default=copying.downstream)
+
+
+def store_of(*blocks: tuple[int, list[tuple[int, int, int]]]) -> SegmentStore:
+    store = SegmentStore()
+    for covered, segments in blocks:
+        store.apply(PARTITION, Block.of(covered, [Segment(*s) for s in segments]))
+    return store
+
+
+def test_an_offset_that_no_writer_covered_is_not_translated():
+    # From 100 to 199 another mirror was at work.
+    store = store_of((0, [(0, 0, 100)]), (200, [(200, 230, 10)]))
+    found = [store.translate(PARTITION, u) for u in (99, 100, 101, 199, 200)]
+    assert found == [99, None, None, None, 230]
+    assert [store.translate_back(PARTITION, d) for d in (99, 100, 229, 230)] == [99, None, None, 200]
+    began_later = store_of((500, [(500, 700, 10)]))
+    assert [began_later.translate(PARTITION, u) for u in (0, 499, 500)] == [None, None, 700]
+
+
+def test_a_target_that_was_shortened_or_made_anew_keeps_nothing_of_what_it_lost():
+    store = store_of((0, [(0, 0, 100)]), (100, [(100, 60, 10)]))
+    assert [store.translate(PARTITION, u) for u in (59, 60, 99, 100)] == [59, None, None, 60]
+    store = store_of((0, [(0, 0, 100)]), (0, [(100, 0, 10)]))
+    assert [store.translate(PARTITION, u) for u in (0, 99, 105)] == [0, 0, 5]
+
+
+def test_a_source_topic_that_was_made_anew_replaces_the_old_one():
+    store = store_of((0, [(0, 0, 1000)]), (0, [(0, 1000, 10)]))
+    assert [store.translate(PARTITION, u) for u in (0, 10, 500)] == [1000, 1010, None]
+
+
+def test_blocks_are_bounded_and_a_store_keeps_the_latest():
+    log, store = SegmentLog(), SegmentStore()
+    log.begin(0)
+    for i in range(SEGMENTS_MAX * 3):
+        log.add(Segment(i, 2 * i, 1))
+    blocks = log.take()
+    assert [len(b.segments) for b in blocks] == [SEGMENTS_MAX] * 3
+    assert max(len(b.packed) for b in blocks) < 4 * SEGMENTS_MAX
+    for i in range(BLOCKS_MAX + 1):
+        store.apply(PARTITION, Block.of(i, [Segment(i, 2 * i, 1)]))
+    assert [store.translate(PARTITION, u) for u in (0, 1)] == [None, 2]
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "said"),
+    [
+        (b"\0\1" + b"\0" * 16 + b"\1", UnsupportedVersion, "version 1"),
+        (b"\0\0" + b"\0" * 15, MalformedRecord, "upstreamOffset at byte 10 needs 8 bytes, 7 follow"),
+        (b"\0\0" + b"\0" * 16, MalformedRecord, "cut off"),
+        (b"\0\0" + b"\0" * 16 + b"\x80", MalformedRecord, "cut off"),
+        (b"\0\0" + b"\0" * 16 + b"\1\0\0\0", MalformedRecord, "without records"),
+    ],
+)
+def test_other_bytes_are_refused(value, error, said):
+    key, _ = SegmentRecord(PARTITION, 0, None).encode()
+    with pytest.raises(error, match=said):
+        SegmentRecord.decode(key, value)
