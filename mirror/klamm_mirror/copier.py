@@ -23,6 +23,7 @@ from klamm_mirror.provenance_config import ProvenanceSettings
 from klamm_mirror.raw import Batch
 from klamm_mirror.segment_topic import SegmentWriter, changed_records
 from klamm_mirror.sender import Sender
+from klamm_mirror.start_offset import EARLIEST
 from klamm_mirror.syncs import SyncWriter
 
 log = logging.getLogger(__name__)
@@ -135,7 +136,12 @@ class Copier:
             self._syncs.acked(partition.topic, partition.partition, batch, base)
 
     async def _store(self) -> None:
-        news = [(p, p.done - 1) for p in self.partitions if p.done > 0 and p.done != self._committed[str(p)]]
+        # An empty partition's begin is kept too, unless it is its first record anyway.
+        least = 1 if self._settings.fetch.start == EARLIEST else 0
+        news = [
+            (p, p.done - 1)
+            for p in self.partitions if p.done >= least and p.done != self._committed[str(p)]
+        ]  # fmt: skip
         # What is committed is never copied again, so its mapping must be there before.
         if news and await self._write_segments():
             await self._commit(news)

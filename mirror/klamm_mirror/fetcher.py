@@ -29,11 +29,14 @@ from klamm_mirror import internal_topics
 from klamm_mirror.partition import MirrorPartition
 from klamm_mirror.provenance import Provenance
 from klamm_mirror.raw import Counts, convert, producer_ids
+from klamm_mirror.start_offset import EARLIEST, KEY, LATEST, parse_start
 from klamm_mirror.stops import Kind, Stop
 from klamm_plugins.errors import ConfigError, ConnectError, DataError
 
 log = logging.getLogger(__name__)
 
+NO_OFFSET: Final = -1
+"""The answer to a question for a time after the last record."""
 FETCH_BYTES: Final = 16 << 20
 PARTITION_BYTES: Final = 4 << 20
 WAIT_MS: Final = 500
@@ -66,13 +69,14 @@ class FetchSettings:
     min_bytes: int = 1
     wait_ms: int = WAIT_MS
     committed_only: bool = False
-    from_latest: bool = False
     metadata_s: float = METADATA_S
     answer_s: float = ANSWER_S
+    start: int = EARLIEST
+    """The place of partitions without a committed offset: EARLIEST, LATEST, or a time in ms."""
 
     @classmethod
-    def of(cls, consumer: Mapping[str, str], poll_timeout_ms: int) -> FetchSettings:
-        """Reads a consumer's settings, under Java's names. Raises ConfigError."""
+    def of(cls, consumer: Mapping[str, str], poll_timeout_ms: int, start: str | None = None) -> FetchSettings:
+        """Reads a consumer's settings, under Java's names. `start` wins over its auto.offset.reset. Raises ConfigError."""
         isolation = consumer.get("isolation.level", "read_uncommitted")
         if isolation not in {"read_uncommitted", "read_committed"}:
             raise ConfigError(
@@ -93,9 +97,9 @@ class FetchSettings:
             min_bytes=_number(consumer, "fetch.min.bytes", 1),
             wait_ms=min(_number(consumer, "fetch.max.wait.ms", WAIT_MS), poll_timeout_ms),
             committed_only=isolation == "read_committed",
-            from_latest=reset == "latest",
             metadata_s=_number(consumer, "metadata.max.age.ms", round(METADATA_S * 1000)) / 1000,
             answer_s=_number(consumer, "request.timeout.ms", round(ANSWER_S * 1000)) / 1000,
+            start=parse_start(start or reset),
         )
 
 
@@ -298,10 +302,15 @@ class Fetcher:
     # ---- offsets
 
     async def _begin(self, partition: MirrorPartition) -> None:
-        which = internal_topics.LATEST if self._settings.from_latest else internal_topics.EARLIEST
-        offset = await self._offset(partition, which)
-        if offset is not None:
-            partition.begin(offset)
+        """Sets the place of a partition that has no committed offset. A time after the last record means the end."""
+        offset = await self._offset(partition, partition.start)
+        if offset == NO_OFFSET:
+            offset = await self._offset(partition, LATEST)
+        if offset is None:
+            return
+        if partition.start != EARLIEST:
+            log.info("%s begins at offset %d: earlier records are not copied (%s)", partition, offset, KEY)
+        partition.begin(offset)
 
     async def _out_of_range(self, partition: MirrorPartition) -> None:
         first = await self._offset(partition, internal_topics.EARLIEST)

@@ -12,6 +12,7 @@ from klamm_mirror.origins import Origin, Producer, Producers
 from klamm_mirror.raw import Batch
 from klamm_mirror.segments import Segment, SegmentLog
 from klamm_mirror.sensors import PartitionSensors
+from klamm_mirror.start_offset import EARLIEST
 from klamm_mirror.stops import Stop
 from klamm_mirror.trend import Trend
 
@@ -31,6 +32,8 @@ class MirrorPartition(Outbox[Batch]):
     """
 
     topic: str
+    start: int = EARLIEST
+    """The place to begin at while `position` is -1: EARLIEST, LATEST, or a time in ms."""
     position: int = -1
     done: int = -1
     high_watermark: int = -1

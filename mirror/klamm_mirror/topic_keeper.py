@@ -41,6 +41,8 @@ class TopicKeeper:
         self._topics: dict[str, int] | None = None
         self.ids: dict[str, str] = {}
         """Each topic's id when it was first seen: tasks that begin later see that a topic was made anew meanwhile."""
+        self.found_later: frozenset[str] = frozenset()
+        """The partitions (`topic-0`) that came after the first look."""
         self._error: Exception | None = None
         self._given = False
         self._looked = threading.Event()
@@ -118,6 +120,10 @@ class TopicKeeper:
             await topics.make(found)
         self.ids = {**topics.ids, **self.ids}
         before, self._topics = self._topics, found
+        if before is not None:
+            self.found_later |= {
+                f"{t}-{p}" for t, count in found.items() for p in range(before.get(t, 0), count)
+            }
         if found != before:
             log.info("%d topics with %d partitions are mirrored", len(found), sum(found.values()))
             if self._given or (before is None and self._looked.is_set()):

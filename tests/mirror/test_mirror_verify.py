@@ -36,11 +36,10 @@ def write(bootstrap: str, topic: str, records: list[Record], **settings: Any) ->
     assert producer.flush(60) == 0
 
 
-def flow_file(folder: Path, source: Any, target: Any, topics: str, **settings: str) -> Path:
-    clusters = {"A": source.bootstrap, "B": target.bootstrap}
-    return mirror_file(
-        folder / "mm2.properties", clusters, {"A->B.enabled": "true", "topics": topics, **settings}
-    )
+def flow_file(folder: Path, source: Any, target: Any, topics: str) -> Path:
+    """Returns a file of a flow of these topics, without the heartbeats of other tests."""
+    flow = {"A->B.enabled": "true", "topics": topics, "heartbeats.replication.enabled": "false"}
+    return mirror_file(folder / "mm2.properties", {"A": source.bootstrap, "B": target.bootstrap}, flow)
 
 
 def verify(path: Path, *args: str, patience: str = "1") -> tuple[int, dict[str, Any], str]:

@@ -19,6 +19,8 @@ from klamm_mirror.common_config import (
 from klamm_mirror.plugins import CONFIG_FILTER, JAVA_CLASSES, FlowPlugins, class_for
 from klamm_mirror.policy import ReplicationPolicy
 from klamm_mirror.provenance_config import ORIGIN, ProvenanceSettings, left_out
+from klamm_mirror.start_offset import KEY as START
+from klamm_mirror.start_offset import check_start
 
 if TYPE_CHECKING:
     from klamm_mirror.copier import CopierSettings
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 ASSIGNED: Final = "task.assigned.partitions"
 INDEX: Final = "task.index"
 IDS: Final = "task.topic.ids"
+FOUND_LATER: Final = "task.partitions.found.later"
 PROVENANCE: Final = "mirror.provenance"
 PROVENANCE_REPLICAS: Final = "mirror.provenance.topic.replication.factor"
 SEGMENTS: Final = "mirror.offset.segments.enabled"
@@ -38,6 +41,8 @@ class Settings:
     source_alias: str
     target_alias: str
     partitions: tuple[tuple[str, int, str], ...]
+    found_later: frozenset[str]
+    """The partitions (`topic-0`) that were not there at the connector's first look."""
     copier: CopierSettings
 
 
@@ -75,6 +80,11 @@ def config_def() -> ConfigDef:
     define(
         "replication.factor", Type.INT, 2, validator=between(-1), importance=Importance.LOW,
         documentation="Replicas of remote topics; -1: the target cluster's default.",
+    )  # fmt: skip
+    define(
+        START, Type.STRING, None, validator=check_start, importance=Importance.LOW,
+        documentation="Where a partition without a committed offset begins: earliest, latest, or a time (ISO 8601, or ms since "
+        "1970). Default: source.consumer.auto.offset.reset. Partitions that are added later begin at earliest.",
     )  # fmt: skip
     define(
         "offset.lag.max", Type.LONG, 100, validator=between(0), importance=Importance.LOW,
@@ -124,12 +134,13 @@ def parse(props: Mapping[str, str]) -> Settings:
         source_alias=source,
         target_alias=target,
         partitions=partitions,
+        found_later=frozenset(filter(None, props.get(FOUND_LATER, "").split(","))),
         copier=CopierSettings(
             source=ClientSettings.of(props, "source", "consumer"),
             target=ClientSettings.of(props, "target", "producer"),
             syncs=ClientSettings.of(props, "target" if at_target else "source", "producer"),
             producer=ProducerSettings.of(props),
-            fetch=FetchSettings.of(consumer, values["consumer.poll.timeout.ms"]),
+            fetch=FetchSettings.of(consumer, values["consumer.poll.timeout.ms"], values[START]),
             syncs_topic=syncs_topic,
             lag_max=values["offset.lag.max"],
             segments_topic=policy.offset_segments_topic(source) if values[SEGMENTS] else None,

@@ -17,7 +17,7 @@ from klamm_base.version import __version__
 from klamm_mirror.common_config import client_security
 from klamm_mirror.connector import MirrorConnector
 from klamm_mirror.provenance_config import left_out
-from klamm_mirror.source.config import ASSIGNED, IDS, INDEX, config_def
+from klamm_mirror.source.config import ASSIGNED, FOUND_LATER, IDS, INDEX, config_def
 from klamm_mirror.source.offsets import check_partition, offset_of
 from klamm_plugins.connector import SourceOffset, SourcePartition
 from klamm_plugins.errors import ConfigError
@@ -87,12 +87,13 @@ class MirrorSourceConnector(MirrorConnector):
         if self._keeper is None:
             return []
         partitions = self._keeper.partitions()
-        ids = self._keeper.ids
+        ids, later = self._keeper.ids, self._keeper.found_later
         return [
             {
                 **self._props,
                 INDEX: str(index),
                 ASSIGNED: ",".join(f"{t}-{p}" for t, p in share),
+                FOUND_LATER: ",".join(name for t, p in share if (name := f"{t}-{p}") in later),
                 IDS: ",".join(f"{t}={ids[t]}" for t in sorted({t for t, _ in share}) if t in ids),
             }
             for index, share in enumerate(spread(partitions, max_tasks))

@@ -29,8 +29,8 @@ def check_partition(partition: SourcePartition) -> None:
 
 
 def offset_of(offset: SourceOffset) -> int:
-    """Returns the number in a committed offset. Raises ConnectError."""
+    """Returns the number in a committed offset; -1: begin with the first record. Raises ConnectError."""
     number = offset.get(_OFFSET)
-    if not isinstance(number, int) or isinstance(number, bool) or number < 0:
-        raise ConnectError(f"Source offset {dict(offset)}: '{_OFFSET}' must be a number from 0 on")
+    if not isinstance(number, int) or isinstance(number, bool) or number < -1:
+        raise ConnectError(f"Source offset {dict(offset)}: '{_OFFSET}' must be a number from -1 on")
     return number

@@ -15,6 +15,7 @@ from klamm_mirror.sensor_tables import Pace, tables
 from klamm_mirror.sensors import SOURCE_ABOUT, SOURCE_PREFIX, WINDOW_MS
 from klamm_mirror.source.config import parse
 from klamm_mirror.source.offsets import offset_of, source_partition
+from klamm_mirror.start_offset import EARLIEST, start_of
 from klamm_plugins.connector import DriverTask
 
 log = logging.getLogger(__name__)
@@ -29,6 +30,7 @@ class MirrorSourceTask(DriverTask):
         self._alias = self._target = ""
         self._partitions: list[MirrorPartition] = []
         self._settings: CopierSettings | None = None
+        self._found_later: frozenset[str] = frozenset()
         self._before = 0
         self._said_at = 0.0
         self._pace = Pace()
@@ -37,6 +39,7 @@ class MirrorSourceTask(DriverTask):
         settings = parse(props)
         self._alias, self._target = settings.source_alias, settings.target_alias
         self._settings = settings.copier
+        self._found_later = settings.found_later
         self._partitions = [
             MirrorPartition(topic=topic, partition=partition, remote=remote)
             for topic, partition, remote in settings.partitions
@@ -102,6 +105,21 @@ class MirrorSourceTask(DriverTask):
         for partition, offset in zip(self._partitions, self.context.offsets(asked), strict=True):
             if offset is not None:
                 partition.begin(offset_of(offset) + 1)
+        self._set_starts()
+
+    def _set_starts(self) -> None:
+        """Says where partitions without a committed offset begin."""
+        assert self._settings is not None, "started"
+        start, new = self._settings.fetch.start, [p for p in self._partitions if p.position < 0]
+        if start == EARLIEST or not new:
+            return
+        topics = sorted({p.topic for p in new})
+        first = self.context.offsets([source_partition(self._alias, topic, 0) for topic in topics])
+        committed = {topic: offset is not None for topic, offset in zip(topics, first, strict=True)}
+        for p in new:
+            p.start = start_of(
+                p.topic, p.partition, start, found_later=self._found_later, committed=committed
+            )
 
     def _restart(self) -> None:
         """Forgets, after a pause, what was fetched and not acknowledged, and resumes."""

@@ -14,6 +14,8 @@ from klamm_mirror.formats import Checkpoint
 from klamm_mirror.loop import open_cluster
 from klamm_mirror.plugins import FlowPlugins
 from klamm_mirror.source.config import config_def
+from klamm_mirror.start_offset import EARLIEST, parse_start
+from klamm_mirror.start_offset import KEY as START
 from klamm_mirror.topic_plan import ConfigChange, remote_names
 from klamm_mirror.topics import Topics
 from klamm_mirror.verify.groups import GroupOutcome, Verdict, judge, read_checkpoints
@@ -120,7 +122,8 @@ class FlowComparison:
     ) -> list[Work]:  # fmt: skip
         compacted = await _compacted(source, [t.topic for t in topics])
         compacted |= await _compacted(target, [t.remote for t in topics if t.target_partitions])
-        later = self._props.get("source.consumer.auto.offset.reset", "earliest") != "earliest"
+        reset = self._props.get("source.consumer.auto.offset.reset", "earliest")
+        later = parse_start(self._parsed[START] or reset) != EARLIEST
         return [
             Work(
                 topic=t.topic, partition=p, remote=t.remote, later=later,
