@@ -13,6 +13,7 @@
 | a connector's or a client's setting alone | all flows, all clusters |
 | `config.storage.…`, `offset.storage.…`, `status.storage.…`, converters | all workers |
 | `klamm.metrics.port`, `klamm.metrics.host` | `GET /metrics` of all flows |
+| `dedicated.mode.enable.internal.rest`, `listeners`, `rest.…` | REST of all flows |
 
 A flow is one Connect worker at its target with MirrorSourceConnector, MirrorCheckpointConnector and
 MirrorHeartbeatConnector. As in MirrorMaker, a flow that is not enabled still sends heartbeats, which the
@@ -63,6 +64,11 @@ _OWN_KEYS: Final = frozenset({"enabled", "tasks.max"})
 _HEARTBEATS: Final = ("emit.heartbeats.", "heartbeats.topic.")
 """Settings that also count in a flow that is not enabled."""
 _TRUE: Final = "true"
+REST_ENABLED: Final = "dedicated.mode.enable.internal.rest"
+_REST: Final = re.compile(
+    r"listeners(\.https\..+)?|rest\..+|access\.control\..+|response\.http\.headers\.config"
+)
+"""Settings of the REST server, where it is enabled: those of a worker's."""
 
 METRICS_PORT, METRICS_HOST = "klamm.metrics.port", "klamm.metrics.host"
 METRICS: Final = (
@@ -134,6 +140,8 @@ class MirrorConfig:
     flows: tuple[Flow, ...]
     warnings: tuple[str, ...] = field(default=())
     metrics: MetricsPlace = field(default=MetricsPlace("localhost", -1))
+    rest: Properties | None = None
+    """The settings of the REST server; None: there is none."""
 
     @property
     def enabled(self) -> list[Flow]:
@@ -200,7 +208,9 @@ class _Parser:
             first, second = (*self._clusters, "B")[:2]
             raise ConfigError(f"no flow is enabled: set {first}->{second}.enabled=true", key="enabled")
         self._check_one_cluster_twice(flows)
-        return MirrorConfig(self._clusters, tuple(flows), tuple(self._warnings), self._metrics())
+        return MirrorConfig(
+            self._clusters, tuple(flows), tuple(self._warnings), self._metrics(), self._rest()
+        )
 
     # Clusters and flows
 
@@ -247,7 +257,7 @@ class _Parser:
             return rule_cluster(name, value, self._sides[alias], self._worker_keys)
         if key.endswith(".bootstrap.servers"):
             _check_alias(key.removesuffix(".bootstrap.servers"), self._clusters, key, source)
-        if key in METRICS:
+        if key in METRICS or (self._serves_rest and _REST.fullmatch(key)):
             return HONOURED
         return rule_file(key, value, self._connector_keys, self._worker_keys)
 
@@ -279,6 +289,22 @@ class _Parser:
         except ConfigError as e:
             raise ConfigError(str(e), key=e.key, source=self._props.source(e.key or "")) from None
         return MetricsPlace(parsed[METRICS_HOST], parsed[METRICS_PORT])
+
+    @property
+    def _serves_rest(self) -> bool:
+        value = self._props.get(REST_ENABLED, "false").strip().lower()
+        if value not in {_TRUE, "false"}:
+            raise ConfigError(
+                f"{REST_ENABLED}={value}: must be true or false",
+                key=REST_ENABLED,
+                source=self._props.source(REST_ENABLED),
+            )
+        return value == _TRUE
+
+    def _rest(self) -> Properties | None:
+        if not self._serves_rest:
+            return None
+        return _without(self._props, {key for key in self._props if not _REST.fullmatch(key)})
 
     def _check_one_cluster_twice(self, flows: list[Flow]) -> None:
         for flow in flows:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, cast
 
 import typer
 
 from klamm.cli import mirror_plan, mirror_verify
 from klamm.cli.common import EXIT_USAGE, Output, OutputOption, OverrideOption, reported
 from klamm.cli.context import Commands
-from klamm.cli.mirror_options import ConfigArgument, FlowArgument
+from klamm.cli.mirror_options import ConfigArgument, FlowArgument, OptionalConfig
+from klamm.cli.rest_client import Login
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from klamm.mirror.places import Place
     from klamm.mirror.shapes import MirrorStatus
+    from klamm.mirror.supervisor import Side
+    from klamm_mirror.mm2_config import MirrorConfig
 
 EXIT_NOT_RUNNING: Final = 3
 METRICS_PORT: Final = "klamm.metrics.port"
@@ -36,12 +43,11 @@ def start(config: ConfigArgument, clusters: ClustersOption = None, override: Ove
 
     SIGTERM or Ctrl-C stops them all cleanly. Prints `ready mirror=A->B,…` once every flow runs. A flow whose cluster
     cannot be reached waits for it; the others go on meanwhile. With `klamm.metrics.port` the line says where
-    `metrics` are.
+    `metrics` are, with `dedicated.mode.enable.internal.rest=true` where `rest` is.
     """
     import asyncio
 
     from klamm.mirror import files, supervisor
-    from klamm.mirror.metrics import FlowsMetrics, own_families
     from klamm.mirror.places import keeping, place_of
     from klamm.up.supervisor import ChildSpec
 
@@ -56,22 +62,36 @@ def start(config: ConfigArgument, clusters: ClustersOption = None, override: Ove
         ]
         line = "ready mirror=" + ",".join(f.name for f in mirror.enabled)
         places = [place_of(config, flow.name) for flow in mirror.flows]
-        served = None
-        if mirror.metrics.port >= 0:
-            served = mirror.metrics, FlowsMetrics({p.flow: p.socket for p in places}, own_families)
         specs = [
             ChildSpec(f"flow {f.name}", ("mirror", "flow", str(config), f.name, *overrides))
             for f in mirror.flows
         ]
         with keeping(places):
             try:
-                asyncio.run(supervisor.run(specs, lambda url: _say_ready(line, url), metrics=served))
+                sides = _sides(config, mirror, places)
+                asyncio.run(supervisor.run(specs, lambda urls: _say_ready(line, urls), sides))
             except supervisor.FlowRefused:
                 raise typer.Exit(EXIT_USAGE) from None
 
 
-def _say_ready(line: str, metrics: str | None) -> None:
-    typer.echo(f"{line} metrics={metrics}" if metrics else line)
+def _sides(path: Path, mirror: MirrorConfig, places: list[Place]) -> list[Side]:
+    """Return the servers beside the flows."""
+    from klamm.mirror.metrics import FlowsMetrics, own_families
+    from klamm.mirror.supervisor import MetricsSide
+
+    metrics = FlowsMetrics({p.flow: p.socket for p in places}, own_families)
+    sides: list[Side] = []
+    if mirror.rest is not None:
+        from klamm.mirror.rest import MirrorRest
+
+        sides.append(MirrorRest(path, mirror.flows, places, mirror.rest, metrics))
+    if mirror.metrics.port >= 0:
+        sides.append(MetricsSide(mirror.metrics, metrics))
+    return sides
+
+
+def _say_ready(line: str, urls: Mapping[str, str]) -> None:
+    typer.echo(" ".join([line, *(f"{name}={url}" for name, url in urls.items())]))
 
 
 @app.command()
@@ -95,14 +115,16 @@ def flow(
         mirror = files.load(config, override, warn=False)
         wanted, place = mirror.flow(name), place_of(config, name)
         with claimed(place):
-            asyncio.run(
-                run(wanted, place, lambda url: _say_ready(f"ready flow={name}", url), metrics=mirror.metrics)
-            )
+            asyncio.run(run(wanted, place, lambda urls: _say_ready(f"ready flow={name}", urls), mirror))
 
 
 @app.command()
 def status(
-    config: ConfigArgument,
+    login: Login,
+    config: OptionalConfig = None,
+    url: Annotated[
+        str | None, typer.Option("--url", help="The REST address of a mirror on another machine, not a file.")
+    ] = None,
     watch: Annotated[
         bool, typer.Option("--watch", "-w", help="Show it again and again, until Ctrl-C.")
     ] = False,
@@ -121,20 +143,16 @@ def status(
 ) -> None:
     """Show how the flows of a file are: state, lag, rates, gaps, stopped partitions.
 
-    Asks the running processes on this machine. Exit code 3: nothing runs. With `-o json` and `--watch`, prints a line
+    Asks the running processes on this machine, or by --url the REST of a mirror elsewhere. Exit code 3: nothing runs. With `-o json` and `--watch`, prints a line
     of JSON for each look.
     """
-    import asyncio
-
     from klamm.cli.mirror_watch import show, shown_until_interrupted
-    from klamm.mirror.status import flows_of, runs, status_of
+    from klamm.mirror.status import runs
 
+    if (config is None) == (url is None):
+        raise typer.BadParameter("one of mm2.properties and --url is expected")
     with reported():
-        flows = flows_of(config, override)
-
-        def look() -> MirrorStatus:
-            return asyncio.run(status_of(config, flows))
-
+        look = _look(config, override) if config is not None else _look_elsewhere(login, url or "")
         if watch:
             shown_until_interrupted(look, interval, topic or (), output, everything=everything)
             return
@@ -142,6 +160,22 @@ def status(
         show(found, topic or (), output, everything=everything)
         if not runs(found):
             raise typer.Exit(EXIT_NOT_RUNNING)
+
+
+def _look(config: Path, override: list[str] | None) -> Callable[[], MirrorStatus]:
+    """Return a function that asks the processes on this machine."""
+    import asyncio
+
+    from klamm.mirror.status import flows_of, status_of
+
+    flows = flows_of(config, override)
+    return lambda: asyncio.run(status_of(config, flows))
+
+
+def _look_elsewhere(login: Login, url: str) -> Callable[[], MirrorStatus]:
+    """Return a function that asks a mirror's REST."""
+    worker = login.at(url)
+    return lambda: cast("MirrorStatus", worker.call("GET", "/status"))
 
 
 for command in (mirror_plan, mirror_verify):

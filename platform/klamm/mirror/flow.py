@@ -1,6 +1,6 @@
 """A flow: a Connect worker at the flow's target that runs the connectors of the file, and only those.
 
-It serves no REST, because the file configures it. Connectors are created, changed and removed before
+Its REST changes no configuration, because the file decides. Connectors are created, changed and removed before
 anything starts, so that nothing runs that the file does not name.
 """
 
@@ -12,7 +12,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from klamm.connect.config import WorkerConfig
 from klamm.connect.errors import RequestError
@@ -26,7 +26,10 @@ from klamm.mirror.owner import Membership
 from klamm.mirror.places import Place
 from klamm_base.errors import ConfigError
 from klamm_base.metrics_server import MetricsServer, url_of
-from klamm_mirror.mm2_config import CHECKPOINT, Flow, MetricsPlace, connectors_of
+from klamm_mirror.mm2_config import CHECKPOINT, Flow, MirrorConfig, connectors_of
+
+if TYPE_CHECKING:
+    from aiohttp.web import AppRunner
 
 log = logging.getLogger(__name__)
 
@@ -37,15 +40,17 @@ NO_TASKS_S: Final = 2.0
 class FlowWorker(Worker):
     """A worker that takes its connectors from the file."""
 
-    def __init__(self, flow: Flow, place: Place, metrics: MetricsPlace) -> None:
+    def __init__(self, flow: Flow, place: Place, mirror: MirrorConfig) -> None:
         super().__init__(WorkerConfig.from_properties(flow.worker))
         self.flow = flow
         self._place = place
         self._owner: Membership | None = None
         self._sole: SoleMember | None = None
-        self._metrics_at = metrics
+        self._metrics_at = mirror.metrics
+        self._serves_rest = mirror.rest is not None
         self._servers: list[MetricsServer] = []
-        self.metrics_url: str | None = None
+        self._runner: AppRunner | None = None
+        self.urls: dict[str, str] = {}
 
     async def start(self) -> None:
         """Wait for the target cluster, join the group, configure, run; returns when the connectors run."""
@@ -90,10 +95,14 @@ class FlowWorker(Worker):
         self._servers.append(local)
         if (where := self._metrics_at).port >= 0:
             server = MetricsServer(lambda: families(service))
-            self.metrics_url = url_of(where.host, await server.bind(where.host, where.port))
+            self.urls["metrics"] = url_of(where.host, await server.bind(where.host, where.port))
             self._servers.append(server)
         for server in self._servers:
             await server.serve()
+        if self._serves_rest:
+            from klamm.mirror.rest import serve_flow  # takes its time: most mirrors do without
+
+            self._runner = await serve_flow(service, self._place.rest)
 
     async def wait(self) -> None:
         """Wait until another process has taken the flow over; raises the reason."""
@@ -104,6 +113,8 @@ class FlowWorker(Worker):
         """Drain, then give the flow up."""
         for server in self._servers:
             server.close()
+        if self._runner is not None:
+            await self._runner.cleanup()
         if self._sole is not None:
             await self._sole.stop()
         await super().stop()
@@ -160,14 +171,14 @@ def _runs(runtime: Runtime, name: str) -> bool:
     status = runtime.statuses.get(name)
     tasks = [runtime.statuses.get(TaskId(name, i)) for i in range(len(runtime.configs.tasks(name)))]
     states = [each.state if each is not None else None for each in (status, *tasks)]
-    return all(state in {State.RUNNING, State.PAUSED} for state in states)
+    return all(state in {State.RUNNING, State.PAUSED, State.STOPPED} for state in states)
 
 
 async def run(
-    flow: Flow, place: Place, ready: Callable[[str | None], None], *, metrics: MetricsPlace
+    flow: Flow, place: Place, ready: Callable[[Mapping[str, str]], None], mirror: MirrorConfig
 ) -> None:
-    """Run a flow until SIGTERM or SIGINT. Raises what made it stop by itself. `ready` gets the URL of its
-    metrics, if `metrics` names a port for them.
+    """Run a flow until SIGTERM or SIGINT. Raises what made it stop by itself. `ready` gets the addresses of its
+    servers by name: that of its metrics, if the file gives them a port.
     """
-    worker = FlowWorker(flow, place, metrics)
-    await serve(worker, lambda: ready(worker.metrics_url))
+    worker = FlowWorker(flow, place, mirror)
+    await serve(worker, lambda: ready(worker.urls))

@@ -97,7 +97,7 @@ class FlowTold:
         if waits:
             named = [task for task in waits if task["waiting_for"] != "broker"]
             return FlowState.WAITING, self._waiting((named or waits)[0])
-        for wanted in (FlowState.STARTING, FlowState.PAUSED):
+        for wanted in (FlowState.STARTING, FlowState.STOPPED, FlowState.PAUSED):
             for name, state, why in parts:
                 if state == wanted:
                     return wanted, f"{name}: {why}" if why else None

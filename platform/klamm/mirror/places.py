@@ -42,6 +42,11 @@ class Place:
         return self.folder / f"{self.identity}.sock"
 
     @property
+    def rest(self) -> Path:
+        """The socket of the flow's REST, where the file switches it on."""
+        return self.folder / f"{self.identity}.rest"
+
+    @property
     def lock(self) -> Path:
         """The lock of the process that runs the flow."""
         return self.folder / f"{self.identity}.lock"

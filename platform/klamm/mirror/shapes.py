@@ -20,6 +20,8 @@ class FlowState(StrEnum):
     WAITING = "WAITING"
     """A cluster does not answer."""
     STARTING = "STARTING"
+    STOPPED = "STOPPED"
+    """A connector was stopped, over REST."""
     PAUSED = "PAUSED"
     RUNNING = "RUNNING"
 

@@ -13,8 +13,8 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Protocol
 
 from klamm.up.supervisor import Child, ChildSpec, NotReadyError, restarts
 from klamm_base.errors import KlammError
@@ -30,19 +30,45 @@ class FlowRefused(KlammError):
     """A flow's configuration cannot be used: its process has said why."""
 
 
+class Side(Protocol):
+    """A server beside the flows. `name` is that of its address in the ready line."""
+
+    name: str
+
+    async def start(self) -> str: ...
+    async def stop(self) -> None: ...
+
+
+class MetricsSide:
+    """The metrics of all flows on a port of their own."""
+
+    name = "metrics"
+
+    def __init__(self, place: MetricsPlace, server: MetricsServer) -> None:
+        self._place = place
+        self._server = server
+
+    async def start(self) -> str:
+        """Takes the port and serves; returns the address. Raises KlammError."""
+        port = await self._server.bind(self._place.host, self._place.port)
+        await self._server.serve()
+        return url_of(self._place.host, port)
+
+    async def stop(self) -> None:
+        """Takes no more connections."""
+        self._server.close()
+
+
 async def run(
-    specs: Sequence[ChildSpec],
-    ready: Callable[[str | None], None],
-    *,
-    metrics: tuple[MetricsPlace, MetricsServer] | None = None,
+    specs: Sequence[ChildSpec], ready: Callable[[Mapping[str, str]], None], sides: Sequence[Side] = ()
 ) -> None:
-    """Run the flows until SIGTERM or SIGINT. `ready` is called once all of them run, with the URL of
-    `metrics`, which are served there meanwhile.
+    """Run the flows until SIGTERM or SIGINT. `ready` is called once all of them run, with the addresses of `sides`,
+    which serve meanwhile.
 
     Raises KlammError when that is impossible, FlowRefused, and KlammError when a second signal killed the
     flows.
     """
-    url = None if metrics is None else await _serve(*metrics)
+    urls = {side.name: await side.start() for side in sides}
     read_end, write_end = os.pipe()  # the write end stays here only: its end of file is our death
     children = [Child(spec, read_end) for spec in specs]
     stop, killed = asyncio.Event(), asyncio.Event()
@@ -57,7 +83,7 @@ async def run(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
-    starting = asyncio.create_task(_start_all(children, lambda: ready(url)))
+    starting = asyncio.create_task(_start_all(children, lambda: ready(urls)))
     stopping = asyncio.create_task(stop.wait())
     try:
         await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -71,18 +97,12 @@ async def run(
             with contextlib.suppress(asyncio.CancelledError, KlammError):
                 await task
         await asyncio.gather(*(child.stop() for child in children))
-        if metrics is not None:
-            metrics[1].close()
+        for side in sides:
+            await side.stop()
         os.close(read_end)
         os.close(write_end)
     if killed.is_set():
         raise KlammError("killed by a second signal: the next start continues after the last commit")
-
-
-async def _serve(place: MetricsPlace, server: MetricsServer) -> str:
-    port = await server.bind(place.host, place.port)
-    await server.serve()
-    return url_of(place.host, port)
 
 
 async def _start_all(children: Sequence[Child], ready: Callable[[], None]) -> None:

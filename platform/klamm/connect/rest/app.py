@@ -171,21 +171,27 @@ def make_app(
     endpoints = tuple(endpoints)
     by_handler = {endpoint.handler: endpoint for endpoint in endpoints}
     middlewares = [
-        errors(by_handler),
+        errors(by_handler, service.runtime.config.secrets.redact, service.requests),
         *checks,
         negotiation(by_handler),
         readiness(by_handler),
         *inner,
         forwarding,
     ]
-    app = web.Application(middlewares=middlewares, client_max_size=MAX_BODY_BYTES)
+    app = routed(endpoints, middlewares)
     app[SERVICE] = service
     app[ADVERTISED] = advertised
-    app[ENDPOINTS] = endpoints
     app[loggers.LAST_MODIFIED] = {}
     # With admin.listeners, the application that serves these endpoints is made last, and its `last_modified`
     # times count.
     service.runtime.on_logger_level = lambda told: loggers.obey(app, told)
+    return app
+
+
+def routed(endpoints: tuple[Endpoint, ...], middlewares: Sequence[Middleware]) -> web.Application:
+    """Makes an application of endpoints, whatever they serve."""
+    app = web.Application(middlewares=middlewares, client_max_size=MAX_BODY_BYTES)
+    app[ENDPOINTS] = endpoints
     by_path: dict[str, list[Endpoint]] = {}
     for endpoint in endpoints:
         by_path.setdefault(endpoint.path, []).append(endpoint)

@@ -11,7 +11,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 
@@ -22,6 +22,7 @@ from aiohttp.typedefs import Middleware
 from klamm.connect.errors import BadRequest, RequestError, Starting
 from klamm.connect.rest.endpoint import REQUEST_TIMEOUT_S, Endpoint, Handler
 from klamm.connect.rest.keys import SERVICE
+from klamm.connect.service.request_counts import RequestCounts
 from klamm.connect.topics.kafka_log import RecordTooLarge
 from klamm_base.errors import KlammError
 
@@ -119,9 +120,11 @@ def json_kind(value: Any) -> str:
             return "an object"
 
 
-def errors(endpoints: Mapping[Any, Endpoint]) -> Middleware:
+def errors(
+    endpoints: Mapping[Any, Endpoint], redact: Callable[[str], str], requests: RequestCounts
+) -> Middleware:
     """Makes the middleware that turns every failure into Kafka's error body, and ends requests after their
-    time limit.
+    time limit. Messages are redacted; `requests` counts.
     """
 
     @web.middleware
@@ -129,15 +132,13 @@ def errors(endpoints: Mapping[Any, Endpoint]) -> Middleware:
         endpoint = endpoints.get(request.match_info.handler)
         timeout_s = endpoint.timeout_s if endpoint is not None else REQUEST_TIMEOUT_S
         began = time.monotonic()
-        service = request.app[SERVICE]
         answer = await _answered(request, handler, timeout_s)
         if isinstance(answer, Failed):
-            message = service.runtime.config.secrets.redact(answer.message)
-            answer = error_response(answer.status, message, answer.headers)
+            answer = error_response(answer.status, redact(answer.message), answer.headers)
         path = endpoint.template if endpoint is not None else "other"
         seconds = time.monotonic() - began if timeout_s else None
         method = request.method if request.method in _METHODS else "other"
-        service.requests.note(method, path, answer.status, seconds)
+        requests.note(method, path, answer.status, seconds)
         return answer
 
     return check

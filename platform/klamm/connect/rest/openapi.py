@@ -21,6 +21,7 @@ _PARAMETERS: Final = {
     "connector": ("The connector's name.", {"type": "string", "minLength": 1}),
     "task": ("The task's number, from 0.", {"type": "integer", "minimum": 0}),
     "plugin": ("A plugin's class, or its short name.", {"type": "string", "minLength": 1}),
+    "flow": ("A mirror's flow, such as A->B.", {"type": "string", "minLength": 1}),
     "logger": ("A logger's name, or root.", {"type": "string", "minLength": 1}),
 }
 _ABOUT: Final = (

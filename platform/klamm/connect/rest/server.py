@@ -10,7 +10,7 @@ import asyncio
 import logging
 import socket
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from aiohttp import web
@@ -40,6 +40,9 @@ IDLE_S: Final = 30.0
 """A connection without a request is closed after this time, as Jetty does."""
 BACKLOG: Final = 128
 ADMIN_PREFIX: Final = "admin.listeners.https."
+
+MakeApp = Callable[[tuple[Endpoint, ...], Sequence[Middleware]], web.Application]
+"""Makes an application of endpoints, with middlewares that may refuse a request before anything else looks at it."""
 
 
 class RestServer:
@@ -127,15 +130,25 @@ class RestServer:
         separate = self._admin is not None and not self._admin_shares
         usual = tuple(e for e in ENDPOINTS_OF_WORKERS if not (separate and e.admin))
         self._extensions.register(service, str(self.advertised), ENDPOINTS_OF_WORKERS)
-        await self._serve(service, usual, self._sockets, self._tls, extended=True)
+
+        def make(endpoints: tuple[Endpoint, ...], checks: Sequence[Middleware]) -> web.Application:
+            return make_app(
+                service, str(self.advertised), endpoints=endpoints, checks=checks, inner=self._inner
+            )
+
+        await self._serve(make, usual, self._sockets, self._tls, extended=True)
         if self._admin_sockets:
             admin = tuple(e for e in ENDPOINTS_OF_WORKERS if e.admin)
-            await self._serve(service, admin, self._admin_sockets, self._admin_tls)
+            await self._serve(make, admin, self._admin_sockets, self._admin_tls)
         port = self._config["klamm.metrics.port"]
         if port >= 0:
             self._metrics = MetricsServer(lambda: families(service))
             self.metrics_port = await self._metrics.bind(self._config["klamm.metrics.host"], port)
             await self._metrics.serve()
+
+    async def start_with(self, make: MakeApp, endpoints: tuple[Endpoint, ...]) -> None:
+        """Starts to serve another application than a worker's, to the same callers, at the same addresses."""
+        await self._serve(make, endpoints, self._sockets, self._tls)
 
     @property
     def open_address(self) -> str | None:
@@ -164,7 +177,7 @@ class RestServer:
 
     async def _serve(
         self,
-        service: ConnectService,
+        make: MakeApp,
         endpoints: tuple[Endpoint, ...],
         sockets: list[tuple[Listener, socket.socket]],
         tls: ssl.SSLContext | None,
@@ -182,7 +195,7 @@ class RestServer:
             kafkas = has_basic_auth(config)
             checks.append(access_check(self._asks, endpoints, open_too=kafkas, others=extensions.access_of))
         checks += extensions.middlewares(endpoints)
-        app = make_app(service, str(self.advertised), endpoints=endpoints, checks=checks, inner=self._inner)
+        app = make(endpoints, checks)
         if (address := self.open_address) is not None:
             app[OPEN_ADDRESS] = address
         if extended:
