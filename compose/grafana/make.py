@@ -282,7 +282,59 @@ MIRROR: list[Panel] = [
             )
         ],
     ),
-    ("Lag of the mirror", "short", [("sum by (connector) (klamm_connect_task_lag)", "{{connector}}")]),
+    (
+        "Behind",
+        "s",
+        [
+            (
+                "max by (source, target, topic) (klamm_mirror_partition_lag_seconds)",
+                "{{source}}→{{target}} {{topic}}",
+            )
+        ],
+    ),
+    (
+        "Records behind",
+        "short",
+        [
+            (
+                "sum by (source, target, topic) (klamm_mirror_partition_lag)",
+                "{{source}}→{{target}} {{topic}}",
+            )
+        ],
+    ),
+    (
+        "Stopped partitions, records in gaps",
+        "short",
+        [
+            (
+                "sum by (source, target) (klamm_mirror_partitions_stopped)",
+                "{{source}}→{{target}} stopped",
+            ),
+            (
+                "sum by (source, target) (klamm_mirror_gap_records_total)",
+                "{{source}}→{{target}} in gaps",
+            ),
+        ],
+    ),
+    (
+        "Age of checkpoints, group offsets, heartbeats",
+        "s",
+        [
+            (
+                "max by (source, target) (klamm_mirror_checkpoint_age_seconds)",
+                "{{source}}→{{target}} checkpoints",
+            ),
+            (
+                "max by (source, target) (klamm_mirror_group_offset_age_seconds)",
+                "{{source}}→{{target}} group offsets",
+            ),
+            (
+                "max by (source, target) (klamm_mirror_heartbeat_age_seconds)",
+                "{{source}}→{{target}} heartbeats",
+            ),
+        ],
+    ),
+    ("Flows that answer", "short", [("klamm_mirror_flow_up", "{{flow}}")]),
 ]
 
 DASHBOARDS: dict[str, tuple[str, list[Panel]]] = {

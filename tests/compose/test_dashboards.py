@@ -6,7 +6,6 @@ import importlib.util
 import json
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,13 +14,13 @@ import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 from support.broker import new_topic
 from support.klamm import Server
 from support.mirror import mirror_file, produce, read_as
+from support.prometheus import Prometheus
 
 from klamm.testing import EmbeddedBroker
 
@@ -78,50 +77,6 @@ def test_prometheus_takes_its_configuration_and_rules():
         capture_output=True, text=True, check=False, timeout=60,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-
-
-class Prometheus:
-    """A real one that scrapes `targets` every half second."""
-
-    def __init__(self, folder: Path, targets: dict[str, str]) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        jobs = [{"job_name": job, "static_configs": [{"targets": [t]}]} for job, t in targets.items()]
-        config = {"global": {"scrape_interval": "500ms", "scrape_timeout": "500ms"}, "scrape_configs": jobs}
-        (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
-        self.log = folder / "prometheus.log"
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [
-                    "prometheus", f"--config.file={folder / 'prometheus.yml'}",
-                    f"--storage.tsdb.path={folder / 'tsdb'}", f"--web.listen-address=127.0.0.1:{self.port}",
-                ],
-                stdout=log, stderr=log,
-            )  # fmt: skip
-
-    def query(self, expr: str) -> list[dict[str, Any]]:
-        """Raises AssertionError with Prometheus' words for an expression that it does not take."""
-        asked = urllib.parse.urlencode({"query": expr.replace("$__rate_interval", "1m")})
-        try:
-            with urllib.request.urlopen(
-                f"http://127.0.0.1:{self.port}/api/v1/query?{asked}", timeout=60
-            ) as answer:
-                return json.load(answer)["data"]["result"]
-        except urllib.error.HTTPError as e:
-            if e.code == 503:  # it has not read its storage yet
-                raise ConnectionError(str(e)) from None
-            raise AssertionError(f"{expr}: {e.read().decode()}") from None
-
-    def answers(self) -> bool:
-        try:
-            return bool(self.query("up == 1"))
-        except OSError:
-            return False
-
-    def close(self) -> None:
-        self.process.terminate()
-        self.process.wait(60)
 
 
 @pytest.fixture
