@@ -187,7 +187,7 @@ class Follower:
         self.events = []
 
     def wait(self, *texts):
-        """Until these have come, in this order; those of journald itself are not looked at."""
+        """Waits until these have come, in this order; those of journald itself are not looked at."""
 
         def there():
             for events, position in self.reader.poll(time.monotonic()):

@@ -61,7 +61,7 @@ class Load:
             self.sender.poll(0.01)
 
     def more(self, records):
-        """Until so many more are acknowledged."""
+        """Waits until so many more are acknowledged."""
         wanted = self.sender.acked + records
         self.run(lambda: self.sender.acked >= wanted)
 

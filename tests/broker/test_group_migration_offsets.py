@@ -74,7 +74,7 @@ class World:
             self.new = None
 
     def commit(self, n: int) -> None:
-        """By whoever is a member, or by nobody."""
+        """Commits as any member, or as nobody."""
         self.offset += 1
         group = self.sim.coordinator.groups.get(GROUP)
         members = [] if group is None else list(group.members.values())

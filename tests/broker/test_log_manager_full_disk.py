@@ -23,7 +23,7 @@ def manager(tmp_path):
 
 
 def fill(patch, cls, name, calls):
-    """From its `calls`-th call on the method finds the disk full."""
+    """Makes the method find the disk full from its `calls`-th call on."""
     original, count = getattr(cls, name), [0]
 
     def refuse(*args, **kwargs):

@@ -56,7 +56,7 @@ def index(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def store(processes, index, tmp_path_factory):
-    """With acme-old and acme-new in it."""
+    """Returns a store with acme-old and acme-new in it."""
     store = make_store(tmp_path_factory.mktemp("plugins"), index)
     store.install("acme-old")
     store.install("acme-new>=1.0")

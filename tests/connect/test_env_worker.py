@@ -39,7 +39,7 @@ def start(bootstrap, directory, index, group=None, **more) -> WorkerProcess:
 
 @pytest.fixture(scope="module")
 def worker(bootstrap, index, tmp_path_factory):
-    """With acme-old and acme-new 2.0, which need different versions of acme-lib."""
+    """Yields a worker with acme-old and acme-new 2.0, which need different versions of acme-lib."""
     worker = start(bootstrap, tmp_path_factory.mktemp("worker") / "w", index)
     try:
         worker.wait_ready()

@@ -222,7 +222,7 @@ class World(RuleBasedStateMachine):
         assert self.tasks.keys() <= shown
 
     def teardown(self) -> None:
-        """At rest: the group meets when it is called, connectors run, all questions are answered, the oldest last, and all answers committed."""
+        """Brings all to rest: the group meets when it is called, connectors run, all questions are answered, the oldest last, and all answers committed."""
         self.settle()
         for name in self.connectors:
             if self.said.get(name) is not State.RUNNING:  # who says so already is not asked again for it

@@ -28,7 +28,7 @@ def offsets_of(bootstrap: str) -> ConnectorOffsets:
 
 
 def commit(bootstrap: str, group: str) -> str:
-    """Offset 5 of partition 1 of a new topic, which is returned."""
+    """Commits offset 5 of partition 1 of a new topic, and returns the topic."""
     topic = new_topic(SimpleNamespace(bootstrap=bootstrap), 2)
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
     try:

@@ -172,7 +172,7 @@ OURS = re.compile(r"^(io\.confluent|klamm_plugins)\.")
 
 
 def shown(body: Any) -> Any:
-    """Without the choices that are only ours."""
+    """Leaves out the choices that are only ours."""
     for row in body.get("configs", []) if isinstance(body, dict) else []:
         row["value"]["recommended_values"] = [
             v for v in row["value"]["recommended_values"] if not OURS.search(v)

@@ -32,7 +32,7 @@ def topic(bootstrap: str) -> str:
 
 @pytest.fixture(scope="module")
 def worker(bootstrap: str, directory: Path, topic: str) -> Iterator[WorkerProcess]:
-    """With a source and a sink of one topic, both stopped."""
+    """Yields a worker with a source and a sink of one topic, both stopped."""
     process = WorkerProcess(worker_properties(bootstrap, f"g-{topic}"), directory)
     process.wait_ready()
     common = {"value__converter": STRING, "key__converter": STRING}

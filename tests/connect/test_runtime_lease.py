@@ -28,7 +28,7 @@ class Worker:
         )  # fmt: skip
 
     def wait_running(self, restarts=0):
-        """Until all tasks run, after this many restarts; what the worker said."""
+        """Waits until all tasks run, after this many restarts; returns what the worker said."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
             said = json.loads(line)

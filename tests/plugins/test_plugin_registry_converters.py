@@ -408,7 +408,7 @@ def test_random_data_in_avro(seed):
 
 
 def filled(schema, value, *, everywhere=False):
-    """With defaults where a struct's fields are null, as Avro is written, or wherever a null is, as JSON is."""
+    """Fills in defaults where a struct's fields are null, as Avro is written, or wherever a null is, as JSON is."""
     if value is None:
         return schema.default if everywhere else None
     match schema.type:

@@ -84,7 +84,7 @@ class Side:
         return found
 
     def _wait_led(self, topics: list[str]) -> None:
-        """Until partition 0 of each has its leader: Kafka answers a creation before its broker leads."""
+        """Waits until partition 0 of each has its leader: Kafka answers a creation before its broker leads."""
         listed = [ListOffsetsPartition(partition_index=0, timestamp=-1)]
         request = ListOffsetsRequest(
             replica_id=-1, topics=[ListOffsetsTopic(name=t, partitions=listed) for t in topics]
@@ -96,7 +96,7 @@ class Side:
             )
 
     def _wait_marked(self, transactional_id: str | None) -> None:
-        """Until the markers of a transaction are written, which Kafka does after it has answered. Not for ever: those of
+        """Waits until the markers of a transaction are written, which Kafka does after it has answered. Not for ever: those of
         one that was ended by hand before never are.
         """
         request = DescribeTransactionsRequest(transactional_ids=[transactional_id or ""])
@@ -137,7 +137,7 @@ def changes(message: Message, answer: Message) -> bool:
 
 
 def wait_caught_up(port: int) -> None:
-    """Until a Kafka broker knows what its controller has decided up to now: it answers questions from a copy."""
+    """Waits until a Kafka broker knows what its controller has decided up to now: it answers questions from a copy."""
     log = DescribeQuorumRequestTopicData(
         topic_name="__cluster_metadata", partitions=[DescribeQuorumRequestPartitionData(partition_index=0)]
     )

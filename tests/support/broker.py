@@ -54,7 +54,7 @@ def wait_until(condition: Callable[[], Any], what: str, *, timeout_s: float = 60
 
 
 def wait_decided(bootstrap: str, topic: str) -> None:
-    """Until no transaction is open in a topic: its marker comes a moment after its commit was answered."""
+    """Waits until no transaction is open in a topic: its marker comes a moment after its commit was answered."""
     from confluent_kafka import IsolationLevel, TopicPartition
     from confluent_kafka.admin import AdminClient, OffsetSpec
 

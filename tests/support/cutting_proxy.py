@@ -35,7 +35,7 @@ class CuttingProxy:
         return Address("127.0.0.1", self._server.sockets[0].getsockname()[1])
 
     def drop(self) -> None:
-        """From now on nothing comes through, and nobody is told."""
+        """Lets nothing through from now on, and tells nobody."""
         self._passes.clear()
 
     def restore(self) -> None:

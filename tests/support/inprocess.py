@@ -73,7 +73,7 @@ def refuse_offset_fetch(server: Server, error: ErrorCode, times: int) -> list[tu
 
 
 async def connect(server: Server) -> Connection:
-    """Patient: a disk that is busy with other tests stalls the loop that both ends share."""
+    """Connects patiently: a disk that is busy with other tests stalls the loop that both ends share."""
     return await Connection.open("127.0.0.1", server.broker.listeners["PLAINTEXT"].port, timeout_s=60)
 
 

@@ -58,7 +58,7 @@ class ToolResult:
         return [line for line in self.out.splitlines() if line.strip()]
 
     def ok(self) -> ToolResult:
-        """Itself; fails the test, with what the tool said, when it exits with an error or logs one.
+        """Returns itself; fails the test, with what the tool said, when it exits with an error or logs one.
 
         Some tools exit with 0 after an error, so its log line counts as well.
         """

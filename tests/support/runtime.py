@@ -102,7 +102,7 @@ class Watched:
         await self.supervisor.stop()
 
     def states(self, target: TaskId | str) -> list[State]:
-        """Without repetitions (RUNNING is said again when a topic is new)."""
+        """Returns the states without repetitions (RUNNING is said again when a topic is new)."""
         name, task = target if isinstance(target, TaskId) else (target, None)
         found: list[State] = []
         for e in self.events:

@@ -69,7 +69,7 @@ class SchemaRegistry:
                 self.wfile.write(data)
 
             def log_message(self, format: str, *args: Any) -> None:
-                """Quiet."""
+                """Says nothing."""
 
         return Handler
 

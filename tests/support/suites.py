@@ -182,7 +182,7 @@ def main(suite: Suite, arguments: Sequence[str] | None = None) -> int:
 
 
 def _again(suite: Suite, job: Job, outcomes: list[Outcome], allowed: Mapping[str, bool]) -> list[Outcome]:
-    """With what failed, or was cut off, run once more, by itself: the tests of others have races of their own on a busy
+    """Runs once more, by itself, what failed or was cut off: the tests of others have races of their own on a busy
     machine, and some take all that come after them along."""
     wanted = [name for name in allowed if job.names is None or name in job.names]
     good = {o.name for o in outcomes if o.state != "fail"}

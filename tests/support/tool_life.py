@@ -13,7 +13,7 @@ from support.broker import wait_until
 
 @contextmanager
 def living(address: str, topic: str) -> Iterator[None]:
-    """Until the end: groups `static`, `plain`, `modern` read the topic; `tx-0` is open on partition 0, `tx-1` committed."""
+    """Lives until the end: groups `static`, `plain`, `modern` read the topic; `tx-0` is open on partition 0, `tx-1` committed."""
     admin = AdminClient({"bootstrap.servers": address})
     admin.create_topics([NewTopic(topic, 3, 1)])[topic].result(60)
     producers = [_transaction(address, topic, i) for i in range(2)]

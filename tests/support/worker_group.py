@@ -211,7 +211,7 @@ class Group:
         )
 
     async def until(self, condition: Callable[[], bool] | None = None, timeout_s: float = 60) -> None:
-        """Until the condition holds, by default `settled`."""
+        """Waits until the condition holds, by default `settled`."""
         wanted = condition or self.settled
         try:
             async with asyncio.timeout(timeout_s):

@@ -124,7 +124,7 @@ def _run(job: Job, number: str, protocol: str, part: str) -> list[Outcome]:
 
 
 def _outcomes(report: str, log: str) -> Iterator[Outcome]:
-    """From the report, which is cut short where the runner killed itself because a test took too long."""
+    """Reads the outcomes from the report, which is cut short where the runner killed itself because a test took too long."""
     for name, body in re.findall(r'"(\d{4}_\w+)": (\{.*?\})(?=, *"\d{4}_|\s*\}|$)', report, re.DOTALL):
         state = re.search(r'"state": "(\w+)"', body)
         duration = re.search(r'"duration": ([\d.]+)', body)

@@ -178,7 +178,7 @@ class Running:
         self.task.put(records)
 
     def finish(self, timeout_s: float = 60) -> None:
-        """Until everything may be committed."""
+        """Waits until everything may be committed."""
         wait_for(self.round, lambda: f"committable: {self.committable()} of {self.end}", timeout_s)
 
     def round(self) -> bool:

@@ -95,7 +95,7 @@ def _whole_batches(data: bytes) -> Iterator[tuple[int, BatchHeader]]:
 
 
 def wait_for_markers(port: int, places: list[tuple[str, int]], timeout_s: float = 60) -> None:
-    """Until every transaction's markers are written. A marker may come after its producer was answered.
+    """Waits until every transaction's markers are written. A marker may come after its producer was answered.
 
     Does not judge: the checker does.
     """

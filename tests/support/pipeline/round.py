@@ -130,7 +130,7 @@ class Round:
         return found
 
     def _under_faults(self) -> None:
-        """Until all lines are written, and longer if there were too few faults by then."""
+        """Works until all lines are written, and longer if there were too few faults by then."""
         total, generator = self._plan.total, self.pipeline.generator
         outage_at = total * 0.45 if self._plan.outage_s else float("inf")
         ask_at = total * 0.2 if self._plan.ask else float("inf")
