@@ -25,6 +25,7 @@ from klamm_mirror.segment_topic import SegmentWriter, changed_records
 from klamm_mirror.sender import Sender
 from klamm_mirror.start_offset import EARLIEST
 from klamm_mirror.syncs import SyncWriter
+from klamm_mirror.throttle import Throttle
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +52,8 @@ class CopierSettings:
     segments_topic: str | None = None
     """The topic of offset segments at the target; None: write none."""
     topic_ids: Mapping[str, bytes] = field(default_factory=dict)
+    throttle: str = ""
+    """The task's shares of the flow's limits, see `throttle.Limits.share`."""
     provenance: ProvenanceSettings | None = None
     """None: neither marks records nor looks at marks."""
 
@@ -126,7 +129,8 @@ class Copier:
         )
         self._fetcher = Fetcher(
             await cluster(settings.source), await cluster(settings.source), self.partitions, settings.fetch,
-            fetched=sender.wake.set, room=sender.room, ids=settings.topic_ids, provenance=provenance,
+            fetched=sender.wake.set, room=sender.room, ids=settings.topic_ids,
+            throttle=Throttle.of(settings.throttle), provenance=provenance,
         )  # fmt: skip
         parts = self._fetcher, sender, self._syncs, self._segments, provenance
         return [part.run() for part in parts if part is not None]
@@ -217,6 +221,9 @@ class Copier:
         why = next((r for r in reasons if r), None) or (self._syncs.why if self._syncs else None)
         if why:
             found["why"] = why[:300]
+        held = sorted({p.topic for p in self.partitions if p.held_by and p.lag})
+        if held:
+            found["throttled"] = held[:10]
         stopped = {str(p): p.stopped.as_json() for p in self.partitions if p.stopped}
         if stopped:
             found["stopped"] = dict(list(stopped.items())[:10])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -31,6 +32,7 @@ from klamm_mirror.provenance import Provenance
 from klamm_mirror.raw import Counts, convert, producer_ids
 from klamm_mirror.start_offset import EARLIEST, KEY, LATEST, parse_start
 from klamm_mirror.stops import Kind, Stop
+from klamm_mirror.throttle import Throttle
 from klamm_plugins.errors import ConfigError, ConnectError, DataError
 
 log = logging.getLogger(__name__)
@@ -118,13 +120,13 @@ class Fetcher:
 
     `data` is a client of the source that is used for fetches only, because they wait at the broker; `meta` is
     another for questions. `ids` holds the expected topic ids: a topic with another id is not copied.
-    `provenance` decides which batches are copied; None: all.
+    `throttle` holds partitions back. `provenance` decides which batches are copied; None: all.
     """
 
     def __init__(
         self, data: Cluster, meta: Cluster, partitions: Sequence[MirrorPartition], settings: FetchSettings,
         *, fetched: Callable[[], None], room: asyncio.Event, ids: Mapping[str, bytes],
-        provenance: Provenance | None = None,
+        throttle: Throttle, provenance: Provenance | None = None,
     ) -> None:  # fmt: skip
         self.counts = Counts()
         self.why: str | None = None
@@ -137,6 +139,7 @@ class Fetcher:
         self._leaders: dict[tuple[str, int], int] = {}
         self._ids = dict(ids)
         self._provenance = provenance
+        self._throttle = throttle
         self._stale = True
         self._asked_at = 0.0
         self._metadata = Backoff()
@@ -192,7 +195,9 @@ class Fetcher:
         ours = [
             p for key, p in self._partitions.items() if self._leaders.get(key) == node and p.stopped is None
         ]
-        wanted = [p for p in ours if not p.full and now >= p.reading.until]
+        for partition in ours:
+            partition.held_by = self._throttle.held_by(partition.topic, now)
+        wanted = [p for p in ours if not p.full and p.held_by is None and now >= p.reading.until]
         if sum(p.buffered for p in self._partitions.values()) >= BUFFER_BYTES:
             return False
         for partition in wanted:
@@ -205,9 +210,8 @@ class Fetcher:
         version = connection.version_for(FetchRequest)
         if version >= _IDS_VERSION and any(self._ids.get(p.topic, UUID_ZERO) == UUID_ZERO for p in wanted):
             version = _IDS_VERSION - 1
-        busy = len(wanted) < len(ours)
         answer: FetchResponse = await connection.request(
-            self._request(wanted, busy=busy),
+            self._request(wanted, self._patience_ms(ours, wanted)),
             version,
             timeout_s=self._settings.wait_ms / 1000 + self._settings.answer_s,
         )
@@ -222,8 +226,19 @@ class Fetcher:
         await self._take(answer)
         return True
 
-    def _request(self, wanted: Sequence[MirrorPartition], *, busy: bool) -> FetchRequest:
+    def _patience_ms(self, ours: Sequence[MirrorPartition], wanted: Sequence[MirrorPartition]) -> int:
+        """Returns how long a broker may wait for records, ms: not beyond the time when others may be read again."""
+        held = [p for p in ours if p.held_by is not None]
+        if len(wanted) + len(held) < len(ours):
+            return BUSY_WAIT_MS
+        if not held:
+            return self._settings.wait_ms
+        wait_s = self._throttle.wait_s((p.topic for p in held), time.monotonic())
+        return min(max(int(wait_s * 1000), BUSY_WAIT_MS), self._settings.wait_ms)
+
+    def _request(self, wanted: Sequence[MirrorPartition], wait_ms: int) -> FetchRequest:
         settings, topics = self._settings, dict[str, FetchTopic]()
+        now, counts = time.monotonic(), Counter(p.topic for p in wanted)
         for partition in wanted:
             name = partition.topic
             topic = topics.setdefault(
@@ -233,13 +248,15 @@ class Fetcher:
                 FetchPartition(
                     partition=partition.partition,
                     fetch_offset=partition.position,
-                    partition_max_bytes=settings.partition_bytes,
+                    partition_max_bytes=self._throttle.topic_bytes(
+                        name, counts[name], now, settings.partition_bytes
+                    ),
                 )
             )
         return FetchRequest(
-            max_wait_ms=BUSY_WAIT_MS if busy else settings.wait_ms,
+            max_wait_ms=wait_ms,
             min_bytes=settings.min_bytes,
-            max_bytes=settings.max_bytes,
+            max_bytes=self._throttle.flow_bytes(now, settings.max_bytes),
             isolation_level=int(settings.committed_only),
             topics=list(topics.values()),
         )
@@ -264,6 +281,7 @@ class Fetcher:
         partition.heard(time.time_ns() // 1_000_000)
         if not data.records:
             return
+        self._throttle.take(partition.topic, len(data.records), time.monotonic())
         # An answer's bytes go first to the partitions that are asked for first. A partition that got some moves to
         # the end.
         key = partition.topic, partition.partition

@@ -94,7 +94,8 @@ async def _create_by(admin: Admin, cluster: Cluster, topic: str, replicas: int) 
     )
     refused = await admin.create_topics([wanted])
     if refused:
-        raise ClientError(f"topic {topic} is refused: {refused.get(topic, refused)}")
+        why = refused.get(topic, refused)
+        raise broker_error(ErrorCode.POLICY_VIOLATION, f"the forwarding admin makes no topic {topic} ({why})")
     await cluster.refresh([topic])
     return True
 

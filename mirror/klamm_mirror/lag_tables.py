@@ -19,9 +19,10 @@ STOPPED_ABOUT: Final = {"partitions_stopped": "Partitions that are no longer mir
 STATUS_PREFIX: Final = "klamm_mirror_status_"
 STATUS_COLUMNS: Final = (
     "remote_topic", "offset", "lag", "missing_since_ms", "record_rate", "byte_rate", "closing_rate",
-    "lag_peak", "gap_records", "waiting", "stop", "why",
+    "lag_peak", "gap_records", "waiting", "held_by", "stop", "why",
 )  # fmt: skip
-"""The figures of a partition in `klamm mirror status`. `waiting` is the reason of a wait; `stop` the kind of a stop."""
+"""The figures of a partition in `klamm mirror status`. `waiting` is the reason of a wait; `held_by` the key of
+a limit; `stop` the kind of a stop."""
 ROW_BYTES: Final = 400
 """More than the figures of a partition take in all tables of a task, as JSON, without names and reasons."""
 
@@ -73,6 +74,7 @@ def _status_row(partition: MirrorPartition, now_ms: int) -> list[Cell]:
         partition.done, partition.lag, partition.missing_since(now_ms),
         round(trend.record_rate, 1), round(trend.byte_rate, 1), round(trend.closing_rate, 1),
         trend.peak, partition.purged, partition.writing.why or partition.reading.why,
+        partition.held_by if partition.lag else None,
         None if stop is None else str(stop.kind), _why(partition),
     ]  # fmt: skip
 

@@ -43,6 +43,8 @@ class MirrorPartition(Outbox[Batch]):
     """The number of offsets that the source had deleted before they were read."""
     latency_ms: int | None = None
     stopped: Stop | None = None
+    held_by: str | None = None
+    """The key of the limit that holds the partition back at the moment."""
     reading: Backoff = field(default_factory=Backoff)
     buffered: int = 0
     sensors: PartitionSensors = field(default_factory=PartitionSensors)

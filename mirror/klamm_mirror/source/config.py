@@ -21,6 +21,7 @@ from klamm_mirror.policy import ReplicationPolicy
 from klamm_mirror.provenance_config import ORIGIN, ProvenanceSettings, left_out
 from klamm_mirror.start_offset import KEY as START
 from klamm_mirror.start_offset import check_start
+from klamm_mirror.throttle import SHARE, throttle_config
 
 if TYPE_CHECKING:
     from klamm_mirror.copier import CopierSettings
@@ -48,7 +49,7 @@ class Settings:
 
 def config_def() -> ConfigDef:
     """Returns the configuration keys."""
-    keys = common_config().merged(topics_config()).merged(syncs_config())
+    keys = common_config().merged(topics_config()).merged(syncs_config()).merged(throttle_config())
     define = keys.define
     define(
         "config.properties.exclude", Type.LIST, filters.CONFIG_PROPERTIES_EXCLUDE,
@@ -144,6 +145,7 @@ def parse(props: Mapping[str, str]) -> Settings:
             syncs_topic=syncs_topic,
             lag_max=values["offset.lag.max"],
             segments_topic=policy.offset_segments_topic(source) if values[SEGMENTS] else None,
+            throttle=props.get(SHARE, ""),
             topic_ids=_split_ids(props.get(IDS, "")),
             provenance=_provenance(props, values, policy),
         ),

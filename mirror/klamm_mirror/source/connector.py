@@ -19,6 +19,7 @@ from klamm_mirror.connector import MirrorConnector
 from klamm_mirror.provenance_config import left_out
 from klamm_mirror.source.config import ASSIGNED, FOUND_LATER, IDS, INDEX, config_def
 from klamm_mirror.source.offsets import check_partition, offset_of
+from klamm_mirror.throttle import SHARE, Limits
 from klamm_plugins.connector import SourceOffset, SourcePartition
 from klamm_plugins.errors import ConfigError
 
@@ -88,6 +89,7 @@ class MirrorSourceConnector(MirrorConnector):
             return []
         partitions = self._keeper.partitions()
         ids, later = self._keeper.ids, self._keeper.found_later
+        limits = Limits.of(self.config().parse(self._props))
         return [
             {
                 **self._props,
@@ -95,6 +97,7 @@ class MirrorSourceConnector(MirrorConnector):
                 ASSIGNED: ",".join(f"{t}-{p}" for t, p in share),
                 FOUND_LATER: ",".join(name for t, p in share if (name := f"{t}-{p}") in later),
                 IDS: ",".join(f"{t}={ids[t]}" for t in sorted({t for t, _ in share}) if t in ids),
+                SHARE: limits.share(partitions, share),
             }
             for index, share in enumerate(spread(partitions, max_tasks))
         ]

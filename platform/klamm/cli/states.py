@@ -16,6 +16,7 @@ _COLOURS: Final = {
     "DEGRADED": "magenta",
     "UNASSIGNED": "cyan",
     "WAITING": "yellow",
+    "THROTTLED": "yellow",
     "STARTING": "cyan",
     "SILENT": "red",
     "NOT RUNNING": "red",

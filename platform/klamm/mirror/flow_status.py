@@ -167,6 +167,8 @@ def _partition(row: dict[str, Any], now_ms: int) -> PartitionStatus:
         since = row["at_ms"]
     even = 0.0 if lag == 0 else None
     state = State.STOPPED if row["stop"] else FlowState.WAITING if row["waiting"] else State.RUNNING
+    if state == State.RUNNING and row["held_by"]:
+        state = FlowState.THROTTLED
     stopped = f"{row['stop']}: {row['why']}" if row["stop"] else None
     return {
         "topic": row["topic"],
@@ -181,7 +183,7 @@ def _partition(row: dict[str, Any], now_ms: int) -> PartitionStatus:
         "catch_up_seconds": None if row["stop"] else _catch_up(lag, row["closing_rate"]),
         "caught_up": _caught_up(lag, row["lag_peak"]),
         "gap_records": row["gap_records"],
-        "why": stopped or row["waiting"],
+        "why": stopped or row["waiting"] or row["held_by"],
     }
 
 

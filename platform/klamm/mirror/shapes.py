@@ -19,6 +19,8 @@ class FlowState(StrEnum):
     """Some partitions are stopped."""
     WAITING = "WAITING"
     """A cluster does not answer."""
+    THROTTLED = "THROTTLED"
+    """A limit holds the partition back."""
     STARTING = "STARTING"
     STOPPED = "STOPPED"
     """A connector was stopped, over REST."""
