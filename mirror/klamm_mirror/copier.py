@@ -1,7 +1,7 @@
 """Copies partitions from one cluster to the other: fetcher, sender, offset syncs and commits of one task.
 
 `commit` gets, for each partition, the source offset of the last record up to which the target has
-everything. MirrorMaker stores the same offset; the next run begins after it.
+everything, with the id of its topic. MirrorMaker stores the same offset; the next run begins after it.
 """
 
 from __future__ import annotations
@@ -11,19 +11,22 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from klamm_kafka.client import ClientError, Cluster
 from klamm_mirror.clients import ClientSettings, ProducerSettings
 from klamm_mirror.fetcher import Fetcher, FetchSettings
+from klamm_mirror.gap_keeper import GapKeeper
+from klamm_mirror.gap_policy import GapSettings
 from klamm_mirror.partition import MirrorPartition
 from klamm_mirror.provenance import Provenance
 from klamm_mirror.provenance_config import ProvenanceSettings
 from klamm_mirror.raw import Batch
 from klamm_mirror.segment_topic import SegmentWriter, changed_records
 from klamm_mirror.sender import Sender
-from klamm_mirror.start_offset import EARLIEST
+from klamm_mirror.source.offsets import Position
 from klamm_mirror.syncs import SyncWriter
 from klamm_mirror.throttle import Throttle
 
@@ -34,8 +37,9 @@ PROGRESS_S: Final = 0.5
 COMMIT_S: Final = 2.0
 DRAIN_S: Final = 2.0
 SHOWN_PARTITIONS: Final = 50
+SHOWN_STOPS: Final = 10
 
-Committed = list[tuple[MirrorPartition, int]]
+Committed = list[tuple[MirrorPartition, Position]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,11 +51,11 @@ class CopierSettings:
     syncs: ClientSettings
     producer: ProducerSettings
     fetch: FetchSettings
+    gaps: GapSettings
     syncs_topic: str | None = None
     lag_max: int = 100
     segments_topic: str | None = None
     """The topic of offset segments at the target; None: write none."""
-    topic_ids: Mapping[str, bytes] = field(default_factory=dict)
     throttle: str = ""
     """The task's shares of the flow's limits, see `throttle.Limits.share`."""
     provenance: ProvenanceSettings | None = None
@@ -70,7 +74,9 @@ class Copier:
         self.partitions = partitions
         self._settings = settings
         self._commit = commit
-        self._committed: dict[MirrorPartition | str, int] = {str(p): p.done for p in partitions}
+        self._committed: dict[str, Position | None] = {str(p): p.committed for p in partitions}
+        self._storing = asyncio.Lock()
+        self._gaps: GapKeeper | None = None
         self._fetcher: Fetcher | None = None
         self._sender: Sender | None = None
         self._syncs: SyncWriter | None = None
@@ -127,29 +133,42 @@ class Copier:
         sender = self._sender = Sender(
             await cluster(settings.target), self.partitions, self._on_ack, settings.producer, provenance
         )
-        self._fetcher = Fetcher(
-            await cluster(settings.source), await cluster(settings.source), self.partitions, settings.fetch,
-            fetched=sender.wake.set, room=sender.room, ids=settings.topic_ids,
+        meta = await cluster(settings.source)
+        fetcher = self._fetcher = Fetcher(
+            await cluster(settings.source), meta, self.partitions, settings.fetch,
+            fetched=sender.wake.set, room=sender.room, adopted=self._adopted,
             throttle=Throttle.of(settings.throttle), provenance=provenance,
         )  # fmt: skip
-        parts = self._fetcher, sender, self._syncs, self._segments, provenance
-        return [part.run() for part in parts if part is not None]
+        gaps = self._gaps = GapKeeper(
+            settings.gaps, self.partitions, source=meta, target=await cluster(settings.target),
+            new_producer=sender.new_producer, moved=partial(setattr, sender, "stale", True),
+        )  # fmt: skip
+        parts = gaps, sender, self._syncs, self._segments, provenance
+        return [self._fetch(gaps, fetcher), *(part.run() for part in parts if part is not None)]
+
+    async def _fetch(self, gaps: GapKeeper, fetcher: Fetcher) -> None:
+        """Fetches once the ledger has said what is known of the topics."""
+        await gaps.loaded.wait()
+        await fetcher.run()
+
+    async def _adopted(self, partitions: Sequence[MirrorPartition]) -> None:
+        """Stores the ids of topics before their first records are copied."""
+        if self._gaps is not None:
+            self._gaps.learned(partitions)
+        await asyncio.shield(self._store())
 
     def _on_ack(self, partition: MirrorPartition, batch: Batch, base: int) -> None:
         if self._syncs is not None and base >= 0:
             self._syncs.acked(partition.topic, partition.partition, batch, base)
 
     async def _store(self) -> None:
-        # An empty partition's begin is kept too, unless it is its first record anyway.
-        least = 1 if self._settings.fetch.start == EARLIEST else 0
-        news = [
-            (p, p.done - 1)
-            for p in self.partitions if p.done >= least and p.done != self._committed[str(p)]
-        ]  # fmt: skip
-        # What is committed is never copied again, so its mapping must be there before.
-        if news and await self._write_segments():
-            await self._commit(news)
-            self._committed |= {str(p): last + 1 for p, last in news}
+        async with self._storing:
+            at = [(p, p.committed) for p in self.partitions]
+            news = [(p, here) for p, here in at if here is not None and here != self._committed[str(p)]]
+            # What is committed is never copied again, so its mapping must be there before.
+            if news and await self._write_segments():
+                await self._commit(news)
+                self._committed |= {str(p): here for p, here in news}
 
     async def _write_segments(self) -> bool:
         """Returns False when they must wait for the target."""
@@ -191,20 +210,25 @@ class Copier:
     @property
     def waiting_for(self) -> str | None:
         """`target` or `source` for a cluster that does not answer properly, `input` when everything is copied."""
-        if self._sender is not None and (self._sender.why or any(p.writing.why for p in self.partitions)):
-            return "target"
-        if self._fetcher is not None and (
-            self._fetcher.why or any(p.reading.why or p.stopped for p in self.partitions)
+        gaps, sender, fetcher = self._gaps, self._sender, self._fetcher
+        if (
+            (gaps and gaps.why)
+            or (sender and sender.why)
+            or any(p.writing.why and not p.stopped for p in self.partitions)
         ):
+            return "target"
+        if (fetcher and fetcher.why) or any(p.reading.why and not p.stopped for p in self.partitions):
             return "source"
+        if self.partitions and all(p.stopped for p in self.partitions):
+            return "resolve"
         return None if self.lag else "input"
 
     def details(self) -> Mapping[str, Any]:
         """Returns sums for the task's status, and the partitions that are furthest behind."""
         by_lag = sorted(self.partitions, key=lambda p: -(p.lag or 0))[:SHOWN_PARTITIONS]
         counts = self._fetcher.counts if self._fetcher is not None else None
-        reasons = [self._sender and self._sender.why, self._fetcher and self._fetcher.why]
-        reasons += [w for p in self.partitions for w in (p.writing.why, p.reading.why)]
+        reasons = [part.why for part in (self._gaps, self._sender, self._fetcher) if part is not None]
+        reasons += [w for p in self.partitions if not p.stopped for w in (p.writing.why, p.reading.why)]
         found: dict[str, Any] = {
             "bytes": sum(p.bytes for p in self.partitions),
             "batches_passed": counts.passed if counts else 0,
@@ -226,10 +250,22 @@ class Copier:
             found["throttled"] = held[:10]
         stopped = {str(p): p.stopped.as_json() for p in self.partitions if p.stopped}
         if stopped:
-            found["stopped"] = dict(list(stopped.items())[:10])
+            found["stopped"] = dict(list(stopped.items())[:SHOWN_STOPS])
             found["stopped_partitions"] = len(stopped)
-            found["degraded"] = f"{len(stopped)} partitions are stopped"
+            found["degraded"] = _degraded(stopped)
+        if self._gaps is not None and (gaps := self._gaps.details()):
+            found["gaps"] = gaps
         return found
+
+
+def _degraded(stopped: Mapping[str, Mapping[str, Any]]) -> str:
+    """Says in a sentence which partitions are stopped."""
+    name, first = next(iter(stopped.items()))
+    others = len(stopped) - 1
+    more = (
+        "" if not others else " and one more partition" if others == 1 else f" and {others} more partitions"
+    )
+    return f"{name}{more} stopped: {first['why']}"
 
 
 def _figures(partition: MirrorPartition) -> dict[str, Any]:

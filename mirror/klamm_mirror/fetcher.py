@@ -1,8 +1,7 @@
 """Fetches from the source's leaders, one long poll per broker, and hands batches to the partitions.
 
-The fetcher waits for a broker that is away. It counts and logs records that the source deleted before they
-were read. A topic that was recreated or shortened stops its partitions, because going on would mix two
-topics into one.
+The fetcher waits for a broker that is away. A partition whose log is not the one that it was read from stops
+(`source_check`); so does one that the source refuses to give. The others go on.
 """
 
 from __future__ import annotations
@@ -11,9 +10,9 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from klamm_base.backoff import Backoff
 from klamm_kafka.client import BrokerError, ClientError, Cluster, broker_error
@@ -26,14 +25,13 @@ from klamm_kafka.wire.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
-from klamm_mirror import internal_topics
 from klamm_mirror.partition import MirrorPartition
 from klamm_mirror.provenance import Provenance
-from klamm_mirror.raw import Counts, convert, producer_ids
+from klamm_mirror.raw import Counts, convert, last_epoch, producer_ids
+from klamm_mirror.source_check import SourceCheck, unreadable
 from klamm_mirror.start_offset import EARLIEST, KEY, LATEST, parse_start
-from klamm_mirror.stops import Kind, Stop
 from klamm_mirror.throttle import Throttle
-from klamm_plugins.errors import ConfigError, ConnectError, DataError
+from klamm_plugins.errors import ConfigError, ConnectError
 
 log = logging.getLogger(__name__)
 
@@ -119,13 +117,14 @@ class Fetcher:
     """Fetches for a task's partitions.
 
     `data` is a client of the source that is used for fetches only, because they wait at the broker; `meta` is
-    another for questions. `ids` holds the expected topic ids: a topic with another id is not copied.
+    another for questions. `adopted` stores the topic ids of partitions that had none, before they are fetched.
     `throttle` holds partitions back. `provenance` decides which batches are copied; None: all.
     """
 
     def __init__(
         self, data: Cluster, meta: Cluster, partitions: Sequence[MirrorPartition], settings: FetchSettings,
-        *, fetched: Callable[[], None], room: asyncio.Event, ids: Mapping[str, bytes],
+        *, fetched: Callable[[], None], room: asyncio.Event,
+        adopted: Callable[[Sequence[MirrorPartition]], Awaitable[None]],
         throttle: Throttle, provenance: Provenance | None = None,
     ) -> None:  # fmt: skip
         self.counts = Counts()
@@ -137,7 +136,10 @@ class Fetcher:
         self._fetched = fetched
         self._room = room
         self._leaders: dict[tuple[str, int], int] = {}
-        self._ids = dict(ids)
+        self._epochs: dict[tuple[str, int], int] = {}
+        self._ids: dict[str, bytes] = {}
+        self._adopted = adopted
+        self._check = SourceCheck(meta, partitions)
         self._provenance = provenance
         self._throttle = throttle
         self._stale = True
@@ -146,7 +148,7 @@ class Fetcher:
         self._loops: dict[int, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
-        """Fetches until cancelled. Raises ConnectError or DataError for an error that a repetition cannot cure."""
+        """Fetches until cancelled. Raises ConnectError for an error that a repetition cannot cure."""
         try:
             while True:
                 now = time.monotonic()
@@ -193,8 +195,9 @@ class Fetcher:
         """Asks once for all partitions that want records. Returns False when none does."""
         now = time.monotonic()
         ours = [
-            p for key, p in self._partitions.items() if self._leaders.get(key) == node and p.stopped is None
-        ]
+            p for key, p in self._partitions.items()
+            if self._leaders.get(key) == node and p.stopped is None and self._ids.get(p.topic) in {None, p.topic_id}
+        ]  # fmt: skip
         for partition in ours:
             partition.held_by = self._throttle.held_by(partition.topic, now)
         wanted = [p for p in ours if not p.full and p.held_by is None and now >= p.reading.until]
@@ -207,6 +210,10 @@ class Fetcher:
         if not wanted:
             return False
         connection = await self._data.broker(node)
+        fit = await self._check.validate(connection, wanted, self._epochs)
+        self._stale = self._stale or len(fit) < len(wanted)
+        if not (wanted := fit):
+            return True
         version = connection.version_for(FetchRequest)
         if version >= _IDS_VERSION and any(self._ids.get(p.topic, UUID_ZERO) == UUID_ZERO for p in wanted):
             version = _IDS_VERSION - 1
@@ -247,6 +254,7 @@ class Fetcher:
             topic.partitions.append(
                 FetchPartition(
                     partition=partition.partition,
+                    current_leader_epoch=self._epochs.get((name, partition.partition), -1),
                     fetch_offset=partition.position,
                     partition_max_bytes=self._throttle.topic_bytes(
                         name, counts[name], now, settings.partition_bytes
@@ -301,74 +309,49 @@ class Fetcher:
             partition.reading.failed(time.monotonic(), str(e))
             return
         except ProtocolError as e:
-            raise DataError(f"{partition} at offset {partition.position}: {e}") from None
-        partition.add(batches, position)
+            unreadable(partition, f"{partition} at offset {partition.position}: {e}")
+            return
+        whole = bool(batches) and batches[-1].next_offset == position
+        partition.add(
+            batches, position, batches[-1].epoch if whole else last_epoch(data.records, partition.epoch)
+        )
         partition.sensors.fetched(batches, time.time_ns() // 1_000_000)
 
     async def _refused(self, partition: MirrorPartition, code: int) -> None:
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            await self._out_of_range(partition)
+            try:
+                await self._check.out_of_range(partition)
+            except BrokerError as e:
+                self._asked_in_vain(partition, e)
             return
         error = broker_error(code, f"fetching {partition}")
         if not error.retriable and code not in _MOVED:
-            raise ConnectError(str(error))
+            unreadable(partition, f"the source does not give the records: {error}")
+            return
         if partition.reading.why is None:
             log.warning("%s waits for the source: %s", partition, error)
         partition.reading.failed(time.monotonic(), str(error))
         self._stale = True
 
-    # ---- offsets
-
     async def _begin(self, partition: MirrorPartition) -> None:
         """Sets the place of a partition that has no committed offset. A time after the last record means the end."""
-        offset = await self._offset(partition, partition.start)
-        if offset == NO_OFFSET:
-            offset = await self._offset(partition, LATEST)
-        if offset is None:
+        try:
+            offset = await self._check.offset(partition, partition.start)
+            if offset == NO_OFFSET:
+                offset = await self._check.offset(partition, LATEST)
+        except BrokerError as e:
+            self._asked_in_vain(partition, e)
             return
         if partition.start != EARLIEST:
             log.info("%s begins at offset %d: earlier records are not copied (%s)", partition, offset, KEY)
         partition.begin(offset)
 
-    async def _out_of_range(self, partition: MirrorPartition) -> None:
-        first = await self._offset(partition, internal_topics.EARLIEST)
-        end = await self._offset(partition, internal_topics.LATEST)
-        if first is None or end is None:
+    def _asked_in_vain(self, partition: MirrorPartition, error: BrokerError) -> None:
+        if not error.retriable:
+            unreadable(partition, f"the source does not tell its offsets: {error}")
             return
-        if partition.position < first:
-            lost = first - partition.position
-            partition.purged += lost
-            log.error(
-                "%s: the source deleted offsets %d to %d (%d of them) before they were read; going on at %d",
-                partition, partition.position, first - 1, lost, first,
-            )  # fmt: skip
-            partition.add([], first)
-        elif partition.position <= end:
-            partition.reading.failed(time.monotonic(), f"{partition.position} is not an offset yet")
-        else:
-            self._stop(
-                partition, Kind.TRUNCATED, end,
-                f"the source ends at offset {end}, the mirror is at {partition.position}: the topic was shortened or "
-                f"made anew. Alter or reset the connector's offsets for it to go on",
-            )  # fmt: skip
-
-    async def _offset(self, partition: MirrorPartition, which: int) -> int | None:
-        try:
-            return await internal_topics.offset_of(
-                self._meta, partition.topic, which, partition=partition.partition
-            )
-        except BrokerError as e:
-            if not e.retriable:
-                raise ConnectError(str(e)) from None
-            partition.reading.failed(time.monotonic(), str(e))
-            self._stale = True
-            return None
-
-    def _stop(self, partition: MirrorPartition, kind: Kind, start: int, why: str) -> None:
-        if partition.stopped is None:
-            log.error("%s stops: %s", partition, why)
-            now_ms = time.time_ns() // 1_000_000
-            partition.stopped = Stop(kind=kind, start=start, end=partition.position, why=why, since_ms=now_ms)
+        partition.reading.failed(time.monotonic(), str(error))
+        self._stale = True
 
     # ---- metadata
 
@@ -383,28 +366,21 @@ class Fetcher:
             return
         self._asked_at, self._stale = time.monotonic(), False
         self._data.brokers = dict(self._meta.brokers)
-        leaders: dict[tuple[str, int], int] = {}
-        for topic in answer.topics:
-            self._learn_id(topic)
-            leaders |= {(topic.name or "", p.partition_index): p.leader_id for p in topic.partitions}
-        self._leaders = {key: leaders.get(key, -1) for key in self._partitions}
-        missing = [str(p) for key, p in self._partitions.items() if self._leaders[key] < 0 and not p.stopped]
+        there = {
+            (t.name or "", p.partition_index): p for t in answer.topics for p in t.partitions
+        }  # fmt: skip
+        self._ids = {t.name: t.topic_id for t in answer.topics if t.name and t.topic_id != UUID_ZERO}
+        adopted = [p for t in answer.topics for p in self._check.identify(t, self._asked_at)]
+        if adopted:
+            await self._adopted(adopted)
+        self._epochs = {key: p.leader_epoch for key, p in there.items()}
+        self._leaders = {key: there[key].leader_id if key in there else -1 for key in self._partitions}
+        missing = [
+            str(p) for key, p in self._partitions.items()
+            if self._leaders[key] < 0 and not p.stopped and not p.gone
+        ]  # fmt: skip
         if missing:
             self.why, self._stale = f"{missing[0]} has no leader at the source", True
             self._metadata.failed(time.monotonic(), self.why)
         else:
             self._metadata.succeeded()
-
-    def _learn_id(self, topic: Any) -> None:
-        if topic.topic_id == UUID_ZERO or topic.name is None:
-            return
-        known = self._ids.setdefault(topic.name, topic.topic_id)
-        if known == topic.topic_id:
-            return
-        for partition in self._partitions.values():
-            if partition.topic == topic.name:
-                self._stop(
-                    partition, Kind.RECREATED, partition.done,
-                    f"the topic was deleted at the source and made anew (id {known.hex()} became "
-                    f"{topic.topic_id.hex()}). Reset the connector's offsets for it to copy the new one",
-                )  # fmt: skip

@@ -12,8 +12,9 @@ from klamm_mirror.origins import Origin, Producer, Producers
 from klamm_mirror.raw import Batch
 from klamm_mirror.segments import Segment, SegmentLog
 from klamm_mirror.sensors import PartitionSensors
+from klamm_mirror.source.offsets import Position
 from klamm_mirror.start_offset import EARLIEST
-from klamm_mirror.stops import Stop
+from klamm_mirror.stops import Kind, Stop
 from klamm_mirror.trend import Trend
 
 BUFFER_BYTES: Final = 8 << 20
@@ -27,16 +28,29 @@ class MirrorPartition(Outbox[Batch]):
     """A partition's progress.
 
     `position` is the next source offset to fetch (-1: ask for it). `done` is the offset after the last
-    acknowledged record without a gap before it (-1: none yet). `stopped` says why the partition is no longer
-    fetched.
+    acknowledged record without a gap before it (-1: none yet). Both count the records of the topic with the id
+    `topic_id` (None: not known). `stopped` says why the partition is no longer fetched.
     """
 
     topic: str
+    named: str = ""
+    """The topic's name at the target by the replication policy; `remote` is where the records go."""
     start: int = EARLIEST
     """The place to begin at while `position` is -1: EARLIEST, LATEST, or a time in ms."""
     position: int = -1
     done: int = -1
     high_watermark: int = -1
+    topic_id: bytes | None = None
+    former_ids: set[bytes] = field(default_factory=set)
+    """Ids of topics that had the name before: a broker that still tells one of them is behind."""
+    epoch: int = -1
+    """The leader epoch of the last record that was read; -1: not known."""
+    done_epoch: int = -1
+    """The same of the last record that is acknowledged."""
+    checked: int = -1
+    """The leader epoch for which the source confirmed that its log still holds what was read."""
+    gone: bool = False
+    """True once the topic was deleted at the source and nothing more is to be done."""
     records: int = 0
     bytes: int = 0
     purged: int = 0
@@ -70,6 +84,8 @@ class MirrorPartition(Outbox[Batch]):
     @property
     def lag(self) -> int | None:
         """Records of the source that the target has not acknowledged; None: not known yet."""
+        if self.gone:
+            return 0
         if self.high_watermark < 0 or self.done < 0:
             return None
         return max(self.high_watermark - self.done, 0)
@@ -78,8 +94,40 @@ class MirrorPartition(Outbox[Batch]):
     def full(self) -> bool:
         return self.buffered >= BUFFER_BYTES
 
+    @property
+    def settled(self) -> bool:
+        """True when nothing more happens to a stopped partition: what can be sent is sent, and no answer is due."""
+        refused = self.stopped is not None and self.stopped.kind is Kind.REFUSED
+        return self.idle and (refused or self.empty)
+
+    @property
+    def committed(self) -> Position | None:
+        """The position to commit; None while nothing is known."""
+        if self.done < 0 and self.topic_id is None:
+            return None
+        return Position(
+            offset=self.done - 1 if self.done >= 0 else None,
+            topic_id=self.topic_id,
+            epoch=self.done_epoch,
+            remote=self.remote if self.named and self.remote != self.named else None,
+        )
+
+    def resume(self, position: Position) -> None:
+        """Continues behind a committed position."""
+        self.topic_id = position.topic_id
+        self.epoch = self.done_epoch = position.epoch
+        if position.remote is not None:
+            self.remote = position.remote
+        if position.offset is not None:
+            self.begin(position.offset + 1)
+
     def take(self, now: float) -> Batch | None:
-        """Returns the next batch to send. A batch of another origin waits for all before it, and for its producer."""
+        """Returns the next batch to send; None when there is none, also behind a batch that the target refused.
+
+        A batch of another origin waits for all before it, and for its producer.
+        """
+        if self.stopped is not None and self.stopped.kind is Kind.REFUSED:
+            return None
         if self.producers is not None and not self._again and self._unsent:
             origin = self._unsent[0].origin
             if origin != self.origin and not self._change_origin(origin, self.producers):
@@ -106,7 +154,7 @@ class MirrorPartition(Outbox[Batch]):
         everything, and after the record before it. While the source is silent, everything since its last answer
         may be missing.
         """
-        if self.lag is None:
+        if self.lag is None or self.gone:
             return None
         if not self.lag:
             silent = self.stopped is not None or now_ms - self.heard_ms > SILENT_MS
@@ -130,16 +178,18 @@ class MirrorPartition(Outbox[Batch]):
         self.position = self.done = offset
         self.segments.begin(offset)
 
-    def add(self, batches: Sequence[Batch], next_offset: int) -> None:
-        """Takes fetched batches. `next_offset` may lie after the last batch, because control records have no batch here."""
+    def add(self, batches: Sequence[Batch], next_offset: int, epoch: int = -1) -> None:
+        """Takes fetched batches. `next_offset` may lie after the last batch, because control records have no batch here.
+        `epoch` is the leader epoch of the last record that was fetched.
+        """
         self.put(batches)
         self.buffered += sum(len(b.data) for b in batches)
-        self.position = next_offset
+        self.position, self.epoch = next_offset, epoch
         last = self._unsent[-1] if self._unsent else self._unacked[-1] if self._unacked else None
         if last is None:
-            self.done = next_offset
+            self.done, self.done_epoch = next_offset, epoch
         else:
-            last.next_offset = next_offset
+            last.next_offset, last.epoch = next_offset, epoch
 
     def acked(self, batch: Batch, base: int, now_ms: int) -> None:
         """Notes that the target has the batch, from its offset `base` on (-1: not told)."""
@@ -150,7 +200,7 @@ class MirrorPartition(Outbox[Batch]):
         self.latency_ms = max(now_ms - batch.max_timestamp, 0)
         self.sensors.acked(batch, now_ms)
         for done in self.delivered(batch):
-            self.done = done.next_offset
+            self.done, self.done_epoch = done.next_offset, done.epoch
             self.last_ms = done.max_timestamp
             self._map(done)
         self._compare()
@@ -164,3 +214,26 @@ class MirrorPartition(Outbox[Batch]):
             self.segments.add(Segment(first, downstream, count))
             downstream += count
         self.segments.skip(batch.next_offset)
+
+    def refused(self, batch: Batch, now: float, stop: Stop) -> None:
+        """Stops at a batch that the target refused. Nothing is sent from then on."""
+        if self.stopped is None or self.stopped.kind is not Kind.REFUSED or batch.first < self.stopped.start:
+            self.stopped = stop
+        self.failed(now, stop.why)
+
+    def move(self, offset: int, producer: tuple[int, int], *, remote: str | None = None) -> None:
+        """Goes on at another offset, without what was fetched and not acknowledged. No answer may be due.
+
+        `producer` must be a new one for `origin`: the target accepts no later sequence numbers of the one before.
+        """
+        self.give_back()
+        self.buffered = 0
+        if remote is not None and remote != self.remote:
+            self.remote = remote
+            self._others = {origin: (other, 0) for origin, (other, _) in self._others.items()}
+        self.new_producer(producer)
+        self.begin(offset)
+        self.epoch = self.done_epoch = self.checked = self.high_watermark = -1
+        self.stopped, self.gone = None, False
+        self.reading.succeeded()
+        self.writing.succeeded()

@@ -74,6 +74,8 @@ class Batch:
     """The cluster where the records first were; None: the source."""
     runs: tuple[tuple[int, int], ...] = ()
     base: int = -1
+    epoch: int = -1
+    """The leader epoch of the last record before `next_offset`."""
 
 
 @dataclass(slots=True)
@@ -99,6 +101,13 @@ class Aborted:
         marker = read_end_txn_marker(records[0]) if records else None
         if marker is not None and not marker.committed:
             self.active.discard(header.producer_id)
+
+
+def last_epoch(buf: Buffer, epoch: int) -> int:
+    """Returns the leader epoch of the last whole batch; `epoch` when there is none."""
+    for _, header in whole_batches(buf):
+        epoch = header.leader_epoch
+    return epoch
 
 
 def whole_batches(buf: Buffer) -> Iterator[tuple[int, BatchHeader]]:
@@ -178,7 +187,7 @@ def _as_it_is(view: memoryview, pos: int, header: BatchHeader) -> Batch:
     _ATTRIBUTES.pack_into(data, _ATTRIBUTES_AT, header.attributes & COMPRESSION_MASK)
     return Batch(
         data, header.base_offset, header.last_offset, header.next_offset,
-        header.record_count, header.max_timestamp,
+        header.record_count, header.max_timestamp, epoch=header.leader_epoch,
         # With this flag, the field holds the time when the batch's tombstones may be deleted.
         first_timestamp=-1 if header.has_delete_horizon else header.base_timestamp,
         runs=((header.base_offset, header.record_count),),
@@ -196,7 +205,7 @@ def _anew(view: memoryview, pos: int, header: BatchHeader, offset: int, counts: 
     latest = max(r.timestamp for r in kept)
     return Batch(
         data, kept[0].offset, kept[-1].offset, header.next_offset, len(kept), latest,
-        first_timestamp=kept[0].timestamp,
+        first_timestamp=kept[0].timestamp, epoch=header.leader_epoch,
         runs=tuple(_runs([r.offset for r in kept])),
     )  # fmt: skip
 

@@ -1,6 +1,7 @@
 """Sends batches to the target's leaders, as `klamm_kafka.client.idempotent` does.
 
-`run` raises errors that a repetition cannot cure.
+A batch that the target refuses stops its partition. `run` raises errors that concern all partitions and that a repetition
+cannot cure.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from typing import Final, Never
+from typing import Final
 
 from klamm_kafka.client import BrokerError, ClientError, Cluster
 from klamm_kafka.client.idempotent import TOO_LARGE, IdempotentSender
@@ -18,11 +19,13 @@ from klamm_mirror.origins import Origin, Producers
 from klamm_mirror.partition import MirrorPartition
 from klamm_mirror.provenance import Provenance
 from klamm_mirror.raw import Batch
-from klamm_plugins.errors import ConnectError, DataError
+from klamm_mirror.stops import Kind, Stop
+from klamm_plugins.errors import ConnectError
 
 _BAD: Final = frozenset(
     {ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE}
 )
+_REFUSES_US: Final = frozenset({ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.UNSUPPORTED_VERSION})
 
 OnAck = Callable[[MirrorPartition, Batch, int], None]
 """Called with partition, batch, and the target's offset of its first record (-1: unknown)."""
@@ -71,8 +74,15 @@ class Sender(IdempotentSender[MirrorPartition, Batch]):
 
     async def refused(
         self, outbox: MirrorPartition, parcel: Batch, error: BrokerError, said: str | None
-    ) -> Never:
-        raise _explain(outbox, parcel, error, said)
+    ) -> None:
+        """Stops the partition at the batch. The others go on, unless the target refuses us altogether."""
+        if error.code in _REFUSES_US:
+            raise ConnectError(f"The target cluster cannot be written to: {error}")
+        now_ms = time.time_ns() // 1_000_000
+        outbox.refused(parcel, time.monotonic(), Stop(
+            kind=Kind.REFUSED, start=parcel.first, end=parcel.next_offset, since_ms=now_ms,
+            why=_explain(outbox, parcel, error, said), passing=error.code not in TOO_LARGE | _BAD,
+        ))  # fmt: skip
 
     def unusable(self, error: ClientError) -> ConnectError:
         return ConnectError(f"The target cluster cannot be written to: {error}")
@@ -81,12 +91,11 @@ class Sender(IdempotentSender[MirrorPartition, Batch]):
         self.room.set()
 
 
-def _explain(partition: MirrorPartition, batch: Batch, error: BrokerError, said: str | None) -> ConnectError:
-    where = f"{partition}, offsets {batch.first} to {batch.last}"
+def _explain(partition: MirrorPartition, batch: Batch, error: BrokerError, said: str | None) -> str:
     if error.code in TOO_LARGE:
-        return DataError(
-            f"{where}: a batch of {len(batch.data)} bytes is larger than the target accepts for {partition.remote}: "
-            f"raise max.message.bytes of that topic (or message.max.bytes of the target's brokers)"
+        return (
+            f"a batch of {len(batch.data)} bytes (offsets {batch.first} to {batch.last}) is larger than the target accepts "
+            f"for {partition.remote}: raise max.message.bytes of that topic (or message.max.bytes of the target's brokers)"
         )
-    text = f"{where}: {error}" + (f": {said}" if said else "")
-    return DataError(text) if error.code in _BAD else ConnectError(text)
+    text = f"the target refuses offsets {batch.first} to {batch.last} for {partition.remote}: {error}"
+    return text + (f": {said}" if said else "")

@@ -68,6 +68,8 @@ class Stop:
     why: str
     since_ms: int
     new_id: bytes | None = None
+    passing: bool = False
+    """True for a cause outside the records, such as a missing permission: it is tried again from time to time."""
 
     def as_json(self) -> dict[str, Any]:
         """Returns the stop as a task's status shows it."""

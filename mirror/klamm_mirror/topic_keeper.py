@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from klamm_base.errors import ConfigError
@@ -14,6 +15,8 @@ from klamm_kafka.client import ClientError, Cluster
 from klamm_mirror.acls import AclSync
 from klamm_mirror.clients import ClientSettings
 from klamm_mirror.common_config import Side
+from klamm_mirror.gaps import Known
+from klamm_mirror.ledger import Ledger
 from klamm_mirror.plugins import FlowPlugins
 from klamm_mirror.topics import Topics
 from klamm_plugins.errors import ConnectError
@@ -39,8 +42,6 @@ class TopicKeeper:
         self._acls = AclSync()
         self._fail: Callable[[Exception], None] = lambda _: None
         self._topics: dict[str, int] | None = None
-        self.ids: dict[str, str] = {}
-        """Each topic's id when it was first seen: tasks that begin later see that a topic was made anew meanwhile."""
         self.found_later: frozenset[str] = frozenset()
         """The partitions (`topic-0`) that came after the first look."""
         self._error: Exception | None = None
@@ -118,7 +119,7 @@ class TopicKeeper:
             await topics.prepare_segments()
             found = await topics.find()
             await topics.make(found)
-        self.ids = {**topics.ids, **self.ids}
+            found = await self._with_deleted(topics, found, target)
         before, self._topics = self._topics, found
         if before is not None:
             self.found_later |= {
@@ -128,6 +129,32 @@ class TopicKeeper:
             log.info("%d topics with %d partitions are mirrored", len(found), sum(found.values()))
             if self._given or (before is None and self._looked.is_set()):
                 self._changed()
+
+    async def _with_deleted(self, topics: Topics, found: dict[str, int], target: Cluster) -> dict[str, int]:
+        """Adds topics that are gone at the source, until their tasks have entered that in the ledger.
+
+        Notes new topics there: a later start knows by it which were deleted meanwhile.
+        """
+        ledger = Ledger(
+            target, self._plugins.policy.gaps_topic(self._parsed["source.cluster.alias"]),
+            self._parsed["mirror.gaps.topic.replication.factor"],
+        )  # fmt: skip
+        if not await ledger.catch_up():
+            await ledger.make()
+        table = ledger.table
+        gone = {
+            name: known.partitions for name, known in table.topics.items()
+            if name not in found and topics.wants(name) and not table.left(name)
+        }  # fmt: skip
+        news = [
+            Known(topic=name, topic_id=topics.ids[name], partitions=count, remote=None)
+            for name, count in found.items() if name in topics.ids and name not in table.topics
+        ] + [
+            replace(known, partitions=found[name]) for name, known in table.topics.items()
+            if topics.ids.get(name) == known.topic_id and known.partitions < found[name]
+        ]  # fmt: skip
+        await ledger.write(news)
+        return {**found, **gone}
 
     async def _sync_configs(self) -> None:
         if not self._topics:

@@ -30,12 +30,16 @@ def wants_topic(
 
 
 class Topics:
-    """The topics of one flow. `parsed` is the connector's configuration, `plugins` are those that it names."""
+    """The topics of one flow. `parsed` is the connector's configuration, `plugins` are those that it names.
+
+    `remotes` are the target's names of topics that have another one than the replication policy gives.
+    """
 
     def __init__(
-        self, parsed: Mapping[str, Any], plugins: FlowPlugins, source: Cluster, target: Cluster
-    ) -> None:
-        self.ids: dict[str, str] = {}
+        self, parsed: Mapping[str, Any], plugins: FlowPlugins, source: Cluster, target: Cluster,
+        remotes: Mapping[str, str] | None = None,
+    ) -> None:  # fmt: skip
+        self.ids: dict[str, bytes] = {}
         """Of the topics that `find` found, where the source gives topics ids."""
         self._parsed = parsed
         self._source = source
@@ -44,6 +48,7 @@ class Topics:
         self._wants = plugins.wants_topic
         self._settings = plugins.configs
         self._plugins = plugins
+        self._remotes = remotes or {}
         self._alias: str = parsed["source.cluster.alias"]
 
     async def check_clusters(self) -> None:
@@ -98,8 +103,7 @@ class Topics:
             for t in found.topics
             if t.name is not None and not t.error_code and not t.is_internal and self.wants(t.name)
         }
-        ids = {t.name: t.topic_id for t in found.topics if t.name in counts and t.topic_id != UUID_ZERO}
-        self.ids = {name: topic_id.hex() for name, topic_id in ids.items()}
+        self.ids = {t.name: t.topic_id for t in found.topics if t.name in counts and t.topic_id != UUID_ZERO}
         return counts
 
     async def plan(self, topics: Mapping[str, int]) -> TopicPlan:
@@ -152,7 +156,7 @@ class Topics:
 
     def remote(self, topic: str) -> str:
         """Returns the target's name for a topic of the source."""
-        return self._policy.format_remote_topic(self._alias, topic)
+        return self._remotes.get(topic) or self._policy.format_remote_topic(self._alias, topic)
 
     async def _replicas(self) -> int:
         brokers, wanted = len((await self._target.refresh([])).brokers), self._parsed["replication.factor"]

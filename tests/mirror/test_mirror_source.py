@@ -12,6 +12,7 @@ from support.mirroring import Running, assigned, change, produce, props, read, r
 
 from klamm.testing import EmbeddedBroker
 from klamm_base.errors import ConfigError
+from klamm_mirror import topic_ids
 from klamm_mirror.formats import OffsetSync
 from klamm_mirror.source.connector import MirrorSourceConnector
 from klamm_plugins.errors import ConnectError
@@ -41,7 +42,10 @@ def test_records_arrive_as_they_are_and_none_is_decoded(source, target, codec):
         assert mirror.details()["batches_passed"] > 0
     assert got == sent
     partition = {"cluster": "A", "topic": topic, "partition": 0}
-    assert mirror.commits[-1] == [(partition, {"offset": len(sent) - 1})]
+    [(committed, offset)] = mirror.commits[-1]
+    assert committed == partition
+    assert offset == {"offset": len(sent) - 1, "topic_id": offset["topic_id"], "leader_epoch": 0}
+    assert len(topic_ids.from_text(offset["topic_id"])) == 16
 
 
 def test_the_next_run_goes_on_behind_the_committed_offset_in_the_middle_of_a_batch(source, target):
@@ -120,7 +124,7 @@ def test_what_the_source_deleted_is_counted_and_logged(source, target, caplog):
     for done in admin.delete_records([TopicPartition(topic, 0, 200)]).values():
         done.result(60)
     partition = {"cluster": "A", "topic": topic, "partition": 0}
-    mirror = Running(props(source.bootstrap, target.bootstrap, topics=topic))
+    mirror = Running(props(source.bootstrap, target.bootstrap, topics=topic, mirror__gap__policy="record"))
     mirror.start([[(partition, {"offset": 49})]])
     try:
         assert read(target.bootstrap, f"A.{topic}", 100) == sent[200:]
@@ -144,9 +148,9 @@ def test_a_topic_that_was_made_anew_stops_and_says_so(source, target):
         stop = mirror.details()["stopped"][f"{topic}-0"]
         assert "made anew" in stop["why"]
         assert stop["kind"] == "recreated"
-        assert mirror.details()["degraded"] == "1 partitions are stopped"
+        assert mirror.details()["degraded"].startswith(f"{topic}-0 stopped: the topic was deleted")
         assert mirror.records == 100
-        assert mirror.contexts[0].said[-1]["waiting_for"] == "source"
+        mirror.until(lambda: mirror.contexts[0].said[-1]["waiting_for"] == "resolve", "it waits for somebody")
 
 
 def test_tasks_that_begin_later_see_that_a_topic_was_made_anew(source, target):
@@ -170,7 +174,7 @@ def test_tasks_that_begin_later_see_that_a_topic_was_made_anew(source, target):
         stop = mirror.details()["stopped"][f"{topic}-0"]
         assert "made anew" in stop["why"]
         assert stop["kind"] == "recreated"
-        assert mirror.details()["degraded"] == "1 partitions are stopped"
+        assert mirror.details()["degraded"].startswith(f"{topic}-0 stopped: the topic was deleted")
         assert mirror.records == 0
     finally:
         mirror.stop()
@@ -191,17 +195,21 @@ def test_a_pause_keeps_order_and_loses_nothing(source, target):
     assert read(target.bootstrap, f"A.{topic}", 4000) == sent
 
 
-def test_a_batch_that_is_too_large_names_the_setting(source, target):
-    topic = new_topic(source, config={"max.message.bytes": "4000000"})
-    remote = new_topic(target, name=f"A.{topic}", config={"max.message.bytes": "1000"})
+def test_a_batch_that_is_too_large_names_the_setting_and_stops_its_partition_alone(source, target):
+    topic = new_topic(source, 2, config={"max.message.bytes": "4000000"})
+    remote = new_topic(target, 2, name=f"A.{topic}", config={"max.message.bytes": "1000"})
     produce(source.bootstrap, topic, [(b"k", b"x" * 5000, [], 1_700_000_000_000)])
+    small = [(b"k", b"x", [], 1_700_000_000_000)]
+    produce(source.bootstrap, topic, small, partition=1)
     mirror = Running(
         props(source.bootstrap, target.bootstrap, topics=topic, sync__topic__configs__enabled="false")
     ).start()
     try:
-        wait_until(lambda: mirror.errors, "the task fails")
-        assert "raise max.message.bytes" in str(mirror.errors[0])
-        assert remote in str(mirror.errors[0])
+        mirror.until(lambda: mirror.details().get("stopped"), "the partition stops")
+        why = mirror.details()["stopped"][f"{topic}-0"]["why"]
+        assert "raise max.message.bytes" in why
+        assert remote in why
+        assert read(target.bootstrap, remote, 1, partition=1) == small
     finally:
         mirror.stop()
 
@@ -253,4 +261,4 @@ def test_a_remote_topic_that_was_made_anew_gets_what_comes_and_a_sync(source, ta
         for key, value, _, _ in read(source.bootstrap, "mm2-offset-syncs.B.internal", None)
     ]
     assert OffsetSync(topic, 0, 200, 0) in found
-    assert mirror.commits[-1][0][1] == {"offset": 599}
+    assert mirror.commits[-1][0][1]["offset"] == 599

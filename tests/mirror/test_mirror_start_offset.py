@@ -50,7 +50,9 @@ def config(source, target, topic: str, start: str) -> dict[str, str]:
 
 
 def last_commit(mirror: Running, partition: int) -> int | None:
-    found = [o["offset"] for c in mirror.commits for p, o in c if p["partition"] == partition]
+    found = [
+        o["offset"] for c in mirror.commits for p, o in c if p["partition"] == partition and "offset" in o
+    ]
     return found[-1] if found else None
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from klamm_base.configdef import ConfigDef, Importance, Type, between
+from klamm_base.configdef import ConfigDef, Importance, Type, between, one_of
 from klamm_base.errors import ConfigError
 from klamm_mirror import filters
 from klamm_mirror.clients import ClientSettings, ProducerSettings
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 ASSIGNED: Final = "task.assigned.partitions"
 INDEX: Final = "task.index"
-IDS: Final = "task.topic.ids"
 FOUND_LATER: Final = "task.partitions.found.later"
 PROVENANCE: Final = "mirror.provenance"
 PROVENANCE_REPLICAS: Final = "mirror.provenance.topic.replication.factor"
@@ -108,7 +107,27 @@ def config_def() -> ConfigDef:
         PROVENANCE_REPLICAS, Type.SHORT, 3, validator=between(-1), importance=Importance.LOW,
         documentation="Replicas of the topic of marks, mm2-provenance.internal.",
     )  # fmt: skip
+    _define_gaps(keys)
     return keys
+
+
+def _define_gaps(keys: ConfigDef) -> None:
+    define = keys.define
+    define(
+        "mirror.gap.policy", Type.STRING, "fail", validator=one_of("fail", "record"), importance=Importance.MEDIUM,
+        documentation="How to go on where records cannot be copied: fail stops the partition until somebody resolves it, "
+        "record enters the gap in the ledger and goes on.",
+    )  # fmt: skip
+    define(
+        "mirror.topic.recreated", Type.STRING, "stop",
+        validator=one_of("stop", "new-topic", "truncate-target", "append"), importance=Importance.MEDIUM,
+        documentation="How to go on with a topic that was deleted at the source and made again: stop its partitions, copy "
+        "it into a new remote topic, delete the copy's records first, or append its records to them.",
+    )  # fmt: skip
+    define(
+        "mirror.gaps.topic.replication.factor", Type.SHORT, 3, validator=between(-1), importance=Importance.LOW,
+        documentation="Replicas of the gap ledger.",
+    )  # fmt: skip
 
 
 def parse(props: Mapping[str, str]) -> Settings:
@@ -117,6 +136,7 @@ def parse(props: Mapping[str, str]) -> Settings:
         CopierSettings,
     )  # brings asyncio, which the connector's process does not need
     from klamm_mirror.fetcher import FetchSettings
+    from klamm_mirror.gap_policy import GapSettings
 
     values = config_def().parse(props)
     plugins = FlowPlugins(props, values)
@@ -146,8 +166,15 @@ def parse(props: Mapping[str, str]) -> Settings:
             lag_max=values["offset.lag.max"],
             segments_topic=policy.offset_segments_topic(source) if values[SEGMENTS] else None,
             throttle=props.get(SHARE, ""),
-            topic_ids=_split_ids(props.get(IDS, "")),
             provenance=_provenance(props, values, policy),
+            gaps=GapSettings(
+                topic=policy.gaps_topic(source),
+                replication_factor=values["mirror.gaps.topic.replication.factor"],
+                recreated=values["mirror.topic.recreated"],
+                gaps=values["mirror.gap.policy"],
+                props=props,
+                parsed=values,
+            ),
         ),
     )
 
@@ -174,9 +201,3 @@ def _split_assigned(text: str) -> list[tuple[str, int]]:
             raise ConfigError(f"{ASSIGNED}: {item} is not a topic and a partition", key=ASSIGNED)
         found.append((topic, int(partition)))
     return found
-
-
-def _split_ids(text: str) -> dict[str, bytes]:
-    """Parses `a=0f…,b=77…` into topic ids by topic."""
-    pairs = (item.split("=") for item in text.split(",") if item)
-    return {topic: bytes.fromhex(topic_id) for topic, topic_id in pairs}

@@ -17,8 +17,8 @@ from klamm_base.version import __version__
 from klamm_mirror.common_config import client_security
 from klamm_mirror.connector import MirrorConnector
 from klamm_mirror.provenance_config import left_out
-from klamm_mirror.source.config import ASSIGNED, FOUND_LATER, IDS, INDEX, config_def
-from klamm_mirror.source.offsets import check_partition, offset_of
+from klamm_mirror.source.config import ASSIGNED, FOUND_LATER, INDEX, config_def
+from klamm_mirror.source.offsets import check_offset, check_partition
 from klamm_mirror.throttle import SHARE, Limits
 from klamm_plugins.connector import SourceOffset, SourcePartition
 from klamm_plugins.errors import ConfigError
@@ -88,7 +88,7 @@ class MirrorSourceConnector(MirrorConnector):
         if self._keeper is None:
             return []
         partitions = self._keeper.partitions()
-        ids, later = self._keeper.ids, self._keeper.found_later
+        later = self._keeper.found_later
         limits = Limits.of(self.config().parse(self._props))
         return [
             {
@@ -96,7 +96,6 @@ class MirrorSourceConnector(MirrorConnector):
                 INDEX: str(index),
                 ASSIGNED: ",".join(f"{t}-{p}" for t, p in share),
                 FOUND_LATER: ",".join(name for t, p in share if (name := f"{t}-{p}") in later),
-                IDS: ",".join(f"{t}={ids[t]}" for t in sorted({t for t, _ in share}) if t in ids),
                 SHARE: limits.share(partitions, share),
             }
             for index, share in enumerate(spread(partitions, max_tasks))
@@ -117,7 +116,7 @@ class MirrorSourceConnector(MirrorConnector):
         for partition, offset in offsets:
             if offset is not None:
                 check_partition(partition)
-                offset_of(offset)
+                check_offset(offset)
         return True
 
 

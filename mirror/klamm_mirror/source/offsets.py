@@ -1,9 +1,16 @@
-"""Committed source offsets of MirrorSource, as MirrorMaker stores them."""
+"""Committed source offsets of MirrorSource: MirrorMaker's, and beside them the id of the topic that they count.
+
+An offset is `{"offset": N, "topic_id": "J6Fs8pQkRyKx0nQ0rT1v1A", "leader_epoch": 4}`. MirrorMaker reads `offset` alone,
+so both continue where the other stopped. `offset` -1 means that the copy begins with the first record; MirrorMaker takes it
+for no offset. Without `offset` the topic is known, but not yet where the copy begins. An offset without an id belongs to the topic that has the name when it is first read.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Final
 
+from klamm_mirror import topic_ids
 from klamm_plugins.connector import SourceOffset, SourcePartition
 from klamm_plugins.errors import ConnectError
 
@@ -11,6 +18,51 @@ _CLUSTER: Final = "cluster"
 _TOPIC: Final = "topic"
 _PARTITION: Final = "partition"
 _OFFSET: Final = "offset"
+_ID: Final = "topic_id"
+_EPOCH: Final = "leader_epoch"
+_REMOTE: Final = "remote"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """The last record of a partition that is at the target (-1: the copy begins with the first; None: not known where).
+
+    `topic_id` and `epoch` (the leader epoch of that record, -1: not known) say which log `offset` counts. `remote` is
+    the topic at the target where it is not the one that the replication policy names.
+    """
+
+    offset: int | None
+    topic_id: bytes | None = None
+    epoch: int = -1
+    remote: str | None = None
+
+    def encode(self) -> dict[str, Any]:
+        """Returns the offset to commit."""
+        found: dict[str, Any] = {} if self.offset is None else {_OFFSET: self.offset}
+        if self.topic_id is not None:
+            found[_ID] = topic_ids.to_text(self.topic_id)
+        if self.epoch >= 0:
+            found[_EPOCH] = self.epoch
+        if self.remote is not None:
+            found[_REMOTE] = self.remote
+        return found
+
+    @classmethod
+    def decode(cls, offset: SourceOffset) -> Position:
+        """Reads a committed offset. Raises ConnectError."""
+        number, epoch = offset.get(_OFFSET), offset.get(_EPOCH, -1)
+        for key, value in ((_OFFSET, number), (_EPOCH, epoch)):
+            unknown = key == _OFFSET and value is None and _ID in offset
+            if not unknown and (not isinstance(value, int) or isinstance(value, bool) or value < -1):
+                raise ConnectError(f"Source offset {dict(offset)}: '{key}' must be a number from -1 on")
+        topic_id, remote = offset.get(_ID), offset.get(_REMOTE)
+        if remote is not None and not isinstance(remote, str):
+            raise ConnectError(f"Source offset {dict(offset)}: '{_REMOTE}' must be the name of a topic")
+        try:
+            found = None if topic_id is None else topic_ids.from_text(str(topic_id))
+        except ValueError as e:
+            raise ConnectError(f"Source offset {dict(offset)}: '{_ID}': {e}") from None
+        return cls(offset=number, topic_id=found, epoch=epoch, remote=remote)
 
 
 def source_partition(alias: str, topic: str, partition: int) -> dict[str, Any]:
@@ -28,9 +80,12 @@ def check_partition(partition: SourcePartition) -> None:
         raise ConnectError(f"Source partition has '{_PARTITION}' {number!r}: must be a number from 0 on")
 
 
-def offset_of(offset: SourceOffset) -> int:
-    """Returns the number in a committed offset; -1: begin with the first record. Raises ConnectError."""
-    number = offset.get(_OFFSET)
-    if not isinstance(number, int) or isinstance(number, bool) or number < -1:
+def check_offset(offset: SourceOffset) -> None:
+    """Raises ConnectError for what no user may set."""
+    if Position.decode(offset).offset is None:
         raise ConnectError(f"Source offset {dict(offset)}: '{_OFFSET}' must be a number from -1 on")
-    return number
+
+
+def has_begun(offset: SourceOffset) -> bool:
+    """Returns True for a committed offset that says where the copy is."""
+    return offset.get(_OFFSET) is not None

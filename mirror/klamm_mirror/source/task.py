@@ -14,7 +14,7 @@ from klamm_mirror.partition import MirrorPartition
 from klamm_mirror.sensor_tables import Pace, tables
 from klamm_mirror.sensors import SOURCE_ABOUT, SOURCE_PREFIX, WINDOW_MS
 from klamm_mirror.source.config import parse
-from klamm_mirror.source.offsets import offset_of, source_partition
+from klamm_mirror.source.offsets import Position, has_begun, source_partition
 from klamm_mirror.start_offset import EARLIEST, start_of
 from klamm_plugins.connector import DriverTask
 
@@ -41,7 +41,7 @@ class MirrorSourceTask(DriverTask):
         self._settings = settings.copier
         self._found_later = settings.found_later
         self._partitions = [
-            MirrorPartition(topic=topic, partition=partition, remote=remote)
+            MirrorPartition(topic=topic, partition=partition, remote=remote, named=remote)
             for topic, partition, remote in settings.partitions
         ]
         self._resume()
@@ -95,7 +95,7 @@ class MirrorSourceTask(DriverTask):
 
     async def _commit(self, committed: Committed) -> None:
         offsets: list[tuple[dict[str, Any], dict[str, Any]]] = [
-            (source_partition(self._alias, p.topic, p.partition), {"offset": last}) for p, last in committed
+            (source_partition(self._alias, p.topic, p.partition), here.encode()) for p, here in committed
         ]
         await asyncio.to_thread(self.context.commit, offsets)
 
@@ -104,7 +104,7 @@ class MirrorSourceTask(DriverTask):
         asked = [source_partition(self._alias, p.topic, p.partition) for p in self._partitions]
         for partition, offset in zip(self._partitions, self.context.offsets(asked), strict=True):
             if offset is not None:
-                partition.begin(offset_of(offset) + 1)
+                partition.resume(Position.decode(offset))
         self._set_starts()
 
     def _set_starts(self) -> None:
@@ -115,7 +115,7 @@ class MirrorSourceTask(DriverTask):
             return
         topics = sorted({p.topic for p in new})
         first = self.context.offsets([source_partition(self._alias, topic, 0) for topic in topics])
-        committed = {topic: offset is not None for topic, offset in zip(topics, first, strict=True)}
+        committed = {t: o is not None and has_begun(o) for t, o in zip(topics, first, strict=True)}
         for p in new:
             p.start = start_of(
                 p.topic, p.partition, start, found_later=self._found_later, committed=committed
@@ -128,7 +128,8 @@ class MirrorSourceTask(DriverTask):
             MirrorPartition(
                 topic=p.topic,
                 partition=p.partition,
-                remote=p.remote,
+                remote=p.named,
+                named=p.named,
                 sensors=p.sensors,
                 trend=p.trend,
                 heard_ms=p.heard_ms,

@@ -1,0 +1,164 @@
+"""The gap ledger's entries, committed positions, and the decisions about gaps: pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from klamm_mirror import topic_ids
+from klamm_mirror.fields import MalformedRecord
+from klamm_mirror.gap_policy import GapSettings, decide, gap_of, new_name, went_past
+from klamm_mirror.gaps import Gap, GapTable, Known, State, decode
+from klamm_mirror.partition import MirrorPartition
+from klamm_mirror.resolve import Unsuitable, choose
+from klamm_mirror.source.offsets import Position, check_offset
+from klamm_mirror.stops import ACTIONS, Action, Kind, Stop
+from klamm_plugins.errors import ConnectError
+
+OLD, NEW = b"o" * 16, b"n" * 16
+ids = st.binary(min_size=16, max_size=16)
+offsets = st.integers(0, 2**62)
+
+some_gaps = st.builds(
+    Gap, topic=st.text(min_size=1), topic_id=st.none() | ids, partition=st.integers(0, 9999), start=offsets,
+    end=st.none() | offsets, kind=st.sampled_from(Kind), when_ms=offsets, why=st.text(), state=st.sampled_from(State),
+    action=st.none() | st.sampled_from(Action), new_id=st.none() | ids, asked_ms=st.none() | offsets,
+    done_ms=st.none() | offsets,
+)  # fmt: skip
+some_topics = st.builds(
+    Known,
+    topic=st.text(min_size=1),
+    topic_id=ids,
+    partitions=st.integers(1, 999),
+    remote=st.none() | st.text(),
+)
+
+
+@given(some_gaps | some_topics)
+def test_entries_come_back_as_they_were(entry):
+    assert decode(*entry.encode()) == entry
+
+
+@given(st.none() | st.binary(), st.none() | st.binary())
+def test_what_is_no_entry_is_told(key, value):
+    with pytest.raises(MalformedRecord, match="no entry of a gap ledger"):
+        decode(key, value)
+
+
+@given(st.none() | st.integers(-1, 2**62), ids, st.integers(-1, 2**31 - 1), st.none() | st.text(min_size=1))
+def test_positions_come_back_and_mirrormaker_finds_its_offset(offset, topic_id, epoch, remote):
+    position = Position(offset=offset, topic_id=topic_id, epoch=epoch, remote=remote)
+    assert Position.decode(position.encode()) == position
+    assert position.encode().get("offset") == offset
+
+
+def test_positions_without_an_id_are_mirrormakers_and_wrong_ones_are_told():
+    assert Position.decode({"offset": 41}) == Position(offset=41)
+    for wrong, said in [
+        ({"offset": "41"}, "'offset' must be a number"),
+        ({"offset": 41, "topic_id": "abc"}, "'abc' is no topic id"),
+        ({"offset": 41, "leader_epoch": "x"}, "'leader_epoch' must be a number"),
+        ({"offset": 41, "remote": 3}, "'remote' must be the name"),
+    ]:
+        with pytest.raises(ConnectError, match=said):
+            Position.decode(wrong)
+    with pytest.raises(ConnectError, match="must be a number from -1 on"):
+        check_offset({"topic_id": topic_ids.to_text(OLD)})
+
+
+def test_ids_are_written_as_kafka_does():
+    raw = bytes.fromhex("27a16cf29424472b21c9d274f4ad3d6f")
+    assert topic_ids.to_text(raw) == "J6Fs8pQkRyshydJ09K09bw"
+    assert topic_ids.from_text("J6Fs8pQkRyshydJ09K09bw") == raw
+    assert new_name("A.orders", raw) == "A.orders.recreated-J6Fs8pQk"
+
+
+def settings(**more) -> GapSettings:
+    return GapSettings(topic="mm2-gaps.A.internal", props={}, parsed={}, **more)
+
+
+def stop(kind: Kind, *, end: int | None = 20, new_id: bytes | None = None, passing: bool = False) -> Stop:
+    return Stop(kind=kind, start=10, end=end, why="because", since_ms=1, new_id=new_id, passing=passing)
+
+
+def partition(**more) -> MirrorPartition:
+    return MirrorPartition(remote="A.t", named="A.t", topic="t", partition=0, topic_id=OLD, **more)
+
+
+def gap(found: Stop) -> Gap:
+    return gap_of(partition(done=10), found)
+
+
+@pytest.mark.parametrize("kind", [k for k in Kind if k is not Kind.DELETED])
+def test_a_gap_waits_for_somebody_unless_a_policy_decides(kind):
+    found = stop(kind, new_id=NEW if kind is Kind.RECREATED else None)
+    decision = decide(settings(), found, gap(found), None)
+    assert (decision.action, decision.gap.state) == (None, State.OPEN)
+    decision = decide(settings(gaps="record", recreated="append"), found, gap(found), None)
+    expected = {Kind.RECREATED: Action.APPEND, Kind.UNREADABLE: None}.get(kind, Action.SKIP)
+    assert decision.action is expected
+    assert decision.gap.state is (State.OPEN if expected is None else State.RECORDED)
+
+
+def test_no_policy_leaves_out_records_that_the_target_may_take_later():
+    found = stop(Kind.REFUSED, passing=True)
+    assert decide(settings(gaps="record"), found, gap(found), None).action is None
+
+
+def test_the_end_of_a_topic_that_was_copied_whole_needs_nobody():
+    for end, action in ((10, Action.SKIP), (11, None), (None, None)):
+        found = stop(Kind.DELETED, end=end)
+        assert decide(settings(), found, gap(found), None).action is action
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_decisions_of_the_ledger_are_carried_out_once_and_again_after_a_kill(kind):
+    found = stop(kind, new_id=NEW if kind is Kind.RECREATED else None)
+    opened = gap(found)
+    for action in ACTIONS[kind]:
+        asked = opened.asked(action, 77)
+        assert decide(settings(), found, opened, asked).action is action
+        assert decide(settings(), found, opened, asked, {77}).action is None, "it did not help"
+        done = replace(asked, state=State.RESOLVED)
+        again = decide(settings(), found, opened, done).action
+        assert again is (None if action is Action.RETRY else action)
+        other = replace(asked, new_id=b"x" * 16)
+        assert decide(settings(), found, opened, other).action is None, "it was about another topic"
+
+
+def test_a_gap_is_left_behind_by_progress_or_by_a_newer_topic():
+    waiting = gap(stop(Kind.REFUSED))
+    assert not went_past(waiting, partition(done=10, records=5))
+    assert not went_past(waiting, partition(done=12)), "nothing was copied yet: it may be found again"
+    assert went_past(waiting, partition(done=12, records=5))
+    newer = partition(done=0)
+    newer.topic_id = NEW
+    assert went_past(waiting, newer)
+
+
+def test_the_table_keeps_the_latest_and_knows_topics_that_left():
+    table, known = GapTable(), Known(topic="t", topic_id=OLD, partitions=2)
+    table.apply(known)
+    assert not table.left("t")
+    first = gap(stop(Kind.DELETED, end=10))
+    table.apply(first)
+    assert table.waiting() == [first]
+    for number in (0, 1):
+        table.apply(replace(first, partition=number, state=State.RECORDED))
+    assert table.left("t")
+    assert table.waiting() == []
+    assert table.remote("t", "A.t") == "A.t"
+    table.apply(replace(known, remote="A.t.recreated-x"))
+    assert table.remote("t", "A.t") == "A.t.recreated-x"
+
+
+def test_what_to_do_must_fit_the_gap():
+    refused, purged = gap(stop(Kind.REFUSED)), gap(stop(Kind.PURGED))
+    assert choose([purged], None) == [(purged, Action.SKIP)]
+    with pytest.raises(Unsuitable, match=r"t-0 \(refused\) needs a decision: give --retry or --skip"):
+        choose([refused], None)
+    with pytest.raises(Unsuitable, match=r"t-0 \(purged\) does not go on by --append: give --skip"):
+        choose([purged], Action.APPEND)

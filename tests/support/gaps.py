@@ -1,0 +1,47 @@
+"""Gap ledgers in tests: what is in them, and decisions as `klamm mirror resolve` writes them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Collection
+
+from klamm_kafka.client import Cluster
+from klamm_mirror import resolve
+from klamm_mirror.gaps import Gap
+from klamm_mirror.ledger import Ledger
+from klamm_mirror.stops import Action
+
+LEDGER = "mm2-gaps.A.internal"
+
+
+def gaps(bootstrap: str, topic: str, ledger: str = LEDGER) -> list[Gap]:
+    """A topic's gaps, in order of partitions and offsets."""
+
+    async def read() -> list[Gap]:
+        async with Cluster(bootstrap) as cluster:
+            found = Ledger(cluster, ledger, 1)
+            await found.catch_up()
+            return sorted(
+                (g for g in found.table.gaps.values() if g.topic == topic),
+                key=lambda g: (g.partition, g.start),
+            )
+
+    return asyncio.run(read())
+
+
+def decide(
+    bootstrap: str, topic: str, action: Action | None, partitions: Collection[int] = (), timeout_s: float = 60
+) -> list[Gap]:
+    """Writes a decision and returns the gaps as they are once the task has dealt with it."""
+
+    async def run() -> list[Gap]:
+        async with Cluster(bootstrap) as cluster:
+            ledger = Ledger(cluster, LEDGER, 1)
+            asked = await resolve.ask(ledger, topic, partitions, action, time.time_ns() // 1_000_000)
+            told: list[Gap] = []
+            left = await resolve.follow(ledger, asked, timeout_s, told.append)
+            assert not left, left
+            return told
+
+    return asyncio.run(run())
