@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from klamm_base.configdef import invalid
 from klamm_base.errors import ConfigError
+from klamm_kafka.wire.compression import Compression
 from klamm_mirror.common_config import ClientKind, Side, client_security, client_settings
 
 if TYPE_CHECKING:
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
 
 CLIENT_ID: Final = "klamm-mirror"
 REQUEST_TIMEOUT_MS: Final = 10_000
+LEVELS: Final = {Compression.GZIP: (1, 9), Compression.LZ4: (1, 17), Compression.ZSTD: (-131_072, 22)}
+"""The ranges of Kafka's producer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +60,9 @@ class ProducerSettings:
     in_flight: int
     request_bytes: int
     timeout_ms: int
+    compression: Compression | None = None
+    """None: each batch keeps the compression of its source."""
+    level: int | None = None
 
     @classmethod
     def of(cls, props: Mapping[str, str]) -> ProducerSettings:
@@ -65,11 +72,39 @@ class ProducerSettings:
         def read(key: str, default: int, high: int | None = None) -> int:
             return number(given, "target.producer", key, default, low=1, high=high)
 
+        compression = _compression(given)
         return cls(
             in_flight=read("max.in.flight.requests.per.connection", 5, 5),
             request_bytes=read("max.request.size", 4 << 20),
             timeout_ms=read("request.timeout.ms", 30_000),
+            compression=compression,
+            level=_level(given, compression),
         )
+
+
+def _compression(given: Mapping[str, str]) -> Compression | None:
+    """Returns the codec of `compression.type`; None when it is not set. Raises ConfigError."""
+    name = given.get("compression.type", "").strip().lower()
+    if not name:
+        return None
+    try:
+        return Compression[name.upper()]
+    except KeyError:
+        known = ", ".join(codec.name.lower() for codec in Compression)
+        raise invalid("target.producer.compression.type", name, f"Must be one of {known}") from None
+
+
+def _level(given: Mapping[str, str], compression: Compression | None) -> int | None:
+    """Returns the level of the codec that is used; None for its own. Raises ConfigError."""
+    if compression not in LEVELS:
+        return None
+    key, (low, high) = f"compression.{compression.name.lower()}.level", LEVELS[compression]
+    text = given.get(key, "").strip()
+    if not text or (text == "-1" and compression is Compression.GZIP):
+        return None
+    if not text.lstrip("-").isdigit() or not low <= int(text) <= high:
+        raise invalid(f"target.producer.{key}", text, f"Must be a whole number from {low} to {high}")
+    return int(text)
 
 
 def number(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
+from typing import ClassVar
 
 from klamm_base.configdef import ConfigValue
 from klamm_base.redaction import is_secret_name
-from klamm_mirror.mm2_keys import Ruling, Verdict, rule_connector
+from klamm_mirror.mm2_keys import Ruling, Verdict, is_of_records, rule_connector
 from klamm_mirror.plugins import add_mistakes, own_keys
 from klamm_plugins.connector import SourceConnector
 
@@ -16,6 +17,9 @@ log = logging.getLogger(__name__)
 
 class MirrorConnector(SourceConnector):
     """A connector that refuses keys which would change its results, and warns of those without effect."""
+
+    TRANSFORMS: ClassVar[bool] = False
+    """True when transforms and converters apply to its records."""
 
     @classmethod
     def validate(cls, props: Mapping[str, str]) -> list[ConfigValue]:
@@ -30,7 +34,11 @@ class MirrorConnector(SourceConnector):
     def warn_of_keys(self, props: Mapping[str, str]) -> None:
         """Logs a warning for each key without effect."""
         for name, ruling in _rulings(props):
-            if ruling.verdict is Verdict.WARNED:
+            if is_of_records(name) and not self.TRANSFORMS:
+                log.warning(
+                    "%s has no effect: only MirrorSourceConnector transforms and converts records", name
+                )
+            elif ruling.verdict is Verdict.WARNED:
                 log.warning("%s", ruling.said(name, ""))
 
 

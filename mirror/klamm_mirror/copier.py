@@ -24,6 +24,7 @@ from klamm_mirror.partition import MirrorPartition
 from klamm_mirror.provenance import Provenance
 from klamm_mirror.provenance_config import ProvenanceSettings
 from klamm_mirror.raw import Batch
+from klamm_mirror.rewrite import Rewriter
 from klamm_mirror.segment_topic import SegmentWriter, changed_records
 from klamm_mirror.sender import Sender
 from klamm_mirror.source.offsets import Position
@@ -70,10 +71,12 @@ class Copier:
         settings: CopierSettings,
         partitions: Sequence[MirrorPartition],
         commit: Callable[[Committed], Awaitable[None]],
+        rewriter: Rewriter,
     ) -> None:
         self.partitions = partitions
         self._settings = settings
         self._commit = commit
+        self._rewriter = rewriter
         self._committed: dict[str, Position | None] = {str(p): p.committed for p in partitions}
         self._storing = asyncio.Lock()
         self._gaps: GapKeeper | None = None
@@ -136,7 +139,7 @@ class Copier:
         meta = await cluster(settings.source)
         fetcher = self._fetcher = Fetcher(
             await cluster(settings.source), meta, self.partitions, settings.fetch,
-            fetched=sender.wake.set, room=sender.room, adopted=self._adopted,
+            fetched=sender.wake.set, room=sender.room, adopted=self._adopted, rewriter=self._rewriter,
             throttle=Throttle.of(settings.throttle), provenance=provenance,
         )  # fmt: skip
         gaps = self._gaps = GapKeeper(
@@ -233,6 +236,8 @@ class Copier:
             "bytes": sum(p.bytes for p in self.partitions),
             "batches_passed": counts.passed if counts else 0,
             "batches_reencoded": counts.reencoded if counts else 0,
+            "batches_recompressed": counts.recompressed if counts else 0,
+            "records_filtered": self._rewriter.filtered,
             **(
                 {f"batches_{why.name.lower()}": n for why, n in counts.left_out.items() if n}
                 if counts

@@ -27,7 +27,8 @@ from klamm_kafka.wire.messages.fetch import (
 )
 from klamm_mirror.partition import MirrorPartition
 from klamm_mirror.provenance import Provenance
-from klamm_mirror.raw import Counts, convert, last_epoch, producer_ids
+from klamm_mirror.raw import Counts, last_epoch, producer_ids
+from klamm_mirror.rewrite import Rewriter
 from klamm_mirror.source_check import SourceCheck, unreadable
 from klamm_mirror.start_offset import EARLIEST, KEY, LATEST, parse_start
 from klamm_mirror.throttle import Throttle
@@ -118,15 +119,16 @@ class Fetcher:
 
     `data` is a client of the source that is used for fetches only, because they wait at the broker; `meta` is
     another for questions. `adopted` stores the topic ids of partitions that had none, before they are fetched.
-    `throttle` holds partitions back. `provenance` decides which batches are copied; None: all.
+    `throttle` holds partitions back. `rewriter` changes records. `provenance` decides which batches are copied; None: all.
     """
 
     def __init__(
         self, data: Cluster, meta: Cluster, partitions: Sequence[MirrorPartition], settings: FetchSettings,
         *, fetched: Callable[[], None], room: asyncio.Event,
         adopted: Callable[[Sequence[MirrorPartition]], Awaitable[None]],
-        throttle: Throttle, provenance: Provenance | None = None,
+        rewriter: Rewriter, throttle: Throttle, provenance: Provenance | None = None,
     ) -> None:  # fmt: skip
+        self._rewriter = rewriter
         self.counts = Counts()
         self.why: str | None = None
         self._data = data
@@ -301,8 +303,11 @@ class Fetcher:
         if self._provenance is not None:
             await self._provenance.learn(producer_ids(data.records))
             lens = self._provenance.lens(partition.topic)
+        began = partition.position
         try:
-            batches, position = convert(data.records, partition.position, self.counts, aborted, lens)
+            batches, position = await self._rewriter.convert(
+                partition, data.records, self.counts, aborted, lens
+            )
         except CorruptRecord as e:
             # A checksum that was damaged on the way may hold the next time.
             log.warning("%s at offset %d: %s; fetched again", partition, partition.position, e)
@@ -311,6 +316,8 @@ class Fetcher:
         except ProtocolError as e:
             unreadable(partition, f"{partition} at offset {partition.position}: {e}")
             return
+        if partition.position != began:
+            return  # meanwhile another broker leads the partition, and has answered the same fetch
         whole = bool(batches) and batches[-1].next_offset == position
         partition.add(
             batches, position, batches[-1].epoch if whole else last_epoch(data.records, partition.epoch)

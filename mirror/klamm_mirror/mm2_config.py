@@ -37,6 +37,7 @@ from klamm_mirror.mm2_keys import (
     Ruling,
     Verdict,
     is_of_family,
+    is_of_records,
     is_of_worker,
     passes_to_connector,
     rule_cluster,
@@ -414,7 +415,8 @@ class _Parser:
                 whose = side if key.startswith(_CLIENT_KINDS) else f"{side}.cluster"
                 if passes_to_connector(f"{whose}.{key}", value):
                     config[f"{whose}.{key}"] = value
-        return config | self._below(f"{source}->{target}.")
+        config |= self._below(f"{source}->{target}.")
+        return config if name == SOURCE else {k: v for k, v in config.items() if not is_of_records(k)}
 
     def _below(self, prefix: str) -> dict[str, str]:
         return {k.removeprefix(prefix): v for k, v in self._props.items() if k.startswith(prefix)}

@@ -46,6 +46,10 @@ _CLIENT: Final = re.compile(
 _CLUSTER: Final = re.compile(r"(?P<side>source|target)\.cluster\.(?P<name>.+)")
 _OVERRIDE: Final = re.compile(r"(?P<kind>consumer|producer|admin)\.override\.(?P<name>.+)")
 _STORAGE: Final = re.compile(r"(config|offset|status)\.storage\..+")
+_RECORDS: Final = re.compile(
+    r"(transforms|predicates|(key|value|header)\.converter)(\..+)?"
+    r"|errors\.(tolerance|retry\..+|log\..+|deadletterqueue\..+)"
+)
 _OURS: Final = re.compile(r"(task|restart|errors\.deadletterqueue|mirror\.origin)\..+")
 """Prefixes of keys of our own, with names of users in them, or of Klamm's Connect runtime."""
 
@@ -184,6 +188,11 @@ def is_of_worker(name: str, own: Collection[str] = ()) -> bool:
         name in keys["worker"] or name in keys["common"] or name in own
         or name.split(".", maxsplit=1)[0] in KINDS or bool(_family(name)) or bool(_STORAGE.fullmatch(name))
     )  # fmt: skip
+
+
+def is_of_records(name: str) -> bool:
+    """Returns True for a setting of what happens to records on their way: only MirrorSourceConnector has such records."""
+    return bool(_RECORDS.fullmatch(name))
 
 
 def passes_to_connector(name: str, value: str) -> bool:

@@ -7,7 +7,10 @@ these cases:
 * it begins before the requested offset (a fetch returns whole batches);
 * it has holes, as compaction leaves them: a producer's batch must have none;
 * its timestamps are the source broker's (LogAppendTime), which a producer may not set: they become
-  CreateTime.
+  CreateTime;
+* the flow transforms or converts records (`Rewrite.change`).
+
+A flow with a compression of its own compresses a batch anew without a look at its records.
 """
 
 from __future__ import annotations
@@ -28,7 +31,9 @@ from klamm_kafka.wire.batch import (
     encode_batch,
     read_end_txn_marker,
     read_header,
+    recompressed,
 )
+from klamm_kafka.wire.compression import Compression
 from klamm_kafka.wire.varint import Buffer
 from klamm_mirror.origins import LeftOut, Origin, Verdict
 
@@ -39,17 +44,46 @@ _PRODUCER_ID: Final = struct.Struct(">q")
 _PRODUCER_ID_AT: Final = 43
 
 
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """The changes of a flow. `compression` None keeps the source's; `level` None is the codec's own. `change` gets records
+    with their source offsets, and returns those for the target, in order and with the same offsets.
+    """
+
+    compression: Compression | None = None
+    level: int | None = None
+    change: Callable[[list[Record]], list[Record]] | None = None
+
+    def wants(self, header: BatchHeader) -> bool:
+        """Returns True when a batch must be compressed anew."""
+        return self.compression is not None and header.compression != self.compression
+
+
+NO_REWRITE: Final = Rewrite()
+
+
 @dataclass(slots=True)
 class Counts:
-    """Counts since the start: batches that passed unchanged, batches and records that were decoded and rewritten,
-    records left out because their transaction was aborted, batches left out because of their origin.
+    """Counts since the start: batches that passed unchanged or were compressed anew, batches and records that were decoded
+    and rewritten, records left out because their transaction was aborted, batches left out because of their origin.
     """
 
     passed: int = 0
+    recompressed: int = 0
     reencoded: int = 0
     decoded: int = 0
     aborted: int = 0
     left_out: dict[LeftOut, int] = field(default_factory=lambda: dict.fromkeys(LeftOut, 0))
+
+    def add(self, other: Counts) -> None:
+        """Adds what another thread has counted."""
+        self.passed += other.passed
+        self.recompressed += other.recompressed
+        self.reencoded += other.reencoded
+        self.decoded += other.decoded
+        self.aborted += other.aborted
+        for why, count in other.left_out.items():
+            self.left_out[why] += count
 
 
 @dataclass(slots=True)
@@ -133,13 +167,13 @@ def producer_ids(buf: Buffer) -> set[int]:
 
 def convert(
     buf: Buffer, offset: int, counts: Counts, aborted: Sequence[tuple[int, int]] | None = None,
-    lens: Callable[[int], Verdict] | None = None,
+    lens: Callable[[int], Verdict] | None = None, *, rewrite: Rewrite = NO_REWRITE,
 ) -> tuple[list[Batch], int]:  # fmt: skip
     """Returns batches for the target from a Fetch answer's records, and the offset to fetch next.
 
     `aborted` is the list in a read_committed answer (producer id, first offset); None reads uncommitted
     records. `lens` decides about a batch by its producer id (see `Provenance.lens`); None copies all.
-    Raises CorruptRecord (a checksum does not hold), InvalidRecord.
+    Raises what `rewrite.change` raises, CorruptRecord (a checksum does not hold), InvalidRecord.
     """
     view = memoryview(buf)
     found: list[Batch] = []
@@ -152,7 +186,9 @@ def convert(
             origin = lens(header.producer_id) if lens is not None and header.has_producer_id else None
             if isinstance(origin, LeftOut):
                 counts.left_out[origin] += 1
-            elif (batch := _convert_one(view, pos, header, offset, counts)) is not None:
+            elif (
+                batch := _convert_one(view, pos, header, offset, counts=counts, rewrite=rewrite)
+            ) is not None:
                 batch.origin = origin
                 found.append(batch)
         offset = header.next_offset
@@ -172,13 +208,18 @@ def _is_data(view: memoryview, pos: int, header: BatchHeader, counts: Counts, hi
 
 
 def _convert_one(
-    view: memoryview, pos: int, header: BatchHeader, offset: int, counts: Counts
+    view: memoryview, pos: int, header: BatchHeader, offset: int, *, counts: Counts, rewrite: Rewrite
 ) -> Batch | None:
     whole = header.record_count == header.last_offset_delta + 1
-    if whole and header.base_offset >= offset and not header.timestamp_type:
-        counts.passed += 1
-        return _as_it_is(view, pos, header)
-    return _anew(view, pos, header, offset, counts)
+    if not whole or header.base_offset < offset or header.timestamp_type or rewrite.change is not None:
+        return _anew(view, pos, header, offset, counts=counts, rewrite=rewrite)
+    if rewrite.wants(header):
+        assert rewrite.compression is not None, "wanted"
+        counts.recompressed += 1
+        data = recompressed(view, pos, header, rewrite.compression, rewrite.level)
+        return _as_it_is(memoryview(data), 0, read_header(data))
+    counts.passed += 1
+    return _as_it_is(view, pos, header)
 
 
 def _as_it_is(view: memoryview, pos: int, header: BatchHeader) -> Batch:
@@ -194,14 +235,19 @@ def _as_it_is(view: memoryview, pos: int, header: BatchHeader) -> Batch:
     )  # fmt: skip
 
 
-def _anew(view: memoryview, pos: int, header: BatchHeader, offset: int, counts: Counts) -> Batch | None:
+def _anew(
+    view: memoryview, pos: int, header: BatchHeader, offset: int, *, counts: Counts, rewrite: Rewrite
+) -> Batch | None:
     records = decode_records(view, pos)
     counts.decoded += len(records)
     counts.reencoded += 1
     kept = [r for r in records if r.offset >= offset]
+    if rewrite.change is not None:
+        kept = rewrite.change(kept)
     if not kept:
         return None
-    data = encode_batch(kept, compression=header.compression)
+    codec = header.compression if rewrite.compression is None else rewrite.compression
+    data = encode_batch(kept, compression=codec, level=rewrite.level)
     latest = max(r.timestamp for r in kept)
     return Batch(
         data, kept[0].offset, kept[-1].offset, header.next_offset, len(kept), latest,

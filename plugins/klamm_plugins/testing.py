@@ -34,6 +34,7 @@ from klamm_plugins.connector import (
 from klamm_plugins.errors import ConnectError
 from klamm_plugins.metrics import MetricTable, check_tables
 from klamm_plugins.mirror import AclBinding, NewTopic, Refused
+from klamm_plugins.record_pipeline import RecordPipeline
 from klamm_plugins.records import SinkRecord, SourceRecord, TopicPartition
 from klamm_plugins.schema import STRING, Schema
 
@@ -112,11 +113,19 @@ class MemoryDriverContext:
     as the runtime would, and looks at `said`, `topics`, `commits` and `is_paused`.
 
     Offsets, those that the test sets with `commit` as well, go through JSON and are found by equal partitions, as
-    in the offset topic. `properties` is what `client_properties` answers for each kind.
+    in the offset topic. `properties` is what `client_properties` answers for each kind. `pipeline` is what `record_pipeline`
+    answers: the kit has no transforms.
     """
 
-    def __init__(self, configs: Mapping[str, str], *, properties: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        configs: Mapping[str, str],
+        *,
+        properties: Mapping[str, str] | None = None,
+        pipeline: RecordPipeline | None = None,
+    ) -> None:
         self.configs = configs
+        self.pipeline = pipeline
         self.properties = dict(properties or {})
         self.stopping = threading.Event()
         self.said: list[DriverProgress] = []
@@ -144,6 +153,9 @@ class MemoryDriverContext:
     def stop(self) -> None:
         self.stopping.set()
         self._order.set()
+
+    def record_pipeline(self) -> RecordPipeline | None:
+        return self.pipeline
 
     def stay_paused(self) -> None:
         self.is_paused.set()

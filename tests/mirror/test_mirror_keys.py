@@ -177,20 +177,25 @@ def test_settings_of_clients_reach_them() -> None:
     """Each honoured setting of a client changes the settings with which a task runs."""
     different = {
         "auto.offset.reset": "latest", "isolation.level": "read_committed", "client.id": "c",
-        "max.in.flight.requests.per.connection": "3",
+        "max.in.flight.requests.per.connection": "3", "compression.type": "zstd",
     }  # fmt: skip
-    plain = parse_source(JSON).copier
     for side, kind in DATA:
         for name, row in rows(kind):
             if row.verdict is not Verdict.HONOURED:
                 continue
-            value = different.get(name, "77")
+            codec = (
+                name.split(".")[1]
+                if name.startswith("compression.") and name != "compression.type"
+                else "snappy"
+            )
+            base = JSON | {"target.producer.compression.type": codec} if codec != "snappy" else JSON
+            value = different.get(name, "7")
             for prefix in (f"{side}.cluster.", f"{kind}.", f"{side}.cluster.{kind}.", f"{side}.{kind}."):
-                changed = JSON | {prefix + name: value}
+                changed = base | {prefix + name: value}
                 if kind == "admin":
                     assert ClientSettings.of(changed, side, kind) != ClientSettings.of(JSON, side, kind), name
                 else:
-                    assert parse_source(changed).copier != plain, prefix + name
+                    assert parse_source(changed).copier != parse_source(base).copier, prefix + name
 
 
 def test_security_reaches_every_client() -> None:
@@ -226,8 +231,13 @@ def test_what_a_warning_says(key: str, said: str) -> None:
 
 def test_families_have_the_verdict_of_their_key() -> None:
     for name in ("transforms.t.type", "predicates.p.type", "value.converter.schemas.enable"):
-        with pytest.raises(ConfigError, match=f"A->B.{name}=x cannot be used"):
-            load(f"A->B.{name}", "x")
+        for key in (f"A->B.{name}", name):
+            config = load(key, "x")
+            assert config.warnings == ()
+            assert config.flow("A->B").connectors["MirrorSourceConnector"][name] == "x"
+            assert name not in config.flow("A->B").connectors["MirrorHeartbeatConnector"]
+    with pytest.raises(ConfigError, match=r"write SOURCE->TARGET.value.converter"):
+        load("B.value.converter.schemas.enable", "x")
     assert len(load("A->B.topic.creation.default.partitions", "3").warnings) == 1
     assert load("config.providers.file.class", "FileConfigProvider").warnings == ()
 

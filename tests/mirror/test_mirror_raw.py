@@ -20,7 +20,7 @@ from klamm_kafka.wire.batch import (
 from klamm_kafka.wire.compression import Compression
 from klamm_kafka.wire.errors import CorruptRecord
 from klamm_mirror.origins import LeftOut, Origin
-from klamm_mirror.raw import Counts, convert, producer_ids
+from klamm_mirror.raw import Counts, Rewrite, convert, producer_ids
 from klamm_mirror.syncs import SyncState
 
 blob = st.none() | st.binary(max_size=30)
@@ -104,6 +104,43 @@ def test_no_record_is_decoded_unless_it_must_be(log):
     convert(bytes(log.data), 0, counts)
     assert counts.reencoded == log.holes
     assert (counts.decoded == 0) == (log.holes == 0)
+
+
+@given(logs(), st.sampled_from(Compression), st.data())
+def test_a_flow_with_a_compression_of_its_own_says_the_same(log, codec, data):
+    start = data.draw(st.integers(0, log.end + 2))
+    counts = Counts()
+    plain, end = convert(log.data, start, Counts())
+    batches, position = convert(log.data, start, counts, rewrite=Rewrite(codec))
+    assert position == end
+    assert [
+        (b.first, b.last, b.next_offset, b.count, b.max_timestamp, b.first_timestamp) for b in batches
+    ] == [(b.first, b.last, b.next_offset, b.count, b.max_timestamp, b.first_timestamp) for b in plain]
+    for batch, raw in zip(batches, plain, strict=True):
+        stamp(batch.data, 7, 0, 0)
+        header = read_header(batch.data)
+        check_crc(batch.data, 0, header)
+        assert header.compression is codec
+        assert decode_records(batch.data) == decode_records(raw.data)
+    assert counts.recompressed + counts.passed <= len(plain)
+
+
+@given(logs(), st.data())
+def test_records_are_changed_and_left_out(log, data):
+    start = data.draw(st.integers(0, log.end + 2))
+    wanted = data.draw(st.sets(st.sampled_from([row.offset for row in log.rows] or [0])))
+
+    def change(records):
+        return [r._replace(value=b"new") for r in records if r.offset in wanted]
+
+    batches, position = convert(log.data, start, Counts(), rewrite=Rewrite(change=change))
+    assert position == convert(log.data, start, Counts())[1]
+    kept = [row for row in log.rows if row.offset in wanted and row.offset >= start]
+    seen = [record for batch in batches for record in decode_records(batch.data)]
+    assert [(r.timestamp, r.key, r.value) for r in seen] == [(r.timestamp, r.key, b"new") for r in kept]
+    assert [b.next_offset > b.last >= b.first for b in batches] == [True] * len(batches)
+    edges = [(batch.first, batch.last) for batch in batches]
+    assert all(first in wanted and last in wanted for first, last in edges)
 
 
 def test_aborted_transactions_are_hidden_from_committed_reads_only():

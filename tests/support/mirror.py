@@ -30,7 +30,6 @@ def mirror_file(path: Path, clusters: dict[str, str], settings: dict[str, str]) 
     """Returns mm2.properties for clusters by alias (bootstrap servers), quick, with `settings` on top."""
     lines = {"clusters": ",".join(clusters), **QUICK}
     lines |= {f"{alias}.bootstrap.servers": servers for alias, servers in clusters.items()}
-    lines |= {f"{alias}.offset.flush.interval.ms": "500" for alias in clusters}
     path.write_text("".join(f"{k}={v}\n" for k, v in (lines | settings).items()))
     return path
 

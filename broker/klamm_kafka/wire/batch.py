@@ -244,6 +244,7 @@ def encode_batch(
     *,
     base_offset: int = 0,
     compression: Compression = Compression.NONE,
+    level: int | None = None,
     producer_id: int = -1,
     producer_epoch: int = -1,
     base_sequence: int = -1,
@@ -269,7 +270,7 @@ def encode_batch(
     attributes |= CONTROL_FLAG if is_control else 0
     attributes |= LOG_APPEND_TIME_FLAG if log_append_time is not None else 0
     batch = bytearray(HEADER_BYTES)
-    batch += compress(compression, body)
+    batch += compress(compression, body, level)
     _HEADER.pack_into(
         batch,
         0,

@@ -33,6 +33,7 @@ log = logging.getLogger(__name__)
 class MirrorSourceConnector(MirrorConnector):
     """A connector that mirrors topics of one cluster to another, whole batches at a time."""
 
+    TRANSFORMS = True
     kafka_name = "org.apache.kafka.connect.mirror.MirrorSourceConnector"
     former_names = ("klamm_mirror.source.MirrorSourceConnector",)
 

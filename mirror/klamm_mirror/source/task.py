@@ -6,19 +6,24 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from klamm_mirror.copier import PROGRESS_S, Committed, Copier, CopierSettings
 from klamm_mirror.lag_tables import lag_tables, rows_that_fit
 from klamm_mirror.partition import MirrorPartition
+from klamm_mirror.rewrite import Rewriter
 from klamm_mirror.sensor_tables import Pace, tables
 from klamm_mirror.sensors import SOURCE_ABOUT, SOURCE_PREFIX, WINDOW_MS
 from klamm_mirror.source.config import parse
 from klamm_mirror.source.offsets import Position, has_begun, source_partition
 from klamm_mirror.start_offset import EARLIEST, start_of
 from klamm_plugins.connector import DriverTask
+from klamm_plugins.errors import ConnectError
 
 log = logging.getLogger(__name__)
+
+SETTLE_S: Final = 2.0
+SETTLE_STEP_S: Final = 0.05
 
 
 class MirrorSourceTask(DriverTask):
@@ -31,6 +36,7 @@ class MirrorSourceTask(DriverTask):
         self._partitions: list[MirrorPartition] = []
         self._settings: CopierSettings | None = None
         self._found_later: frozenset[str] = frozenset()
+        self._rewriter: Rewriter | None = None
         self._before = 0
         self._said_at = 0.0
         self._pace = Pace()
@@ -44,6 +50,7 @@ class MirrorSourceTask(DriverTask):
             MirrorPartition(topic=topic, partition=partition, remote=remote, named=remote)
             for topic, partition, remote in settings.partitions
         ]
+        self._rewriter = Rewriter(self._alias, settings.copier.producer, self.context.record_pipeline())
         self._resume()
         self.context.use_topics(sorted({p.remote for p in self._partitions}))
 
@@ -57,9 +64,14 @@ class MirrorSourceTask(DriverTask):
 
     async def _copy(self) -> None:
         assert self._settings is not None, "started"
-        copier = Copier(self._settings, self._partitions, self._commit)
+        assert self._rewriter is not None
+        copier = Copier(self._settings, self._partitions, self._commit, self._rewriter)
         await copier.run(lambda: self._tick(copier))
         self._say(copier)
+
+    def stop(self) -> None:
+        if self._rewriter is not None and self._rewriter.pipeline is not None:
+            self._rewriter.pipeline.close()
 
     def _tick(self, copier: Copier) -> bool:
         if time.monotonic() - self._said_at >= PROGRESS_S:
@@ -97,7 +109,19 @@ class MirrorSourceTask(DriverTask):
         offsets: list[tuple[dict[str, Any], dict[str, Any]]] = [
             (source_partition(self._alias, p.topic, p.partition), here.encode()) for p, here in committed
         ]
+        await self._settle()
         await asyncio.to_thread(self.context.commit, offsets)
+
+    async def _settle(self) -> None:
+        """Waits until dead letters are stored: the offsets behind bad records may be committed only then."""
+        assert self._rewriter is not None, "started"
+        pipeline, until = self._rewriter.pipeline, None
+        while pipeline is not None and not pipeline.settle(0):
+            if self.context.stopping.is_set():
+                until = until or time.monotonic() + SETTLE_S
+                if time.monotonic() >= until:
+                    raise ConnectError("dead letters were not stored before the task had to stop")
+            await asyncio.sleep(SETTLE_STEP_S)
 
     def _resume(self) -> None:
         """Continues after the committed offsets."""

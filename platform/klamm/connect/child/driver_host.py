@@ -7,7 +7,8 @@ cannot: while it is paused, waits, commits, or has nothing left to do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, Literal
 
 import orjson
@@ -15,10 +16,13 @@ import orjson
 from klamm.connect.child import clients
 from klamm.connect.child.control import Control
 from klamm.connect.child.driver_offsets import DriverOffsets, GroupOffsets, TopicOffsets
+from klamm.connect.child.driver_records import open_pipeline
 from klamm.connect.model import Kind, TaskSpec
 from klamm_plugins.connector import DriverTask, SourceOffset, SourcePartition, StopSignal
+from klamm_plugins.discovery import PluginManager
 from klamm_plugins.errors import ConnectError
 from klamm_plugins.metrics import TABLE_BYTES_MAX, MetricTable, check_tables
+from klamm_plugins.record_pipeline import RecordPipeline
 
 _BEAT_S: Final = 1.0
 # Details are reported twice a second and shown in every status: they are for figures, not for logs.
@@ -28,13 +32,20 @@ DETAILS_BYTES_MAX: Final = 16 << 10
 class DriverContext:
     """The task's DriverTaskContext."""
 
-    def __init__(self, control: Control, spec: TaskSpec, offsets: DriverOffsets) -> None:
+    def __init__(
+        self,
+        control: Control,
+        spec: TaskSpec,
+        offsets: DriverOffsets,
+        make_pipeline: Callable[[], RecordPipeline | None],
+    ) -> None:
         self.configs: Mapping[str, str] = spec.task_config
         self.stopping: StopSignal = control.stopping
         self._control = control
         self._spec = spec
         self._offsets = offsets
         self._topics: set[str] = set()
+        self._make_pipeline = make_pipeline
 
     @property
     def paused(self) -> bool:
@@ -96,11 +107,16 @@ class DriverContext:
     def client_properties(self, kind: Literal["producer", "consumer", "admin"]) -> dict[str, str]:
         return clients.properties(self._spec, kind)
 
+    def record_pipeline(self) -> RecordPipeline | None:
+        return self._make_pipeline()
 
-def prepare(control: Control, spec: TaskSpec, task: DriverTask) -> Callable[[], None]:
+
+def prepare(
+    control: Control, spec: TaskSpec, task: DriverTask, plugins: PluginManager, secrets: Iterable[str] = ()
+) -> Callable[[], None]:
     """Initializes `task`. Returns the function that runs it, once it is started, until it must stop."""
     offsets = TopicOffsets(control, spec) if spec.kind is Kind.SOURCE else GroupOffsets(control, spec)
-    context = DriverContext(control, spec, offsets)
+    context = DriverContext(control, spec, offsets, partial(open_pipeline, control, spec, plugins, secrets))
     task.initialize(context)
 
     def run() -> None:

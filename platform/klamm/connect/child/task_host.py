@@ -58,7 +58,7 @@ def _prepared(
     """Gives the task its context; returns its main loop."""
     match task:
         case DriverTask():
-            return driver_host.prepare(control, spec, task)
+            return driver_host.prepare(control, spec, task, plugins, secrets)
         case SourceTask() if spec.kind is Kind.SOURCE:
             return source_host.prepare(control, spec, task, plugins, secrets)
         case SinkTask() if spec.kind is Kind.SINK:
