@@ -165,7 +165,8 @@ class FlowPlugins:
             return ConfigFilter(
                 plugin.should_replicate_config_property, plugin.should_replicate_source_default
             )
-        return ConfigFilter(filters.config_filter(self._parsed).wants, lambda _: False)
+        of_source = self._parsed["use.defaults.from"] == "source"
+        return ConfigFilter(filters.config_filter(self._parsed).wants, lambda _: of_source)
 
     def admin(self, target: Cluster) -> Admin:
         """Returns the way of changes at the target."""

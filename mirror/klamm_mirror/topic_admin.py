@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
 
 from klamm_kafka.client import Cluster
 from klamm_kafka.wire.messages.describe_configs import (
@@ -16,12 +15,10 @@ from klamm_kafka.wire.messages.describe_configs import (
     DescribeConfigsResponse,
 )
 from klamm_mirror.target_admin import TOPIC, Admin
-from klamm_mirror.topic_plan import ConfigChange, MorePartitions, NewTopic
+from klamm_mirror.topic_plan import ConfigChange, MorePartitions, NewTopic, Origin, Setting
 from klamm_plugins import mirror
 
 log = logging.getLogger(__name__)
-
-_SET_BY_TOPIC: Final = 1
 
 
 async def create(admin: Admin, topics: Sequence[NewTopic]) -> None:
@@ -67,10 +64,8 @@ def _log(what: str, refused: Mapping[str, str]) -> None:
         log.error("%s %s is refused: %s", what, topic, why)
 
 
-async def own_configs(
-    cluster: Cluster, topics: Sequence[str], wants: Callable[[str], bool]
-) -> dict[str, dict[str, str | None]]:
-    """Returns the topics' own settings whose names are wanted. Leaves out a topic that may not be described."""
+async def settings(cluster: Cluster, topics: Sequence[str]) -> dict[str, list[Setting]]:
+    """Returns the settings of topics that may be changed. Leaves out a topic that may not be described."""
     if not topics:
         return {}
     resources = [
@@ -78,10 +73,20 @@ async def own_configs(
     ]
     answer: DescribeConfigsResponse = await cluster.request(DescribeConfigsRequest(resources=resources))
     return {
-        result.resource_name: {
-            c.name: c.value
-            for c in result.configs
-            if c.config_source == _SET_BY_TOPIC and not c.is_sensitive and not c.read_only and wants(c.name)
-        }
+        result.resource_name: [
+            Setting(c.name, c.value, Origin(c.config_source))
+            for c in result.configs if not c.is_sensitive and not c.read_only
+        ]
         for result in answer.results if not result.error_code
     }  # fmt: skip
+
+
+async def own_configs(
+    cluster: Cluster, topics: Sequence[str], wants: Callable[[str], bool]
+) -> dict[str, dict[str, str | None]]:
+    """Returns the topics' own settings whose names are wanted. Leaves out a topic that may not be described."""
+    found = await settings(cluster, topics)
+    return {
+        topic: {s.name: s.value for s in own if s.origin is Origin.TOPIC and wants(s.name)}
+        for topic, own in found.items()
+    }

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from enum import IntEnum
+from typing import Final, NamedTuple
 
 from klamm_base.errors import ConfigError
 
@@ -12,6 +13,29 @@ Configs = Mapping[str, Mapping[str, str | None]]
 """Topics' own settings by topic."""
 NAMED_MAX: Final = 5
 """The most collisions that an error names."""
+
+
+class Origin(IntEnum):
+    """The wire's codes of places that a topic's setting may come from; `OTHER` stands for later ones."""
+
+    OTHER = 0
+    TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+
+    @classmethod
+    def _missing_(cls, value: object) -> Origin:
+        return cls.OTHER
+
+
+class Setting(NamedTuple):
+    """A topic's setting, as its cluster describes it."""
+
+    name: str
+    value: str | None
+    origin: Origin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,11 +110,26 @@ def plan_partitions(
     return missing, grow
 
 
+def target_configs(
+    settings: Iterable[Setting], wants: Callable[[str], bool], wants_default: Callable[[str], bool]
+) -> dict[str, str | None]:
+    """Returns a source topic's settings for the target, as MirrorMaker does; None: the target's default.
+
+    A setting from the source's server.properties is left out: the target keeps what it has. One that was set for the
+    topic, or for brokers by their admins, is taken over, and a default where the filter wants it.
+    """
+    return {
+        s.name: None if s.origin is Origin.DEFAULT and not wants_default(s.name) else s.value
+        for s in settings
+        if s.origin is not Origin.STATIC_BROKER and wants(s.name)
+    }
+
+
 def plan_configs(ours: Configs, theirs: Configs, names: Mapping[str, str]) -> tuple[ConfigChange, ...]:
     """Returns what makes the settings of topics at the target those of their sources.
 
-    `ours` holds settings of the source by its names, `theirs` of the target by its names; a topic that is missing in
-    one of them may not be described, and keeps its settings.
+    `ours` holds what `target_configs` makes of the source's topics by their names, `theirs` the own settings of the
+    target's topics by their names; a topic that is missing in one of them may not be described, and keeps its settings.
     """
     changes = []
     for topic, wanted in ours.items():
@@ -98,8 +137,8 @@ def plan_configs(ours: Configs, theirs: Configs, names: Mapping[str, str]) -> tu
         present = theirs.get(remote)
         if present is None:
             continue
-        for name in sorted({*wanted, *present}):
-            old, new = present.get(name), wanted.get(name)
-            if name not in wanted or name not in present or old != new:
+        for name, new in sorted(wanted.items()):
+            old = present.get(name)
+            if old != new:
                 changes.append(ConfigChange(topic=remote, name=name, old=old, new=new))
     return tuple(changes)

@@ -15,7 +15,14 @@ from klamm_kafka.wire.fields import UUID_ZERO
 from klamm_mirror import internal_topics, topic_admin
 from klamm_mirror.plugins import FlowPlugins
 from klamm_mirror.policy import ReplicationPolicy
-from klamm_mirror.topic_plan import NewTopic, TopicPlan, plan_configs, plan_partitions, remote_names
+from klamm_mirror.topic_plan import (
+    NewTopic,
+    TopicPlan,
+    plan_configs,
+    plan_partitions,
+    remote_names,
+    target_configs,
+)
 
 log = logging.getLogger(__name__)
 
@@ -114,10 +121,12 @@ class Topics:
         }  # fmt: skip
         names = remote_names(topics, self.remote)
         missing, grow = plan_partitions(topics, there, names)
-        configs = await topic_admin.own_configs(self._source, list(missing), self._settings.wants)
+        configs = await self._target_configs(list(missing))
         replicas = await self._replicas() if missing else 0
         create = (
-            NewTopic(name=names[t], source=t, partitions=count, replicas=replicas, configs=configs.get(t, {}))
+            NewTopic(
+                name=names[t], source=t, partitions=count, replicas=replicas, configs=_set(configs.get(t, {}))
+            )
             for t, count in missing.items()
         )
         return TopicPlan(create=tuple(create), grow=grow)
@@ -125,7 +134,7 @@ class Topics:
     async def plan_configs(self, topics: Sequence[str]) -> TopicPlan:
         """Returns how the settings of remote topics differ from those of their sources."""
         names = {topic: self.remote(topic) for topic in topics}
-        ours = await topic_admin.own_configs(self._source, topics, self._settings.wants)
+        ours = await self._target_configs(topics)
         theirs = await topic_admin.own_configs(self._target, [*names.values()], self._settings.wants)
         return TopicPlan(configure=plan_configs(ours, theirs, names))
 
@@ -158,6 +167,12 @@ class Topics:
         """Returns the target's name for a topic of the source."""
         return self._remotes.get(topic) or self._policy.format_remote_topic(self._alias, topic)
 
+    async def _target_configs(self, topics: Sequence[str]) -> dict[str, dict[str, str | None]]:
+        """Returns the settings of source topics for the target."""
+        wants = self._settings
+        found = await topic_admin.settings(self._source, topics)
+        return {t: target_configs(own, wants.wants, wants.wants_default) for t, own in found.items()}
+
     async def _replicas(self) -> int:
         brokers, wanted = len((await self._target.refresh([])).brokers), self._parsed["replication.factor"]
         if wanted > brokers > 0:
@@ -166,3 +181,7 @@ class Topics:
             )
             return brokers
         return int(wanted)
+
+
+def _set(configs: Mapping[str, str | None]) -> dict[str, str | None]:
+    return {name: value for name, value in configs.items() if value is not None}

@@ -10,19 +10,24 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import pytest
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
     AclOperation,
     AclPermissionType,
     AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
     NewTopic,
     ResourcePatternType,
     ResourceType,
 )
 from support.kafka_broker import KafkaBroker, wait_for
 from support.mirror_maker import MirrorMaker
-from support.mirroring import Running, props
+from support.mirroring import Running, change, props
 
 pytestmark = pytest.mark.usefixtures("apache_kafka")
 
@@ -31,6 +36,7 @@ AUTHORIZED = {
     "super.users": "User:ANONYMOUS",
     "allow.everyone.if.no.acl.found": "true",
 }
+STATIC = {"log.segment.bytes": "52428800"}
 ALLOW, DENY = AclPermissionType.ALLOW, AclPermissionType.DENY
 RIGHTS = [
     ("rights", ResourcePatternType.LITERAL, operation, permission)
@@ -85,14 +91,21 @@ def rights(client: AdminClient, alias: str) -> set[tuple[str, str, str, str, str
 def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clusters]:
     """Yields two brokers, with MirrorMaker and our connector between them."""
     with (
-        KafkaBroker(tmp_path_factory.mktemp("source"), AUTHORIZED) as source,
+        KafkaBroker(tmp_path_factory.mktemp("source"), AUTHORIZED | STATIC) as source,
         KafkaBroker(tmp_path_factory.mktemp("target"), AUTHORIZED) as target,
     ):
         clusters = Clusters(admin(source), admin(target))
-        clusters.source.create_topics([NewTopic("rights", 1, 1)])["rights"].result(60)
+        configs = {"retention.ms": "86400000", "min.insync.replicas": "1", "cleanup.policy": "compact,delete"}
+        for future in clusters.source.create_topics(
+            [NewTopic("rights", 1, 1), NewTopic("settings", 2, 1, config=configs)]
+        ).values():
+            future.result(60)
+        change_broker(clusters.source, "log.flush.interval.messages", "1234")
         grant(clusters.source, RIGHTS)
         file = {
-            "clusters": "theirs,B", "theirs.bootstrap.servers": source.address, "B.bootstrap.servers": target.address,
+            "clusters": "theirs,whole.theirs,B", "whole.theirs.bootstrap.servers": source.address,
+            "whole.theirs->B.enabled": "true", "whole.theirs->B.topics": "settings",
+            "whole.theirs->B.use.defaults.from": "source", "theirs.bootstrap.servers": source.address, "B.bootstrap.servers": target.address,
             "theirs->B.enabled": "true", "theirs->B.topics": ".*",
             "sync.topic.acls.interval.seconds": "1", "sync.topic.configs.interval.seconds": "1",
             "refresh.topics.interval.seconds": "1",
@@ -102,7 +115,12 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clusters]:
             sync__topic__acls__enabled="true", sync__topic__acls__interval__seconds="1",
             sync__topic__configs__interval__seconds="1", refresh__topics__interval__seconds="1",
         )  # fmt: skip
-        with MirrorMaker(tmp_path_factory.mktemp("mm2"), file), Running(config):
+        whole = {"source.cluster.alias": "whole.ours", "topics": "settings", "use.defaults.from": "source"}
+        with (
+            MirrorMaker(tmp_path_factory.mktemp("mm2"), file),
+            Running(config),
+            Running({**config, **whole}),
+        ):
             yield clusters
 
 
@@ -121,3 +139,54 @@ def test_acls_become_the_same(both):
 
 def names(client: AdminClient, alias: str) -> set[str]:
     return {binding[0] for binding in rights(client, alias)}
+
+
+def change_broker(client: AdminClient, name: str, value: str) -> None:
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[entry])
+    client.incremental_alter_configs([resource])[resource].result(60)
+
+
+def settings(client: AdminClient, topic: str) -> dict[str, str]:
+    """A topic's own settings; none while it does not exist."""
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    try:
+        found = client.describe_configs([resource])[resource].result(60)
+    except KafkaException:
+        return {}
+    own = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+    return {name: entry.value for name, entry in found.items() if entry.source == own}
+
+
+def same(client: AdminClient, prefix: str = "") -> bool:
+    found = settings(client, f"{prefix}theirs.settings")
+    return bool(found) and found == settings(client, f"{prefix}ours.settings")
+
+
+def test_settings_become_the_same(both):
+    def theirs(name: str) -> str | None:
+        return settings(both.target, "theirs.settings").get(name)
+
+    wait_for("the same settings", lambda: same(both.target), 120)
+    wait_for("a setting of the broker", lambda: theirs("flush.messages") == "1234")
+    for topic in ("theirs.settings", "ours.settings"):
+        for name, value in (
+            ("max.message.bytes", "999999"),  # a default at the source
+            ("segment.bytes", "33554432"),  # from the source's server.properties
+            ("min.insync.replicas", "1"),  # left out by the filter
+        ):
+            change(both.target, topic, name, value)
+    change(both.source, "settings", "retention.ms", "99999999")
+    wait_for("MirrorMaker's change", lambda: theirs("retention.ms") == "99999999")
+    wait_for("the default", lambda: theirs("max.message.bytes") is None)
+    wait_for("the same settings again", lambda: same(both.target))
+    found = settings(both.target, "ours.settings")
+    assert found == {
+        "cleanup.policy": "compact,delete", "flush.messages": "1234", "min.insync.replicas": "1",
+        "retention.ms": "99999999", "segment.bytes": "33554432",
+    }  # fmt: skip
+
+
+def test_the_sources_defaults_become_the_same(both):
+    wait_for("all settings", lambda: len(settings(both.target, "whole.theirs.settings")) > 15, 120)
+    wait_for("the same settings", lambda: same(both.target, "whole."))

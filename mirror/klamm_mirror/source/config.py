@@ -56,6 +56,10 @@ def config_def() -> ConfigDef:
         documentation="Settings of topics that are not taken over: names and regular expressions.",
     )  # fmt: skip
     define(
+        "use.defaults.from", Type.STRING, "target", validator=one_of("source", "target"), importance=Importance.LOW,
+        documentation="The defaults of remote topics: those of the source (then every setting is copied) or of the target.",
+    )  # fmt: skip
+    define(
         CONFIG_FILTER, Type.CLASS, JAVA_CLASSES[CONFIG_FILTER][0], validator=class_for(CONFIG_FILTER),
         importance=Importance.LOW,
         documentation="Selects settings of topics: by the list above, or a ConfigPropertyFilter of a plugin package.",
