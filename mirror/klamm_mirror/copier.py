@@ -210,6 +210,10 @@ class Copier:
         lags = [p.lag for p in self.partitions]
         return None if any(lag is None for lag in lags) else sum(lag or 0 for lag in lags)
 
+    def gap_records(self) -> Mapping[tuple[str, int], int]:
+        """Returns how many offsets the ledger says are missing, by topic and partition."""
+        return {} if self._gaps is None else self._gaps.gap_records()
+
     @property
     def waiting_for(self) -> str | None:
         """`target` or `source` for a cluster that does not answer properly, `input` when everything is copied."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from klamm_mirror.partition import MirrorPartition
@@ -13,7 +13,7 @@ from klamm_plugins.metrics import TABLE_BYTES_MAX, Cell, MetricTable
 LAG_ABOUT: Final = {
     "partition_lag": "Records of the source that the target has not acknowledged.",
     "partition_lag_seconds": "Age of the oldest record that the target may lack, s; 0: it has everything.",
-    "gap_records_total": "Offsets of the source that are not at the target and will not come.",
+    "gap_records_total": "Offsets of the source in gaps of the copy, by the gap ledger.",
 }
 STOPPED_ABOUT: Final = {"partitions_stopped": "Partitions that are no longer mirrored; the status says why."}
 STATUS_PREFIX: Final = "klamm_mirror_status_"
@@ -38,9 +38,14 @@ def rows_that_fit(partitions: Sequence[MirrorPartition]) -> int:
 
 
 def lag_tables(
-    all_: Sequence[MirrorPartition], shown: Sequence[MirrorPartition], *, flow: tuple[str, str], now_ms: int
+    all_: Sequence[MirrorPartition],
+    shown: Sequence[MirrorPartition],
+    missing: Mapping[tuple[str, int], int],
+    *,
+    flow: tuple[str, str],
+    now_ms: int,
 ) -> list[MetricTable]:
-    """Makes the tables of the shown partitions, and counts over all of them."""
+    """Makes the tables of the shown partitions, and counts over all of them. `missing` are the records in gaps."""
     labels = {"source": flow[0], "target": flow[1]}
     by = ("topic", "partition")
     for partition in shown:
@@ -49,12 +54,12 @@ def lag_tables(
     return [
         MetricTable(
             prefix=PREFIX, labels=labels, by=by, columns=list(LAG_ABOUT), about=LAG_ABOUT,
-            rows=[(p.remote, p.partition, p.lag, _lag_seconds(p, now_ms), p.purged) for p in shown],
+            rows=[(p.remote, p.partition, p.lag, _lag_seconds(p, now_ms), _missing(p, missing)) for p in shown],
         ),
         figures(flow, STOPPED_ABOUT, [sum(p.stopped is not None for p in all_)]),
         MetricTable(
             prefix=STATUS_PREFIX, labels={"at_ms": str(now_ms), "partitions": str(len(all_))}, by=by,
-            columns=STATUS_COLUMNS, rows=[_status_row(p, now_ms) for p in shown], exported=False,
+            columns=STATUS_COLUMNS, rows=[_status_row(p, missing, now_ms) for p in shown], exported=False,
         ),
     ]  # fmt: skip
 
@@ -67,13 +72,19 @@ def _lag_seconds(partition: MirrorPartition, now_ms: int) -> float | None:
     return round((now_ms - since) / 1000, 3)
 
 
-def _status_row(partition: MirrorPartition, now_ms: int) -> list[Cell]:
+def _missing(partition: MirrorPartition, missing: Mapping[tuple[str, int], int]) -> int:
+    return missing.get((partition.topic, partition.partition), 0)
+
+
+def _status_row(
+    partition: MirrorPartition, missing: Mapping[tuple[str, int], int], now_ms: int
+) -> list[Cell]:
     trend, stop = partition.trend, partition.stopped
     return [
         partition.topic, partition.partition, partition.remote,
         partition.done, partition.lag, partition.missing_since(now_ms),
         round(trend.record_rate, 1), round(trend.byte_rate, 1), round(trend.closing_rate, 1),
-        trend.peak, partition.purged, partition.writing.why or partition.reading.why,
+        trend.peak, _missing(partition, missing), partition.writing.why or partition.reading.why,
         partition.held_by if partition.lag else None,
         None if stop is None else str(stop.kind), _why(partition),
     ]  # fmt: skip

@@ -31,7 +31,7 @@ def fetch(each: MirrorPartition, timestamp: int, *, high_watermark: int, now_ms:
 def acknowledge(each: MirrorPartition, now_ms: int) -> None:
     batch = each.take(now_ms)
     assert batch is not None
-    each.acked(batch, now_ms)
+    each.acked(batch, batch.first, now_ms)
 
 
 def test_nothing_is_known_before_the_source_answered():
@@ -110,7 +110,7 @@ def test_rows_say_why_a_partition_stopped_and_fit_the_limit():
         each.stopped = Stop(kind=Kind.DELETED, start=0, end=None, why="x" * 1000, since_ms=1)
     shown = many[: rows_that_fit(many)]
     assert 1000 < len(shown) < 5000
-    tables = lag_tables(many, shown, flow=("A", "B"), now_ms=10)
+    tables = lag_tables(many, shown, {(long, 0): 7}, flow=("A", "B"), now_ms=10)
     check_tables(tables)
     import orjson
 
@@ -120,6 +120,7 @@ def test_rows_say_why_a_partition_stopped_and_fit_the_limit():
     assert status.labels["partitions"] == "20000"
     row = dict(zip(STATUS_COLUMNS, status.rows[0][2:], strict=True))
     assert row["stop"] == "deleted"
+    assert row["gap_records"] == 7
     assert row["why"] == "x" * 300
     (stopped,) = [t for t in tables if t.columns == ["partitions_stopped"]]
     assert stopped.rows == [[20_000]]

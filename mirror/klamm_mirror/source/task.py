@@ -40,6 +40,8 @@ class MirrorSourceTask(DriverTask):
         self._before = 0
         self._said_at = 0.0
         self._pace = Pace()
+        self._missing: Mapping[tuple[str, int], int] = {}
+        """The records in gaps, by topic and partition."""
 
     def start(self, props: Mapping[str, str]) -> None:
         settings = parse(props)
@@ -77,6 +79,7 @@ class MirrorSourceTask(DriverTask):
         if time.monotonic() - self._said_at >= PROGRESS_S:
             self._say(copier)
             if self._pace.due(time.monotonic()):
+                self._missing = copier.gap_records()
                 self._measure()
         return not self.context.stopping.is_set() and not self.context.paused
 
@@ -101,7 +104,7 @@ class MirrorSourceTask(DriverTask):
         by = ("topic", "partition")
         self.context.metrics(
             tables(SOURCE_PREFIX, SOURCE_ABOUT, flow=flow, by=by, rows=rows, left_out=left_out)
-            + lag_tables(self._partitions, shown, flow=flow, now_ms=now_ms)
+            + lag_tables(self._partitions, shown, self._missing, flow=flow, now_ms=now_ms)
         )
         self._pace.took(began, time.monotonic())
 
