@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,12 @@ from support.mirroring import Running, props
 pytestmark = pytest.mark.usefixtures("processes")
 
 Record = dict[str, Any]
+YESTERDAY_MS = (int(time.time()) - 86_400) * 1000
 
 
 def sample(count: int, *, first: int = 0) -> list[Record]:
     return [
-        {"key": b"k%d" % (i % 7), "value": b"v%d" % i, "timestamp": 1_700_000_000_000 + i, "headers": [("h", b"%d" % i)]}
+        {"key": b"k%d" % (i % 7), "value": b"v%d" % i, "timestamp": YESTERDAY_MS + i, "headers": [("h", b"%d" % i)]}
         for i in range(first, first + count)
     ]  # fmt: skip
 
@@ -120,7 +122,7 @@ def by_hand(source: Any, target: Any, records: list[Record], copies: list[Record
 def test_the_first_differing_record_is_named(source, target, tmp_path, field):
     records = sample(2000)
     copies = [*records[:100], *records]  # a mirror that was killed
-    other = {"value": b"?", "key": None, "timestamp": 1_600_000_000_000, "headers": []}[field]
+    other = {"value": b"?", "key": None, "timestamp": YESTERDAY_MS - 5, "headers": []}[field]
     copies[1600] = {**copies[1600], field: other}
     topic = by_hand(source, target, records, copies)
     code, found, _ = verify(flow_file(tmp_path, source, target, topic))
@@ -203,7 +205,7 @@ def test_a_topic_that_one_side_has_compacted_further(source, target, tmp_path):
 
 
 def test_a_command_that_was_killed_goes_on_where_it_was(source, target, tmp_path):
-    records = [{"value": b"%d" % i, "timestamp": 1_700_000_000_000 + i} for i in range(600_000)]
+    records = [{"value": b"%d" % i, "timestamp": YESTERDAY_MS + i} for i in range(600_000)]
     topic = by_hand(source, target, records, records)
     path = flow_file(tmp_path, source, target, topic)
     state = path.with_suffix(".state")

@@ -21,12 +21,13 @@ from klamm.connect.model import State, TaskId
 from klamm.connect.runtime import Runtime
 from klamm.connect.service.connectors import ConnectService
 from klamm.connect.worker import BROKER_ASK_S, Worker, serve
+from klamm.mirror import flow_offsets, orders
 from klamm.mirror.flow_status import STATUS_PATH, FlowTold
 from klamm.mirror.owner import Membership
 from klamm.mirror.places import Place
 from klamm_base.errors import ConfigError
 from klamm_base.metrics_server import MetricsServer, url_of
-from klamm_mirror.mm2_config import CHECKPOINT, Flow, MirrorConfig, connectors_of
+from klamm_mirror.mm2_config import CHECKPOINT, SOURCE, Flow, MirrorConfig, connectors_of
 
 if TYPE_CHECKING:
     from aiohttp.web import AppRunner
@@ -46,6 +47,7 @@ class FlowWorker(Worker):
         self._place = place
         self._owner: Membership | None = None
         self._sole: SoleMember | None = None
+        self._orders: asyncio.Server | None = None
         self._metrics_at = mirror.metrics
         self._serves_rest = mirror.rest is not None
         self._servers: list[MetricsServer] = []
@@ -54,12 +56,36 @@ class FlowWorker(Worker):
 
     async def start(self) -> None:
         """Wait for the target cluster, join the group, configure, run; returns when the connectors run."""
+        runtime, service = await self._join(tell=True)
+        wanted = connectors_of(self.flow)
+        if self.flow.enabled and CHECKPOINT not in wanted:
+            log.info("neither checkpoints nor group offsets are enabled: %s does not run", CHECKPOINT)
+        await configure(service, wanted)
+        await flow_offsets.go_on(service, self._place)
+        runtime.cluster.group = self._sole = SoleMember(runtime.group_adapter)
+        await self._sole.start()
+        service.ready = True
+        self._orders = await orders.serve(
+            self._place.orders,
+            {flow_offsets.ALTER: lambda changes: flow_offsets.alter(service, self._place, changes)},
+        )
+        await _until_running(runtime, list(wanted))
+
+    async def start_at_rest(self) -> ConnectService:
+        """Join the group and read its topics, but run nothing: for changes while no mirror runs."""
+        _, service = await self._join(tell=False)
+        await _put(service, SOURCE, dict(self.flow.connectors[SOURCE]))
+        service.ready = True
+        return service
+
+    async def _join(self, *, tell: bool) -> tuple[Runtime, ConnectService]:
         worker_id = f"{socket.gethostname()}/{self.flow.name}"
         runtime = self.runtime = Runtime(
             self.config, client=self._client, worker_id=worker_id, make_children=self._make_children
         )
         service = ConnectService(runtime)
-        await self._tell(service)
+        if tell:
+            await self._tell(service)
         service.cluster_id = await self._wait_for_broker(runtime.admin)
         described = await asyncio.wrap_future(runtime.admin.describe_cluster(request_timeout=BROKER_ASK_S))
         self.config = runtime.config = fitting(self.config, len(described.nodes))
@@ -76,14 +102,7 @@ class FlowWorker(Worker):
                 both.create_task(runtime.start())
         except ExceptionGroup as e:
             raise e.exceptions[0] from None
-        wanted = connectors_of(self.flow)
-        if self.flow.enabled and CHECKPOINT not in wanted:
-            log.info("neither checkpoints nor group offsets are enabled: %s does not run", CHECKPOINT)
-        await configure(service, wanted)
-        runtime.cluster.group = self._sole = SoleMember(runtime.group_adapter)
-        await self._sole.start()
-        service.ready = True
-        await _until_running(runtime, list(wanted))
+        return runtime, service
 
     async def _tell(self, service: ConnectService) -> None:
         """Serve metrics and status from the first moment, also while the flow waits for its cluster."""
@@ -113,6 +132,8 @@ class FlowWorker(Worker):
         """Drain, then give the flow up."""
         for server in self._servers:
             server.close()
+        if self._orders is not None:
+            self._orders.close()
         if self._runner is not None:
             await self._runner.cleanup()
         if self._sole is not None:

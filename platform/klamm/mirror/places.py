@@ -47,6 +47,16 @@ class Place:
         return self.folder / f"{self.identity}.rest"
 
     @property
+    def orders(self) -> Path:
+        """The socket at which the flow's process takes orders."""
+        return self.folder / f"{self.identity}.order"
+
+    @property
+    def altering(self) -> Path:
+        """A file that is there while the flow's source connector is stopped for a change of its offsets."""
+        return self.folder / f"{self.identity}.altering"
+
+    @property
     def lock(self) -> Path:
         """The lock of the process that runs the flow."""
         return self.folder / f"{self.identity}.lock"

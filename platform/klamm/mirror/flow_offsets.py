@@ -1,0 +1,95 @@
+"""Reads the places up to which a flow has copied, and sets them in the worker that runs the flow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from klamm.connect.errors import RequestError
+from klamm.connect.topics.config_topic import TargetState
+from klamm.connect.topics.offset_state import OffsetState
+from klamm_base.errors import KlammError
+from klamm_kafka.client import BrokerError, Cluster
+from klamm_kafka.wire.errors import ErrorCode
+from klamm_mirror import internal_topics
+from klamm_mirror.mm2_config import SOURCE, Flow
+from klamm_mirror.source.offsets import Position, source_partition
+
+if TYPE_CHECKING:
+    from klamm.connect.service.connectors import ConnectService
+    from klamm.mirror.places import Place
+
+ALTER: Final = "alter-offsets"
+Partition = tuple[str, int]
+
+
+async def committed(target: Cluster, flow: Flow) -> dict[Partition, Position]:
+    """Returns the position of each partition that has one. Raises ClientError."""
+    state = OffsetState()
+    topic = flow.worker["offset.storage.topic"]
+    try:
+        found = next(t for t in (await target.refresh([topic])).topics if t.name == topic)
+        for partition in sorted(p.partition_index for p in found.partitions):
+            start = await internal_topics.offset_of(
+                target, topic, internal_topics.EARLIEST, partition=partition
+            )
+            end = await internal_topics.offset_of(
+                target, topic, internal_topics.LATEST, partition=partition, committed=True
+            )
+            async for record in internal_topics.read(
+                target, topic, start, end, partition=partition, committed=True
+            ):
+                if record.key is not None:
+                    state.apply(record.key.decode(errors="replace"), record.value, record.timestamp)
+    except BrokerError as e:
+        if e.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise
+    return {
+        (p["topic"], p["partition"]): Position.decode(offset)
+        for p, offset in state.of_connector(SOURCE)
+        if isinstance(p, dict) and p.get("cluster") == flow.source and "topic" in p and "partition" in p
+    }
+
+
+def entries(
+    flow: Flow, places: Mapping[Partition, int | None], before: Mapping[Partition, Position]
+) -> list[list[Any]]:
+    """Returns new places as offsets of the source connector. None: as if the partition had never been copied.
+
+    A new place counts the records of the topic that there is now, whatever its id, and goes to the same topic at the
+    target as `before`.
+    """
+    found: list[list[Any]] = []
+    for key, next_ in sorted(places.items()):
+        old = before.get(key)
+        position = None
+        if next_ is not None:
+            position = Position(offset=next_ - 1, remote=None if old is None else old.remote).encode()
+        found.append([source_partition(flow.source, *key), position])
+    return found
+
+
+async def alter(service: ConnectService, place: Place, changes: Sequence[Sequence[Any]]) -> str:
+    """Sets offsets in the worker that runs the flow, or could. Raises KlammError.
+
+    A file says that the stop is ours, so that a process that is killed meanwhile is no reason to stay stopped.
+    """
+    place.altering.touch(mode=0o600)
+    try:
+        await service.set_target(SOURCE, TargetState.STOPPED)
+        try:
+            said = await service.offsets.alter(SOURCE, [(partition, offset) for partition, offset in changes])
+        finally:
+            await service.set_target(SOURCE, TargetState.STARTED)
+    except RequestError as e:
+        raise KlammError(str(e)) from None
+    place.altering.unlink(missing_ok=True)
+    return said
+
+
+async def go_on(service: ConnectService, place: Place) -> None:
+    """Starts the source connector again that a process stopped for `alter` before it was killed."""
+    if place.altering.exists():
+        if SOURCE in service.connectors():
+            await service.set_target(SOURCE, TargetState.STARTED)
+        place.altering.unlink(missing_ok=True)
