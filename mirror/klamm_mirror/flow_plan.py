@@ -116,6 +116,8 @@ class FlowPlan:
             policy = FlowPlugins(self._connectors[SOURCE], parsed).policy
             if parsed["enabled"] and parsed["emit.offset-syncs.enabled"]:
                 found.append((here, policy.offset_syncs_topic(other)))
+            if parsed["enabled"]:
+                found.append((flow.target, policy.gaps_topic(flow.source)))
             if parsed["enabled"] and parsed[source_config.SEGMENTS]:
                 found.append((flow.target, policy.offset_segments_topic(flow.source)))
         if CHECKPOINT in self._connectors:

@@ -107,7 +107,9 @@ class GapKeeper:
         for partition in partitions:
             known = self._ledger.table.topics.get(partition.topic)
             assert partition.topic_id is not None
-            if known is not None and known.topic_id != partition.topic_id:
+            if known is not None and known.topic_id == partition.topic_id:
+                partition.remote = known.remote or partition.named
+            elif known is not None:
                 self._learned[partition.topic] = replace(
                     known, topic_id=partition.topic_id, remote=_other(partition)
                 )
@@ -248,7 +250,7 @@ class GapKeeper:
             remote = new_name(partition.named, gap.new_id)
             await self._make(partition.topic, remote)
         first = await self._first(partition)
-        count = await self._count(partition.topic)
+        count = await self._partition_count(partition.topic)
         if partition.topic_id is not None:
             partition.former_ids.add(partition.topic_id)
         await self._go_on(partition, first, remote=remote, topic_id=gap.new_id)
@@ -263,11 +265,11 @@ class GapKeeper:
         plugins = FlowPlugins(self._settings.props, self._settings.parsed)
         try:
             topics = Topics(self._settings.parsed, plugins, self._source, self._target, {topic: remote})
-            await topics.make({topic: await self._count(topic)})
+            await topics.make({topic: await self._partition_count(topic)})
         finally:
             plugins.close()
 
-    async def _count(self, topic: str) -> int:
+    async def _partition_count(self, topic: str) -> int:
         found = next(iter((await self._source.refresh([topic])).topics))
         if found.error_code:
             raise broker_error(found.error_code, f"the partitions of {topic}")
@@ -320,11 +322,11 @@ class GapKeeper:
         }
 
     def gap_records(self) -> dict[tuple[str, int], int]:
-        """Returns how many offsets are missing, by topic and partition, since the ledger's beginning."""
+        """Returns how many offsets the copy went over, by topic and partition, since the ledger's beginning."""
         found: dict[tuple[str, int], int] = {}
         for gap in self._ledger.table.of(self._partitions):
             key = gap.topic, gap.partition
-            found[key] = found.get(key, 0) + gap.records
+            found[key] = found.get(key, 0) + gap.left_out
         return found
 
 

@@ -14,7 +14,7 @@ The latest record of a key counts.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final
@@ -72,6 +72,11 @@ class Gap:
     def records(self) -> int:
         """The number of offsets in it, as far as known."""
         return 0 if self.end is None else max(self.end - self.start, 0)
+
+    @property
+    def left_out(self) -> int:
+        """The number of offsets that are not copied, and will not be."""
+        return 0 if self.waits or self.action is Action.RETRY else self.records
 
     @property
     def waits(self) -> bool:
@@ -170,21 +175,37 @@ class GapTable:
         found = [g for g in self.gaps.values() if g.waits and topic in {None, g.topic}]
         return sorted(found, key=lambda g: (g.topic, g.partition, g.start))
 
-    def remote(self, topic: str, named: str) -> str:
-        """Returns the name of a topic at the target; `named` is the replication policy's."""
-        known = self.topics.get(topic)
-        return named if known is None or known.remote is None else known.remote
+    def remotes(self) -> dict[str, str]:
+        """Returns the names at the target of topics that have not the one of the replication policy."""
+        return {name: known.remote for name, known in self.topics.items() if known.remote is not None}
 
-    def left(self, topic: str) -> bool:
-        """Returns True when the end of each partition of a deleted topic is in the ledger, and nobody needs to decide."""
-        known = self.topics.get(topic)
-        if known is None:
-            return True
+    def news(self, counts: Mapping[str, int], ids: Mapping[str, bytes]) -> list[Known]:
+        """Returns the entries to write for topics at the source, by numbers of partitions and ids.
+
+        A topic whose id has changed keeps its entry: its task decides what follows.
+        """
+        found = []
+        for topic, count in counts.items():
+            known, topic_id = self.topics.get(topic), ids.get(topic)
+            if topic_id is not None and known is None:
+                found.append(Known(topic=topic, topic_id=topic_id, partitions=count))
+            elif known is not None and known.topic_id == topic_id and known.partitions < count:
+                found.append(replace(known, partitions=count))
+        return found
+
+    def gone(self, there: Container[str], wants: Callable[[str], bool]) -> dict[str, int]:
+        """Returns the numbers of partitions of wanted topics that the source has no longer, until the ledger has the end
+        of each of their partitions, and nobody needs to decide.
+        """
         ended = {
-            g.partition for g in self.gaps.values()
-            if g.topic == topic and g.topic_id == known.topic_id and g.kind is Kind.DELETED and not g.waits
+            (g.topic, g.topic_id, g.partition)
+            for g in self.gaps.values() if g.kind is Kind.DELETED and not g.waits
         }  # fmt: skip
-        return ended >= set(range(known.partitions))
+        return {
+            topic: known.partitions for topic, known in self.topics.items()
+            if topic not in there and wants(topic)
+            and any((topic, known.topic_id, p) not in ended for p in range(known.partitions))
+        }  # fmt: skip
 
 
 def _text(topic_id: bytes | None) -> str | None:

@@ -7,7 +7,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, Final
 
 from klamm_base.errors import ConfigError
@@ -15,7 +14,6 @@ from klamm_kafka.client import ClientError, Cluster
 from klamm_mirror.acls import AclSync
 from klamm_mirror.clients import ClientSettings
 from klamm_mirror.common_config import Side
-from klamm_mirror.gaps import Known
 from klamm_mirror.ledger import Ledger
 from klamm_mirror.plugins import FlowPlugins
 from klamm_mirror.topics import Topics
@@ -42,6 +40,7 @@ class TopicKeeper:
         self._acls = AclSync()
         self._fail: Callable[[Exception], None] = lambda _: None
         self._topics: dict[str, int] | None = None
+        self._remotes: dict[str, str] = {}
         self.found_later: frozenset[str] = frozenset()
         """The partitions (`topic-0`) that came after the first look."""
         self._error: Exception | None = None
@@ -112,14 +111,17 @@ class TopicKeeper:
 
     async def _look(self, *, first: bool) -> None:
         async with self._cluster(0) as source, self._cluster(1) as target:
-            topics = Topics(self._parsed, self._plugins, source, target)
+            ledger = await self._read_ledger(target)
+            topics = self._topics_of(source, target)
             if first:
                 await topics.check_clusters()
             await topics.prepare_syncs()
             await topics.prepare_segments()
             found = await topics.find()
             await topics.make(found)
-            found = await self._with_deleted(topics, found, target)
+            await ledger.write(ledger.table.news(found, topics.ids))
+            # Topics that are gone keep their tasks until these have entered the end in the ledger.
+            found |= ledger.table.gone(found, topics.wants)
         before, self._topics = self._topics, found
         if before is not None:
             self.found_later |= {
@@ -130,45 +132,30 @@ class TopicKeeper:
             if self._given or (before is None and self._looked.is_set()):
                 self._changed()
 
-    async def _with_deleted(self, topics: Topics, found: dict[str, int], target: Cluster) -> dict[str, int]:
-        """Adds topics that are gone at the source, until their tasks have entered that in the ledger.
-
-        Notes new topics there: a later start knows by it which were deleted meanwhile.
-        """
+    async def _read_ledger(self, target: Cluster) -> Ledger:
         ledger = Ledger(
             target, self._plugins.policy.gaps_topic(self._parsed["source.cluster.alias"]),
             self._parsed["mirror.gaps.topic.replication.factor"],
         )  # fmt: skip
         if not await ledger.catch_up():
             await ledger.make()
-        table = ledger.table
-        gone = {
-            name: known.partitions for name, known in table.topics.items()
-            if name not in found and topics.wants(name) and not table.left(name)
-        }  # fmt: skip
-        news = [
-            Known(topic=name, topic_id=topics.ids[name], partitions=count, remote=None)
-            for name, count in found.items() if name in topics.ids and name not in table.topics
-        ] + [
-            replace(known, partitions=found[name]) for name, known in table.topics.items()
-            if topics.ids.get(name) == known.topic_id and known.partitions < found[name]
-        ]  # fmt: skip
-        await ledger.write(news)
-        return {**found, **gone}
+        self._remotes = ledger.table.remotes()
+        return ledger
+
+    def _topics_of(self, source: Cluster, target: Cluster) -> Topics:
+        return Topics(self._parsed, self._plugins, source, target, self._remotes)
 
     async def _sync_configs(self) -> None:
         if not self._topics:
             return
         async with self._cluster(0) as source, self._cluster(1) as target:
-            changed = await Topics(self._parsed, self._plugins, source, target).sync_configs(
-                sorted(self._topics)
-            )
+            changed = await self._topics_of(source, target).sync_configs(sorted(self._topics))
         if changed:
             log.info("%d remote topics got the settings of their sources", changed)
 
     async def _sync_acls(self) -> None:
         async with self._cluster(0) as source, self._cluster(1) as target:
-            topics = Topics(self._parsed, self._plugins, source, target)
+            topics = self._topics_of(source, target)
             await self._acls.sync(
                 source, self._plugins.admin(target), wants=topics.wants, rename=topics.remote
             )

@@ -181,7 +181,8 @@ class DriverTaskContext(Protocol):
 
         `records` counts the records acknowledged downstream since the task started; `lag` is how many records it is
         behind (None: unknown); `waiting_for` names the cause when the task does not move ("input", "target", "broker", or
-        a word of its own). `details` are figures of its own (JSON values), shown in its status. A task that is silent for
+        a word of its own). `details` are figures of its own (JSON values), shown in its status; `degraded` in it is a
+        sentence about a part of the work that stands still while the rest goes on. A task that is silent for
         `task.heartbeat.timeout.ms` is killed and restarted. Raises ConnectError for details that are no JSON, or more
         than 16 KiB of it.
         """

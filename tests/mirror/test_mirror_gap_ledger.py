@@ -142,17 +142,28 @@ def test_a_gap_is_left_behind_by_progress_or_by_a_newer_topic():
 def test_the_table_keeps_the_latest_and_knows_topics_that_left():
     table, known = GapTable(), Known(topic="t", topic_id=OLD, partitions=2)
     table.apply(known)
-    assert not table.left("t")
+    assert table.gone({"other"}, lambda _: True) == {"t": 2}
+    assert table.gone({"t"}, lambda _: True) == {}
+    assert table.gone((), lambda topic: topic != "t") == {}
     first = gap(stop(Kind.DELETED, end=10))
     table.apply(first)
     assert table.waiting() == [first]
     for number in (0, 1):
         table.apply(replace(first, partition=number, state=State.RECORDED))
-    assert table.left("t")
+    assert table.gone((), lambda _: True) == {}
     assert table.waiting() == []
-    assert table.remote("t", "A.t") == "A.t"
+    assert table.remotes() == {}
     table.apply(replace(known, remote="A.t.recreated-x"))
-    assert table.remote("t", "A.t") == "A.t.recreated-x"
+    assert table.remotes() == {"t": "A.t.recreated-x"}
+
+
+def test_the_ledger_learns_new_topics_and_partitions_and_no_other_id():
+    table, known = GapTable(), Known(topic="t", topic_id=OLD, partitions=2, remote="x")
+    assert table.news({"t": 2, "u": 1}, {"t": OLD}) == [replace(known, remote=None)]
+    table.apply(known)
+    assert table.news({"t": 2}, {"t": OLD}) == []
+    assert table.news({"t": 3}, {"t": OLD}) == [replace(known, partitions=3)]
+    assert table.news({"t": 3}, {"t": NEW}) == []
 
 
 def test_what_to_do_must_fit_the_gap():

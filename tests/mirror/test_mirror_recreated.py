@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
-from support.broker import new_name, wait_until
-from support.gaps import decide, gaps
+from confluent_kafka.admin import AdminClient, OffsetSpec
+from support.broker import new_name
+from support.gaps import decide, delete, gaps, make
 from support.kafka_broker import KafkaBroker
 from support.mirroring import Running, produce, props, read, rows
 
@@ -37,18 +37,6 @@ def source(request, processes, tmp_path_factory) -> Iterator[str]:
 def target(processes, tmp_path_factory) -> Iterator[str]:
     with EmbeddedBroker(tmp_path_factory.mktemp("target") / "data") as running:
         yield running.bootstrap
-
-
-def make(bootstrap: str, topic: str, partitions: int = 1, **config: str) -> str:
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(topic, partitions, 1, config=config)])[topic].result(60)
-    return topic
-
-
-def delete(bootstrap: str, topic: str) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.delete_topics([topic])[topic].result(60)
-    wait_until(lambda: topic not in admin.list_topics(timeout=60).topics, "deleted")
 
 
 def make_anew(bootstrap: str, topic: str, count: int, partitions: int = 1) -> list:

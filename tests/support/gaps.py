@@ -1,10 +1,13 @@
-"""Gap ledgers in tests: what is in them, and decisions as `klamm mirror resolve` writes them."""
+"""Gap ledgers in tests: their entries, decisions as `klamm mirror resolve` writes them, and topics that come and go."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections.abc import Collection
+
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
+from support.broker import wait_until
 
 from klamm_kafka.client import Cluster
 from klamm_mirror import resolve
@@ -45,3 +48,22 @@ def decide(
             return told
 
     return asyncio.run(run())
+
+
+def make(bootstrap: str, topic: str, partitions: int = 1, **config: str) -> str:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(topic, partitions, 1, config=config)])[topic].result(60)
+    return topic
+
+
+def delete(bootstrap: str, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.delete_topics([topic])[topic].result(60)
+    wait_until(lambda: topic not in admin.list_topics(timeout=60).topics, "deleted")
+
+
+def change(bootstrap: str, topic: str, name: str, value: str) -> None:
+    """Sets a config of a topic."""
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+    AdminClient({"bootstrap.servers": bootstrap}).incremental_alter_configs([resource])[resource].result(60)

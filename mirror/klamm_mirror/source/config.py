@@ -25,6 +25,7 @@ from klamm_mirror.throttle import SHARE, throttle_config
 
 if TYPE_CHECKING:
     from klamm_mirror.copier import CopierSettings
+    from klamm_mirror.gap_policy import GapSettings
 
 ASSIGNED: Final = "task.assigned.partitions"
 INDEX: Final = "task.index"
@@ -140,7 +141,6 @@ def parse(props: Mapping[str, str]) -> Settings:
         CopierSettings,
     )  # brings asyncio, which the connector's process does not need
     from klamm_mirror.fetcher import FetchSettings
-    from klamm_mirror.gap_policy import GapSettings
 
     values = config_def().parse(props)
     plugins = FlowPlugins(props, values)
@@ -171,15 +171,33 @@ def parse(props: Mapping[str, str]) -> Settings:
             segments_topic=policy.offset_segments_topic(source) if values[SEGMENTS] else None,
             throttle=props.get(SHARE, ""),
             provenance=_provenance(props, values, policy),
-            gaps=GapSettings(
-                topic=policy.gaps_topic(source),
-                replication_factor=values["mirror.gaps.topic.replication.factor"],
-                recreated=values["mirror.topic.recreated"],
-                gaps=values["mirror.gap.policy"],
-                props=props,
-                parsed=values,
-            ),
+            gaps=_gap_settings(props, values, policy),
         ),
+    )
+
+
+def gap_settings(props: Mapping[str, str]) -> GapSettings:
+    """Returns the settings of the gap ledger alone. Raises ConfigError."""
+    values = config_def().parse(props)
+    plugins = FlowPlugins(props, values)
+    try:
+        return _gap_settings(props, values, plugins.policy)
+    finally:
+        plugins.close()
+
+
+def _gap_settings(
+    props: Mapping[str, str], values: Mapping[str, Any], policy: ReplicationPolicy
+) -> GapSettings:
+    from klamm_mirror.gap_policy import GapSettings
+
+    return GapSettings(
+        topic=policy.gaps_topic(values["source.cluster.alias"]),
+        replication_factor=values["mirror.gaps.topic.replication.factor"],
+        recreated=values["mirror.topic.recreated"],
+        gaps=values["mirror.gap.policy"],
+        props=props,
+        parsed=values,
     )
 
 

@@ -117,10 +117,15 @@ def _restart_text(note: dict[str, Any], now_ms: float) -> str:
     return f"{ago}, restart {note['attempt']} {when}, {left}"
 
 
+def _state(state: str, progress: dict[str, Any]) -> str:
+    """Return DEGRADED for a running task that says so, as Connect has no state for it."""
+    return "DEGRADED" if state == "RUNNING" and (progress.get("details") or {}).get("degraded") else state
+
+
 def _task_row(task: dict[str, Any], now_ms: float) -> dict[str, Any]:
     """Return a task's row: its progress beside its state, and the time since its last acknowledgement."""
     progress = task.get("progress") or {}  # Kafka's own workers have none
-    row = {**progress, **task, "task": task["id"]}
+    row = {**progress, **task, "task": task["id"], "state": _state(task["state"], progress)}
     if progress.get("last_ack_ms") is not None:
         row["last_ack"] = f"{max(0.0, now_ms - progress['last_ack_ms']) / 1000:.0f} s ago"
     return row
@@ -163,7 +168,7 @@ _PROGRESS = ["task", "state", "records", "per_s", "bytes", "lag", "last_ack", "w
 
 def _progress_row(task: dict[str, Any], before: dict[str, Any] | None, at_ms: int) -> dict[str, Any]:
     """Return a task's row; `per_s` is the rate since the answer before."""
-    row = {**task, "task": task["id"], "per_s": None}
+    row = {**task, "task": task["id"], "per_s": None, "state": _state(task["state"], task)}
     if task["idle_ms"] is not None:
         row["last_ack"] = f"{task['idle_ms'] / 1000:.0f} s ago"
     earlier = (before or {}).get(task["id"])

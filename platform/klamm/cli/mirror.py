@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Final, cast
 
 import typer
 
-from klamm.cli import mirror_offsets, mirror_plan, mirror_verify
+from klamm.cli import mirror_offsets, mirror_plan, mirror_resolve, mirror_verify
 from klamm.cli.common import EXIT_USAGE, Output, OutputOption, OverrideOption, reported
 from klamm.cli.context import Commands
 from klamm.cli.mirror_options import ConfigArgument, FlowArgument, OptionalConfig
@@ -178,5 +178,5 @@ def _look_elsewhere(login: Login, url: str) -> Callable[[], MirrorStatus]:
     return lambda: cast("MirrorStatus", worker.call("GET", "/status"))
 
 
-for command in (mirror_plan, mirror_verify, mirror_offsets):
+for command in (mirror_plan, mirror_resolve, mirror_verify, mirror_offsets):
     command.register(app)
