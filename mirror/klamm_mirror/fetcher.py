@@ -72,6 +72,8 @@ class FetchSettings:
     committed_only: bool = False
     metadata_s: float = METADATA_S
     answer_s: float = ANSWER_S
+    rack: str = ""
+    """The rack in which the task runs: a leader may then name a replica there to read from."""
     start: int = EARLIEST
     """The place of partitions without a committed offset: EARLIEST, LATEST, or a time in ms."""
 
@@ -98,6 +100,7 @@ class FetchSettings:
             min_bytes=_number(consumer, "fetch.min.bytes", 1),
             wait_ms=min(_number(consumer, "fetch.max.wait.ms", WAIT_MS), poll_timeout_ms),
             committed_only=isolation == "read_committed",
+            rack=consumer.get("client.rack", "").strip(),
             metadata_s=_number(consumer, "metadata.max.age.ms", round(METADATA_S * 1000)) / 1000,
             answer_s=_number(consumer, "request.timeout.ms", round(ANSWER_S * 1000)) / 1000,
             start=parse_start(start or reset),
@@ -138,6 +141,11 @@ class Fetcher:
         self._fetched = fetched
         self._room = room
         self._leaders: dict[tuple[str, int], int] = {}
+        """The brokers to read from: leaders, or the replicas that they name."""
+        self._replicas: dict[tuple[str, int], int] = {}
+        """The partitions that are read from a replica, until the metadata is asked for again."""
+        self._nearest: dict[tuple[str, int], int] = {}
+        """The replicas that were named last, for the log."""
         self._epochs: dict[tuple[str, int], int] = {}
         self._ids: dict[str, bytes] = {}
         self._adopted = adopted
@@ -269,6 +277,7 @@ class Fetcher:
             max_bytes=self._throttle.flow_bytes(now, settings.max_bytes),
             isolation_level=int(settings.committed_only),
             topics=list(topics.values()),
+            rack_id=settings.rack,
         )
 
     async def _take(self, answer: FetchResponse) -> None:
@@ -287,6 +296,8 @@ class Fetcher:
             return
         settings = self._settings
         partition.high_watermark = data.last_stable_offset if settings.committed_only else data.high_watermark
+        if data.preferred_read_replica >= 0:
+            self._read_from(partition, data.preferred_read_replica)
         partition.reading.succeeded()
         partition.heard(time.time_ns() // 1_000_000)
         if not data.records:
@@ -324,7 +335,22 @@ class Fetcher:
         )
         partition.sensors.fetched(batches, time.time_ns() // 1_000_000)
 
+    def _read_from(self, partition: MirrorPartition, replica: int) -> None:
+        key = partition.topic, partition.partition
+        if self._nearest.get(key) != replica:
+            log.info(
+                "%s is read from broker %d, the replica next to rack %s",
+                partition,
+                replica,
+                self._settings.rack,
+            )
+        self._nearest[key] = self._replicas[key] = self._leaders[key] = replica
+
     async def _refused(self, partition: MirrorPartition, code: int) -> None:
+        key = partition.topic, partition.partition
+        if self._replicas.pop(key, None) is not None:  # a replica that is behind: its leader knows better
+            self._leaders[key], self._stale = -1, True
+            return
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             try:
                 await self._check.out_of_range(partition)
@@ -380,6 +406,7 @@ class Fetcher:
         adopted = [p for t in answer.topics for p in self._check.identify(t, self._asked_at)]
         if adopted:
             await self._adopted(adopted)
+        self._replicas.clear()
         self._epochs = {key: p.leader_epoch for key, p in there.items()}
         self._leaders = {key: there[key].leader_id if key in there else -1 for key in self._partitions}
         missing = [

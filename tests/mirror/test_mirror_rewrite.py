@@ -190,7 +190,9 @@ def committed(bootstrap: str, alias: str, topic: str) -> int | None:
     """Returns the committed source offset of a flow's topic, from its offset topic."""
     rows = read(bootstrap, f"mm2-offsets.{alias}.internal", None)
     found = [
-        json.loads(value).get("offset") for key, value, _, _ in rows if value and topic.encode() in (key or b"")
+        json.loads(value).get("offset")
+        for key, value, _, _ in rows
+        if value and topic.encode() in (key or b"")
     ]
     return found[-1] if found else None
 

@@ -18,21 +18,22 @@ from support.kafka_broker import KafkaBroker, free_port, wait_for
 class SecondNode:
     """Node 2 of the cluster whose node 1 is `first`, which must run."""
 
-    def __init__(self, first: KafkaBroker, work: Path) -> None:
+    def __init__(self, first: KafkaBroker, work: Path, settings: dict[str, str] | None = None) -> None:
         self._first = first
         self._work = work
         self.address = f"127.0.0.1:{free_port()}"
         self.process: subprocess.Popen[bytes] | None = None
         work.mkdir(parents=True, exist_ok=True)
-        settings = _properties(first.properties) | {
+        every = _properties(first.properties) | {
             "process.roles": "broker",
             "node.id": "2",
             "listeners": f"PLAINTEXT://{self.address}",
             "advertised.listeners": f"PLAINTEXT://{self.address}",
             "log.dirs": str(work / "data"),
+            **(settings or {}),
         }
         self._properties = work / "server.properties"
-        self._properties.write_text("".join(f"{k}={v}\n" for k, v in settings.items()))
+        self._properties.write_text("".join(f"{k}={v}\n" for k, v in every.items()))
 
     def __enter__(self) -> SecondNode:
         cluster = _properties(self._first.data / "meta.properties")["cluster.id"]
