@@ -8,7 +8,7 @@ decides which connectors there are: requests that would make, change or delete o
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -103,7 +103,7 @@ class MirrorRest:
         self._flows = {flow.name: flow for flow in flows}
         self._places = {place.flow: place for place in places}
         self._metrics = metrics
-        self._config = WorkerConfig.from_properties(_worker(flows[0], settings), settings.source)
+        self._config = WorkerConfig.from_properties(_worker(flows[0], settings))
         self._server = RestServer(self._config)
         self._sessions: dict[str, aiohttp.ClientSession] = {}
 
@@ -246,7 +246,8 @@ class MirrorRest:
         return self._sessions[flow]
 
 
-def _worker(flow: Flow, settings: Properties) -> Mapping[str, str]:
+def _worker(flow: Flow, settings: Properties) -> Properties:
     """Returns the settings of REST as a worker's, for the worker's REST server."""
     needed = {k: v for k, v in flow.worker.items() if k in _NEEDED or k.startswith("config.providers")}
-    return needed | dict(settings)
+    places = {key: place for key in settings if (place := settings.source(key)) is not None}
+    return Properties(needed | dict(settings), places)
