@@ -15,6 +15,8 @@ from klamm_base.configdef import ConfigDef, Importance, Type, between, invalid, 
 from klamm_base.errors import ConfigError
 from klamm_mirror import filters
 from klamm_mirror.plugins import ADMIN, JAVA_CLASSES, POLICY, TOPIC_FILTER, class_for
+from klamm_mirror.topic_map import KEY as TOPIC_MAP
+from klamm_mirror.topic_map import check_map
 
 if TYPE_CHECKING:
     from klamm_base.security import ClientSecurity
@@ -89,6 +91,11 @@ def topics_config() -> ConfigDef:
     define(
         "topics.exclude", Type.LIST, filters.TOPICS_EXCLUDE, validator=filters.check_patterns,
         importance=Importance.HIGH, documentation="Topics to leave out; wins over topics.",
+    )  # fmt: skip
+    define(
+        TOPIC_MAP, Type.LIST, [], validator=check_map, importance=Importance.MEDIUM,
+        documentation="Names at the target in place of the policy's: PATTERN=NAME, such as orders=sales.orders, (.*)_raw=raw.$1. "
+        "The first pattern that matches a whole name decides.",
     )  # fmt: skip
     define(
         TOPIC_FILTER, Type.CLASS, JAVA_CLASSES[TOPIC_FILTER][0], validator=class_for(TOPIC_FILTER),

@@ -25,6 +25,8 @@ class Route:
     topics: Sequence[str]
     exclude: Sequence[str]
     provenance: bool
+    mapped: bool = False
+    """The file gives names of topics at the target: nothing in a name shows where it came from."""
     prefix: str = ""
     separator: str = "."
 
@@ -41,6 +43,7 @@ class Route:
             topics=parsed["topics"],
             exclude=parsed["topics.exclude"],
             provenance=parsed["mirror.provenance"],
+            mapped=bool(policy.topic_map),
             prefix="" if policy.keeps_names else f"{source}{policy.separator}",
             separator=policy.separator,
         )
@@ -48,7 +51,7 @@ class Route:
     @property
     def leaves_out(self) -> bool:
         """True for a flow that knows which records came from its target."""
-        return self.provenance and not self.prefix
+        return self.provenance and (self.mapped or not self.prefix)
 
     @property
     def pattern(self) -> str:
@@ -68,6 +71,13 @@ class Route:
 
 def refuse_loops(routes: Sequence[Route]) -> None:
     """Raises ConfigError for the first circle of flows in which a topic would go round."""
+    for route in routes:
+        if route.mapped and not route.provenance and _leads_back(routes, route):
+            raise ConfigError(
+                f"{route} gives topics other names (topic.map), and flows lead from {route.target} back to {route.source}: "
+                "nothing would show which records came from there. Set mirror.provenance=true",
+                key="mirror.provenance",
+            )
     for circle, name in _circles(routes):
         flows = " and ".join(map(str, circle))
         example = f", such as {name}" if name else ""
@@ -84,6 +94,15 @@ def refuse_loops(routes: Sequence[Route]) -> None:
             f"({circle[-1]}.enabled=false)",
             key=key,
         )
+
+
+def _leads_back(routes: Sequence[Route], route: Route) -> bool:
+    reached: set[str] = set()
+    ahead = {route.target}
+    while ahead:
+        reached |= ahead
+        ahead = {r.target for r in routes if r.source in ahead} - reached
+    return route.source in reached
 
 
 def other_ways(routes: Sequence[Route]) -> dict[str, dict[str, list[str]]]:

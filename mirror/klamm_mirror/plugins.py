@@ -15,6 +15,8 @@ from klamm_base.configdef import ConfigValue, Validator, invalid
 from klamm_base.errors import ConfigError
 from klamm_mirror import filters
 from klamm_mirror.policy import POLICIES, DefaultReplicationPolicy, policy_from
+from klamm_mirror.topic_map import KEY as TOPIC_MAP
+from klamm_mirror.topic_map import parse_map
 from klamm_plugins.discovery import PluginManager
 from klamm_plugins.errors import PluginNotFoundError
 from klamm_plugins.mirror import (
@@ -141,7 +143,9 @@ class FlowPlugins:
     def policy(self) -> DefaultReplicationPolicy:
         plugin = self._plugin(POLICY)
         if isinstance(plugin, ReplicationPolicy):
-            return PluggedPolicy(plugin, source_alias=self._parsed["source.cluster.alias"])
+            policy = PluggedPolicy(plugin, source_alias=self._parsed["source.cluster.alias"])
+            policy.topic_map = parse_map(self._parsed.get(TOPIC_MAP) or [])
+            return policy
         return policy_from(self._parsed)
 
     @property

@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from klamm_base.configdef import invalid
+from klamm_mirror.topic_map import KEY as TOPIC_MAP
+from klamm_mirror.topic_map import TopicMap, parse_map
 
 SEPARATOR: Final = "."
 HEARTBEATS: Final = "heartbeats"
@@ -34,10 +36,22 @@ class DefaultReplicationPolicy:
     ) -> None:
         self.separator = separator
         self.source_alias = source_alias
+        self.topic_map = TopicMap()
+        """Names that the file gives."""
         self._internal_separator = separator if internal_separator is None else internal_separator
 
+    def remote_topic(self, topic: str) -> str:
+        """Returns the target's name for a topic of this flow's source: the file's, else the policy's. Raises ConfigError."""
+        given = None if not self.topic_map or self.is_heartbeats_topic(topic) else self.topic_map.name(topic)
+        return given or self.format_remote_topic(self.source_alias, topic)
+
+    @property
+    def hides_origin(self) -> bool:
+        """True when names at the target do not show where all topics came from."""
+        return self.keeps_names or bool(self.topic_map)
+
     def format_remote_topic(self, source_alias: str, topic: str) -> str:
-        """Returns the target's name for a topic of the source."""
+        """Returns the policy's name at the target for a topic of the source."""
         return f"{source_alias}{self.separator}{topic}"
 
     def topic_source(self, topic: str) -> str | None:
@@ -149,8 +163,10 @@ def policy_from(parsed: Mapping[str, Any]) -> ReplicationPolicy:
     """Returns the policy of a parsed configuration (see `common_config`). Raises ConfigError."""
     separator = parsed["replication.policy.separator"]
     custom = parsed["replication.policy.internal.topic.separator.enabled"]
-    return find_policy(parsed["replication.policy.class"])(
+    policy = find_policy(parsed["replication.policy.class"])(
         separator=separator,
         internal_separator=separator if custom else SEPARATOR,
         source_alias=parsed["source.cluster.alias"],
     )
+    policy.topic_map = parse_map(parsed.get(TOPIC_MAP) or [])
+    return policy

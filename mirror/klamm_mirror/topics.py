@@ -165,7 +165,7 @@ class Topics:
 
     def remote(self, topic: str) -> str:
         """Returns the target's name for a topic of the source."""
-        return self._remotes.get(topic) or self._policy.format_remote_topic(self._alias, topic)
+        return self._remotes.get(topic) or self._policy.remote_topic(topic)
 
     async def _target_configs(self, topics: Sequence[str]) -> dict[str, dict[str, str | None]]:
         """Returns the settings of source topics for the target."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from klamm_base.configdef import ConfigDef, Importance, Type, between
@@ -123,7 +122,7 @@ def parse(props: Mapping[str, str]) -> Settings:
             replication_factor=values["checkpoints.topic.replication.factor"],
             wants_group=plugins.wants_group,
             wants_topic=plugins.wants_topic,
-            rename=partial(policy.format_remote_topic, source),
+            rename=policy.remote_topic,
             original=original,
             emit_every_s=every(EMIT),
             sync_every_s=every(SYNC),

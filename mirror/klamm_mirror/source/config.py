@@ -150,7 +150,7 @@ def parse(props: Mapping[str, str]) -> Settings:
     at_target = values["offset-syncs.topic.location"] == "target"
     emits = values["emit.offset-syncs.enabled"]
     partitions = tuple(
-        (topic, partition, policy.format_remote_topic(source, topic))
+        (topic, partition, policy.remote_topic(topic))
         for topic, partition in _split_assigned(props.get(ASSIGNED, ""))
     )
     syncs_topic = policy.offset_syncs_topic(source if at_target else target) if emits else None
@@ -204,7 +204,7 @@ def _gap_settings(
 def _provenance(
     props: Mapping[str, str], values: Mapping[str, Any], policy: ReplicationPolicy
 ) -> ProvenanceSettings | None:
-    if not (values[PROVENANCE] and policy.keeps_names):
+    if not (values[PROVENANCE] and policy.hides_origin):
         return None
     return ProvenanceSettings(
         source_alias=values["source.cluster.alias"],
