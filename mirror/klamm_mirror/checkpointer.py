@@ -24,6 +24,7 @@ from klamm_mirror.formats import Checkpoint
 from klamm_mirror.groups import Committed
 from klamm_mirror.mapping import OffsetMapping, OffsetSyncReader, Translated
 from klamm_mirror.segment_topic import SegmentReader
+from klamm_mirror.shared_topics import translate_shared
 from klamm_mirror.target_admin import Admin
 from klamm_mirror.translation import CheckpointStore, Partition, offsets_to_sync
 
@@ -272,7 +273,10 @@ class Checkpointer:
             return original, self._back.translate(original, partition, offset)
         if not settings.wants_topic(topic):
             return None
-        return settings.rename(topic), self._forward.translate(topic, partition, offset)
+        remote = settings.rename(topic)
+        if remote == topic:
+            return remote, translate_shared(self._forward, self._back, topic, partition, offset)
+        return remote, self._forward.translate(topic, partition, offset)
 
     async def _write(self, checkpoints: list[Checkpoint], now_ms: int) -> None:
         pairs = [checkpoint.encode() for checkpoint in checkpoints]

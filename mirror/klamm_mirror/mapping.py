@@ -77,6 +77,22 @@ class OffsetMapping:
             known.append(there if offset > here else None)
         return Translated(max((o for o in known if o is not None), default=None), exact=False)
 
+    def read_past(self, topic: str, partition: int, offset: int) -> int | None:
+        """Returns the other side's offset behind all known records, if a reader at `offset` is past them; else None."""
+        ends = self._segments.store.end((topic, partition))
+        if ends is None:
+            return None
+        here, there = reversed(ends) if self._backwards else ends
+        return there if offset >= here else None
+
+    def first_without(self, topic: str, partition: int, offset: int) -> int:
+        """Returns the first offset from `offset` on, on the side that is translated to, at which no known record lies."""
+        return self._segments.store.first_without((topic, partition), offset, upstream=self._backwards)
+
+    def begin(self, topic: str, partition: int) -> int | None:
+        """Returns the upstream offset from which everything is known."""
+        return self._segments.store.begin((topic, partition))
+
     def ends(self) -> dict[Partition, int]:
         """Returns the downstream offset behind each partition's last known record."""
         ends = {p: end + 1 for p, end in self._syncs.store.ends().items()}

@@ -86,7 +86,7 @@ class MarkReader:
 
     async def learn(self, producer_ids: Iterable[int]) -> None:
         """Makes the origins of these producer ids known. Raises ClientError, ConnectError."""
-        unknown = [p for p in producer_ids if p not in self._origins and p not in self._unmarked]
+        unknown = [p for p in producer_ids if p >= 0 and p not in self._origins and p not in self._unmarked]
         if not unknown:
             return
         async with self._reading:

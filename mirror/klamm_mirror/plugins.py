@@ -194,6 +194,7 @@ class PluggedPolicy(DefaultReplicationPolicy):
     def __init__(self, plugin: ReplicationPolicy, *, source_alias: str) -> None:
         super().__init__(source_alias=source_alias)
         self._plugin = plugin
+        self.keeps_names = plugin.format_remote_topic(source_alias, "topic") == "topic"
 
     def format_remote_topic(self, source_alias: str, topic: str) -> str:
         return self._plugin.format_remote_topic(source_alias, topic)

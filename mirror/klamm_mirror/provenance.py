@@ -16,14 +16,15 @@ from typing import Final
 from klamm_base.backoff import Backoff
 from klamm_kafka.client import ClientError, Cluster
 from klamm_mirror.marks import MarkReader, MarkWriter
+from klamm_mirror.opposite import RECENT_MS, copied_back_unmarked
 from klamm_mirror.origins import LeftOut, Origin, Verdict
 from klamm_mirror.provenance_config import ProvenanceSettings
 from klamm_plugins.errors import ConnectError
 
 log = logging.getLogger(__name__)
 
-LOOK_S: Final = 30.0
-"""Seconds between two looks at whether the topic of marks is still there."""
+LOOK_S: Final = 10.0
+"""Seconds between two looks at whether the topic of marks is still there, and whether a flow back has begun."""
 
 
 class Provenance:
@@ -71,7 +72,9 @@ class Provenance:
     async def _identify(self) -> tuple[str, str]:
         """Returns the ids of source and target. Raises ClientError."""
         if self._ids is None:
-            self._ids = await self._ask_ids()
+            ids = await self._ask_ids()
+            await self._refuse_blind_flow_back()
+            self._ids = ids
         return self._ids
 
     async def _ask_ids(self) -> tuple[str, str]:
@@ -87,6 +90,23 @@ class Provenance:
         ids = await self._ask_ids()
         if self._ids is not None and ids != self._ids:
             raise ConnectError(f"Another cluster has taken the place of one: ids {self._ids} became {ids}")
+        await self._refuse_blind_flow_back()
+
+    async def _refuse_blind_flow_back(self) -> None:
+        """Raises ConnectError while a flow back that writes no marks copies our topics."""
+        settings = self._settings
+        if settings.flow_back is None:
+            return
+        now_ms = time.time_ns() // 1_000_000
+        topic = await copied_back_unmarked(settings.flow_back, *self._clusters, self._reader, now_ms)
+        if topic is not None:
+            ours, theirs = settings.source_alias, settings.target_alias
+            raise ConnectError(
+                f"A flow {theirs}->{ours} copies {topic} back under this name and writes no marks, as MirrorMaker's or one "
+                f"with mirror.provenance=false: its copies would come back as new records, without end. Its last offset "
+                f"syncs in {settings.flow_back.syncs_topic} of {theirs} are less than {RECENT_MS // 1000} s old. Stop "
+                f"it, or exclude the topic from one of the flows, or use DefaultReplicationPolicy"
+            )
 
     def _make_lens(self, topic: str) -> Callable[[int], Verdict]:
         assert self._ids is not None, "learned"

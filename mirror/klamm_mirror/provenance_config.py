@@ -5,7 +5,7 @@ were first written at cluster ALIAS, come to the target by another flow.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -19,6 +19,16 @@ _ORIGIN_KEY: Final = re.compile(re.escape(ORIGIN).replace(r"\{\}", "(.+)"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FlowBack:
+    """The traces of the opposite flow: its offset syncs at our target, and its names at our source if it renames."""
+
+    syncs_topic: str
+    topics: frozenset[str]
+    """The topics that our task copies."""
+    renamed: Callable[[str], str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProvenanceSettings:
     """`left_out`: by an origin's alias, the topics whose records come to the target by another flow."""
 
@@ -26,6 +36,8 @@ class ProvenanceSettings:
     target_alias: str
     replication_factor: int
     left_out: Mapping[str, re.Pattern[str]] = field(default_factory=dict)
+    flow_back: FlowBack | None = None
+    """The traces of an opposite flow without marks; None: they are not looked for."""
 
 
 def left_out(props: Mapping[str, str]) -> dict[str, re.Pattern[str]]:

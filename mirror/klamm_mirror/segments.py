@@ -210,6 +210,22 @@ class SegmentStore:
         blocks = self._partitions.get(partition)
         return blocks.translate_back(downstream) if blocks is not None and blocks.blocks else None
 
+    def first_without(self, partition: Partition, offset: int, *, upstream: bool) -> int:
+        """Returns the first offset from `offset` on, upstream or downstream, at which no known record lies."""
+        blocks = self._partitions.get(partition)
+        for block in blocks.blocks if blocks is not None else ():
+            if (block.upstream_end if upstream else block.downstream_end) > offset:
+                for segment in block.segments:
+                    first = segment.upstream if upstream else segment.downstream
+                    if first <= offset < first + segment.records:
+                        offset = first + segment.records
+        return offset
+
+    def begin(self, partition: Partition) -> int | None:
+        """Returns the upstream offset from which everything is known."""
+        blocks = self._partitions.get(partition)
+        return blocks.blocks[0].covered if blocks is not None and blocks.blocks else None
+
     def end(self, partition: Partition) -> tuple[int, int] | None:
         """Returns the offsets, upstream and downstream, behind the last known record."""
         blocks = self._partitions.get(partition)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Iterator
 
@@ -17,13 +16,9 @@ from support.mirroring import produce, read
 from klamm.testing import EmbeddedBroker
 from klamm_kafka.wire.batch import Record
 from klamm_mirror import provenance
-from klamm_mirror.copier import Copier, CopierSettings
-from klamm_mirror.fetcher import FetchSettings
 from klamm_mirror.marks import MalformedMark, Mark
 from klamm_mirror.origins import Origin
-from klamm_mirror.partition import MirrorPartition
 from klamm_mirror.policy import PROVENANCE_TOPIC, find_policy
-from klamm_mirror.provenance_config import ProvenanceSettings
 
 
 @given(st.integers(0, 2**63 - 1), st.text(max_size=20), st.text(max_size=20), st.text(max_size=20))
@@ -74,25 +69,12 @@ def marks(servers: str) -> list[Mark]:
 def test_a_producer_that_the_target_forgot_is_followed_by_a_marked_one(pair):
     topic = topic_at(pair)
     write(pair["A"], topic, 50)
-    partition = MirrorPartition(topic=topic, partition=0, remote=topic)
-    partition.begin(0)
-    settings = CopierSettings(
-        source=pair["A"], target=pair["B"], fetch=FetchSettings(),
-        provenance=ProvenanceSettings(source_alias="A", target_alias="B", replication_factor=1),
-    )  # fmt: skip
-
-    async def commit(_: object) -> None:
-        pass
-
-    turns = iter([True])
-
-    def tick() -> bool:
-        if partition.done == 50 and next(turns, False):
-            partition._sequence += 7  # as if the target had lost what it knew
-            write(pair["A"], topic, 40)
-        return partition.done < 90
-
-    asyncio.run(Copier(settings, [partition], commit).run(tick))
+    with Circle(pair, ["AB"], topic) as there:
+        there.settle()
+        (partition,) = there.running["AB"].tasks[0]._partitions
+        partition._sequence += 7  # as if the target had lost what it knew
+        write(pair["A"], topic, 40)
+        there.settle()
     assert end(pair["B"], topic) == 90
     assert [(m.origin.alias, m.flow) for m in marks(pair["B"])] == [("A", "A->B")] * 2
     with Circle(pair, ["BA"], topic) as back:

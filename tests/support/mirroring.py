@@ -40,6 +40,7 @@ class Running:
         self.connector.start(config)
         self.contexts: list[MemoryDriverContext] = []
         self.errors: list[BaseException] = []
+        self.tasks: list[Any] = []
         self._threads: list[threading.Thread] = []
         self._tasks = tasks
 
@@ -58,6 +59,7 @@ class Running:
 
     def _run(self, config: dict[str, str], context: MemoryDriverContext) -> None:
         task = MirrorSourceConnector.task_class()()
+        self.tasks.append(task)
         try:
             task.initialize(context)
             task.start(config)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm_base.configdef import ConfigDef, Importance, Type, between, one_of
@@ -17,8 +18,8 @@ from klamm_mirror.common_config import (
     topics_config,
 )
 from klamm_mirror.plugins import CONFIG_FILTER, JAVA_CLASSES, FlowPlugins, class_for
-from klamm_mirror.policy import ReplicationPolicy
-from klamm_mirror.provenance_config import ORIGIN, ProvenanceSettings, left_out
+from klamm_mirror.policy import DefaultReplicationPolicy, ReplicationPolicy
+from klamm_mirror.provenance_config import ORIGIN, FlowBack, ProvenanceSettings, left_out
 from klamm_mirror.start_offset import KEY as START
 from klamm_mirror.start_offset import check_start
 from klamm_mirror.throttle import SHARE, throttle_config
@@ -211,6 +212,20 @@ def _provenance(
         target_alias=values["target.cluster.alias"],
         replication_factor=values[PROVENANCE_REPLICAS],
         left_out=left_out(props),
+        flow_back=_flow_back(props, values, policy),
+    )
+
+
+def _flow_back(
+    props: Mapping[str, str], values: Mapping[str, Any], policy: ReplicationPolicy
+) -> FlowBack | None:
+    if values["offset-syncs.topic.location"] == "target":
+        return None  # our own offset syncs have the same place and name
+    renaming = DefaultReplicationPolicy(separator=policy.separator)
+    return FlowBack(
+        syncs_topic=policy.offset_syncs_topic(values["source.cluster.alias"]),
+        topics=frozenset(topic for topic, _ in _split_assigned(props.get(ASSIGNED, ""))),
+        renamed=partial(renaming.format_remote_topic, values["target.cluster.alias"]),
     )
 
 
