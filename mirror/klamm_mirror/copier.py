@@ -28,6 +28,7 @@ from klamm_mirror.rewrite import Rewriter
 from klamm_mirror.segment_topic import SegmentWriter, changed_records
 from klamm_mirror.sender import Sender
 from klamm_mirror.source.offsets import Position
+from klamm_mirror.stops import within
 from klamm_mirror.syncs import SyncWriter
 from klamm_mirror.throttle import Throttle
 
@@ -38,7 +39,8 @@ PROGRESS_S: Final = 0.5
 COMMIT_S: Final = 2.0
 DRAIN_S: Final = 2.0
 SHOWN_PARTITIONS: Final = 50
-SHOWN_STOPS: Final = 10
+PARTITIONS_BYTES, STOPS_BYTES = 7_000, 4_000
+"""Parts of the details, which may have 16 KiB of JSON however long the topics' names are."""
 
 Committed = list[tuple[MirrorPartition, Position]]
 
@@ -249,7 +251,7 @@ class Copier:
             ),
             "offset_syncs": self._syncs.written if self._syncs is not None else 0,
             "offsets_purged_at_source": sum(p.purged for p in self.partitions),
-            "partitions": {str(p): _figures(p) for p in by_lag},
+            "partitions": within({str(p): _figures(p) for p in by_lag}, PARTITIONS_BYTES),
         }
         why = next((r for r in reasons if r), None) or (self._syncs.why if self._syncs else None)
         if why:
@@ -259,7 +261,7 @@ class Copier:
             found["throttled"] = held[:10]
         stopped = {str(p): p.stopped.as_json() for p in self.partitions if p.stopped}
         if stopped:
-            found["stopped"] = dict(list(stopped.items())[:SHOWN_STOPS])
+            found["stopped"] = within(stopped, STOPS_BYTES)
             found["stopped_partitions"] = len(stopped)
             found["degraded"] = _degraded(stopped)
         if self._gaps is not None and (gaps := self._gaps.details()):

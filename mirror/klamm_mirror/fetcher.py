@@ -418,3 +418,5 @@ class Fetcher:
             self._metadata.failed(time.monotonic(), self.why)
         else:
             self._metadata.succeeded()
+            if all(p.stopped or p.gone for p in self._partitions.values()):
+                self.why = None  # no fetch will say that all is well again

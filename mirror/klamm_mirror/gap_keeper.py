@@ -29,7 +29,7 @@ from klamm_mirror.gaps import Gap, GapKey, Known, State
 from klamm_mirror.ledger import Ledger
 from klamm_mirror.partition import MirrorPartition
 from klamm_mirror.plugins import FlowPlugins
-from klamm_mirror.stops import Action, Kind
+from klamm_mirror.stops import Action, Kind, within
 from klamm_mirror.topics import Topics
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,8 @@ FOLLOW_S: Final = 1.0
 RETRY_S: Final = 30.0
 """Seconds after which a cause that may pass, such as a missing permission, is tried again."""
 DELETE_TIMEOUT_MS: Final = 30_000
-SHOWN_GAPS: Final = 5
+GAPS_BYTES: Final = 3_000
+"""The size of the latest gaps in a task's status, as JSON."""
 
 
 class GapKeeper:
@@ -318,7 +319,7 @@ class GapKeeper:
             "waiting": sum(g.waits for g in found),
             "entries": len(found),
             "records": sum(g.records for g in found),
-            "latest": [g.as_json() for g in found[:SHOWN_GAPS]],
+            "latest": list(within({str(i): g.as_json() for i, g in enumerate(found)}, GAPS_BYTES).values()),
         }
 
     def gap_records(self) -> dict[tuple[str, int], int]:

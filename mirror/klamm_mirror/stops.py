@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -77,3 +78,14 @@ class Stop:
             "kind": str(self.kind), "from": self.start, "to": self.end,
             "why": self.why[:WHY_MAX], "since_ms": self.since_ms,
         }  # fmt: skip
+
+
+def within(rows: Mapping[str, Mapping[str, Any]], limit: int) -> dict[str, Mapping[str, Any]]:
+    """Returns the first rows, as many as take up to `limit` bytes of JSON."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for name, row in rows.items():
+        limit -= len(json.dumps({name: row}))
+        if limit < 0:
+            break
+        found[name] = row
+    return found

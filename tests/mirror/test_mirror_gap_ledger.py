@@ -15,7 +15,7 @@ from klamm_mirror.gaps import Gap, GapTable, Known, State, decode
 from klamm_mirror.partition import MirrorPartition
 from klamm_mirror.resolve import Unsuitable, choose
 from klamm_mirror.source.offsets import Position, check_offset
-from klamm_mirror.stops import ACTIONS, Action, Kind, Stop
+from klamm_mirror.stops import ACTIONS, Action, Kind, Stop, within
 from klamm_plugins.errors import ConnectError
 
 OLD, NEW = b"o" * 16, b"n" * 16
@@ -173,3 +173,10 @@ def test_what_to_do_must_fit_the_gap():
         choose([refused], None)
     with pytest.raises(Unsuitable, match=r"t-0 \(purged\) does not go on by --append: give --skip"):
         choose([purged], Action.APPEND)
+
+
+def test_a_status_keeps_to_its_size():
+    rows = {f"topic-{i}": {"why": "x" * 100} for i in range(1000)}
+    shown = within(rows, 1000)
+    assert list(shown) == [f"topic-{i}" for i in range(7)]
+    assert within(rows, 10_000_000) == rows
