@@ -6,6 +6,7 @@ answer and leaves retries to its caller's loop. Raises ClientError.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final
@@ -43,6 +44,8 @@ EARLIEST: Final = -2
 LATEST: Final = -1
 FETCH_BYTES: Final = 1024 * 1024
 WAIT_MS: Final = 250
+KNOWN_LOOKS: Final = 50
+KNOWN_LOOK_S: Final = 0.1
 PRODUCE_TIMEOUT_MS: Final = 30_000
 # The last versions in which topics have names; later versions know them by id only.
 _FETCH_VERSION: Final = 12
@@ -71,7 +74,7 @@ async def create(
     answer: CreateTopicsResponse = await connection.request(CreateTopicsRequest(topics=[wanted]))
     result = answer.topics[0]
     if result.error_code in {ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS}:
-        await cluster.refresh([topic])
+        await _known(cluster, topic)
         made = result.error_code == ErrorCode.NONE
         if made and replication_factor > brokers:
             log.warning(
@@ -96,8 +99,18 @@ async def _create_by(admin: Admin, cluster: Cluster, topic: str, replicas: int) 
     if refused:
         why = refused.get(topic, refused)
         raise broker_error(ErrorCode.POLICY_VIOLATION, f"the forwarding admin makes no topic {topic} ({why})")
-    await cluster.refresh([topic])
+    await _known(cluster, topic)
     return True
+
+
+async def _known(cluster: Cluster, topic: str) -> None:
+    """Waits a moment until the brokers name a leader: they hear of a new topic one after the other."""
+    for _ in range(KNOWN_LOOKS):
+        found = (await cluster.refresh([topic])).topics
+        if any(p.leader_id >= 0 for t in found if t.name == topic for p in t.partitions):
+            return
+        await asyncio.sleep(KNOWN_LOOK_S)
+    log.info("the brokers do not know of %s yet", topic)
 
 
 async def produce(cluster: Cluster, topic: str, records: Sequence[Record], *, partition: int = 0) -> int:

@@ -141,7 +141,7 @@ class IdentityReplicationPolicy(DefaultReplicationPolicy):
         return super().original_topic(topic) if self._looks_like_heartbeats(topic) else topic
 
     def _looks_like_heartbeats(self, topic: str) -> bool:
-        return topic == HEARTBEATS or topic.endswith(f"{self.separator}{HEARTBEATS}")
+        return topic.endswith(self.heartbeats_topic())  # as in MirrorMaker: `user-heartbeats`, too
 
 
 ReplicationPolicy = DefaultReplicationPolicy

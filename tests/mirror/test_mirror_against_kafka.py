@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from support import kafka_oracle
-from support.broker import new_name, new_topic, wait_until
+from support.broker import new_name, new_topic
 from support.kafka_tools import KafkaTools
+from support.mirroring import run_until
 
 from klamm_kafka.client import Cluster
 from klamm_kafka.wire.batch import Record
@@ -19,7 +18,6 @@ from klamm_mirror.checkpoint.connector import MirrorCheckpointConnector
 from klamm_mirror.formats import OffsetSync
 from klamm_mirror.groups import Committed
 from klamm_mirror.heartbeat.connector import MirrorHeartbeatConnector
-from klamm_plugins.testing import MemoryDriverContext
 
 TOOL = Path(__file__).parents[1] / "support" / "MirrorTool.java"
 FORMATTERS = "org.apache.kafka.connect.mirror.formatters."
@@ -47,37 +45,6 @@ def connector_config(source, target, alias: str, **more: str) -> dict[str, str]:
         "offset-syncs.topic.replication.factor": "1",
         **more,
     }
-
-
-def run_until(connector_type, props: dict[str, str], done: Callable[[MemoryDriverContext], bool]):
-    """Run a connector's one task, in a thread as its host does, until `done`."""
-    connector = connector_type()
-    connector.start(props)
-    [config] = connector.task_configs(1)
-    connector.stop()
-    task = connector.task_class()()
-    context = MemoryDriverContext(config)
-    task.initialize(context)
-    task.start(config)
-    errors: list[Exception] = []
-
-    def run() -> None:
-        try:
-            task.run()
-        except Exception as e:
-            errors.append(e)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        wait_until(lambda: errors or done(context), "the task's work", timeout_s=60)
-    finally:
-        context.stop()
-        thread.join(60)
-        task.stop()
-    assert not errors
-    assert not thread.is_alive()
-    return context
 
 
 async def prepare(source, target, alias: str, topic: str, group: str) -> None:

@@ -7,6 +7,7 @@ compared.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import NamedTuple
 
 import pytest
@@ -27,7 +28,11 @@ from confluent_kafka.admin import (
 )
 from support.kafka_broker import KafkaBroker, wait_for
 from support.mirror_maker import MirrorMaker
-from support.mirroring import Running, change, props
+from support.mirroring import Running, change, props, read, run_until
+
+from klamm_mirror.formats import Heartbeat
+from klamm_mirror.heartbeat.connector import MirrorHeartbeatConnector
+from klamm_mirror.sensors import SOURCE_ABOUT
 
 pytestmark = pytest.mark.usefixtures("apache_kafka")
 
@@ -54,9 +59,11 @@ RIGHTS = [
 ]  # fmt: skip
 
 
-class Clusters(NamedTuple):
+class Both(NamedTuple):
     source: AdminClient
     target: AdminClient
+    config: dict[str, str]
+    mirror_maker: MirrorMaker
 
 
 def admin(kafka: KafkaBroker) -> AdminClient:
@@ -88,24 +95,24 @@ def rights(client: AdminClient, alias: str) -> set[tuple[str, str, str, str, str
 
 
 @pytest.fixture(scope="module")
-def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clusters]:
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
     """Yields two brokers, with MirrorMaker and our connector between them."""
     with (
         KafkaBroker(tmp_path_factory.mktemp("source"), AUTHORIZED | STATIC) as source,
         KafkaBroker(tmp_path_factory.mktemp("target"), AUTHORIZED) as target,
     ):
-        clusters = Clusters(admin(source), admin(target))
+        ours, there = admin(source), admin(target)
         configs = {"retention.ms": "86400000", "min.insync.replicas": "1", "cleanup.policy": "compact,delete"}
-        for future in clusters.source.create_topics(
+        for future in ours.create_topics(
             [NewTopic("rights", 1, 1), NewTopic("settings", 2, 1, config=configs)]
         ).values():
             future.result(60)
-        change_broker(clusters.source, "log.flush.interval.messages", "1234")
-        grant(clusters.source, RIGHTS)
+        change_broker(ours, "log.flush.interval.messages", "1234")
+        grant(ours, RIGHTS)
         file = {
-            "clusters": "theirs,whole.theirs,B", "whole.theirs.bootstrap.servers": source.address,
-            "whole.theirs->B.enabled": "true", "whole.theirs->B.topics": "settings",
-            "whole.theirs->B.use.defaults.from": "source", "theirs.bootstrap.servers": source.address, "B.bootstrap.servers": target.address,
+            "clusters": "theirs,wholetheirs,B", "wholetheirs.bootstrap.servers": source.address,
+            "wholetheirs->B.enabled": "true", "B->wholetheirs.emit.heartbeats.enabled": "false", "wholetheirs->B.topics": "settings",
+            "wholetheirs->B.use.defaults.from": "source", "theirs.bootstrap.servers": source.address, "B.bootstrap.servers": target.address,
             "theirs->B.enabled": "true", "theirs->B.topics": ".*",
             "sync.topic.acls.interval.seconds": "1", "sync.topic.configs.interval.seconds": "1",
             "refresh.topics.interval.seconds": "1",
@@ -115,13 +122,13 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clusters]:
             sync__topic__acls__enabled="true", sync__topic__acls__interval__seconds="1",
             sync__topic__configs__interval__seconds="1", refresh__topics__interval__seconds="1",
         )  # fmt: skip
-        whole = {"source.cluster.alias": "whole.ours", "topics": "settings", "use.defaults.from": "source"}
+        whole = {"source.cluster.alias": "wholeours", "topics": "settings", "use.defaults.from": "source"}
         with (
-            MirrorMaker(tmp_path_factory.mktemp("mm2"), file),
+            MirrorMaker(tmp_path_factory.mktemp("mm2"), file) as theirs,
             Running(config),
             Running({**config, **whole}),
         ):
-            yield clusters
+            yield Both(ours, there, config, theirs)
 
 
 def test_acls_become_the_same(both):
@@ -188,5 +195,53 @@ def test_settings_become_the_same(both):
 
 
 def test_the_sources_defaults_become_the_same(both):
-    wait_for("all settings", lambda: len(settings(both.target, "whole.theirs.settings")) > 15, 120)
-    wait_for("the same settings", lambda: same(both.target, "whole."))
+    wait_for("all settings", lambda: len(settings(both.target, "wholetheirs.settings")) > 15, 120)
+    try:
+        wait_for("the same settings", lambda: same(both.target, "whole"))
+    except TimeoutError:
+        assert settings(both.target, "wholeours.settings") == settings(both.target, "wholetheirs.settings")
+        raise
+
+
+def copies(client: AdminClient, alias: str) -> dict[str, int]:
+    """The remote topics of an alias, without it, with their numbers of partitions."""
+    there = client.list_topics(timeout=60).topics
+    return {
+        name.removeprefix(f"{alias}."): len(topic.partitions)
+        for name, topic in there.items()
+        if name.startswith(f"{alias}.") and not name.endswith(".internal")
+    }
+
+
+def test_the_same_topics_are_mirrored_heartbeats_among_them(both):
+    made = {"rights": 1, "settings": 2, "heartbeats": 1}
+    for prefix, wanted in (("", made), ("whole", {"settings": 2, "heartbeats": 1})):
+        for alias in (f"{prefix}theirs", f"{prefix}ours"):
+            wait_for(f"{alias}'s topics", partial(has_copies, both.target, alias, wanted), 120)
+
+
+def has_copies(client: AdminClient, alias: str, wanted: dict[str, int]) -> bool:
+    return copies(client, alias) == wanted
+
+
+def test_heartbeats_are_the_same_but_for_names_and_times(both):
+    run_until(MirrorHeartbeatConnector, both.config, lambda context: bool(context.commits))
+    bootstrap = both.config["target.cluster.bootstrap.servers"]
+    beats = {Heartbeat.decode(row[0], row[1]).source: row for row in read(bootstrap, "heartbeats", None)}
+    key, value, headers, timestamp = beats["ours"]
+    their_key, their_value, their_headers, their_timestamp = beats["theirs"]
+    assert key.replace(b"\x00\x04ours", b"\x00\x06theirs") == their_key
+    assert headers == their_headers
+    assert Heartbeat.decode(key, value).timestamp == timestamp
+    assert Heartbeat.decode(their_key, their_value).timestamp == their_timestamp
+    assert settings(both.target, "heartbeats") == {"cleanup.policy": "compact"}
+
+
+def test_metrics_have_the_same_names_and_tags(both):
+    names = {
+        bean.partition(":")[2].replace(",", ":").replace("-", "_")
+        for bean in both.mirror_maker.metrics("kafka.connect.mirror")
+        if "topic=theirs.heartbeats" in bean
+    }
+    flow = "source=theirs:target=B:topic=theirs.heartbeats:partition=0"
+    assert names == {f"type=MirrorSourceConnector:{flow}:{name}" for name in SOURCE_ABOUT}

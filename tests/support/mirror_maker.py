@@ -11,7 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from support import kafka_oracle
+from support.kafka_broker import free_port
 
+JMX = "org.apache.kafka.tools.JmxTool"
 MAIN = "org.apache.kafka.connect.mirror.MirrorMaker"
 SINGLE_BROKERS = {
     f"{topic}.replication.factor": "1"
@@ -30,9 +32,18 @@ class MirrorMaker:
         file, self._log = directory / "mm2.properties", directory / "mm2.log"
         settings = SINGLE_BROKERS | {"plugin.discovery": "service_load"} | dict(properties)
         file.write_text("".join(f"{k}={v}\n" for k, v in settings.items()))
-        self._command = oracle.command(
-            MAIN, str(file), heap="-Xmx512M", log4j=kafka_oracle.write_log4j(directory)
+        log4j = kafka_oracle.write_log4j(directory)
+        java, *rest = oracle.command(MAIN, str(file), heap="-Xmx512M", log4j=log4j)
+        self._jmx = f"127.0.0.1:{(port := free_port())}"
+        flags = (
+            ("port", port),
+            ("rmi.port", port),
+            ("authenticate", "false"),
+            ("ssl", "false"),
+            ("host", "127.0.0.1"),
         )
+        flags_jmx = [f"-Dcom.sun.management.jmxremote.{name}={value}" for name, value in flags]
+        self._command = [java, "-Djava.rmi.server.hostname=127.0.0.1", *flags_jmx, *rest]
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> MirrorMaker:
@@ -48,6 +59,22 @@ class MirrorMaker:
     @property
     def log(self) -> str:
         return self._log.read_text()
+
+    def metrics(self, domain: str) -> dict[str, float]:
+        """The attributes of the beans in a domain: `domain:type=T,tag=value:attribute` and their numbers."""
+        url = f"service:jmx:rmi:///jndi/rmi://{self._jmx}/jmxrmi"
+        said = kafka_oracle.require().run(
+            JMX,
+            "--jmx-url",
+            url,
+            "--object-name",
+            f"{domain}:*",
+            "--one-time",
+            "--report-format",
+            "properties",
+        )
+        pairs = (line.rpartition("=") for line in said.stdout.splitlines() if line.startswith(f"{domain}:"))
+        return {name: float(value) for name, _, value in pairs}
 
     @property
     def alive(self) -> bool:

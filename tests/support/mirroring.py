@@ -9,6 +9,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+from support.broker import wait_until
 
 from klamm_mirror.source.config import ASSIGNED
 from klamm_mirror.source.connector import MirrorSourceConnector
@@ -162,3 +163,36 @@ def change(admin: AdminClient, topic: str, name: str, value: str) -> None:
     entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
     admin.incremental_alter_configs([resource])[resource].result(60)
+
+
+def run_until(
+    connector_type: Any, config: dict[str, str], done: Callable[[MemoryDriverContext], bool]
+) -> MemoryDriverContext:
+    """Run a connector's one task, in a thread as its host does, until `done`."""
+    connector = connector_type()
+    connector.start(config)
+    [task_config] = connector.task_configs(1)
+    connector.stop()
+    task = connector.task_class()()
+    context = MemoryDriverContext(task_config)
+    task.initialize(context)
+    task.start(task_config)
+    errors: list[Exception] = []
+
+    def run() -> None:
+        try:
+            task.run()
+        except Exception as e:
+            errors.append(e)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        wait_until(lambda: errors or done(context), "the task's work", timeout_s=60)
+    finally:
+        context.stop()
+        thread.join(60)
+        task.stop()
+    assert not errors
+    assert not thread.is_alive()
+    return context
