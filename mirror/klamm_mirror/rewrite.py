@@ -20,7 +20,7 @@ from klamm_mirror.raw import Batch, Counts, Rewrite, convert
 from klamm_mirror.source.offsets import source_partition
 from klamm_plugins.errors import DataError
 from klamm_plugins.record_pipeline import RawRecord, RecordPipeline
-from klamm_plugins.records import Header, Headers, SourceRecord
+from klamm_plugins.records import NO_HEADERS, Header, Headers, SourceRecord
 from klamm_plugins.schema import BYTES, OPTIONAL_BYTES
 
 THREAD_BYTES: Final = 64 << 10
@@ -56,6 +56,9 @@ class Rewriter:
         stay in this one.
         """
         rewrite, at = self.of(partition), partition.position
+        if rewrite.change is not None:
+            # A partition's records may take long. Answers of the target come in between.
+            await asyncio.sleep(0)
         if rewrite.compression is None or rewrite.change is not None or len(records) < THREAD_BYTES:
             return convert(records, at, counts, aborted, lens, rewrite=rewrite)
         own = Counts()
@@ -81,13 +84,13 @@ def _connect_record(origin: dict[str, object], partition: MirrorPartition, recor
     return SourceRecord(
         origin, {"offset": record.offset}, partition.remote, partition.partition,
         OPTIONAL_BYTES, record.key, BYTES, record.value, record.timestamp,
-        Headers(Header(name, value, BYTES) for name, value in record.headers),
+        Headers(Header(name, value, BYTES) for name, value in record.headers) if record.headers else NO_HEADERS,
     )  # fmt: skip
 
 
 def _with(record: Record, raw: RawRecord, partition: MirrorPartition) -> Record:
     """Returns the record with the parts that the transforms made. Raises DataError for another place."""
-    if (raw.topic, raw.partition) != (partition.remote, partition.partition):
+    if raw.topic != partition.remote or raw.partition != partition.partition:
         there = raw.topic if raw.partition is None else f"{raw.topic}-{raw.partition}"
         raise DataError(
             f"{partition} at offset {record.offset}: a transform moved the record from {partition.remote}-"
@@ -95,4 +98,4 @@ def _with(record: Record, raw: RawRecord, partition: MirrorPartition) -> Record:
             "replication.policy.class and replication.policy.separator instead"
         )
     timestamp = record.timestamp if raw.timestamp is None else raw.timestamp
-    return record._replace(timestamp=timestamp, key=raw.key, value=raw.value, headers=tuple(raw.headers))
+    return Record(record.offset, timestamp, raw.key, raw.value, raw.headers)
