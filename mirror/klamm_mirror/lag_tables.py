@@ -48,46 +48,40 @@ def lag_tables(
     """Makes the tables of the shown partitions, and counts over all of them. `missing` are the records in gaps."""
     labels = {"source": flow[0], "target": flow[1]}
     by = ("topic", "partition")
-    for partition in shown:
-        sensors = partition.sensors
-        partition.trend.observe(now_ms, sensors.records, sensors.bytes, partition.lag)
+    lags, states = list[Sequence[Cell]](), list[Sequence[Cell]]()
+    for p in shown:
+        sensors, lag, since = p.sensors, p.lag, p.missing_since(now_ms)
+        gap = missing.get((p.topic, p.partition), 0)
+        p.trend.observe(now_ms, sensors.records, sensors.bytes, lag)
+        lags.append((p.remote, p.partition, lag, _age(lag, since, now_ms), gap))
+        states.append(_status_row(p, lag, since, gap))
     return [
         MetricTable(
-            prefix=PREFIX, labels=labels, by=by, columns=list(LAG_ABOUT), about=LAG_ABOUT,
-            rows=[(p.remote, p.partition, p.lag, _lag_seconds(p, now_ms), _missing(p, missing)) for p in shown],
+            prefix=PREFIX, labels=labels, by=by, columns=list(LAG_ABOUT), rows=lags, about=LAG_ABOUT
         ),
         figures(flow, STOPPED_ABOUT, [sum(p.stopped is not None for p in all_)]),
         MetricTable(
             prefix=STATUS_PREFIX, labels={"at_ms": str(now_ms), "partitions": str(len(all_))}, by=by,
-            columns=STATUS_COLUMNS, rows=[_status_row(p, missing, now_ms) for p in shown], exported=False,
+            columns=STATUS_COLUMNS, rows=states, exported=False,
         ),
     ]  # fmt: skip
 
 
-def _lag_seconds(partition: MirrorPartition, now_ms: int) -> float | None:
+def _age(lag: int | None, since: int | None, now_ms: int) -> float | None:
     """Returns the age of the oldest record that the target may lack; None: not known."""
-    since = partition.missing_since(now_ms)
     if since is None:
-        return None if partition.lag is None or partition.lag else 0
+        return None if lag is None or lag else 0
     return round((now_ms - since) / 1000, 3)
 
 
-def _missing(partition: MirrorPartition, missing: Mapping[tuple[str, int], int]) -> int:
-    return missing.get((partition.topic, partition.partition), 0)
-
-
-def _status_row(
-    partition: MirrorPartition, missing: Mapping[tuple[str, int], int], now_ms: int
-) -> list[Cell]:
+def _status_row(partition: MirrorPartition, lag: int | None, since: int | None, gap: int) -> Sequence[Cell]:
     trend, stop = partition.trend, partition.stopped
-    return [
-        partition.topic, partition.partition, partition.remote,
-        partition.done, partition.lag, partition.missing_since(now_ms),
-        round(trend.record_rate, 1), round(trend.byte_rate, 1), round(trend.closing_rate, 1),
-        trend.peak, _missing(partition, missing), partition.writing.why or partition.reading.why,
-        partition.held_by if partition.lag else None,
+    return (
+        partition.topic, partition.partition, partition.remote, partition.done, lag, since,
+        trend.record_rate, trend.byte_rate, trend.closing_rate, trend.peak,
+        gap, partition.writing.why or partition.reading.why, partition.held_by if lag else None,
         None if stop is None else str(stop.kind), _why(partition),
-    ]  # fmt: skip
+    )  # fmt: skip
 
 
 def _why(partition: MirrorPartition) -> str | None:

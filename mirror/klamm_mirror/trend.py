@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import Final
 
 HALF_LIFE_MS: Final = 5_000
+REST_RATE: Final = 0.05
+"""Records per second that count as none."""
 
 
 @dataclass(slots=True)
@@ -32,6 +34,10 @@ class Trend:
 
     def observe(self, now_ms: int, records: int, size: int, lag: int | None) -> None:
         """Notes the figures of now: records and bytes since the start, and the lag (None: not known)."""
+        if self._still(records, lag):
+            self.record_rate = self.byte_rate = self.closing_rate = 0.0
+            self._at_ms = now_ms
+            return
         passed_ms = now_ms - self._at_ms
         if self._looks and passed_ms > 0:  # else the first look, or a clock that was set back
             weight = 1.0 if self._looks == 1 else 1 - 0.5 ** (passed_ms / HALF_LIFE_MS)
@@ -45,3 +51,13 @@ class Trend:
         if lag is not None:
             self._lag = lag
             self.peak = max(self.peak, lag) if lag else 0
+
+    def _still(self, records: int, lag: int | None) -> bool:
+        """Returns whether a partition is at rest, and was so for long: most are, mostly, so this comes first."""
+        return (
+            self._looks > 0
+            and records == self._records
+            and lag == self._lag == 0
+            and self.record_rate < REST_RATE
+            and -REST_RATE < self.closing_rate < REST_RATE
+        )
