@@ -106,6 +106,9 @@ def test_all_flows_are_told_at_one_place(source, target, tmp_path):
         told_of = {"source": a, "target": b, "group": group, "topic": f"{a}.{topic}"}
         assert told_of.items() <= latency.labels.items()
         assert {s.labels["flow"] for s in found["klamm_mirror_flow_up"]} == both
+        for age in ("checkpoint_age_seconds", "group_offset_age_seconds", "heartbeat_age_seconds"):
+            (seconds,) = values(found[f"klamm_mirror_{age}"], source=a, target=b)
+            assert 0 <= seconds < 60, age
         assert server.stop() == 0
 
 
@@ -163,6 +166,14 @@ def test_a_worker_that_runs_the_connectors_tells_the_same(source, target, tmp_pa
         assert count.labels == {
             "connector": name, "task": "0", "source": "A", "target": "B", "topic": f"A.{topic}", "partition": "0",
         }  # fmt: skip
+
+        found = parsed(worker.request("GET", "/metrics").body.decode())
+        (lag,) = [s for s in found["klamm_mirror_partition_lag_seconds"] if s.labels["topic"] == f"A.{topic}"]
+        assert lag.labels == count.labels
+        for figure in ("partition_lag", "partition_lag_seconds", "gap_records_total"):
+            assert values(found[f"klamm_mirror_{figure}"], topic=f"A.{topic}") == [0]
+        assert values(found["klamm_mirror_partitions_stopped"], source="A", target="B") == [0]
+        assert not any(s_name.startswith("klamm_mirror_status_") for s_name in found)
 
         def details() -> dict[str, Any]:
             (task,) = worker.get(f"/connectors/{name}/status")["tasks"]

@@ -361,6 +361,14 @@ def test_a_lag_that_grows_is_never_caught_up():
     assert "never" in text
 
 
+def test_a_reason_is_told_once_for_partitions_in_a_row():
+    stopped = [STOPPED | {"partition": i} for i in range(3)]
+    found = mirror([*stopped, LAGGING], state="DEGRADED", partitions_stopped=3)
+    lines = drawn(found, room=120, everything=False)
+    assert sum("recreated: the topic" in line for line in lines) == 1
+    assert "the other partitions caught up" in lines[0]
+
+
 def test_topics_are_chosen_by_name_pattern_or_remote_name():
     found = mirror([one(), one(topic="payments", remote_topic="A.payments")])
     for wanted, topics in (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 
@@ -82,12 +82,14 @@ def _flow(flow: FlowStatus, room: int, *, unicode: bool) -> list[str]:
 
 
 def _lag(flow: FlowStatus) -> str:
-    rates = f"{amount(flow['record_rate'] or 0)} records/s, {size(flow['byte_rate'] or 0)}/s"
+    rates = f"{amount(flow['record_rate'] or 0)} records/s, {whole(size(flow['byte_rate'] or 0))}/s"
     if not flow["lag"]:
+        if flow["partitions_stopped"]:
+            return f"the other partitions caught up, {rates}"
         silent = flow["lag_seconds"]
-        state = f"nothing is known of the last {duration(silent)}" if silent else "caught up"
+        state = f"nothing is known of the last {whole(duration(silent))}" if silent else "caught up"
         return f"{state}, {rates}"
-    return f"{flow['lag']:,} records behind, the oldest {duration(flow['lag_seconds'])}, {rates}"
+    return f"{flow['lag']:,} records behind, the oldest {whole(duration(flow['lag_seconds']))}, {rates}"
 
 
 def _way_to_go(flow: FlowStatus, width: int, *, unicode: bool) -> str:
@@ -97,7 +99,7 @@ def _way_to_go(flow: FlowStatus, width: int, *, unicode: bool) -> str:
     return f"  {bar(share, max(width, BAR), unicode=unicode)} {share:4.0%}  {said}"
 
 
-def _counts(flow: FlowStatus) -> Iterator[str] | list[str]:
+def _counts(flow: FlowStatus) -> list[str]:
     if not flow["partitions_total"]:
         return [] if flow["enabled"] else ["heartbeats only"]
     facts = [f"{flow['partitions_total']:,} partitions"]
@@ -115,7 +117,7 @@ def _ages(flow: FlowStatus) -> list[str]:
         ("group offsets", flow["group_offset_age_seconds"]),
         ("heartbeat", flow["heartbeat_age_seconds"]),
     )
-    return [f"{name} {ago(age)}" for name, age in ages if age is not None]
+    return [f"{name} {whole(ago(age))}" for name, age in ages if age is not None]
 
 
 # ---- partitions
@@ -132,9 +134,10 @@ def _partitions(shown: Sequence[PartitionStatus], room: int, *, unicode: bool) -
     rows = [_row(p, unicode=unicode) for p in shown]
     lines = table(rows, columns, room=room).splitlines()
     found = lines[:1]
-    for line, partition in zip(lines[1:], shown, strict=True):
+    reasons = [*(p["why"] for p in shown[1:]), None]
+    for line, partition, next_why in zip(lines[1:], shown, reasons, strict=True):
         found.append(line)
-        if partition["why"]:
+        if partition["why"] and partition["why"] != next_why:  # once for partitions in a row
             found += _wrapped(partition["why"], room)
     return found
 
@@ -158,7 +161,13 @@ def _row(partition: PartitionStatus, *, unicode: bool) -> dict[str, object]:
     }
 
 
+def whole(figure: str) -> str:
+    """Returns a figure that no line's end parts from its unit."""
+    return figure.replace(" ", "\N{NO-BREAK SPACE}")
+
+
 def _wrapped(text: str, room: int, *, first: str = "  ") -> list[str]:
-    return textwrap.wrap(
+    lines = textwrap.wrap(
         text, max(room, 20), initial_indent=first, subsequent_indent="  ", break_on_hyphens=False
     )
+    return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines]

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 STATUS_PATH: Final = "/status"
 STALE_MS: Final = 15_000
 """Figures so old are those of a task that hangs or pauses: nothing is known of the time since."""
+PATIENCE_MS: Final = 5_000
+"""A flow that has not reached its target after this time waits for it."""
 CLUSTERS: Final = frozenset({"source", "target", "broker"})
 """The things that a task may wait for and that are the matter of an operator."""
 
@@ -82,7 +84,9 @@ class FlowTold:
     ) -> tuple[FlowState, str | None]:
         """Returns the flow's state, and the reason when it is not RUNNING."""
         if self._service.cluster_id is None:
-            return FlowState.STARTING, f"waits for cluster {self._flow.target}"
+            long = time.time_ns() // 1_000_000 - self._began_ms > PATIENCE_MS
+            said = f"waits for cluster {self._flow.target}"
+            return FlowState.WAITING if long else FlowState.STARTING, said
         if not self._service.ready:
             return FlowState.STARTING, None
         parts = [(c["name"], c["state"], c["why"]) for c in connectors]
@@ -183,7 +187,7 @@ def _partition(row: dict[str, Any], now_ms: int) -> PartitionStatus:
         "catch_up_seconds": None if row["stop"] else _catch_up(lag, row["closing_rate"]),
         "caught_up": _caught_up(lag, row["lag_peak"]),
         "gap_records": row["gap_records"],
-        "why": stopped or row["waiting"] or row["held_by"],
+        "why": stopped or row["waiting"] or (row["held_by"] and f"held back by {row['held_by']}"),
     }
 
 
