@@ -63,6 +63,7 @@ class ProducerSettings:
     compression: Compression | None = None
     """None: each batch keeps the compression of its source."""
     level: int | None = None
+    transaction_timeout_ms: int = 60_000
 
     @classmethod
     def of(cls, props: Mapping[str, str]) -> ProducerSettings:
@@ -79,6 +80,7 @@ class ProducerSettings:
             timeout_ms=read("request.timeout.ms", 30_000),
             compression=compression,
             level=_level(given, compression),
+            transaction_timeout_ms=read("transaction.timeout.ms", 60_000),
         )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from typing import Any, Final
 
 from klamm_kafka.client import ClientError, Cluster
 from klamm_mirror.clients import ClientSettings, ProducerSettings
+from klamm_mirror.exactly_once import Committer, ExactlyOnce
 from klamm_mirror.fetcher import Fetcher, FetchSettings
 from klamm_mirror.gap_keeper import GapKeeper
 from klamm_mirror.gap_policy import GapSettings
@@ -31,6 +33,7 @@ from klamm_mirror.source.offsets import Position
 from klamm_mirror.stops import within
 from klamm_mirror.syncs import SyncWriter
 from klamm_mirror.throttle import Throttle
+from klamm_mirror.transactional_sender import TransactionalSender
 
 log = logging.getLogger(__name__)
 
@@ -61,12 +64,14 @@ class CopierSettings:
     """The topic of offset segments at the target; None: write none."""
     throttle: str = ""
     """The task's shares of the flow's limits, see `throttle.Limits.share`."""
+    transaction_interval_s: float = 0.1
+    """The shortest time between the ends of two transactions, where there are any."""
     provenance: ProvenanceSettings | None = None
     """None: neither marks records nor looks at marks."""
 
 
 class Copier:
-    """Copies while `run` runs. `commit` stores offsets; an error of it ends `run`."""
+    """Copies while `run` runs. `commit` stores offsets; an error of it ends `run`. With `once`, the transactions do."""
 
     def __init__(
         self,
@@ -74,6 +79,7 @@ class Copier:
         partitions: Sequence[MirrorPartition],
         commit: Callable[[Committed], Awaitable[None]],
         rewriter: Rewriter,
+        once: ExactlyOnce | None = None,
     ) -> None:
         self.partitions = partitions
         self._settings = settings
@@ -86,15 +92,19 @@ class Copier:
         self._sender: Sender | None = None
         self._syncs: SyncWriter | None = None
         self._segments: SegmentWriter | None = None
+        self._once = once
+        self._stopping = asyncio.Event()
+        self._committer = None if once is None else Committer(once, partitions, settings.segments_topic)
 
     async def run(self, tick: Callable[[], bool]) -> None:
         """Copies until `tick` returns False. Calls `tick` ten times a second, in this thread."""
         async with AsyncExitStack() as stack:
             parts = await self._open(stack)
             running = [asyncio.create_task(part) for part in parts]
-            stopping = asyncio.Event()
+            stopping = self._stopping
             # A commit waits for a target that is away; meanwhile the ticks go on, and tell of it.
-            storing = asyncio.create_task(self._store_until(stopping))
+            store_until = self._store_until if self._committer is None else self._committer.run
+            storing = asyncio.create_task(store_until(stopping))
             try:
                 while tick():
                     done, _ = await asyncio.wait(
@@ -107,7 +117,7 @@ class Copier:
                     task.cancel()
                 stopping.set()
                 await asyncio.gather(*running, storing, return_exceptions=True)
-                await self._finish()
+                await self._finish(failed=sys.exc_info()[0] is not None)
 
     async def _store_until(self, stopping: asyncio.Event) -> None:
         """Commits every two seconds. Ends after a commit, never within one."""
@@ -127,7 +137,7 @@ class Copier:
         if settings.syncs_topic is not None:
             where = await cluster(settings.syncs)
             self._syncs = SyncWriter(where, settings.syncs_topic, settings.lag_max)
-        if settings.segments_topic is not None:
+        if settings.segments_topic is not None and self._once is None:
             self._segments = SegmentWriter(
                 await cluster(settings.target), settings.segments_topic, self.partitions
             )
@@ -135,8 +145,11 @@ class Copier:
         if settings.provenance is not None:
             clients = await cluster(settings.source), await cluster(settings.target)
             provenance = Provenance(settings.provenance, *clients)
-        sender = self._sender = Sender(
-            await cluster(settings.target), self.partitions, self._on_ack, settings.producer, provenance
+        common = await cluster(settings.target), self.partitions, self._on_ack, settings.producer, provenance
+        sender = self._sender = (
+            Sender(*common)
+            if self._once is None
+            else TransactionalSender(*common, producer=self._once.producer)
         )
         meta = await cluster(settings.source)
         fetcher = self._fetcher = Fetcher(
@@ -160,7 +173,10 @@ class Copier:
         """Stores the ids of topics before their first records are copied."""
         if self._gaps is not None:
             self._gaps.learned(partitions)
-        await asyncio.shield(self._store())
+        if self._committer is None:
+            await asyncio.shield(self._store())
+        else:
+            await asyncio.shield(self._committer.end(self._stopping))
 
     def _on_ack(self, partition: MirrorPartition, batch: Batch, base: int) -> None:
         if self._syncs is not None and base >= 0:
@@ -188,8 +204,11 @@ class Copier:
             return False
         return True
 
-    async def _finish(self) -> None:
-        """Waits a moment for the answers to what was sent, and stores what is acknowledged."""
+    async def _finish(self, *, failed: bool) -> None:
+        """Waits a moment for the answers to what was sent, and stores what is acknowledged.
+
+        `failed`: an error ends the copying. A transaction is then left to the next start, which aborts it.
+        """
         if self._sender is not None:
             await self._sender.drain(DRAIN_S)
         try:
@@ -198,7 +217,10 @@ class Copier:
                     await self._syncs.flush()
         except (ClientError, TimeoutError) as e:
             log.warning("the last offset syncs could not be written: %s", str(e) or "no answer in time")
-        await self._store()
+        if self._committer is None:
+            await self._store()
+        elif not failed:
+            await self._committer.finish()
 
     # ---- figures
 
@@ -249,6 +271,7 @@ class Copier:
                 if counts
                 else {}
             ),
+            **({"transactions": self._committer.transactions} if self._committer else {}),
             "offset_syncs": self._syncs.written if self._syncs is not None else 0,
             "offsets_purged_at_source": sum(p.purged for p in self.partitions),
             "partitions": within({str(p): _figures(p) for p in by_lag}, PARTITIONS_BYTES),

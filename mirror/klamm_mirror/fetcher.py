@@ -80,7 +80,7 @@ class FetchSettings:
     @classmethod
     def of(cls, consumer: Mapping[str, str], poll_timeout_ms: int, start: str | None = None) -> FetchSettings:
         """Reads a consumer's settings, under Java's names. `start` wins over its auto.offset.reset. Raises ConfigError."""
-        isolation = consumer.get("isolation.level", "read_uncommitted")
+        isolation = consumer.get("isolation.level", "read_committed")
         if isolation not in {"read_uncommitted", "read_committed"}:
             raise ConfigError(
                 f"Invalid value {isolation} for configuration source.consumer.isolation.level: "

@@ -224,14 +224,16 @@ class MirrorPartition(Outbox[Batch]):
     def move(self, offset: int, producer: tuple[int, int], *, remote: str | None = None) -> None:
         """Goes on at another offset, without what was fetched and not acknowledged. No answer may be due.
 
-        `producer` must be a new one for `origin`: the target accepts no later sequence numbers of the one before.
+        `producer` must be a new one for `origin`: the target accepts no later sequence numbers of the one before. A
+        transactional producer stays; its next batch gets the number that the target expects.
         """
+        sequence = self.next_sequence if self.transactional else 0
         self.give_back()
         self.buffered = 0
         if remote is not None and remote != self.remote:
-            self.remote = remote
+            self.remote, sequence = remote, 0
             self._others = {origin: (other, 0) for origin, (other, _) in self._others.items()}
-        self.new_producer(producer)
+        self.change_producer(producer, sequence)
         self.begin(offset)
         self.epoch = self.done_epoch = self.checked = self.high_watermark = -1
         self.stopped, self.gone = None, False

@@ -17,6 +17,7 @@ from klamm_base.configdef import ConfigDef, ConfigValue
 from klamm_plugins.contexts import (
     ConnectorContext,
     DriverTaskContext,
+    DriverTransactions,
     ErrantRecordReporter,
     Reported,
     SinkTaskContext,
@@ -33,6 +34,7 @@ __all__ = [
     "ConnectorContext",
     "DriverTask",
     "DriverTaskContext",
+    "DriverTransactions",
     "ErrantRecordReporter",
     "Plugin",
     "Reported",

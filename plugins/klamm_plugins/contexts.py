@@ -140,6 +140,31 @@ class SinkTaskContext(Protocol):
         ...
 
 
+class DriverTransactions(Protocol):
+    """Exactly once for a driver source that has a transactional producer of its own (KIP-618).
+
+    The order at every start: `fence`, InitProducerId with `transactional_id`, `confirm`, `offsets` of the context. The
+    offsets then go with their records: `encode` gives the records for `offsets_topic`, each for the partition that Java's
+    partitioner gives its key. The task does not call the context's `commit`. All calls block.
+    """
+
+    transactional_id: str
+    offsets_topic: str
+    """The workers' offset topic: the task's data must go to the workers' cluster."""
+
+    def fence(self) -> None:
+        """Ends the producers of the connector's former tasks. Raises ConnectError."""
+        ...
+
+    def confirm(self) -> None:
+        """Asks whether the task is still wanted, so that no outdated task writes. Raises ConnectError if it is not."""
+        ...
+
+    def encode(self, offsets: Sequence[tuple[SourcePartition, SourceOffset]]) -> list[tuple[bytes, bytes]]:
+        """Returns keys and values for the offset topic."""
+        ...
+
+
 class DriverTaskContext(Protocol):
     """The requests that a driver task may make to the runtime. Callable from any thread, unless a method says otherwise."""
 
@@ -198,6 +223,11 @@ class DriverTaskContext(Protocol):
 
     def use_topics(self, topics: Collection[str]) -> None:
         """Tells which topics of the worker's cluster the task uses, for GET /connectors/NAME/topics."""
+        ...
+
+    @property
+    def transactions(self) -> DriverTransactions | None:
+        """A source's share in exactly once; None where the workers have not enabled it."""
         ...
 
     def offset(self, partition: SourcePartition) -> dict[str, Any] | None:

@@ -22,6 +22,7 @@ from typing import Any, ClassVar, Literal, TypedDict
 
 from klamm_plugins.connector import (
     Connector,
+    DriverTransactions,
     ErrantRecordReporter,
     SinkConnector,
     SinkTask,
@@ -133,6 +134,7 @@ class MemoryDriverContext:
         self.topics: set[str] = set()
         self.commits: list[list[tuple[dict[str, Any], dict[str, Any] | None]]] = []
         self.is_paused = threading.Event()
+        self.transactions: DriverTransactions | None = None
         self._paused = False
         self._order = threading.Event()
         self._offsets: dict[str, dict[str, Any]] = {}

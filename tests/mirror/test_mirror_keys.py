@@ -176,7 +176,7 @@ def test_a_posted_connector_judges_as_a_file_does(caplog) -> None:
 def test_settings_of_clients_reach_them() -> None:
     """Each honoured setting of a client changes the settings with which a task runs."""
     different = {
-        "auto.offset.reset": "latest", "isolation.level": "read_committed", "client.id": "c",
+        "auto.offset.reset": "latest", "isolation.level": "read_uncommitted", "client.id": "c",
         "max.in.flight.requests.per.connection": "3", "compression.type": "zstd",
     }  # fmt: skip
     for side, kind in DATA:

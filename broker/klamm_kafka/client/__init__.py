@@ -10,7 +10,9 @@ from klamm_kafka.client.errors import (
     BrokerError,
     ClientError,
     ConnectionLost,
+    ProducerFenced,
     RequestTimedOut,
+    TransactionFailed,
     UnsupportedApi,
 )
 
@@ -22,7 +24,9 @@ __all__ = [
     "Cluster",
     "Connection",
     "ConnectionLost",
+    "ProducerFenced",
     "RequestTimedOut",
+    "TransactionFailed",
     "UnsupportedApi",
     "broker_error",
     "parse_bootstrap",

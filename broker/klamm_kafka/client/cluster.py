@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 RETRY_S: Final = 0.1
 GROUP: Final = 0
+TRANSACTION: Final = 1
+_KINDS: Final = {GROUP: "group", TRANSACTION: "transactional id"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,7 @@ class Cluster:
         self._patience_s = timeout_s if patience_s is None else patience_s
         self._connections: dict[Address, Connection] = {}
         self._opening: dict[Address, asyncio.Lock] = {}
-        self._coordinators: dict[str, Address] = {}
+        self._coordinators: dict[tuple[int, str], Address] = {}
         self.brokers: dict[int, Address] = {}
         self.metadata: MetadataResponse | None = None
 
@@ -137,20 +139,23 @@ class Cluster:
             raise broker_error(self._topic_error(topic), f"{topic}-{partition}")
         return await self.broker(node_id)
 
-    async def coordinator(self, group: str) -> Connection:
-        """Returns a connection to a group's coordinator. Waits for a coordinator until the timeout."""
-        address = self._coordinators.get(group)
+    async def coordinator(self, key: str, kind: int = GROUP) -> Connection:
+        """Returns a connection to the coordinator of a group or (TRANSACTION) a transactional id.
+
+        Waits for a coordinator until the timeout.
+        """
+        address = self._coordinators.get((kind, key))
         if address is None:
-            address = self._coordinators[group] = await self._find_coordinator(group)
+            address = self._coordinators[kind, key] = await self._find_coordinator(key, kind)
         try:
             return await self._connect(address)
         except ClientError:
-            self.forget_coordinator(group)
+            self.forget_coordinator(key, kind)
             raise
 
-    def forget_coordinator(self, group: str) -> None:
+    def forget_coordinator(self, key: str, kind: int = GROUP) -> None:
         """Ask for the coordinator again next time: the broker said NOT_COORDINATOR, or is gone."""
-        self._coordinators.pop(group, None)
+        self._coordinators.pop((kind, key), None)
 
     async def request(self, message: Message, *, timeout_s: float | None = None) -> Any:
         """Send a request to some broker."""
@@ -186,20 +191,20 @@ class Cluster:
         code = next((t.error_code for t in topics if t.name == topic), ErrorCode.NONE)
         return code or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-    async def _find_coordinator(self, group: str) -> Address:
+    async def _find_coordinator(self, key: str, kind: int) -> Address:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._timeout_s
         while True:
             connection = await self.any_broker()
             version = connection.version_for(FindCoordinatorRequest)
             if version >= 4:
-                request = FindCoordinatorRequest(key_type=GROUP, coordinator_keys=[group])
+                request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
                 answer = (await connection.request(request, version)).coordinators[0]
             else:
-                answer = await connection.request(FindCoordinatorRequest(key=group, key_type=GROUP), version)
+                answer = await connection.request(FindCoordinatorRequest(key=key, key_type=kind), version)
             if answer.error_code == ErrorCode.NONE:
                 return Address(answer.host, answer.port)
-            error = broker_error(answer.error_code, f"the coordinator of group {group}")
+            error = broker_error(answer.error_code, f"the coordinator of {_KINDS[kind]} {key}")
             if not error.retriable or loop.time() >= deadline:
                 raise error
             await asyncio.sleep(RETRY_S)

@@ -39,3 +39,11 @@ class BrokerError(ClientError):
         self.code = code
         self.name = name
         self.retriable = retriable
+
+
+class TransactionFailed(ClientError):
+    """The open transaction cannot be committed. The producer may begin anew, from what was committed before."""
+
+
+class ProducerFenced(ClientError):
+    """Another producer has taken over the transactional id."""

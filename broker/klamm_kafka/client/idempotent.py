@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, Generic, TypeVar
 
 from klamm_base.backoff import Backoff
@@ -35,7 +35,6 @@ REQUEST_BYTES: Final = 4 << 20
 TIMEOUT_MS: Final = 30_000
 LOOK_S: Final = 0.1
 TOO_LARGE: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
-_NAMES_VERSION: Final = 12  # later versions know topics by id only
 _ACKS_ALL: Final = -1
 _FORGOTTEN: Final = frozenset(
     {
@@ -68,6 +67,7 @@ class IdempotentSender(Generic[B, P]):
         self.why: str | None = None
         """The reason that nothing can be written to the cluster as a whole."""
         self.producer = (-1, -1)
+        self.transactional_id: str | None = None
         self.outboxes: dict[B, None] = dict.fromkeys(outboxes)
         self.stale = True
         """True while the leaders must be asked for."""
@@ -82,6 +82,8 @@ class IdempotentSender(Generic[B, P]):
 
     # ---- hooks of a subclass
 
+    PRODUCE_VERSION = 12
+    """The highest version of Produce to use. Later versions know topics by id only."""
     CREATE = False
     """Create missing topics, if the cluster permits that."""
 
@@ -95,6 +97,11 @@ class IdempotentSender(Generic[B, P]):
         Until it returns, the outbox waits for an answer.
         """
         raise NotImplementedError
+
+    async def forgotten(self, outbox: B, error: BrokerError) -> None:
+        """Called when the cluster does not know our producer any more: gives the outbox a new one."""
+        log.warning("%s: the cluster has forgotten our producer; a new one goes on", outbox)
+        outbox.new_producer(await self.new_producer(outbox))
 
     def unusable(self, error: ClientError) -> Exception | None:
         """Returns the exception that ends `run` if the cluster refuses us or is too old; None to try again."""
@@ -120,6 +127,9 @@ class IdempotentSender(Generic[B, P]):
 
     def answered(self) -> None:
         """Called when a request has ended, with or without success."""
+
+    async def before_sending(self, outboxes: Sequence[B]) -> None:
+        """Called before each request, in the order of the requests."""
 
     async def prepare(self) -> None:
         """Called before each round of sending."""
@@ -208,8 +218,9 @@ class IdempotentSender(Generic[B, P]):
     async def _send(self, leader: int, items: list[tuple[B, P]]) -> None:
         left = list(items)
         try:
+            await self.before_sending([outbox for outbox, _ in items])
             connection = await self._cluster.broker(leader)  # waiting outboxes go on in their order
-            version = min(connection.version_for(ProduceRequest), _NAMES_VERSION)
+            version = min(connection.version_for(ProduceRequest), self.PRODUCE_VERSION)
             answer: ProduceResponse = await connection.request(
                 self._request(items), version, timeout_s=self._timeout_ms / 1000 + 5
             )
@@ -242,8 +253,7 @@ class IdempotentSender(Generic[B, P]):
         error = broker_error(code, f"producing to {outbox}")
         if code in _FORGOTTEN:
             if outbox.is_only(parcel):
-                log.warning("%s: the cluster has forgotten our producer; a new one goes on", outbox)
-                outbox.new_producer(await self.new_producer(outbox))
+                await self.forgotten(outbox, error)
             outbox.failed(time.monotonic(), str(error))
         elif error.retriable:
             self._failed([(outbox, parcel)], error)
@@ -310,4 +320,9 @@ class IdempotentSender(Generic[B, P]):
         for outbox, parcel in items:
             topic = topics.setdefault(outbox.remote, TopicProduceData(name=outbox.remote, partition_data=[]))
             topic.partition_data.append(PartitionProduceData(index=outbox.partition, records=parcel.data))
-        return ProduceRequest(acks=_ACKS_ALL, timeout_ms=self._timeout_ms, topic_data=list(topics.values()))
+        return ProduceRequest(
+            transactional_id=self.transactional_id,
+            acks=_ACKS_ALL,
+            timeout_ms=self._timeout_ms,
+            topic_data=list(topics.values()),
+        )

@@ -42,6 +42,9 @@ class Outbox(Generic[P]):
     remote: str
     partition: int
     producer: tuple[int, int] = (-1, -1)
+    transactional: bool = False
+    held: bool = False
+    """True while no further batch may be sent: a transaction ends. Batches that failed go again nevertheless."""
     writing: Backoff = field(default_factory=Backoff)
     _unsent: deque[P] = field(default_factory=deque)
     _again: deque[P] = field(default_factory=deque)
@@ -59,6 +62,17 @@ class Outbox(Generic[P]):
     def idle(self) -> bool:
         """True while no batch waits for an answer."""
         return not self._under_way
+
+    @property
+    def all_acked(self) -> bool:
+        """True once everything that was sent is acknowledged."""
+        return not self._unacked
+
+    @property
+    def next_sequence(self) -> int:
+        """The sequence number behind what is acknowledged."""
+        first = next((p for p in self._unacked if p.sequence >= 0), None)
+        return self._sequence if first is None else first.sequence
 
     @property
     def empty(self) -> bool:
@@ -86,14 +100,14 @@ class Outbox(Generic[P]):
             if self._under_way >= IN_FLIGHT_MAX:
                 return None
             parcel = self._again.popleft()
-        elif self._unsent and len(self._unacked) < IN_FLIGHT_MAX:
+        elif self._unsent and not self.held and len(self._unacked) < IN_FLIGHT_MAX:
             parcel = self._unsent.popleft()
             self._unacked.append(parcel)
         else:
             return None
         if parcel.sequence < 0:
             parcel.sequence = self._sequence
-            stamp(parcel.data, *self.producer, self._sequence)
+            stamp(parcel.data, *self.producer, self._sequence, transactional=self.transactional)
             self._sequence = (self._sequence + parcel.count) % SEQUENCES
         self._under_way += 1
         return parcel
@@ -134,7 +148,7 @@ class Outbox(Generic[P]):
         at, sequence = self._unacked.index(parcel), parcel.sequence
         for part in parts if sequence >= 0 else ():  # else there is a new producer since: `take` stamps them
             part.sequence = sequence
-            stamp(part.data, *self.producer, sequence)
+            stamp(part.data, *self.producer, sequence, transactional=self.transactional)
             sequence = (sequence + part.count) % SEQUENCES
         rest = list(self._unacked)
         self._unacked = deque([*rest[:at], *parts, *rest[at + 1 :]])

@@ -187,8 +187,16 @@ def patch_log_append_time(buf: bytearray | memoryview, pos: int, header: BatchHe
     _set_crc(buf, pos, pos + header.size)
 
 
-def stamp(batch: bytearray, producer_id: int, epoch: int, sequence: int) -> None:
-    """Writes producer id, epoch, first sequence and checksum into a whole batch. May be done again."""
+def stamp(
+    batch: bytearray, producer_id: int, epoch: int, sequence: int, *, transactional: bool = False
+) -> None:
+    """Writes producer id, epoch, first sequence and checksum into a whole batch. May be done again.
+
+    `transactional` marks the batch as part of a transaction; without it, the flag stays as it is.
+    """
+    if transactional:
+        (attributes,) = _ATTRIBUTES.unpack_from(batch, _ATTRIBUTES_AT)
+        _ATTRIBUTES.pack_into(batch, _ATTRIBUTES_AT, attributes | TRANSACTIONAL_FLAG)
     _PRODUCER.pack_into(batch, _PRODUCER_AT, producer_id, epoch, sequence)
     _set_crc(batch, 0, len(batch))
 

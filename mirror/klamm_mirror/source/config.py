@@ -34,6 +34,7 @@ FOUND_LATER: Final = "task.partitions.found.later"
 PROVENANCE: Final = "mirror.provenance"
 PROVENANCE_REPLICAS: Final = "mirror.provenance.topic.replication.factor"
 SEGMENTS: Final = "mirror.offset.segments.enabled"
+TRANSACTION_INTERVAL: Final = "mirror.transaction.interval.ms"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,10 +98,6 @@ def config_def() -> ConfigDef:
         documentation="The number of records by which a partition may drift from its last offset sync before the next is written.",
     )  # fmt: skip
     define(
-        SEGMENTS, Type.BOOLEAN, True, importance=Importance.LOW,
-        documentation="Whether to keep the mapping of all offsets at the target, so that groups are translated exactly.",
-    )  # fmt: skip
-    define(
         "heartbeats.replication.enabled", Type.BOOLEAN, True, importance=Importance.LOW,
         documentation="Whether to mirror topics of heartbeats even where the filter leaves them out.",
     )  # fmt: skip
@@ -113,8 +110,21 @@ def config_def() -> ConfigDef:
         PROVENANCE_REPLICAS, Type.SHORT, 3, validator=between(-1), importance=Importance.LOW,
         documentation="Replicas of the topic of marks, mm2-provenance.internal.",
     )  # fmt: skip
+    _define_exactness(keys)
     _define_gaps(keys)
     return keys
+
+
+def _define_exactness(keys: ConfigDef) -> None:
+    define = keys.define
+    define(
+        SEGMENTS, Type.BOOLEAN, True, importance=Importance.LOW,
+        documentation="Whether to keep the mapping of all offsets at the target, so that groups are translated exactly.",
+    )  # fmt: skip
+    define(
+        TRANSACTION_INTERVAL, Type.LONG, 100, validator=between(1, 30_000), importance=Importance.LOW,
+        documentation="The shortest time between the ends of two transactions, ms (exactly.once.source.support=enabled).",
+    )  # fmt: skip
 
 
 def _define_gaps(keys: ConfigDef) -> None:
@@ -171,6 +181,7 @@ def parse(props: Mapping[str, str]) -> Settings:
             lag_max=values["offset.lag.max"],
             segments_topic=policy.offset_segments_topic(source) if values[SEGMENTS] else None,
             throttle=props.get(SHARE, ""),
+            transaction_interval_s=values[TRANSACTION_INTERVAL] / 1000,
             provenance=_provenance(props, values, policy),
             gaps=_gap_settings(props, values, policy),
         ),

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from klamm_base.configdef import ConfigDef, ConfigValue
 from klamm_base.version import __version__
-from klamm_mirror.common_config import client_security
+from klamm_mirror.common_config import client_security, client_settings
 from klamm_mirror.connector import MirrorConnector
 from klamm_mirror.provenance_config import left_out
 from klamm_mirror.source.config import ASSIGNED, FOUND_LATER, INDEX, config_def
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from klamm_mirror.topic_keeper import TopicKeeper
 
 log = logging.getLogger(__name__)
+
+READ_COMMITTED: Final = "read_committed"
 
 
 class MirrorSourceConnector(MirrorConnector):
@@ -105,6 +107,14 @@ class MirrorSourceConnector(MirrorConnector):
     def stop(self) -> None:
         if self._keeper is not None:
             self._keeper.stop()
+
+    @classmethod
+    def exactly_once_support(cls, props: Mapping[str, str]) -> bool:
+        """Returns True unless the configuration asks for aborted records, too."""
+        return (
+            client_settings(props, "source", "consumer").get("isolation.level", READ_COMMITTED)
+            == READ_COMMITTED
+        )
 
     @classmethod
     def alter_offsets(

@@ -6,14 +6,17 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from typing import Any, Final
 
+from klamm_kafka.client import TransactionFailed
 from klamm_mirror.copier import PROGRESS_S, Committed, Copier, CopierSettings
 from klamm_mirror.lag_tables import lag_tables, rows_that_fit
 from klamm_mirror.partition import MirrorPartition
 from klamm_mirror.rewrite import Rewriter
 from klamm_mirror.sensor_tables import Pace, tables
 from klamm_mirror.sensors import SOURCE_ABOUT, SOURCE_PREFIX, WINDOW_MS
+from klamm_mirror.source.beginning import TransactionalBeginning
 from klamm_mirror.source.config import parse
 from klamm_mirror.source.offsets import Position, has_begun, source_partition
 from klamm_mirror.start_offset import EARLIEST, start_of
@@ -24,6 +27,7 @@ log = logging.getLogger(__name__)
 
 SETTLE_S: Final = 2.0
 SETTLE_STEP_S: Final = 0.05
+RETRY_S: Final = 0.5
 
 
 class MirrorSourceTask(DriverTask):
@@ -42,6 +46,7 @@ class MirrorSourceTask(DriverTask):
         self._pace = Pace()
         self._missing: Mapping[tuple[str, int], int] = {}
         """The records in gaps, by topic and partition."""
+        self._beginning: TransactionalBeginning | None = None
 
     def start(self, props: Mapping[str, str]) -> None:
         settings = parse(props)
@@ -53,12 +58,20 @@ class MirrorSourceTask(DriverTask):
             for topic, partition, remote in settings.partitions
         ]
         self._rewriter = Rewriter(self._alias, settings.copier.producer, self.context.record_pipeline())
-        self._resume()
+        if self.context.transactions is None:
+            self._resume()
+        else:  # no offset is read before the producer has fenced its predecessors
+            self._beginning = TransactionalBeginning(self.context, settings.copier)
         self.context.use_topics(sorted({p.remote for p in self._partitions}))
 
     def run(self) -> None:
         while self._partitions and not self.context.stopping.is_set():
-            asyncio.run(self._copy())
+            try:
+                asyncio.run(self._copy())
+            except TransactionFailed as e:
+                log.warning("a transaction failed, going on at the committed offsets: %s", e)
+                self.context.wait(RETRY_S)
+                self._restart()
             if self.context.paused:
                 self._measure(idle=True)
                 self.context.stay_paused()
@@ -67,9 +80,16 @@ class MirrorSourceTask(DriverTask):
     async def _copy(self) -> None:
         assert self._settings is not None, "started"
         assert self._rewriter is not None
-        copier = Copier(self._settings, self._partitions, self._commit, self._rewriter)
-        await copier.run(lambda: self._tick(copier))
-        self._say(copier)
+        async with AsyncExitStack() as stack:
+            once = None
+            if self._beginning is not None:
+                once = await self._beginning.begin(stack, self._offsets, self._settle, self._before)
+                if once is None:
+                    return
+                await asyncio.to_thread(self._resume)
+            copier = Copier(self._settings, self._partitions, self._commit, self._rewriter, once)
+            await copier.run(lambda: self._tick(copier))
+            self._say(copier)
 
     def stop(self) -> None:
         if self._rewriter is not None and self._rewriter.pipeline is not None:
@@ -108,12 +128,13 @@ class MirrorSourceTask(DriverTask):
         )
         self._pace.took(began, time.monotonic())
 
+    def _offsets(self, committed: Committed) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+        """Returns Connect's partitions and offsets."""
+        return [(source_partition(self._alias, p.topic, p.partition), here.encode()) for p, here in committed]
+
     async def _commit(self, committed: Committed) -> None:
-        offsets: list[tuple[dict[str, Any], dict[str, Any]]] = [
-            (source_partition(self._alias, p.topic, p.partition), here.encode()) for p, here in committed
-        ]
         await self._settle()
-        await asyncio.to_thread(self.context.commit, offsets)
+        await asyncio.to_thread(self.context.commit, self._offsets(committed))
 
     async def _settle(self) -> None:
         """Waits until dead letters are stored: the offsets behind bad records may be committed only then."""
@@ -166,4 +187,5 @@ class MirrorSourceTask(DriverTask):
             )
             for p in self._partitions
         ]
-        self._resume()
+        if self._beginning is None:
+            self._resume()

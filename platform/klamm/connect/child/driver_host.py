@@ -17,6 +17,7 @@ from klamm.connect.child import clients
 from klamm.connect.child.control import Control
 from klamm.connect.child.driver_offsets import DriverOffsets, GroupOffsets, TopicOffsets
 from klamm.connect.child.driver_records import open_pipeline
+from klamm.connect.child.driver_transactions import transactions_of
 from klamm.connect.model import Kind, TaskSpec
 from klamm_plugins.connector import DriverTask, SourceOffset, SourcePartition, StopSignal
 from klamm_plugins.discovery import PluginManager
@@ -44,6 +45,7 @@ class DriverContext:
         self._control = control
         self._spec = spec
         self._offsets = offsets
+        self.transactions = transactions_of(control, spec)
         self._topics: set[str] = set()
         self._make_pipeline = make_pipeline
 
