@@ -66,4 +66,5 @@ def change(bootstrap: str, topic: str, name: str, value: str) -> None:
     """Sets a config of a topic."""
     entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
-    AdminClient({"bootstrap.servers": bootstrap}).incremental_alter_configs([resource])[resource].result(60)
+    admin = AdminClient({"bootstrap.servers": bootstrap})  # it must live until the answer
+    admin.incremental_alter_configs([resource])[resource].result(60)
