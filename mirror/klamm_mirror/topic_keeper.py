@@ -14,8 +14,10 @@ from klamm_kafka.client import ClientError, Cluster
 from klamm_mirror.acls import AclSync
 from klamm_mirror.clients import ClientSettings
 from klamm_mirror.common_config import Side
+from klamm_mirror.filters import patterns
 from klamm_mirror.ledger import Ledger
 from klamm_mirror.plugins import FlowPlugins
+from klamm_mirror.source.config import PAUSED
 from klamm_mirror.topics import Topics
 from klamm_plugins.errors import ConnectError
 
@@ -24,6 +26,7 @@ log = logging.getLogger(__name__)
 FIRST_LOOK_S: Final = 20.0
 """Seconds that the connector's `task_configs` waits for the first look at both clusters."""
 RETRY_S: Final = 2.0
+NAMED_MAX: Final = 20
 
 
 class TopicKeeper:
@@ -71,7 +74,16 @@ class TopicKeeper:
                 f"The clusters cannot be asked for their topics yet: {self._error or 'no answer'}"
             )
         self._given = True
-        return [(topic, p) for topic, count in sorted(topics.items()) for p in range(count)]
+        paused = patterns(PAUSED, self._parsed[PAUSED])
+        resting = [topic for topic in sorted(topics) if paused.fullmatch(topic)]
+        if resting:
+            log.info("%d topics are paused: %s", len(resting), ", ".join(resting[:NAMED_MAX]))
+        return [
+            (topic, p)
+            for topic, count in sorted(topics.items())
+            if topic not in resting
+            for p in range(count)
+        ]
 
     def _run(self) -> None:
         next_find, prepared = 0.0, False

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 ASSIGNED: Final = "task.assigned.partitions"
 INDEX: Final = "task.index"
+PAUSED: Final = "mirror.topics.paused"
 FOUND_LATER: Final = "task.partitions.found.later"
 PROVENANCE: Final = "mirror.provenance"
 PROVENANCE_REPLICAS: Final = "mirror.provenance.topic.replication.factor"
@@ -87,6 +88,10 @@ def config_def() -> ConfigDef:
     define(
         "replication.factor", Type.INT, 2, validator=between(-1), importance=Importance.LOW,
         documentation="Replicas of remote topics; -1: the target cluster's default.",
+    )  # fmt: skip
+    define(
+        PAUSED, Type.LIST, [], validator=filters.check_patterns, importance=Importance.LOW,
+        documentation="Topics that are not copied for now: names and regular expressions. They go on where they were.",
     )  # fmt: skip
     define(
         START, Type.STRING, None, validator=check_start, importance=Importance.LOW,

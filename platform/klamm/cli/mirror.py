@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Final, cast
 
 import typer
 
-from klamm.cli import mirror_offsets, mirror_plan, mirror_resolve, mirror_verify
+from klamm.cli import mirror_flow, mirror_offsets, mirror_plan, mirror_resolve, mirror_topics, mirror_verify
 from klamm.cli.common import EXIT_USAGE, Output, OutputOption, OverrideOption, reported
 from klamm.cli.context import Commands
-from klamm.cli.mirror_options import ConfigArgument, FlowArgument, OptionalConfig
+from klamm.cli.mirror_flow import say_ready
+from klamm.cli.mirror_options import ConfigArgument, OptionalConfig
 from klamm.cli.rest_client import Login
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from pathlib import Path
 
     from klamm.mirror.places import Place
@@ -46,32 +47,42 @@ def start(config: ConfigArgument, clusters: ClustersOption = None, override: Ove
     `metrics` are, with `dedicated.mode.enable.internal.rest=true` where `rest` is.
     """
     import asyncio
+    import contextlib
 
     from klamm.mirror import files, supervisor
     from klamm.mirror.places import keeping, place_of
     from klamm.up.supervisor import ChildSpec
 
-    with reported(server=True):
-        mirror = files.load(config, override)
-        targets = [a.strip() for word in clusters or () for a in word.split(",") if a.strip()]
-        if targets:
-            mirror = mirror.towards(targets)
+    with reported(server=True), contextlib.ExitStack() as stack:
+        mirror = _towards(files.load(config, override), clusters)
         # The supervisor serves the metrics of all flows.
         overrides = [
             word for each in (*(override or ()), f"{METRICS_PORT}=-1") for word in ("--override", each)
         ]
         line = "ready mirror=" + ",".join(f.name for f in mirror.enabled)
-        places = [place_of(config, flow.name) for flow in mirror.flows]
-        specs = [
-            ChildSpec(f"flow {f.name}", ("mirror", "flow", str(config), f.name, *overrides))
-            for f in mirror.flows
-        ]
-        with keeping(places):
-            try:
-                sides = _sides(config, mirror, places)
-                asyncio.run(supervisor.run(specs, lambda urls: _say_ready(line, urls), sides))
-            except supervisor.FlowRefused:
-                raise typer.Exit(EXIT_USAGE) from None
+        kept: dict[str, Place] = {}
+
+        def specs(now: MirrorConfig) -> list[ChildSpec]:
+            for new in (f.name for f in now.flows if f.name not in kept):
+                kept[new] = place_of(config, new)
+                stack.enter_context(keeping([kept[new]]))
+            return [
+                ChildSpec(f"flow {f.name}", ("mirror", "flow", "run", str(config), f.name, *overrides))
+                for f in now.flows
+            ]
+
+        first = specs(mirror)
+        again = config, lambda: specs(_towards(files.load(config, override), clusters))
+        try:
+            sides = _sides(config, mirror, list(kept.values()))
+            asyncio.run(supervisor.run(first, lambda urls: say_ready(line, urls), sides, again))
+        except supervisor.FlowRefused:
+            raise typer.Exit(EXIT_USAGE) from None
+
+
+def _towards(mirror: MirrorConfig, clusters: list[str] | None) -> MirrorConfig:
+    targets = [a.strip() for word in clusters or () for a in word.split(",") if a.strip()]
+    return mirror.towards(targets) if targets else mirror
 
 
 def _sides(path: Path, mirror: MirrorConfig, places: list[Place]) -> list[Side]:
@@ -88,34 +99,6 @@ def _sides(path: Path, mirror: MirrorConfig, places: list[Place]) -> list[Side]:
     if mirror.metrics.port >= 0:
         sides.append(MetricsSide(mirror.metrics, metrics))
     return sides
-
-
-def _say_ready(line: str, urls: Mapping[str, str]) -> None:
-    typer.echo(" ".join([line, *(f"{name}={url}" for name, url in urls.items())]))
-
-
-@app.command()
-def flow(
-    config: ConfigArgument,
-    name: FlowArgument,
-    override: OverrideOption = None,
-) -> None:
-    """Run one flow of a file in the foreground.
-
-    `start` runs this for each flow; use it to spread flows over machines yourself. Prints `ready flow=A->B` once its
-    connectors run.
-    """
-    import asyncio
-
-    from klamm.mirror import files
-    from klamm.mirror.flow import run
-    from klamm.mirror.places import claimed, place_of
-
-    with reported(server=True):
-        mirror = files.load(config, override, warn=False)
-        wanted, place = mirror.flow(name), place_of(config, name)
-        with claimed(place):
-            asyncio.run(run(wanted, place, lambda urls: _say_ready(f"ready flow={name}", urls), mirror))
 
 
 @app.command()
@@ -178,5 +161,5 @@ def _look_elsewhere(login: Login, url: str) -> Callable[[], MirrorStatus]:
     return lambda: cast("MirrorStatus", worker.call("GET", "/status"))
 
 
-for command in (mirror_plan, mirror_resolve, mirror_verify, mirror_offsets):
+for command in (mirror_flow, mirror_plan, mirror_resolve, mirror_verify, mirror_offsets, mirror_topics):
     command.register(app)

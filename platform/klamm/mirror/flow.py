@@ -12,6 +12,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from klamm.connect.config import WorkerConfig
@@ -21,7 +22,7 @@ from klamm.connect.model import State, TaskId
 from klamm.connect.runtime import Runtime
 from klamm.connect.service.connectors import ConnectService
 from klamm.connect.worker import BROKER_ASK_S, Worker, serve
-from klamm.mirror import flow_offsets, orders
+from klamm.mirror import flow_offsets, orders, reload
 from klamm.mirror.flow_status import STATUS_PATH, FlowTold
 from klamm.mirror.owner import Membership
 from klamm.mirror.places import Place
@@ -48,6 +49,7 @@ class FlowWorker(Worker):
         self._owner: Membership | None = None
         self._sole: SoleMember | None = None
         self._orders: asyncio.Server | None = None
+        self._service: ConnectService | None = None
         self._metrics_at = mirror.metrics
         self._serves_rest = mirror.rest is not None
         self._servers: list[MetricsServer] = []
@@ -70,6 +72,7 @@ class FlowWorker(Worker):
             {flow_offsets.ALTER: lambda changes: flow_offsets.alter(service, self._place, changes)},
         )
         await _until_running(runtime, list(wanted))
+        self._service = service
 
     async def start_at_rest(self) -> ConnectService:
         """Join the group and read its topics, but run nothing: for changes while no mirror runs."""
@@ -77,6 +80,26 @@ class FlowWorker(Worker):
         await _put(service, SOURCE, dict(self.flow.connectors[SOURCE]))
         service.ready = True
         return service
+
+    async def apply(self, flow: Flow) -> None:
+        """Make the connectors those of a changed file. Connectors whose settings are the same go on. Raises ConfigError."""
+        if self._service is None:
+            raise ConfigError(f"{flow.name} is still starting: change the file again once it runs")
+        other = sorted(
+            k for k in {*flow.worker, *self.flow.worker} if flow.worker.get(k) != self.flow.worker.get(k)
+        )
+        if other:
+            log.warning(
+                "changed settings of the worker at %s take effect at the next start: %s",
+                flow.target,
+                ", ".join(other),
+            )
+        wanted, before = connectors_of(flow), connectors_of(self.flow)
+        changed = sorted(name for name in {*wanted, *before} if wanted.get(name) != before.get(name))
+        self.flow = replace(flow, worker=self.flow.worker)
+        if changed:
+            log.info("the file has changed: %s", ", ".join(changed))
+            await configure(self._service, wanted)
 
     async def _join(self, *, tell: bool) -> tuple[Runtime, ConnectService]:
         worker_id = f"{socket.gethostname()}/{self.flow.name}"
@@ -196,10 +219,27 @@ def _runs(runtime: Runtime, name: str) -> bool:
 
 
 async def run(
-    flow: Flow, place: Place, ready: Callable[[Mapping[str, str]], None], mirror: MirrorConfig
+    flow: Flow,
+    place: Place,
+    ready: Callable[[Mapping[str, str]], None],
+    mirror: MirrorConfig,
+    file: tuple[Path, Callable[[], MirrorConfig]],
 ) -> None:
     """Run a flow until SIGTERM or SIGINT. Raises what made it stop by itself. `ready` gets the addresses of its
     servers by name: that of its metrics, if the file gives them a port.
+
+    `file` is the flow's file, and how to read it again when it has changed.
     """
     worker = FlowWorker(flow, place, mirror)
-    await serve(worker, lambda: ready(worker.urls))
+    path, load = file
+
+    async def apply() -> None:
+        changed = load()
+        if any(f.name == flow.name for f in changed.flows):  # else whoever started this process ends it
+            await worker.apply(changed.flow(flow.name))
+
+    following = asyncio.create_task(reload.follow(path, apply))
+    try:
+        await serve(worker, lambda: ready(worker.urls))
+    finally:
+        following.cancel()

@@ -14,8 +14,10 @@ import os
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Final, Protocol
 
+from klamm.mirror import reload
 from klamm.up.supervisor import Child, ChildSpec, NotReadyError, restarts
 from klamm_base.errors import KlammError
 from klamm_base.metrics_server import MetricsServer, url_of
@@ -60,31 +62,42 @@ class MetricsSide:
 
 
 async def run(
-    specs: Sequence[ChildSpec], ready: Callable[[Mapping[str, str]], None], sides: Sequence[Side] = ()
+    specs: Sequence[ChildSpec],
+    ready: Callable[[Mapping[str, str]], None],
+    sides: Sequence[Side] = (),
+    file: tuple[Path, Callable[[], Sequence[ChildSpec]]] | None = None,
 ) -> None:
     """Run the flows until SIGTERM or SIGINT. `ready` is called once all of them run, with the addresses of `sides`,
-    which serve meanwhile.
+    which serve meanwhile. `file` is the flows' file, and how to read the flows again when it has changed.
 
     Raises KlammError when that is impossible, FlowRefused, and KlammError when a second signal killed the
     flows.
     """
     urls = {side.name: await side.start() for side in sides}
     read_end, write_end = os.pipe()  # the write end stays here only: its end of file is our death
-    children = [Child(spec, read_end) for spec in specs]
+    children = {spec.name: Child(spec, read_end) for spec in specs}
     stop, killed = asyncio.Event(), asyncio.Event()
 
     def on_signal() -> None:
         if stop.is_set():
             killed.set()
-            for child in children:
+            for child in children.values():
                 child.kill()
         stop.set()
 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
-    starting = asyncio.create_task(_start_all(children, lambda: ready(urls)))
+    starting = asyncio.create_task(_start_all(list(children.values()), lambda: ready(urls)))
     stopping = asyncio.create_task(stop.wait())
+    beside: list[asyncio.Task[None]] = []
+    if file is not None:
+        path, specs_now = file
+
+        async def apply() -> None:
+            beside.extend(await _change(children, specs_now(), read_end))
+
+        beside.append(asyncio.create_task(reload.follow(path, apply)))
     try:
         await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
@@ -92,17 +105,39 @@ async def run(
             await stop.wait()
         log.info("stopping")
     finally:
-        for task in (starting, stopping):
+        for task in (starting, stopping, *beside):
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError, KlammError):
                 await task
-        await asyncio.gather(*(child.stop() for child in children))
+        await asyncio.gather(*(child.stop() for child in children.values()))
         for side in sides:
             await side.stop()
         os.close(read_end)
         os.close(write_end)
     if killed.is_set():
         raise KlammError("killed by a second signal: the next start continues after the last commit")
+
+
+async def _change(
+    children: dict[str, Child], specs: Sequence[ChildSpec], pipe: int
+) -> list[asyncio.Task[None]]:
+    """Ends the flows that are not in the file any more. Returns tasks that start those that are new."""
+    wanted = {spec.name: spec for spec in specs}
+    for name in sorted(children.keys() - wanted.keys()):
+        log.info("%s is not in the file any more: stopped", name)
+        await children.pop(name).stop()
+    started = []
+    for name in sorted(wanted.keys() - children.keys()):
+        child = children[name] = Child(wanted[name], pipe)
+        started.append(asyncio.create_task(_start_one(child)))
+    return started
+
+
+async def _start_one(child: Child) -> None:
+    try:
+        await _start(child)
+    except KlammError as e:
+        log.error("%s", e)  # noqa: TRY400 - the sentence says it all
 
 
 async def _start_all(children: Sequence[Child], ready: Callable[[], None]) -> None:

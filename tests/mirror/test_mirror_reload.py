@@ -1,0 +1,90 @@
+"""A mirror that runs follows its file: topics are paused, flows come and go, and mistakes change nothing."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+from support.broker import new_name, new_topic, wait_until
+from support.klamm import Server, klamm
+from support.mirror import mirror_file, produce, read_all, topics
+
+pytestmark = pytest.mark.usefixtures("processes")
+
+
+def at_least(count: int):
+    return lambda values: len(values) >= count
+
+
+def done(*args: str) -> str:
+    result = klamm("mirror", *args)
+    assert result.returncode == 0, result.stderr
+    return result.stderr
+
+
+def logged(server: Server, text: str) -> bool:
+    return any(text in line for line in list(server.errors))
+
+
+def test_topics_rest_and_go_on_also_across_a_restart(source, target, tmp_path):
+    a, b = new_name("a"), new_name("b")
+    flow, still, moving = f"{a}->{b}", new_topic(source), new_topic(source)
+    settings = {
+        f"{flow}.enabled": "true", "topics": f"{still},{moving}", "emit.heartbeats.enabled": "false",
+        "heartbeats.replication.enabled": "false", "emit.checkpoints.enabled": "false",
+        "sync.group.offsets.enabled": "false",
+    }  # fmt: skip
+    path = mirror_file(tmp_path / "mm2.properties", {a: source.bootstrap, b: target.bootstrap}, settings)
+    path.write_text("# keep me\n" + path.read_text())
+    produce(source.bootstrap, still, ["1"])
+    with Server("mirror", "start", str(path)) as server:
+        read_all(target.bootstrap, f"{a}.{still}", at_least(1))
+        assert f"paused in {flow}: {still}" in done("pause", str(path), flow, still)
+        wait_until(lambda: logged(server, f"1 topics are paused: {still}"), "the pause")
+        wait_until(lambda: "1" in read_all(target.bootstrap, f"{a}.{still}", at_least(1)), "still there")
+    with Server("mirror", "start", str(path)) as server:
+        produce(source.bootstrap, still, ["2"])
+        produce(source.bootstrap, moving, ["x"])
+        assert read_all(target.bootstrap, f"{a}.{moving}", at_least(1)) == ["x"]
+        assert read_all(target.bootstrap, f"{a}.{still}", at_least(1)) == ["1"]
+        done("resume", str(path), flow, still)
+        assert read_all(target.bootstrap, f"{a}.{still}", at_least(2)) == ["1", "2"]
+        assert klamm("mirror", "resume", str(path), flow, still).returncode == 2
+        # A mistake is logged, and the mirror goes on
+        text = path.read_text()
+        path.write_text(text.replace(f"topics={still}", "topics=("))
+        server.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: logged(server, "is not applied"), "the mistake")
+        produce(source.bootstrap, moving, ["y"])
+        assert read_all(target.bootstrap, f"{a}.{moving}", at_least(2)) == ["x", "y"]
+    assert text.startswith("# keep me\nclusters=")
+    assert "paused" not in text
+
+
+def test_flows_are_added_and_removed_while_the_mirror_runs(source, target, tmp_path):
+    a, b = new_name("a"), new_name("b")
+    there, back = new_topic(source), new_topic(target)
+    settings = {
+        f"{a}->{b}.enabled": "true", "topics": f"{there},{back}", "emit.heartbeats.enabled": "false",
+        "heartbeats.replication.enabled": "false", "emit.checkpoints.enabled": "false",
+        "sync.group.offsets.enabled": "false",
+    }  # fmt: skip
+    path = mirror_file(tmp_path / "mm2.properties", {a: source.bootstrap, b: target.bootstrap}, settings)
+    with Server("mirror", "start", str(path)) as server:
+        produce(source.bootstrap, there, ["1"])
+        read_all(target.bootstrap, f"{a}.{there}", at_least(1))
+        done("flow", "add", str(path), f"{b}->{a}", "--set", f"topics={back}")
+        produce(target.bootstrap, back, ["2"])
+        assert read_all(source.bootstrap, f"{b}.{back}", at_least(1)) == ["2"]
+        done("flow", "remove", str(path), f"{b}->{a}")
+        wait_until(
+            lambda: logged(server, f"flow {b}->{a} is not in the file any more"), "the end of the flow"
+        )
+        produce(source.bootstrap, there, ["3"])
+        assert read_all(target.bootstrap, f"{a}.{there}", at_least(2)) == ["1", "3"]
+        assert klamm("mirror", "flow", "remove", str(path), f"{b}->{a}").returncode == 2
+        last = klamm("mirror", "flow", "remove", str(path), f"{a}->{b}")
+        assert last.returncode == 2
+        assert "no flow is enabled" in last.stderr
+        assert server.stop() == 0
+    assert f"{a}.{b}.{back}" not in topics(target.bootstrap)
