@@ -13,6 +13,7 @@ from klamm_kafka.wire.errors import ErrorCode
 from klamm_mirror import internal_topics
 from klamm_mirror.fields import MalformedRecord
 from klamm_mirror.gaps import Gap, GapTable, Known, decode
+from klamm_mirror.target_admin import Admin
 
 log = logging.getLogger(__name__)
 
@@ -29,9 +30,9 @@ class Ledger:
         self._replication_factor = replication_factor
         self._position = -1
 
-    async def make(self) -> None:
-        """Creates the topic, unless it exists."""
-        if await internal_topics.create(self._cluster, self.topic, self._replication_factor):
+    async def make(self, admin: Admin | None = None) -> None:
+        """Creates the topic, unless it exists. `admin` creates it instead of a request."""
+        if await internal_topics.create(self._cluster, self.topic, self._replication_factor, admin=admin):
             log.info("made %s", self.topic)
 
     async def catch_up(self) -> bool:

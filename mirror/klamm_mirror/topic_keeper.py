@@ -150,7 +150,7 @@ class TopicKeeper:
             self._parsed["mirror.gaps.topic.replication.factor"],
         )  # fmt: skip
         if not await ledger.catch_up():
-            await ledger.make()
+            await ledger.make(self._plugins.forwarded(target))
         self._remotes = ledger.table.remotes()
         return ledger
 

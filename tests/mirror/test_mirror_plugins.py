@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
 from confluent_kafka.admin import AdminClient
+from support import mirror
 from support.broker import new_name, new_topic, wait_until
+from support.klamm import Server
 from support.mirroring import change, produce, props, read, rows
 
 from klamm.testing import EmbeddedWorker
+from klamm.testing.exposed import expose
 from klamm_base.configdef import ConfigDef, Type
 from klamm_mirror import mm2_config
 from klamm_mirror.plugins import FlowPlugins
@@ -153,3 +157,25 @@ def test_a_plugins_own_keys_pass_through_a_file():
     del lines["A->B.topic.filter.class"]
     [warning] = mm2_config.parse(lines, MirrorSourceConnector.config().names).warnings
     assert "acme.teams has no effect" in warning
+
+
+def test_the_plugins_on_the_page_decide_in_dedicated_mode(source, target, acme, tmp_path, monkeypatch):
+    a, b, team, group = new_name("a"), new_name("b"), new_name("team").replace(".", "-"), new_name("group")
+    ours, others = new_topic(source, name=f"{team}.orders"), new_topic(source, name=f"other.{team}")
+    for topic in (ours, others):
+        mirror.produce(source.bootstrap, topic, map(str, range(100)))
+        mirror.read_as(source.bootstrap, group, topic, lambda values: len(values) == 100)
+    folders = expose([acme.TeamTopics, acme.SuffixPolicy], tmp_path / "plugins")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(folders))
+    lines = {
+        "enabled": "true", "topic.filter.class": "TeamTopics", "replication.policy.class": "SuffixPolicy",
+        "acme.teams": team, "groups": group,
+    }  # fmt: skip
+    flows = {f"{a}->{b}.{key}": value for key, value in lines.items()} | {"emit.heartbeats.enabled": "false"}
+    path = mirror.mirror_file(tmp_path / "mm2.properties", {a: source.bootstrap, b: target.bootstrap}, flows)
+    with Server("mirror", "start", str(path)) as server:
+        remote = f"{ours}.from-{a}"
+        mirror.read_all(target.bootstrap, remote, lambda values: len(values) == 100)
+        wait_until(lambda: mirror.committed(target.bootstrap, group, remote) == 100, "the group's offset")
+        assert {t for t in mirror.topics(target.bootstrap) if team in t} == {remote}
+        assert server.stop() == 0

@@ -11,7 +11,10 @@ from hypothesis import strategies as st
 from support.broker import new_name, new_topic
 from support.mirroring import Running, produce, props, read
 
+from klamm.mirror.flow_status import _partition
 from klamm_base.errors import ConfigError
+from klamm_mirror.lag_tables import STATUS_COLUMNS, STATUS_PREFIX, lag_tables
+from klamm_mirror.partition import MirrorPartition
 from klamm_mirror.source.connector import MirrorSourceConnector
 from klamm_mirror.throttle import FLOW, TOPICS, Bucket, Limits, Throttle
 
@@ -111,3 +114,14 @@ def test_bytes_take_their_time_and_other_topics_do_not_wait(source, target, task
         # A second's worth comes at once, and each task may owe a fetch.
         assert time.monotonic() - began > (count * 1000 - rate - tasks * 2 * 16_384) / rate
         assert read(target.bootstrap, f"A.{slow}", count // 2) == rows[::2]
+
+
+def test_a_partition_at_its_limit_is_throttled_in_the_status():
+    each = MirrorPartition(topic="t", partition=0, remote="A.t", producer=(1, 0), held_by=TOPICS)
+    each.begin(0)
+    each.high_watermark = 5
+    tables = lag_tables([each], [each], {}, flow=("A", "B"), now_ms=1)
+    (status,) = [t for t in tables if t.prefix == STATUS_PREFIX]
+    row = dict(zip(("topic", "partition", *STATUS_COLUMNS), status.rows[0], strict=True), at_ms=1)
+    shown = _partition(row, 1)
+    assert (shown["state"], shown["why"]) == ("THROTTLED", f"held back by {TOPICS}")

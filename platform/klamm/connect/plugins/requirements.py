@@ -151,7 +151,7 @@ def references(config: Mapping[str, str], worker: Mapping[str, str]) -> Iterator
                 )
     for key in MIRROR_PLUGINS:
         if config.get(key) and not _comes_with_the_mirror(config[key]):
-            yield Reference(f"{key}.{VERSION}", config[key], (MIRROR,), config.get(f"{key}.{VERSION}"))
+            yield Reference(key, config[key], (MIRROR,), None)
 
 
 def _comes_with_the_mirror(name: str) -> bool:
