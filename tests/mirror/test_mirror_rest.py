@@ -161,6 +161,24 @@ def test_logins_and_roles_are_those_of_a_worker(source, target, tmp_path):
 
 
 @pytest.mark.usefixtures("processes")
+def test_a_connector_that_was_stopped_stays_so_and_holds_nobody_up(source, target, tmp_path):
+    a, b = new_name("a"), new_name("b")
+    flows = {f"{a}->{b}.enabled": "true", "topics": new_topic(source), **REST}
+    path = mirror_file(tmp_path / "mm2.properties", {a: source.bootstrap, b: target.bootstrap}, flows)
+    stop = f"/flows/{a}->{b}/connectors/MirrorSourceConnector/stop"
+    with Server("mirror", "start", str(path)) as server:
+        assert Rest(server.ready["rest"])("PUT", stop)[0] == 204
+        wait_until(lambda: status(path)[f"{a}->{b}"]["state"] == "STOPPED", "the stop")
+        assert server.stop() == 0
+    with Server("mirror", "start", str(path)) as server:
+        ask = Rest(server.ready["rest"])
+        assert status(path)[f"{a}->{b}"]["state"] == "STOPPED"
+        assert ask("PUT", stop.replace("/stop", "/resume"))[0] == 202
+        wait_until(lambda: status(path)[f"{a}->{b}"]["state"] == "RUNNING", "it runs again")
+        assert server.stop() == 0
+
+
+@pytest.mark.usefixtures("processes")
 def test_an_open_address_is_warned_of_and_a_bad_one_is_named(source, target, tmp_path):
     flows = {
         "A->B.enabled": "true", "topics": new_topic(source), "dedicated.mode.enable.internal.rest": "true",
