@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
@@ -39,6 +39,8 @@ FAMILIES: Final = {
     **{f"{part}.converter.": f"{part}.converter" for part in ("key", "value", "header")},
 }
 """Prefixes of keys that the table cannot list, because they contain names of users. Each has the verdict of a key."""
+
+BYTE_ARRAY: Final = ("org.apache.kafka.connect.converters.ByteArrayConverter", "ByteArrayConverter")
 
 _CLIENT: Final = re.compile(
     r"(?:(?P<side>source|target)\.(?:cluster\.)?)?(?P<kind>consumer|producer|admin)\.(?P<name>.+)"
@@ -193,6 +195,13 @@ def is_of_worker(name: str, own: Collection[str] = ()) -> bool:
 def is_of_records(name: str) -> bool:
     """Returns True for a setting of what happens to records on their way: only MirrorSourceConnector has such records."""
     return bool(_RECORDS.fullmatch(name))
+
+
+def changing_keys(config: Mapping[str, str]) -> list[str]:
+    """Returns the keys of a source connector by which its records differ from their sources: transforms, converters."""
+    converters = (f"{part}.converter" for part in ("key", "value", "header"))
+    found = [key for key in converters if config.get(key, "").strip() not in {"", *BYTE_ARRAY}]
+    return (["transforms"] if config.get("transforms", "").strip() else []) + found
 
 
 def passes_to_connector(name: str, value: str) -> bool:

@@ -127,13 +127,15 @@ def test_a_flow_with_a_compression_of_its_own(source, target, codec):
 
 
 @pytest.mark.usefixtures("processes")
-def test_transforms_and_converters_of_a_flow(source, target, tmp_path):
+@pytest.mark.parametrize("support", ["disabled", "enabled"])
+def test_transforms_and_converters_of_a_flow(source, target, tmp_path, support):
     a, b = new_name("a"), new_name("b")
     topic, rows = new_topic(source), given(300)
     produce(source.bootstrap, topic, rows)
     flow = f"{a}->{b}"
     settings = {f"{flow}.enabled": "true", f"{flow}.topics": topic, f"{b}.producer.compression.type": "zstd"}
     settings |= {f"{flow}.{key}": value for key, value in CHANGES.items()}
+    settings[f"{b}.exactly.once.source.support"] = support
     path = mirror_file(tmp_path / "mm2.properties", {a: source.bootstrap, b: target.bootstrap}, settings)
     with Server("mirror", "start", str(path)) as server:
         wait_until(
@@ -142,6 +144,7 @@ def test_transforms_and_converters_of_a_flow(source, target, tmp_path):
         produce(source.bootstrap, topic, given(3)[2:])  # a tombstone at the end is left out; progress goes on
         wait_until(lambda: committed(target.bootstrap, a, topic) == 300, "the offset behind it", timeout_s=60)
         assert server.stop() == 0
+    assert "value.converter" in klamm("mirror", "verify", str(path), flow).stderr
     found = read(target.bootstrap, f"{a}.{topic}", None)
     kept = [row for row in rows if row[1] is not None]
     assert [(k, t) for k, _, _, t in found] == [(k, t) for k, _, _, t in kept]

@@ -12,6 +12,7 @@ from klamm_kafka.client import ClientError, Cluster
 from klamm_mirror import topic_admin
 from klamm_mirror.formats import Checkpoint
 from klamm_mirror.loop import open_cluster
+from klamm_mirror.mm2_keys import changing_keys
 from klamm_mirror.plugins import FlowPlugins
 from klamm_mirror.source.config import config_def
 from klamm_mirror.start_offset import EARLIEST, parse_start
@@ -75,8 +76,8 @@ class FlowComparison:
 
     async def run(self) -> FlowOutcome:
         """Compares. Raises ConfigError (a topic that is not mirrored), CannotCompareError."""
-        if self._parsed.get("transforms") or self._props.get("transforms"):
-            raise CannotCompareError("the flow has transforms: its records are meant to differ")
+        if changed := changing_keys(self._props):
+            raise CannotCompareError(f"the flow has {' and '.join(changed)}: its records are meant to differ")
         try:
             async with AsyncExitStack() as stack:
                 source = await stack.enter_async_context(open_cluster(self._props, "source"))
