@@ -22,6 +22,7 @@ from klamm_mirror import groups, internal_topics
 from klamm_mirror.fields import MalformedRecord
 from klamm_mirror.formats import Checkpoint
 from klamm_mirror.groups import Committed
+from klamm_mirror.ledger import Ledger
 from klamm_mirror.mapping import OffsetMapping, OffsetSyncReader, Translated
 from klamm_mirror.segment_topic import SegmentReader
 from klamm_mirror.shared_topics import translate_shared
@@ -56,8 +57,10 @@ class CheckpointSettings:
     replication_factor: int
     wants_group: Callable[[str], bool]
     wants_topic: Callable[[str], bool]
+    gaps_topic: str
+    """The gap ledger: a topic that was made anew may have another downstream name."""
     rename: Callable[[str], str]
-    """Returns the downstream name of an upstream topic."""
+    """Returns the downstream name of an upstream topic, by the replication policy."""
     original: Callable[[str], str | None]
     """Returns a mirrored topic's name in the target, where it came from; None for any other topic."""
     emit_every_s: float | None = 60
@@ -127,6 +130,7 @@ class Checkpointer:
         self._settings = settings
         self._source = source
         self._target = target
+        self._ledger = Ledger(target, settings.gaps_topic, settings.replication_factor)
         self._admin = admin
         self._on_written = on_written
         syncs, back_syncs = (source, target) if syncs_at_source else (target, source)
@@ -162,6 +166,7 @@ class Checkpointer:
         emit, sync = self._emit.now(time_s), self._sync.now(time_s)
         if not (emit or sync):
             return []
+        await self._ledger.catch_up()
         there = [await mapping.catch_up() for mapping in (self._forward, self._back)]
         if not any(there):  # nothing was mirrored yet
             self._note_pass(now_ms, synced=sync)
@@ -177,6 +182,11 @@ class Checkpointer:
             self._sync.done(time_s)
         self._note_pass(now_ms, synced=sync)
         return written
+
+    def _remote(self, topic: str) -> str:
+        """Returns the downstream name of an upstream topic, also where it was made anew and is copied under another."""
+        known = self._ledger.table.topics.get(topic)
+        return (known.remote if known is not None else None) or self._settings.rename(topic)
 
     def _note_pass(self, now_ms: int, *, synced: bool) -> None:
         self.passed_ms = now_ms
@@ -219,13 +229,13 @@ class Checkpointer:
 
     async def _drop_gone(self) -> None:
         """Drops the mapping of records that retention has removed from the target. The first task tells the topic."""
-        remote = {(self._settings.rename(t), p): (t, p) for t, p in self._forward.ends()}
+        remote = {(self._remote(t), p): (t, p) for t, p in self._forward.ends()}
         starts = await internal_topics.log_starts(self._target, list(remote))
         await self._forward.trim({remote[p]: at for p, at in starts.items()}, write=self._settings.task == 0)
 
     def _forget_lost(self) -> None:
         """Forgets checkpoints beyond the target's records when the target lost some."""
-        ends = {(self._settings.rename(t), p): end for (t, p), end in self._forward.ends().items()}
+        ends = {(self._remote(t), p): end for (t, p), end in self._forward.ends().items()}
         for lost in self._checkpoints.forget_beyond(ends):
             log.warning(
                 "group %s: its checkpoint %d lies beyond the end of %s-%d, which was shortened or recreated: it is forgotten",
@@ -273,7 +283,7 @@ class Checkpointer:
             return original, self._back.translate(original, partition, offset)
         if not settings.wants_topic(topic):
             return None
-        remote = settings.rename(topic)
+        remote = self._remote(topic)
         if remote == topic:
             return remote, translate_shared(self._forward, self._back, topic, partition, offset)
         return remote, self._forward.translate(topic, partition, offset)

@@ -44,6 +44,7 @@ class Pair:
             "replication_factor": 1,
             "wants_group": lambda g: g == self.group,
             "wants_topic": lambda t: t == self.topic,
+            "gaps_topic": new_name("none"),
             "rename": lambda t: f"a.{t}",
             "original": lambda t: t.removeprefix("b.") if t.startswith("b.") else None,
             "emit_every_s": 60,

@@ -10,7 +10,7 @@ import pytest
 from support.broker import new_name, new_topic, wait_until
 from support.gaps import delete, gaps
 from support.klamm import Server, klamm
-from support.mirror import mirror_file, produce, read_all
+from support.mirror import committed, mirror_file, produce, read_all, read_as
 
 pytestmark = pytest.mark.usefixtures("processes")
 
@@ -106,6 +106,11 @@ def test_a_decision_for_a_mirror_that_does_not_run_is_carried_out_by_its_next_st
     with Server("mirror", "start", str(path)):
         [copy] = wait_until(lambda: copies(target.bootstrap, f"{a}.{topic}"), "another remote topic")
         assert read_all(target.bootstrap, copy, at_least(10)) == names("new", 10)
+        group = new_name("group")
+        seen = read_as(source.bootstrap, group, topic, at_least(5))
+        wait_until(
+            lambda: committed(target.bootstrap, group, copy) == len(seen), "the group's offset in the copy"
+        )
     assert read_all(target.bootstrap, f"{a}.{topic}", at_least(10)) == names("old", 10)
 
 

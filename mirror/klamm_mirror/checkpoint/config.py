@@ -122,6 +122,7 @@ def parse(props: Mapping[str, str]) -> Settings:
             replication_factor=values["checkpoints.topic.replication.factor"],
             wants_group=plugins.wants_group,
             wants_topic=plugins.wants_topic,
+            gaps_topic=policy.gaps_topic(source),
             rename=policy.remote_topic,
             original=original,
             emit_every_s=every(EMIT),
