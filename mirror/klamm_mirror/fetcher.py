@@ -208,8 +208,9 @@ class Fetcher:
             p for key, p in self._partitions.items()
             if self._leaders.get(key) == node and p.stopped is None and self._ids.get(p.topic) in {None, p.topic_id}
         ]  # fmt: skip
-        for partition in ours:
-            partition.held_by = self._throttle.held_by(partition.topic, now)
+        if self._throttle.active:  # this runs for thousands of partitions, hundreds of times a second
+            for partition in ours:
+                partition.held_by = self._throttle.held_by(partition.topic, now)
         wanted = [p for p in ours if not p.full and p.held_by is None and now >= p.reading.until]
         if sum(p.buffered for p in self._partitions.values()) >= BUFFER_BYTES:
             return False
@@ -255,7 +256,7 @@ class Fetcher:
 
     def _request(self, wanted: Sequence[MirrorPartition], wait_ms: int) -> FetchRequest:
         settings, topics = self._settings, dict[str, FetchTopic]()
-        now, counts = time.monotonic(), Counter(p.topic for p in wanted)
+        now, counts = time.monotonic(), Counter(p.topic for p in wanted if self._throttle.active)
         for partition in wanted:
             name = partition.topic
             topic = topics.setdefault(

@@ -131,6 +131,11 @@ class Throttle:
         pairs = (item.rpartition("=") for item in text.split(",") if item)
         return cls({name: float(rate) for name, _, rate in pairs})
 
+    @property
+    def active(self) -> bool:
+        """False where nothing is limited."""
+        return bool(self._buckets)
+
     def held_by(self, topic: str, now: float) -> str | None:
         """Returns the key of the limit that lets nothing of the topic be read now; None: some may be read."""
         for name, bucket in self._of(topic):
