@@ -22,6 +22,7 @@ from klamm_mirror.exactly_once import Committer, ExactlyOnce
 from klamm_mirror.fetcher import Fetcher, FetchSettings
 from klamm_mirror.gap_keeper import GapKeeper
 from klamm_mirror.gap_policy import GapSettings
+from klamm_mirror.origins import LeftOut
 from klamm_mirror.partition import MirrorPartition
 from klamm_mirror.provenance import Provenance
 from klamm_mirror.provenance_config import ProvenanceSettings
@@ -95,6 +96,7 @@ class Copier:
         self._once = once
         self._stopping = asyncio.Event()
         self._committer = None if once is None else Committer(once, partitions, settings.segments_topic)
+        self._provenance: Provenance | None = None
 
     async def run(self, tick: Callable[[], bool]) -> None:
         """Copies until `tick` returns False. Calls `tick` ten times a second, in this thread."""
@@ -141,10 +143,10 @@ class Copier:
             self._segments = SegmentWriter(
                 await cluster(settings.target), settings.segments_topic, self.partitions
             )
-        provenance = None
         if settings.provenance is not None:
             clients = await cluster(settings.source), await cluster(settings.target)
-            provenance = Provenance(settings.provenance, *clients)
+            self._provenance = Provenance(settings.provenance, *clients)
+        provenance = self._provenance
         common = await cluster(settings.target), self.partitions, self._on_ack, settings.producer, provenance
         sender = self._sender = (
             Sender(*common)
@@ -245,6 +247,7 @@ class Copier:
         if (
             (gaps and gaps.why)
             or (sender and sender.why)
+            or (self._provenance and self._provenance.why)
             or any(p.writing.why and not p.stopped for p in self.partitions)
         ):
             return "target"
@@ -254,11 +257,17 @@ class Copier:
             return "resolve"
         return None if self.lag else "input"
 
+    @property
+    def left_out(self) -> Mapping[LeftOut, int]:
+        """The number of batches that were not copied because of their origin."""
+        return {} if self._fetcher is None else self._fetcher.counts.left_out
+
     def details(self) -> Mapping[str, Any]:
         """Returns sums for the task's status, and the partitions that are furthest behind."""
         by_lag = sorted(self.partitions, key=lambda p: -(p.lag or 0))[:SHOWN_PARTITIONS]
         counts = self._fetcher.counts if self._fetcher is not None else None
-        reasons = [part.why for part in (self._gaps, self._sender, self._fetcher) if part is not None]
+        parts = self._gaps, self._sender, self._fetcher, self._provenance
+        reasons = [part.why for part in parts if part is not None]
         reasons += [w for p in self.partitions if not p.stopped for w in (p.writing.why, p.reading.why)]
         found: dict[str, Any] = {
             "bytes": sum(p.bytes for p in self.partitions),
@@ -266,11 +275,7 @@ class Copier:
             "batches_reencoded": counts.reencoded if counts else 0,
             "batches_recompressed": counts.recompressed if counts else 0,
             "records_filtered": self._rewriter.filtered,
-            **(
-                {f"batches_{why.name.lower()}": n for why, n in counts.left_out.items() if n}
-                if counts
-                else {}
-            ),
+            **{f"batches_{why.name.lower()}": n for why, n in self.left_out.items() if n},
             **({"transactions": self._committer.transactions} if self._committer else {}),
             "offset_syncs": self._syncs.written if self._syncs is not None else 0,
             "offsets_purged_at_source": sum(p.purged for p in self.partitions),

@@ -20,8 +20,8 @@ class Origin:
 class LeftOut(Enum):
     """Why a batch is not copied."""
 
-    OF_TARGET = "it first was at the target"
-    BY_ANOTHER_FLOW = "another flow brings it to the target"
+    OF_TARGET = "they first were at the target"
+    BY_ANOTHER_FLOW = "another flow brings them to the target"
 
 
 Verdict = Origin | LeftOut | None

@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import pytest
 from support.broker import new_name, wait_until
 from support.circles import Circle, end, topic_at, write
 from support.klamm import Server
-from support.mirror import mirror_file
+from support.mirror import committed, mirror_file, read_as
 from support.mirroring import read
 
 from klamm.testing import EmbeddedBroker
@@ -52,6 +53,10 @@ def settled(one: str, other: str, topic: str) -> tuple[int, int]:
     return ends
 
 
+def metric(context: Any, name: str) -> Any:
+    return next((t.rows[0][t.columns.index(name)] for t in context.tables if name in t.columns), None)
+
+
 def reaches(flows: list[str], origin: str, alias: str) -> bool:
     found, news = {origin}, {origin}
     while news:
@@ -83,6 +88,8 @@ def test_a_record_is_at_each_cluster_once(clusters, aliases, flows):
         if flows == BOTH:
             assert circle.left_out("AB", "of_target") > 0
             assert circle.left_out("BA", "of_target") > 0
+            context = circle.running["BA"].contexts[0]
+            wait_until(lambda: metric(context, "batches_of_target_total"), "the metric")
         assert all(r.contexts[0].said[-1]["lag"] == 0 for r in circle.running.values())
 
 
@@ -116,3 +123,29 @@ def test_both_ways_through_crashes_of_the_mirror(source, target, tmp_path):
         assert server.stop() == 0
     finally:
         server.stop()
+
+
+def test_a_group_moves_in_a_topic_that_both_clusters_write(source, target, tmp_path):
+    """It reads everything at least once, although copies and own records lie differently at each cluster."""
+    topic, group = topic_at({"A": source.bootstrap, "B": target.bootstrap}), new_name("group")
+    # At the source, the target's records come behind its own; at the target, they are the first.
+    written = write(target.bootstrap, topic, "b-", 300)
+    written += write(source.bootstrap, topic, "a-", 300)
+    a, b = new_name("a"), new_name("b")
+    flows = {f"{a}->{b}.enabled": "true", f"{b}->{a}.enabled": "true", "topics": topic, "groups": group}
+    settings = flows | {
+        "replication.policy.class": "IdentityReplicationPolicy",
+        "emit.heartbeats.enabled": "false",
+    }
+    path = mirror_file(tmp_path / "mm2.properties", {a: source.bootstrap, b: target.bootstrap}, settings)
+    with Server("mirror", "start", str(path)):
+        for broker in (source, target):
+            wait_until(partial(has_all, broker.bootstrap, topic, written), "all records")
+        read_here = read_as(source.bootstrap, group, topic, lambda v: len(v) >= 250)
+        wait_until(lambda: committed(target.bootstrap, group, topic) >= 0, "the group's offset")
+        first = min(i for i, v in enumerate(rows_of(target.bootstrap, topic)) if v.decode() not in read_here)
+        wait_until(lambda: committed(target.bootstrap, group, topic) == first, "its first unread record")
+        read_there = read_as(
+            target.bootstrap, group, topic, lambda v: len(set(v) | set(read_here)) == len(written)
+        )
+        assert {v.encode() for v in (*read_here, *read_there)} == set(written)

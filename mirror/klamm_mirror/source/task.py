@@ -12,9 +12,10 @@ from typing import Any, Final
 from klamm_kafka.client import TransactionFailed
 from klamm_mirror.copier import PROGRESS_S, Committed, Copier, CopierSettings
 from klamm_mirror.lag_tables import lag_tables, rows_that_fit
+from klamm_mirror.origins import LeftOut
 from klamm_mirror.partition import MirrorPartition
 from klamm_mirror.rewrite import Rewriter
-from klamm_mirror.sensor_tables import Pace, tables
+from klamm_mirror.sensor_tables import Pace, figures, tables
 from klamm_mirror.sensors import SOURCE_ABOUT, SOURCE_PREFIX, WINDOW_MS
 from klamm_mirror.source.beginning import TransactionalBeginning
 from klamm_mirror.source.config import parse
@@ -25,6 +26,9 @@ from klamm_plugins.errors import ConnectError
 
 log = logging.getLogger(__name__)
 
+LEFT_OUT_ABOUT: Final = {
+    f"batches_{why.name.lower()}_total": f"Batches that were not copied: {why.value}." for why in LeftOut
+}
 SETTLE_S: Final = 2.0
 SETTLE_STEP_S: Final = 0.05
 RETRY_S: Final = 0.5
@@ -47,6 +51,7 @@ class MirrorSourceTask(DriverTask):
         self._missing: Mapping[tuple[str, int], int] = {}
         """The records in gaps, by topic and partition."""
         self._beginning: TransactionalBeginning | None = None
+        self._left_out: Mapping[LeftOut, int] = {}
 
     def start(self, props: Mapping[str, str]) -> None:
         settings = parse(props)
@@ -105,6 +110,7 @@ class MirrorSourceTask(DriverTask):
 
     def _say(self, copier: Copier) -> None:
         self._said_at = time.monotonic()
+        self._left_out = copier.left_out
         records = self._before + copier.records
         self.context.progress(
             records, lag=copier.lag, waiting_for=copier.waiting_for, details=copier.details()
@@ -125,6 +131,7 @@ class MirrorSourceTask(DriverTask):
         self.context.metrics(
             tables(SOURCE_PREFIX, SOURCE_ABOUT, flow=flow, by=by, rows=rows, left_out=left_out)
             + lag_tables(self._partitions, shown, self._missing, flow=flow, now_ms=now_ms)
+            + [figures(flow, LEFT_OUT_ABOUT, [self._left_out.get(why, 0) for why in LeftOut])]
         )
         self._pace.took(began, time.monotonic())
 
