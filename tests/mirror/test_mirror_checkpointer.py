@@ -147,10 +147,13 @@ async def test_checkpoints_are_written_where_groups_are_set_more_often(pair):
     assert await pair.at_target() == {(pair.remote, 0): 90}
 
 
-async def test_a_group_that_reads_at_the_target_keeps_its_offsets(pair):
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+async def test_a_group_that_reads_at_the_target_keeps_its_offsets(pair, protocol):
     await pair.sync((0, 0), (100, 90))
     await pair.commit(100)
-    consumer = Consumer({"bootstrap.servers": pair.target_broker.bootstrap, "group.id": pair.group})
+    consumer = Consumer(
+        {"bootstrap.servers": pair.target_broker.bootstrap, "group.id": pair.group, "group.protocol": protocol}
+    )  # fmt: skip
     consumer.subscribe([pair.remote])
     try:
         while not consumer.assignment():
@@ -162,6 +165,20 @@ async def test_a_group_that_reads_at_the_target_keeps_its_offsets(pair):
         consumer.close()
     await checkpointer.step(60, NOW_MS)
     assert await pair.at_target() == {(pair.remote, 0): 90}
+
+
+async def test_a_static_member_that_is_away_keeps_its_groups_offsets(pair):
+    """Until its session ends, the group of a member with `group.instance.id` is not free."""
+    await pair.sync((0, 0), (100, 90))
+    await pair.commit(100)
+    config = {"bootstrap.servers": pair.target_broker.bootstrap, "group.id": pair.group}
+    consumer = Consumer({**config, "group.instance.id": "one"})
+    consumer.subscribe([pair.remote])
+    while not consumer.assignment():
+        consumer.poll(0.1)
+    consumer.close()
+    assert len(await pair.checkpointer().step(0, NOW_MS)) == 1
+    assert await pair.at_target() == {}
 
 
 async def test_a_group_is_never_taken_back_at_the_target(pair):
