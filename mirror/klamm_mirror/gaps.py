@@ -193,6 +193,15 @@ class GapTable:
                 found.append(replace(known, partitions=count))
         return found
 
+    def ended(self, there: Container[str], wants: Callable[[str], bool]) -> list[str]:
+        """Returns wanted topics that the source has no longer and whose end is in the ledger, partition by partition."""
+        open_ = self.gone(there, wants)
+        return [
+            topic
+            for topic in sorted(self.topics)
+            if topic not in there and topic not in open_ and wants(topic)
+        ]
+
     def gone(self, there: Container[str], wants: Callable[[str], bool]) -> dict[str, int]:
         """Returns the numbers of partitions of wanted topics that the source has no longer, until the ledger has the end
         of each of their partitions, and nobody needs to decide.

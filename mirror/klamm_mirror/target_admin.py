@@ -25,6 +25,7 @@ from klamm_kafka.wire.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from klamm_kafka.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from klamm_kafka.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -38,6 +39,8 @@ TOPIC: Final = 2
 """The resource type of a topic in requests about settings and ACLs."""
 LITERAL: Final = 3
 """The pattern type of an ACL of one topic."""
+_DELETE_VERSION: Final = 5
+"""The last version in which topics are a list of names."""
 TIMEOUT_MS: Final = 60_000
 _SET, _DELETE = 0, 1
 _DONE: Final = frozenset({ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS})
@@ -111,6 +114,13 @@ class AdminRequests:
         )
         return _refused("making", ((t.name, t.error_code, t.error_message) for t in answer.topics))
 
+    async def delete_topics(self, names: Sequence[str]) -> Refused:
+        if not names:
+            return {}
+        request = DeleteTopicsRequest(topic_names=list(names), timeout_ms=self._timeout_ms)
+        answer: DeleteTopicsResponse = await self._ask(request, _DELETE_VERSION)
+        return _refused("deleting", ((t.name or "", t.error_code, t.error_message) for t in answer.responses))
+
     async def create_partitions(self, counts: Mapping[str, int]) -> Refused:
         if not counts:
             return {}
@@ -158,7 +168,7 @@ class AdminRequests:
         pairs = zip(bindings, answer.results, strict=True)
         return _refused("an ACL of", ((b.topic, r.error_code, r.error_message) for b, r in pairs))
 
-    async def _ask(self, request: Any) -> Any:
+    async def _ask(self, request: Any, version_max: int | None = None) -> Any:
         """Asks the controller, or any broker where the metadata names none."""
         if self._cluster.metadata is None:
             await self._cluster.refresh([])
@@ -166,7 +176,9 @@ class AdminRequests:
         connection: Connection = await (
             self._cluster.broker(node) if node >= 0 else self._cluster.any_broker()
         )
-        return await connection.request(request, timeout_s=self._timeout_ms / 1000)
+        version = connection.version_for(type(request))
+        version = version if version_max is None else min(version, version_max)
+        return await connection.request(request, version, timeout_s=self._timeout_ms / 1000)
 
 
 def _refused(what: str, results: Any) -> Refused:

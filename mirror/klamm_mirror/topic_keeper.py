@@ -18,7 +18,7 @@ from klamm_mirror.filters import patterns
 from klamm_mirror.ledger import Ledger
 from klamm_mirror.plugins import FlowPlugins
 from klamm_mirror.source.config import PAUSED
-from klamm_mirror.topics import Topics
+from klamm_mirror.topics import DELETE, DELETIONS, Topics
 from klamm_plugins.errors import ConnectError
 
 log = logging.getLogger(__name__)
@@ -132,6 +132,8 @@ class TopicKeeper:
             found = await topics.find()
             await topics.make(found)
             await ledger.write(ledger.table.news(found, topics.ids))
+            if self._parsed[DELETIONS] == DELETE and (ended := ledger.table.ended(found, topics.wants)):
+                await topics.delete(ended)
             # Topics that are gone keep their tasks until these have entered the end in the ledger.
             found |= ledger.table.gone(found, topics.wants)
         before, self._topics = self._topics, found

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from klamm_base.errors import ConfigError
 from klamm_kafka.client import BrokerError, Cluster
@@ -15,6 +15,7 @@ from klamm_kafka.wire.fields import UUID_ZERO
 from klamm_mirror import internal_topics, topic_admin
 from klamm_mirror.plugins import FlowPlugins
 from klamm_mirror.policy import ReplicationPolicy
+from klamm_mirror.target_admin import AdminRequests
 from klamm_mirror.topic_plan import (
     NewTopic,
     TopicPlan,
@@ -25,6 +26,9 @@ from klamm_mirror.topic_plan import (
 )
 
 log = logging.getLogger(__name__)
+
+DELETIONS: Final = "sync.topic.deletions"
+DELETE: Final = "delete"
 
 
 def wants_topic(
@@ -144,6 +148,18 @@ class Topics:
         await topic_admin.create(admin, plan.create)
         await topic_admin.grow(admin, plan.grow)
         await topic_admin.configure(admin, plan.configure)
+
+    async def delete(self, topics: Sequence[str]) -> list[str]:
+        """Deletes the remote topics of topics that the source has deleted. Returns their names. Raises ClientError."""
+        there = {t.name for t in (await self._target.refresh(None)).topics if not t.error_code}
+        names = [name for topic in topics if (name := self.remote(topic)) in there]
+        refused = await AdminRequests(self._target, self._parsed["admin.timeout.ms"]).delete_topics(names)
+        for name in names:
+            if name in refused:
+                log.error("%s", refused[name])
+            else:
+                log.warning("%s is deleted, as its source was (%s)", name, DELETIONS)
+        return [name for name in names if name not in refused]
 
     async def make(self, topics: Mapping[str, int]) -> None:
         """Creates missing remote topics and adds missing partitions."""

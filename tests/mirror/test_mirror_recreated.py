@@ -155,6 +155,29 @@ def test_a_deleted_topic_that_was_copied_whole_is_noted_and_stops_nothing(source
         mirror.stop()
 
 
+@pytest.mark.parametrize("deletions", ["off", "delete"])
+def test_a_deleted_topic_is_deleted_at_the_target_by_policy_once_it_is_copied_whole(
+    source, target, deletions
+):
+    topic, _, mirror = copied(
+        source, target, sync__topic__deletions=deletions, refresh__topics__interval__seconds="1"
+    )
+    admin = AdminClient({"bootstrap.servers": target})
+    try:
+        mirror.until(lambda: mirror.contexts[0].said[-1]["lag"] == 0, "no lag")
+        delete(source, topic)
+        mirror.until(lambda: gaps(target, topic), "an entry in the ledger")
+        if deletions == "delete":
+            mirror.until(lambda: f"A.{topic}" not in admin.list_topics(timeout=60).topics, "it is deleted")
+        else:
+            mirror.until(lambda: gaps(target, topic)[0].state is State.RECORDED, "recorded")
+            looks = len(mirror.contexts[0].said)
+            mirror.until(lambda: len(mirror.contexts[0].said) > looks + 4, "some looks later")
+            assert f"A.{topic}" in admin.list_topics(timeout=60).topics
+    finally:
+        mirror.stop()
+
+
 def test_a_topic_that_was_deleted_while_the_mirror_was_down_is_a_gap_of_unknown_size(source, target):
     topic, _, mirror = copied(source, target)
     mirror.stop()

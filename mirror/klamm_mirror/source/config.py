@@ -90,15 +90,6 @@ def config_def() -> ConfigDef:
         documentation="Replicas of remote topics; -1: the target cluster's default.",
     )  # fmt: skip
     define(
-        PAUSED, Type.LIST, [], validator=filters.check_patterns, importance=Importance.LOW,
-        documentation="Topics that are not copied for now: names and regular expressions. They go on where they were.",
-    )  # fmt: skip
-    define(
-        START, Type.STRING, None, validator=check_start, importance=Importance.LOW,
-        documentation="Where a partition without a committed offset begins: earliest, latest, or a time (ISO 8601, or ms since "
-        "1970). Default: source.consumer.auto.offset.reset. Partitions that are added later begin at earliest.",
-    )  # fmt: skip
-    define(
         "offset.lag.max", Type.LONG, 100, validator=between(0), importance=Importance.LOW,
         documentation="The number of records by which a partition may drift from its last offset sync before the next is written.",
     )  # fmt: skip
@@ -117,7 +108,7 @@ def config_def() -> ConfigDef:
     )  # fmt: skip
     _define_exactness(keys)
     _define_gaps(keys)
-    return keys
+    return keys.merged(_choices())
 
 
 def _define_exactness(keys: ConfigDef) -> None:
@@ -149,6 +140,27 @@ def _define_gaps(keys: ConfigDef) -> None:
         "mirror.gaps.topic.replication.factor", Type.SHORT, 3, validator=between(-1), importance=Importance.LOW,
         documentation="Replicas of the gap ledger.",
     )  # fmt: skip
+
+
+def _choices() -> ConfigDef:
+    """Returns the keys that say which topics are copied from where, and which are deleted."""
+    keys = ConfigDef()
+    define = keys.define
+    define(
+        "sync.topic.deletions", Type.STRING, "off", validator=one_of("off", "delete"), importance=Importance.LOW,
+        documentation="delete: topics that were deleted at the source are deleted at the target, once the ledger has their end: "
+        "they were copied whole, or somebody has decided about the rest.",
+    )  # fmt: skip
+    define(
+        PAUSED, Type.LIST, [], validator=filters.check_patterns, importance=Importance.LOW,
+        documentation="Topics that are not copied for now: names and regular expressions. They go on where they were.",
+    )  # fmt: skip
+    define(
+        START, Type.STRING, None, validator=check_start, importance=Importance.LOW,
+        documentation="Where a partition without a committed offset begins: earliest, latest, or a time (ISO 8601, or ms since "
+        "1970). Default: source.consumer.auto.offset.reset. Partitions that are added later begin at earliest.",
+    )  # fmt: skip
+    return keys
 
 
 def parse(props: Mapping[str, str]) -> Settings:

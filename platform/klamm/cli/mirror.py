@@ -124,7 +124,7 @@ def status(
     output: OutputOption = Output.TABLE,
     override: OverrideOption = None,
 ) -> None:
-    """Show how the flows of a file are: state, lag, rates, gaps, stopped partitions.
+    """Show the state, lag, rates, gaps and stops of a file's flows.
 
     Asks the running processes on this machine, or by --url the REST of a mirror elsewhere. Exit code 3: nothing runs. With `-o json` and `--watch`, prints a line
     of JSON for each look.

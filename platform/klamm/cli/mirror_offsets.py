@@ -45,9 +45,9 @@ def list_(
     output: FormatOption = Format.TABLE,
     override: OverrideOption = None,
 ) -> None:
-    """Show each partition's next offset to copy, beside the first and the last one of the source.
+    """Show each partition's next offset to copy.
 
-    Reads the offset topic at the target. A running mirror commits every two seconds.
+    Beside it are the first and the last offset of the source. Reads the offset topic at the target. A running mirror commits every two seconds.
     """
     with reported():
         found = _Found.of(config, name, topics, partitions, override)
@@ -113,7 +113,10 @@ def reset(
     output: FormatOption = Format.TABLE,
     override: OverrideOption = None,
 ) -> None:
-    """Forget the offsets: the flow begins anew, at mirror.start.offset. Shows what would be forgotten unless --execute is given."""
+    """Forget the offsets, so that the flow begins anew.
+
+    It begins at mirror.start.offset. Shows what would be forgotten unless --execute is given.
+    """
     with reported():
         found = _Found.of(config, name, topics, partitions, override)
         known = {key: None for key in found.keys if key in found.committed}
