@@ -101,7 +101,9 @@ class TestExposing:
 
         with pytest.raises(ValueError, match=r"<locals>\.Local: another process cannot import it"):
             expose([Local], tmp_path)
-        with pytest.raises(ValueError, match=r"no connector, converter, transform or predicate"):
+        with pytest.raises(
+            ValueError, match=r"no connector, converter, transform, predicate or mirror plugin"
+        ):
             expose([threading.Thread], tmp_path)
 
 

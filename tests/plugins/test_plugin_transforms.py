@@ -81,7 +81,7 @@ def test_a_strangers_transform_and_predicate_are_found(manager):
 def test_a_class_of_no_kind_breaks_only_its_package(manager):
     manager.register(SimpleNamespace(register_transforms=hookimpl(lambda: [int])), "acme")
     (broken,) = manager.broken
-    assert "is not a connector, converter, transform or predicate class" in broken.error
+    assert "is not a connector, converter, transform, predicate or mirror plugin class" in broken.error
     assert manager.find_transformation("Filter") is Filter
 
 
