@@ -19,6 +19,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final, NamedTuple, Self
 
 from klamm_kafka.wire.varint import VARLONG_BYTES_MAX, decode_uvarint, encode_uvarint
@@ -26,6 +27,8 @@ from klamm_mirror.translation import Partition
 
 SEGMENTS_MAX: Final = 128
 """Segments of a block: the open block is written again whenever it grows, so it must stay small."""
+UNPACKED_MAX: Final = 64
+"""Blocks kept unpacked: groups that read the same partition are often near each other."""
 BLOCKS_MAX: Final = 4096
 """Blocks that a store keeps of one partition, some 2 MB. Offsets before them are left to the offset syncs."""
 
@@ -87,6 +90,18 @@ class Block:
     def segments(self) -> list[Segment]:
         return list(_segments(self.upstream, self.downstream, self.packed))
 
+    def find(self, upstream: int) -> int:
+        """Returns the downstream offset of the record at `upstream` or of the next, which must be in the block."""
+        segments = _unpacked(self.upstream, self.downstream, self.packed)
+        found = segments[bisect_right(segments, upstream, key=lambda s: s.upstream_end)]
+        return found.downstream + max(upstream - found.upstream, 0)
+
+    def find_back(self, downstream: int) -> int:
+        """Returns the upstream offset of the record at `downstream` or of the next, which must be in the block."""
+        segments = _unpacked(self.upstream, self.downstream, self.packed)
+        found = segments[bisect_right(segments, downstream, key=lambda s: s.downstream_end)]
+        return found.upstream + max(downstream - found.downstream, 0)
+
     def before(self, *, upstream: int, downstream: int) -> Block | None:
         """Returns the part that lies before these offsets on both sides; None when nothing does."""
         if self.upstream_end <= upstream and self.downstream_end <= downstream:
@@ -97,6 +112,11 @@ class Block:
             if count > 0:
                 kept.append(segment._replace(records=count))
         return Block.of(self.covered, kept) if kept else None
+
+
+@lru_cache(maxsize=UNPACKED_MAX)
+def _unpacked(upstream: int, downstream: int, packed: bytes) -> tuple[Segment, ...]:
+    return tuple(_segments(upstream, downstream, packed))
 
 
 def _segments(upstream: int, downstream: int, packed: bytes) -> Iterator[Segment]:
@@ -270,7 +290,7 @@ class _Blocks:
     def translate(self, upstream: int) -> int | None:
         at = bisect_right(self.blocks, upstream, key=lambda b: b.upstream) - 1
         if at >= 0 and upstream < self.blocks[at].upstream_end:
-            return max(_find(self.blocks[at].segments, upstream), self.log_start)
+            return max(self.blocks[at].find(upstream), self.log_start)
         if at + 1 < len(self.blocks):
             after = self.blocks[at + 1]
             known = upstream >= after.covered or (at < 0 and after.downstream <= self.log_start)
@@ -281,18 +301,9 @@ class _Blocks:
         downstream = max(downstream, self.log_start)
         at = bisect_right(self.blocks, downstream, key=lambda b: b.downstream) - 1
         if at >= 0 and downstream < self.blocks[at].downstream_end:
-            back = [Segment(s.downstream, s.upstream, s.records) for s in self.blocks[at].segments]
-            return _find(back, downstream)
+            return self.blocks[at].find_back(downstream)
         if at + 1 < len(self.blocks):
             after = self.blocks[at + 1]
             known = after.covered <= (self.blocks[at].upstream_end if at >= 0 else 0)
             return after.upstream if known else None
         return self.end[0] if downstream == self.end[1] else None
-
-
-def _find(segments: Iterable[Segment], offset: int) -> int:
-    """Returns the other side's offset of the record at `offset` or of the next, which must be there."""
-    for segment in segments:
-        if offset < segment.upstream_end:
-            return segment.downstream + max(offset - segment.upstream, 0)
-    raise AssertionError(f"no segment ends behind {offset}")
