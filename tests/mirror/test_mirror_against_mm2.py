@@ -121,6 +121,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
             source.address, target.address, topics=".*", source__cluster__alias="ours",
             sync__topic__acls__enabled="true", sync__topic__acls__interval__seconds="1",
             sync__topic__configs__interval__seconds="1", refresh__topics__interval__seconds="1",
+            heartbeats__replication__enabled="true",
         )  # fmt: skip
         whole = {"source.cluster.alias": "wholeours", "topics": "settings", "use.defaults.from": "source"}
         with (

@@ -103,9 +103,7 @@ def test_bytes_take_their_time_and_other_topics_do_not_wait(source, target, task
     for topic in (slow, quick):
         for partition in (0, 1):
             produce(source.bootstrap, topic, rows[partition::2], partition=partition, **{"batch.size": 8000})
-    config = props(
-        source.bootstrap, target.bootstrap, topics=f"{slow},{quick}", heartbeats__replication__enabled="false"
-    )  # fmt: skip
+    config = props(source.bootstrap, target.bootstrap, topics=f"{slow},{quick}")
     began = time.monotonic()
     with Running(config | {TOPICS: f"slow.*:{rate}"}, tasks=tasks) as mirror:
         for partition in (0, 1):

@@ -27,6 +27,7 @@ def props(source: str, target: str, **more: str) -> dict[str, str]:
         "source.cluster.bootstrap.servers": source,
         "target.cluster.bootstrap.servers": target,
         "sync.topic.acls.enabled": "false",
+        "heartbeats.replication.enabled": "false",  # other tests may send heartbeats to the same brokers
         **{k.replace("__", "."): v for k, v in more.items()},
     }
 
