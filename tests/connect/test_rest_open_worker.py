@@ -118,6 +118,27 @@ def test_foreign_code_is_refused(
     assert "set rest.auth.file" in answer.message
 
 
+def test_a_patch_is_judged_with_what_it_changes(bootstrap: str, tmp_path: Path) -> None:
+    """Spark's own connector takes a client's classes from settings that are harmless for ours."""
+    same = properties(bootstrap, "http://127.0.0.1:0")
+    before = WorkerProcess(same, tmp_path)
+    before.wait_ready()
+    body = {"name": "legacy", "config": SPARK | {"source.connector": "spark"}, "initial_state": "STOPPED"}
+    made = before.request("POST", "/connectors", body)
+    assert made.status == 201, made.body
+    before.end()
+
+    worker = OpenWorker(same | {"listeners": "http://0.0.0.0:0"}, tmp_path)
+    try:
+        worker.wait_ready()
+        answer = worker.request("PATCH", "/connectors/legacy/config", {"consumer.override.client.id": "x"})
+        assert answer.status == 403, answer.body
+        assert answer.message.startswith("source.connector=spark may run Java classes")
+        assert worker.request("PUT", "/connectors/legacy/pause").status == 202
+    finally:
+        worker.end()
+
+
 def test_installed_plugins_are_used_as_ever(worker: WorkerProcess) -> None:
     config = FILE | {
         "name": "files",

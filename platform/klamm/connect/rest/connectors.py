@@ -130,9 +130,10 @@ async def patch_config(request: web.Request) -> web.Response:
     """Set some keys of a configuration, or remove them with null."""
     patch = as_config(await read_json(request, exact_numbers=True), "The body")
     await refuse_foreign_code(request, patch)
-    return json_response(
-        await _shown(request, await request.app[SERVICE].patch_config(_name(request), patch))
-    )
+    service, name = request.app[SERVICE], _name(request)
+    # What stands beside a key may give it another meaning.
+    await refuse_foreign_code(request, {**service.config(name), **patch})
+    return json_response(await _shown(request, await service.patch_config(name, patch)))
 
 
 async def get_status(request: web.Request) -> web.Response:
