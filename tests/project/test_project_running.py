@@ -79,7 +79,10 @@ def run(tmp_path, processes):
         done = subprocess.run(
             [*command, "--color=no", *(f"test_them.py::test_{name}" for name in names)],
             cwd=tmp_path, capture_output=True, text=True, check=False, timeout=100,
-            preexec_fn=before, env={"PATH": "", "PYTHONPATH": str(ROOT / "tests"), "KLAMM_TEST_FLAKY": str(tmp_path / "flaky.jsonl")}
+            preexec_fn=before, env={
+                "PATH": "", "PYTHONPATH": str(ROOT / "tests"), "KLAMM_TEST_FLAKY": str(tmp_path / "flaky.jsonl"),
+                "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_PLUGINS": "xdist.plugin",
+            }
             | environment,
         )  # fmt: skip
         return done.returncode, done.stdout + done.stderr
