@@ -99,6 +99,17 @@ def test_metadata_by_id(broker, client):
         assert (topic.error_code, topic.name) == expected
 
 
+@pytest.mark.parametrize("version", [10, 11])
+def test_metadata_by_id_is_refused_where_the_answer_cannot_say_it(broker, client, version):
+    """KIP-516: the request has the field from version 10, the answer may leave the name out from version 12."""
+    name = new_topic(broker)
+    topic_id = metadata(client, name).topics[0].topic_id
+    for asked in (None, topic_id), (None, bytes(16)), (name, topic_id):
+        request = MetadataRequest(topics=[MetadataRequestTopic(name=asked[0], topic_id=asked[1])])
+        topic = client.request(request, version).topics[0]
+        assert (topic.error_code, topic.name) == (E.INVALID_REQUEST, asked[0] or "")
+
+
 def test_auto_creation_needs_both_sides_to_agree(tmp_path, client):
     name = new_name()
     assert metadata(client, name).topics[0].error_code == E.UNKNOWN_TOPIC_OR_PARTITION

@@ -124,11 +124,13 @@ def test_a_server_that_did_not_start_once_is_one_failure_of_all_its_tests(run):
     assert re.search(r"1 passed, 12 flaky in", said)
 
 
-def test_nothing_is_run_again_after_the_end_of_the_budget(run):
-    code, said = run("flaky", KLAMM_CI_STARTED=str(time.time() - 61), KLAMM_CI_BUDGET_MINUTES="1")
+def test_nothing_is_run_again_long_after_the_end_of_the_budget(run):
+    code, said = run("bad", KLAMM_CI_STARTED=str(time.time() - 661), KLAMM_CI_BUDGET_MINUTES="1")
     assert code == 1
-    assert "not run again, since CI's budget is used: test_them.py::test_flaky" in said
-    code, said = run("hangs_then", KLAMM_CI_STARTED=str(time.time() - 40), KLAMM_CI_BUDGET_MINUTES="1")
+    assert "not run again, since CI's budget is used: test_them.py::test_bad" in said
+    code, said = run("flaky", KLAMM_CI_STARTED=str(time.time() - 90), KLAMM_CI_BUDGET_MINUTES="1")
+    assert code == 0, said
+    code, said = run("hangs_then", KLAMM_CI_STARTED=str(time.time() - 640), KLAMM_CI_BUDGET_MINUTES="1")
     assert code == 1
     assert "ended, since CI's budget is used" in said or "not run again, since CI's budget is used" in said
 

@@ -3,7 +3,7 @@
 Behaviour: one broker leads every partition and is the controller. A topic that does not exist is created when both
 `auto.create.topics.enable` and the request allow it; the first answer already has it. Of many topics only the first
 are created (100 partitions, in slices); clients ask again for the others. Null topics (or none in version 0) mean all.
-From version 10 a request may name topics by id.
+From version 12 a request may name topics by id; versions 10 and 11 have the field, and Kafka refuses its use.
 Every operation is authorized, as there is no authorizer yet.
 """
 
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NO_ID: Final = bytes(16)
+BY_ID: Final = 12
+"""The first version that may ask by id. The answers of earlier ones cannot express a topic without a name."""
 AUTO_CREATE_PARTITIONS: Final = 100
 """Partitions that one request may create, as each costs directories and files: about a millisecond."""
 
@@ -48,6 +50,9 @@ def metadata(
     if asked is None or (ctx.api_version == 0 and not asked):
         return _response(broker, ctx, request, [_found(broker, topic) for topic in broker.topics])
     distinct = {(item.name, item.topic_id): item for item in asked}.values()
+    if ctx.api_version < BY_ID and any(item.name is None or item.topic_id != NO_ID for item in distinct):
+        refusals = [_error(ErrorCode.INVALID_REQUEST, item, name=item.name or "") for item in distinct]
+        return _response(broker, ctx, request, refusals)
     missing: list[str] = []
     if request.allow_auto_topic_creation and broker.config["auto.create.topics.enable"]:
         missing = _missing(broker, [item.name for item in distinct if item.name and item.topic_id == NO_ID])
@@ -106,9 +111,7 @@ def _response(
 def _topic(
     broker: BrokerState, ctx: RequestContext, asked: MetadataRequestTopic, refused: Mapping[str, ErrorCode]
 ) -> MetadataResponseTopic:
-    if asked.topic_id != NO_ID and ctx.api_version >= 10:
-        if asked.name is not None and ctx.api_version < 12:
-            return _error(ErrorCode.INVALID_REQUEST, asked)
+    if asked.topic_id != NO_ID:
         topic = broker.topics.by_id.get(asked.topic_id)
         return _found(broker, topic) if topic is not None else _error(ErrorCode.UNKNOWN_TOPIC_ID, asked)
     if asked.name is None:
@@ -168,5 +171,6 @@ def _found(broker: BrokerState, topic: Topic) -> MetadataResponseTopic:
     )
 
 
-def _error(code: ErrorCode, asked: MetadataRequestTopic) -> MetadataResponseTopic:
-    return MetadataResponseTopic(error_code=code, name=asked.name, topic_id=asked.topic_id, partitions=[])
+def _error(code: ErrorCode, asked: MetadataRequestTopic, *, name: str | None = None) -> MetadataResponseTopic:
+    named = asked.name if name is None else name
+    return MetadataResponseTopic(error_code=code, name=named, topic_id=asked.topic_id, partitions=[])

@@ -8,13 +8,15 @@ from typing import Final
 
 MINUTES: Final = "KLAMM_CI_BUDGET_MINUTES"
 STARTED: Final = "KLAMM_CI_STARTED"
+GRACE_S: Final = 600.0
+"""The seconds after the end of the budget at which a slice, or a test that is run again, is ended."""
 
 
-def end() -> float | None:
-    """Returns the Unix time at which the budget ends; None outside of CI."""
+def end(*, late: bool = False) -> float | None:
+    """Returns the Unix time at which the budget ends; None outside of CI. `late`: when what still runs then is ended."""
     if not (started := os.environ.get(STARTED)):
         return None
-    return float(started) + 60 * float(os.environ.get(MINUTES) or 30)
+    return float(started) + 60 * float(os.environ.get(MINUTES) or 30) + (GRACE_S if late else 0)
 
 
 def start_here() -> float:

@@ -38,8 +38,6 @@ WORKERS: Final = 2
 CHANGED_SHARE: Final = 1 / 2
 RECENT_HOURS: Final = 6
 NOTHING_COLLECTED: Final = 5
-GRACE_S: Final = 600.0
-"""The seconds after the end of the budget at which a slice that still runs is ended."""
 ENDING_S: Final = 30.0
 """The seconds that an ended slice has to stop its servers."""
 GOLDEN: Final = (math.sqrt(5) - 1) / 2
@@ -145,10 +143,12 @@ def run() -> int:
             continue
         print(f"\n== slice {one}", flush=True)
         ran.append(str(one))
-        code = _pytest(["-m", MARKS, "-n", str(WORKERS), "--dist", "loadfile", *one.files], until + GRACE_S)
+        code = _pytest(
+            ["-m", MARKS, "-n", str(WORKERS), "--dist", "loadfile", *one.files], until + budget.GRACE_S
+        )
         if code is None:
             failed.append(
-                f"{one}: ended, since it still ran {GRACE_S / 60:.0f} minutes after the end of the budget"
+                f"{one}: ended, since it still ran {budget.GRACE_S / 60:.0f} minutes after the end of the budget"
             )
         elif code not in {0, NOTHING_COLLECTED}:
             failed.append(str(one))
