@@ -11,10 +11,10 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/reference/mirror-keys.md"
-TABLE = ROOT / "mirror/klamm_mirror/mm2_keys.json"
+TABLE = ROOT / "mirror/klamm_mirror/settings/mm2_keys.json"
 HEAD = """# MirrorMaker 2's keys
 
-Made by `./dev docs` from `mirror/klamm_mirror/mm2_keys.json`, whose keys come from the jars of Kafka 4.3.1. *Honoured*: has MirrorMaker's
+Made by `./dev docs` from `mirror/klamm_mirror/settings/mm2_keys.json`, whose keys come from the jars of Kafka 4.3.1. *Honoured*: has MirrorMaker's
 effect. *Refused*: would change results in a way that the mirror does not have, so the file ends with exit code 2 and the
 connector with an error. *Warned*: has no effect here; a warning names the key. Values in brackets need neither. How keys
 and prefixes combine: [the mirror](../mirror.md#keys).

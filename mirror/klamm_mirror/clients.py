@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from klamm_base.configdef import invalid
 from klamm_base.errors import ConfigError
 from klamm_kafka.wire.compression import Compression
-from klamm_mirror.common_config import ClientKind, Side, client_security, client_settings
+from klamm_mirror.settings.common_config import ClientKind, Side, client_security, client_settings
 
 if TYPE_CHECKING:
     from klamm_base.security import ClientSecurity

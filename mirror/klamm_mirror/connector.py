@@ -8,8 +8,8 @@ from typing import ClassVar
 
 from klamm_base.configdef import ConfigValue
 from klamm_base.redaction import is_secret_name
-from klamm_mirror.mm2_keys import Ruling, Verdict, is_of_records, rule_connector
-from klamm_mirror.plugins import add_mistakes, own_keys
+from klamm_mirror.settings.mm2_keys import Ruling, Verdict, is_of_records, rule_connector
+from klamm_mirror.settings.plugins import add_mistakes, own_keys
 from klamm_plugins.connector import SourceConnector
 
 log = logging.getLogger(__name__)

@@ -11,15 +11,16 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from klamm_kafka.client import Cluster
-from klamm_mirror import acls, groups
 from klamm_mirror.checkpoint import config as checkpoint_config
+from klamm_mirror.checkpoint import groups
 from klamm_mirror.heartbeat import config as heartbeat_config
 from klamm_mirror.loop import open_cluster
-from klamm_mirror.mm2_config import CHECKPOINT, HEARTBEAT, SOURCE, Flow
-from klamm_mirror.plugins import FlowPlugins
+from klamm_mirror.settings.mm2_config import CHECKPOINT, HEARTBEAT, SOURCE, Flow
+from klamm_mirror.settings.plugins import FlowPlugins
 from klamm_mirror.source import config as source_config
-from klamm_mirror.topic_plan import TopicPlan
-from klamm_mirror.topics import Topics
+from klamm_mirror.topics import acls
+from klamm_mirror.topics.target import Topics
+from klamm_mirror.topics.topic_plan import TopicPlan
 from klamm_plugins.mirror import AclBinding
 
 Props = Mapping[str, str]

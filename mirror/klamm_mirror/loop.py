@@ -18,8 +18,8 @@ from typing import Any, Final
 from klamm_base.backoff import Backoff
 from klamm_kafka.client import ClientError, Cluster
 from klamm_mirror.clients import ClientSettings
-from klamm_mirror.common_config import Side
-from klamm_mirror.sensor_tables import Pace
+from klamm_mirror.metrics.tables import Pace
+from klamm_mirror.settings.common_config import Side
 from klamm_plugins.connector import DriverTask, SourceOffset, SourcePartition
 
 log = logging.getLogger(__name__)

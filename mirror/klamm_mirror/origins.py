@@ -1,4 +1,4 @@
-"""The origin of records, and what it means for a batch: the values that `klamm_mirror.provenance` works with. Pure."""
+"""The origin of records, and what it means for a batch: the values that `klamm_mirror.provenance.tracker` works with. Pure."""
 
 from __future__ import annotations
 

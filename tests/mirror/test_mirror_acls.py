@@ -8,7 +8,7 @@ import pytest
 from support.broker import new_topic
 from support.mirroring import Running, props
 
-from klamm_mirror.acls import mirrored
+from klamm_mirror.topics.acls import mirrored
 from klamm_plugins.mirror import AclBinding
 
 ALLOW, DENY = "ALLOW", "DENY"
@@ -39,7 +39,7 @@ def test_only_mirrored_topics_have_their_acls_mirrored():
 
 
 def test_a_source_without_authorizer_is_said_once_and_quietly(source, target, caplog):
-    caplog.set_level(logging.DEBUG, "klamm_mirror.acls")
+    caplog.set_level(logging.DEBUG, "klamm_mirror.topics.acls")
     config = props(
         source.bootstrap, target.bootstrap, topics=new_topic(source),
         sync__topic__acls__enabled="true", sync__topic__acls__interval__seconds="1",

@@ -13,11 +13,12 @@ from support.mirroring import run_until
 
 from klamm_kafka.client import Cluster
 from klamm_kafka.wire.batch import Record
-from klamm_mirror import groups, internal_topics
+from klamm_mirror.checkpoint import groups
 from klamm_mirror.checkpoint.connector import MirrorCheckpointConnector
-from klamm_mirror.formats import OffsetSync
-from klamm_mirror.groups import Committed
+from klamm_mirror.checkpoint.groups import Committed
 from klamm_mirror.heartbeat.connector import MirrorHeartbeatConnector
+from klamm_mirror.topics import internal_topics
+from klamm_mirror.topics.formats import OffsetSync
 
 TOOL = Path(__file__).parents[1] / "support" / "MirrorTool.java"
 FORMATTERS = "org.apache.kafka.connect.mirror.formatters."

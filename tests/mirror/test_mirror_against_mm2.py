@@ -30,9 +30,9 @@ from support.kafka_broker import KafkaBroker, wait_for
 from support.mirror_maker import MirrorMaker
 from support.mirroring import Running, change, props, read, run_until
 
-from klamm_mirror.formats import Heartbeat
 from klamm_mirror.heartbeat.connector import MirrorHeartbeatConnector
-from klamm_mirror.sensors import SOURCE_ABOUT
+from klamm_mirror.metrics.sensors import SOURCE_ABOUT
+from klamm_mirror.topics.formats import Heartbeat
 
 pytestmark = pytest.mark.usefixtures("apache_kafka")
 

@@ -11,11 +11,12 @@ from support.broker import new_name, new_topic, wait_until
 
 from klamm_kafka.client import BrokerError, Cluster
 from klamm_kafka.wire.batch import Record
-from klamm_mirror import groups, internal_topics
-from klamm_mirror.checkpointer import Checkpointer, CheckpointSettings
-from klamm_mirror.formats import Checkpoint, OffsetSync
-from klamm_mirror.groups import Committed
+from klamm_mirror.checkpoint import groups
+from klamm_mirror.checkpoint.checkpointer import Checkpointer, CheckpointSettings
+from klamm_mirror.checkpoint.groups import Committed
 from klamm_mirror.heartbeat.connector import MirrorHeartbeatConnector
+from klamm_mirror.topics import internal_topics
+from klamm_mirror.topics.formats import Checkpoint, OffsetSync
 from klamm_plugins.testing import MemoryDriverContext
 
 NOW_MS = 1_700_000_000_000

@@ -7,10 +7,10 @@ from support.broker import new_name, new_topic
 from support.mirroring import Row, Running, produce, props, read
 
 from klamm_kafka.client import Cluster
-from klamm_mirror import groups
+from klamm_mirror.checkpoint import groups
+from klamm_mirror.checkpoint.checkpointer import Checkpointer
 from klamm_mirror.checkpoint.config import parse
-from klamm_mirror.checkpointer import Checkpointer
-from klamm_mirror.groups import Committed
+from klamm_mirror.checkpoint.groups import Committed
 
 NOW_MS = 1_700_000_000_000
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klamm_mirror.fields import MalformedRecord, UnsupportedVersion
-from klamm_mirror.formats import (
+from klamm_mirror.topics.fields import MalformedRecord, UnsupportedVersion
+from klamm_mirror.topics.formats import (
     Checkpoint,
     Heartbeat,
     OffsetSync,

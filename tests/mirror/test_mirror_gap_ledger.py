@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from klamm_mirror import topic_ids
-from klamm_mirror.fields import MalformedRecord
-from klamm_mirror.gap_policy import GapSettings, decide, gap_of, new_name, went_past
-from klamm_mirror.gaps import Gap, GapTable, Known, State, decode
-from klamm_mirror.partition import MirrorPartition
-from klamm_mirror.resolve import Unsuitable, choose
-from klamm_mirror.source.offsets import Position, check_offset
+from klamm_mirror.copy.gap_policy import GapSettings, decide, gap_of, new_name, went_past
+from klamm_mirror.copy.partition import MirrorPartition
+from klamm_mirror.copy.source_offsets import Position, check_offset
+from klamm_mirror.gaps.entries import Gap, GapTable, Known, State, decode
+from klamm_mirror.gaps.resolve import Unsuitable, choose
 from klamm_mirror.stops import ACTIONS, Action, Kind, Stop, within
+from klamm_mirror.topics.fields import MalformedRecord
 from klamm_plugins.errors import ConnectError
 
 OLD, NEW = b"o" * 16, b"n" * 16

@@ -14,7 +14,7 @@ from support.kafka_broker import KafkaBroker
 from support.mirroring import Running, produce, props, read, rows
 
 from klamm.testing import EmbeddedBroker
-from klamm_mirror.gaps import State
+from klamm_mirror.gaps.entries import State
 from klamm_mirror.stops import Action, Kind
 
 pytestmark = pytest.mark.usefixtures("processes")

@@ -15,10 +15,10 @@ from klamm.connect.validation import definitions
 from klamm_base.errors import ConfigError
 from klamm_base.properties import Properties
 from klamm_mirror.clients import ClientSettings
-from klamm_mirror.common_config import client_settings
-from klamm_mirror.mm2_config import CONNECTORS, MirrorConfig, parse
-from klamm_mirror.mm2_keys import Key, Verdict, table
 from klamm_mirror.plugin import CONNECTORS as CLASSES
+from klamm_mirror.settings.common_config import client_settings
+from klamm_mirror.settings.mm2_config import CONNECTORS, MirrorConfig, parse
+from klamm_mirror.settings.mm2_keys import Key, Verdict, table
 from klamm_mirror.source.config import parse as parse_source
 from klamm_mirror.source.connector import MirrorSourceConnector
 

@@ -18,7 +18,7 @@ from support.mirroring_once import Mirror, read_committed
 
 from klamm.testing import EmbeddedBroker
 from klamm_kafka.client import Cluster
-from klamm_mirror.segment_topic import SegmentReader
+from klamm_mirror.offsets.segment_topic import SegmentReader
 
 KILLS = int(os.environ.get("KLAMM_KILLS", "30"))
 SEED = int(os.environ.get("KLAMM_SEED", "7"))

@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from klamm_kafka.wire.batch import Record, encode_batch
-from klamm_mirror.lag_tables import STATUS_COLUMNS, STATUS_PREFIX, lag_tables, rows_that_fit
-from klamm_mirror.partition import SILENT_MS, MirrorPartition
+from klamm_mirror.copy.lag_tables import STATUS_COLUMNS, STATUS_PREFIX, lag_tables, rows_that_fit
+from klamm_mirror.copy.partition import SILENT_MS, MirrorPartition
+from klamm_mirror.metrics.trend import Trend
 from klamm_mirror.raw import Counts, convert
 from klamm_mirror.stops import Kind, Stop
-from klamm_mirror.trend import Trend
 from klamm_plugins.metrics import TABLE_BYTES_MAX, check_tables
 
 

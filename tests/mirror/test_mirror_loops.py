@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from klamm.mirror.files import load
 from klamm_base.errors import ConfigError
-from klamm_mirror.patterns import Names, common_name, globs
-from klamm_mirror.provenance_config import left_out
+from klamm_mirror.provenance.config import left_out
+from klamm_mirror.settings.patterns import Names, common_name, globs
 
 CLUSTERS = "clusters=A,B,C\nA.bootstrap.servers=a:1\nB.bootstrap.servers=b:1\nC.bootstrap.servers=c:1\n"
 IDENTITY = "replication.policy.class=IdentityReplicationPolicy\n"

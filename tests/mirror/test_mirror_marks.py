@@ -15,10 +15,10 @@ from support.mirroring import produce, read
 
 from klamm.testing import EmbeddedBroker
 from klamm_kafka.wire.batch import Record
-from klamm_mirror import provenance
-from klamm_mirror.marks import MalformedMark, Mark
 from klamm_mirror.origins import Origin
-from klamm_mirror.policy import PROVENANCE_TOPIC, find_policy
+from klamm_mirror.provenance import tracker as provenance
+from klamm_mirror.provenance.marks import MalformedMark, Mark
+from klamm_mirror.settings.policy import PROVENANCE_TOPIC, find_policy
 
 
 @given(st.integers(0, 2**63 - 1), st.text(max_size=20), st.text(max_size=20), st.text(max_size=20))

@@ -23,7 +23,7 @@ from klamm_base.errors import ConfigError, KlammError
 from klamm_base.metrics_server import MetricsServer
 from klamm_base.metrics_text import Family, lines
 from klamm_base.metrics_text import Sample as Ours
-from klamm_mirror.mm2_config import MetricsPlace, parse
+from klamm_mirror.settings.mm2_config import MetricsPlace, parse
 
 SOURCE = "kafka_connect_mirror_mirrorsourceconnector_"
 CHECKPOINT = "kafka_connect_mirror_mirrorcheckpointconnector_"

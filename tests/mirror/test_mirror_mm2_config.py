@@ -10,8 +10,8 @@ import pytest
 from klamm.mirror.files import load
 from klamm_base.errors import ConfigError
 from klamm_base.properties import load_properties
-from klamm_mirror import mm2_config
-from klamm_mirror.mm2_config import connectors_of
+from klamm_mirror.settings import mm2_config
+from klamm_mirror.settings.mm2_config import connectors_of
 
 RECORDED = Path(__file__).parent / "recordings" / "configs.jsonl"
 KEYS = {

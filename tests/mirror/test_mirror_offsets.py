@@ -18,7 +18,7 @@ from klamm.connect.topics.config_topic import TargetState
 from klamm.mirror import files
 from klamm.mirror.flow import FlowWorker
 from klamm.mirror.places import claimed, place_of
-from klamm_mirror.mm2_config import SOURCE
+from klamm_mirror.settings.mm2_config import SOURCE
 
 pytestmark = pytest.mark.usefixtures("processes")
 

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from klamm_kafka.client.outbox import IN_FLIGHT_MAX
 from klamm_kafka.wire.batch import Record, encode_batch, read_header
+from klamm_mirror.copy.partition import MirrorPartition
 from klamm_mirror.origins import Origin, Producers
-from klamm_mirror.partition import MirrorPartition
 from klamm_mirror.raw import Batch, Counts, convert
 
 

@@ -17,8 +17,8 @@ from support.mirroring import change, produce, props, read, rows
 from klamm.testing import EmbeddedWorker
 from klamm.testing.exposed import expose
 from klamm_base.configdef import ConfigDef, Type
-from klamm_mirror import mm2_config
-from klamm_mirror.plugins import FlowPlugins
+from klamm_mirror.settings import mm2_config
+from klamm_mirror.settings.plugins import FlowPlugins
 from klamm_mirror.source.connector import MirrorSourceConnector
 from klamm_plugins.discovery import PluginManager
 from klamm_plugins.errors import ConfigError

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from support import kafka_oracle
 
-from klamm_mirror.policy import POLICIES
+from klamm_mirror.settings.policy import POLICIES
 
 ORACLE = Path(__file__).parents[1] / "support" / "PolicyOracle.java"
 TOPICS = [

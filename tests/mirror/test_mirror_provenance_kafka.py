@@ -22,7 +22,7 @@ from support.kafka_broker import KafkaBroker
 from support.mirroring import produce, read
 
 from klamm.testing import EmbeddedBroker
-from klamm_mirror.policy import PROVENANCE_TOPIC
+from klamm_mirror.settings.policy import PROVENANCE_TOPIC
 
 pytestmark = pytest.mark.usefixtures("apache_kafka")
 BOTH = ["AB", "BA"]

@@ -19,9 +19,9 @@ from klamm_kafka.wire.batch import (
 )
 from klamm_kafka.wire.compression import Compression
 from klamm_kafka.wire.errors import CorruptRecord
+from klamm_mirror.offsets.syncs import SyncState
 from klamm_mirror.origins import LeftOut, Origin
 from klamm_mirror.raw import Counts, Rewrite, convert, producer_ids
-from klamm_mirror.syncs import SyncState
 
 blob = st.none() | st.binary(max_size=30)
 headers = st.lists(st.tuples(st.text(max_size=5), blob), max_size=2)

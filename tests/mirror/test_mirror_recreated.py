@@ -13,8 +13,8 @@ from support.kafka_broker import KafkaBroker
 from support.mirroring import Running, produce, props, read, rows
 
 from klamm.testing import EmbeddedBroker
-from klamm_mirror.gap_policy import new_name as copy_name
-from klamm_mirror.gaps import State
+from klamm_mirror.copy.gap_policy import new_name as copy_name
+from klamm_mirror.gaps.entries import State
 from klamm_mirror.stops import Action, Kind
 
 OLD = 100

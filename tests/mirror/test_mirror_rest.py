@@ -19,7 +19,7 @@ from support.mirror import mirror_file, produce, read_all, status
 from klamm.connect.rest.passwords import hash_password
 from klamm.mirror.rest import FLOW_ENDPOINTS
 from klamm_base.properties import Properties
-from klamm_mirror.mm2_config import parse
+from klamm_mirror.settings.mm2_config import parse
 
 REST = {"dedicated.mode.enable.internal.rest": "true", "listeners": "http://127.0.0.1:0"}
 AB = {

@@ -16,9 +16,9 @@ from support.mirroring import Row, Running, produce, props, read
 
 from klamm_kafka.wire.batch import Record, decode_records, encode_batch
 from klamm_mirror.clients import ProducerSettings
-from klamm_mirror.partition import MirrorPartition
+from klamm_mirror.copy.partition import MirrorPartition
+from klamm_mirror.copy.rewrite import Rewriter
 from klamm_mirror.raw import Counts, convert
-from klamm_mirror.rewrite import Rewriter
 from klamm_plugins.errors import DataError
 from klamm_plugins.record_pipeline import RawRecord
 

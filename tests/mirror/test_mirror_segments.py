@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klamm_mirror.fields import MalformedRecord, UnsupportedVersion
-from klamm_mirror.segment_topic import SegmentRecord
-from klamm_mirror.segments import BLOCKS_MAX, SEGMENTS_MAX, Block, Segment, SegmentLog, SegmentStore
+from klamm_mirror.offsets.segment_topic import SegmentRecord
+from klamm_mirror.offsets.segments import BLOCKS_MAX, SEGMENTS_MAX, Block, Segment, SegmentLog, SegmentStore
+from klamm_mirror.topics.fields import MalformedRecord, UnsupportedVersion
 
 PARTITION = ("t", 0)
 

@@ -12,9 +12,7 @@ from klamm.connect.model import TaskId
 from klamm.connect.rest.task_tables import table_families
 from klamm_base.metrics_text import lines
 from klamm_kafka.wire.batch import DELETE_HORIZON_FLAG, Record, encode_batch
-from klamm_mirror.raw import Batch, Counts, convert
-from klamm_mirror.sensor_tables import EVERY_S, ROWS_MAX, Pace, tables
-from klamm_mirror.sensors import (
+from klamm_mirror.metrics.sensors import (
     CHECKPOINT_ABOUT,
     SAMPLE_MS,
     SOURCE_ABOUT,
@@ -23,6 +21,8 @@ from klamm_mirror.sensors import (
     PartitionSensors,
     Sensor,
 )
+from klamm_mirror.metrics.tables import EVERY_S, ROWS_MAX, Pace, tables
+from klamm_mirror.raw import Batch, Counts, convert
 from klamm_plugins.errors import ConnectError
 from klamm_plugins.metrics import TABLE_BYTES_MAX, MetricTable, check_tables, tables_of
 

@@ -8,10 +8,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klamm_mirror.mapping import OffsetMapping, OffsetSyncReader
-from klamm_mirror.segment_topic import SegmentReader
-from klamm_mirror.segments import Segment, SegmentLog
-from klamm_mirror.shared_topics import translate_shared
+from klamm_mirror.offsets.mapping import OffsetMapping, OffsetSyncReader
+from klamm_mirror.offsets.segment_topic import SegmentReader
+from klamm_mirror.offsets.segments import Segment, SegmentLog
+from klamm_mirror.offsets.shared_topics import translate_shared
 
 KEY = ("t", 0)
 NOBODY: Any = None

@@ -13,8 +13,8 @@ from support.mirroring import Running, assigned, change, produce, props, read, r
 from klamm.testing import EmbeddedBroker
 from klamm_base.errors import ConfigError
 from klamm_mirror import topic_ids
-from klamm_mirror.formats import OffsetSync
 from klamm_mirror.source.connector import MirrorSourceConnector
+from klamm_mirror.topics.formats import OffsetSync
 from klamm_plugins.errors import ConnectError
 
 

@@ -13,10 +13,10 @@ from support.mirroring import Running, produce, props, read
 
 from klamm.mirror.flow_status import _partition
 from klamm_base.errors import ConfigError
-from klamm_mirror.lag_tables import STATUS_COLUMNS, STATUS_PREFIX, lag_tables
-from klamm_mirror.partition import MirrorPartition
+from klamm_mirror.copy.lag_tables import STATUS_COLUMNS, STATUS_PREFIX, lag_tables
+from klamm_mirror.copy.partition import MirrorPartition
+from klamm_mirror.copy.throttle import FLOW, TOPICS, Bucket, Limits, Throttle
 from klamm_mirror.source.connector import MirrorSourceConnector
-from klamm_mirror.throttle import FLOW, TOPICS, Bucket, Limits, Throttle
 
 
 def limits(flow: int = 0, *topics: str) -> Limits:

@@ -11,10 +11,10 @@ from support.mirror import committed, mirror_file, produce, read_all, read_as, t
 from support.mirroring import Running, props
 
 from klamm_base.errors import ConfigError
-from klamm_mirror.loops import Route, refuse_loops
-from klamm_mirror.policy import DefaultReplicationPolicy
+from klamm_mirror.provenance.loops import Route, refuse_loops
+from klamm_mirror.settings.policy import DefaultReplicationPolicy
+from klamm_mirror.settings.topic_map import parse_map
 from klamm_mirror.source.config import config_def
-from klamm_mirror.topic_map import parse_map
 
 
 def named(*rules: str) -> DefaultReplicationPolicy:

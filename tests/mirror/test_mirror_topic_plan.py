@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from klamm_base.errors import ConfigError
-from klamm_mirror.topic_plan import (
+from klamm_mirror.topics.topic_plan import (
     ConfigChange,
     MorePartitions,
     Origin,

@@ -8,8 +8,8 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klamm_mirror.formats import Checkpoint, OffsetSync
-from klamm_mirror.translation import SYNCS_MAX, CheckpointStore, OffsetSyncStore, offsets_to_sync
+from klamm_mirror.offsets.translation import SYNCS_MAX, CheckpointStore, OffsetSyncStore, offsets_to_sync
+from klamm_mirror.topics.formats import Checkpoint, OffsetSync
 
 
 def store_of(*syncs: tuple[int, int]) -> OffsetSyncStore:

@@ -229,7 +229,7 @@ def test_a_command_that_was_killed_goes_on_where_it_was(source, target, tmp_path
 
 
 def test_groups_that_would_skip_records_are_told(source, target, tmp_path):
-    from klamm_mirror.formats import Checkpoint
+    from klamm_mirror.topics.formats import Checkpoint
 
     records = sample(100)
     topic = by_hand(source, target, records, [*records[:20], *records])

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from support.broker import new_name
 from support.mirroring import Running, produce, props, read
 
-from klamm_mirror.provenance_config import ORIGIN
+from klamm_mirror.provenance.config import ORIGIN
 
 
 class Circle:

@@ -10,9 +10,9 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from support.broker import wait_until
 
 from klamm_kafka.client import Cluster
-from klamm_mirror import resolve
-from klamm_mirror.gaps import Gap
-from klamm_mirror.ledger import Ledger
+from klamm_mirror.gaps import resolve
+from klamm_mirror.gaps.entries import Gap
+from klamm_mirror.gaps.ledger import Ledger
 from klamm_mirror.stops import Action
 
 LEDGER = "mm2-gaps.A.internal"

@@ -1,8 +1,8 @@
-"""The table of MirrorMaker 2's keys (`klamm_mirror/mm2_keys.json`), made from Kafka's jars.
+"""The table of MirrorMaker 2's keys (`klamm_mirror/settings/mm2_keys.json`), made from Kafka's jars.
 
     python tests/support/mirror_keys.py   # writes the table anew: new keys without a verdict, gone keys left out
 
-Verdicts, reasons and values that are fine are kept. `klamm_mirror.mm2_keys` cannot read a key without a verdict: write one.
+Verdicts, reasons and values that are fine are kept. `klamm_mirror.settings.mm2_keys` cannot read a key without a verdict: write one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-TABLE = ROOT / "mirror/klamm_mirror/mm2_keys.json"
+TABLE = ROOT / "mirror/klamm_mirror/settings/mm2_keys.json"
 JAVA = Path(__file__).with_name("MirrorKeys.java")
 
 Rows = dict[str, dict[str, list[Any]]]

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from klamm_base.configdef import ConfigDef, Importance, Type, between
-from klamm_mirror import filters
-from klamm_mirror.common_config import common_config, syncs_config, topics_config
-from klamm_mirror.plugins import GROUP_FILTER, JAVA_CLASSES, FlowPlugins, class_for
+from klamm_mirror.settings import filters
+from klamm_mirror.settings.common_config import common_config, syncs_config, topics_config
+from klamm_mirror.settings.plugins import GROUP_FILTER, JAVA_CLASSES, FlowPlugins, class_for
 
 if TYPE_CHECKING:
-    from klamm_mirror.checkpointer import CheckpointSettings
+    from klamm_mirror.checkpoint.checkpointer import CheckpointSettings
 
 EMIT: Final = "emit.checkpoints"
 SYNC: Final = "sync.group.offsets"
@@ -92,7 +92,7 @@ def config_def() -> ConfigDef:
 
 def parse(props: Mapping[str, str]) -> Settings:
     """Returns a task's typed settings. Raises ConfigError."""
-    from klamm_mirror.checkpointer import (
+    from klamm_mirror.checkpoint.checkpointer import (
         CheckpointSettings,
     )  # brings the client, which the connector does not need
 

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Final
 
+from klamm_mirror.checkpoint.checkpointer import Checkpointer
 from klamm_mirror.checkpoint.config import Settings, parse
-from klamm_mirror.checkpointer import Checkpointer
-from klamm_mirror.formats import Checkpoint
 from klamm_mirror.loop import LoopTask, open_cluster
-from klamm_mirror.sensor_tables import ROWS_MAX, figures, tables
-from klamm_mirror.sensors import CHECKPOINT_ABOUT, CHECKPOINT_PREFIX, WINDOW_MS, CheckpointSensors
+from klamm_mirror.metrics.sensors import CHECKPOINT_ABOUT, CHECKPOINT_PREFIX, WINDOW_MS, CheckpointSensors
+from klamm_mirror.metrics.tables import ROWS_MAX, figures, tables
+from klamm_mirror.topics.formats import Checkpoint
 
 AGE_ABOUT: Final = {
     "checkpoint_age_seconds": "Since all groups' checkpoints were last up to date, s.",

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from klamm_base.configdef import ConfigDef, Importance, Type, between
-from klamm_mirror.common_config import common_config
-from klamm_mirror.plugins import FlowPlugins
+from klamm_mirror.settings.common_config import common_config
+from klamm_mirror.settings.plugins import FlowPlugins
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,11 +9,11 @@ from typing import Any, Final
 
 from klamm_kafka.client import Cluster
 from klamm_kafka.wire.batch import Record
-from klamm_mirror import internal_topics
-from klamm_mirror.formats import Heartbeat
 from klamm_mirror.heartbeat.config import Settings, parse
 from klamm_mirror.loop import LoopTask, open_cluster
-from klamm_mirror.sensor_tables import figures
+from klamm_mirror.metrics.tables import figures
+from klamm_mirror.topics import internal_topics
+from klamm_mirror.topics.formats import Heartbeat
 
 SOURCE_ALIAS: Final = "sourceClusterAlias"
 TARGET_ALIAS: Final = "targetClusterAlias"

@@ -9,24 +9,24 @@ from typing import TYPE_CHECKING, Any, Final
 
 from klamm_base.configdef import ConfigDef, Importance, Type, between, one_of
 from klamm_base.errors import ConfigError
-from klamm_mirror import filters
 from klamm_mirror.clients import ClientSettings, ProducerSettings
-from klamm_mirror.common_config import (
+from klamm_mirror.copy.start_offset import KEY as START
+from klamm_mirror.copy.start_offset import check_start
+from klamm_mirror.copy.throttle import SHARE, throttle_config
+from klamm_mirror.provenance.config import ORIGIN, FlowBack, ProvenanceSettings, left_out
+from klamm_mirror.settings import filters
+from klamm_mirror.settings.common_config import (
     client_settings,
     common_config,
     syncs_config,
     topics_config,
 )
-from klamm_mirror.plugins import CONFIG_FILTER, JAVA_CLASSES, FlowPlugins, class_for
-from klamm_mirror.policy import DefaultReplicationPolicy, ReplicationPolicy
-from klamm_mirror.provenance_config import ORIGIN, FlowBack, ProvenanceSettings, left_out
-from klamm_mirror.start_offset import KEY as START
-from klamm_mirror.start_offset import check_start
-from klamm_mirror.throttle import SHARE, throttle_config
+from klamm_mirror.settings.plugins import CONFIG_FILTER, JAVA_CLASSES, FlowPlugins, class_for
+from klamm_mirror.settings.policy import DefaultReplicationPolicy, ReplicationPolicy
 
 if TYPE_CHECKING:
-    from klamm_mirror.copier import CopierSettings
-    from klamm_mirror.gap_policy import GapSettings
+    from klamm_mirror.copy.copier import CopierSettings
+    from klamm_mirror.copy.gap_policy import GapSettings
 
 ASSIGNED: Final = "task.assigned.partitions"
 INDEX: Final = "task.index"
@@ -165,10 +165,10 @@ def _choices() -> ConfigDef:
 
 def parse(props: Mapping[str, str]) -> Settings:
     """Returns a task's typed settings; reads key stores. Raises ConfigError."""
-    from klamm_mirror.copier import (
+    from klamm_mirror.copy.copier import (
         CopierSettings,
     )  # brings asyncio, which the connector's process does not need
-    from klamm_mirror.fetcher import FetchSettings
+    from klamm_mirror.copy.fetcher import FetchSettings
 
     values = config_def().parse(props)
     plugins = FlowPlugins(props, values)
@@ -218,7 +218,7 @@ def gap_settings(props: Mapping[str, str]) -> GapSettings:
 def _gap_settings(
     props: Mapping[str, str], values: Mapping[str, Any], policy: ReplicationPolicy
 ) -> GapSettings:
-    from klamm_mirror.gap_policy import GapSettings
+    from klamm_mirror.copy.gap_policy import GapSettings
 
     return GapSettings(
         topic=policy.gaps_topic(values["source.cluster.alias"]),

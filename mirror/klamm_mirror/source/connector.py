@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Final
 
 from klamm_base.configdef import ConfigDef, ConfigValue
 from klamm_base.version import __version__
-from klamm_mirror.common_config import client_security, client_settings
 from klamm_mirror.connector import MirrorConnector
-from klamm_mirror.provenance_config import left_out
+from klamm_mirror.copy.source_offsets import check_offset, check_partition
+from klamm_mirror.copy.throttle import SHARE, Limits
+from klamm_mirror.provenance.config import left_out
+from klamm_mirror.settings.common_config import client_security, client_settings
 from klamm_mirror.source.config import ASSIGNED, FOUND_LATER, INDEX, config_def
-from klamm_mirror.source.offsets import check_offset, check_partition
-from klamm_mirror.throttle import SHARE, Limits
 from klamm_plugins.connector import SourceOffset, SourcePartition
 from klamm_plugins.errors import ConfigError
 
 if TYPE_CHECKING:
     from klamm_mirror.source.task import MirrorSourceTask
-    from klamm_mirror.topic_keeper import TopicKeeper
+    from klamm_mirror.source.topic_keeper import TopicKeeper
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ class MirrorSourceConnector(MirrorConnector):
         if not parsed["enabled"]:
             log.info("enabled=false: nothing is mirrored")
             return
-        from klamm_mirror.topic_keeper import TopicKeeper
+        from klamm_mirror.source.topic_keeper import TopicKeeper
 
         self._keeper = TopicKeeper(self._props, parsed, self.context.request_task_reconfiguration)
         self._keeper.start(self.context.raise_error)

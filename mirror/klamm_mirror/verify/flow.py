@@ -9,16 +9,16 @@ from typing import Any, Final
 
 from klamm_base.errors import ConfigError
 from klamm_kafka.client import ClientError, Cluster
-from klamm_mirror import topic_admin
-from klamm_mirror.formats import Checkpoint
+from klamm_mirror.copy.start_offset import EARLIEST, parse_start
+from klamm_mirror.copy.start_offset import KEY as START
 from klamm_mirror.loop import open_cluster
-from klamm_mirror.mm2_keys import changing_keys
-from klamm_mirror.plugins import FlowPlugins
+from klamm_mirror.settings.mm2_keys import changing_keys
+from klamm_mirror.settings.plugins import FlowPlugins
 from klamm_mirror.source.config import config_def
-from klamm_mirror.start_offset import EARLIEST, parse_start
-from klamm_mirror.start_offset import KEY as START
-from klamm_mirror.topic_plan import ConfigChange, remote_names
-from klamm_mirror.topics import Topics
+from klamm_mirror.topics import topic_admin
+from klamm_mirror.topics.formats import Checkpoint
+from klamm_mirror.topics.target import Topics
+from klamm_mirror.topics.topic_plan import ConfigChange, remote_names
 from klamm_mirror.verify.groups import GroupOutcome, Verdict, judge, read_checkpoints
 from klamm_mirror.verify.partition import Outcome, PartitionComparison, Work
 from klamm_mirror.verify.reader import CannotCompareError

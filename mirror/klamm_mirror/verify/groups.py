@@ -12,9 +12,9 @@ from enum import StrEnum
 
 from klamm_kafka.client import BrokerError, Cluster
 from klamm_kafka.wire.errors import ErrorCode
-from klamm_mirror import internal_topics
-from klamm_mirror.fields import MalformedRecord
-from klamm_mirror.formats import Checkpoint
+from klamm_mirror.topics import internal_topics
+from klamm_mirror.topics.fields import MalformedRecord
+from klamm_mirror.topics.formats import Checkpoint
 
 
 class Verdict(StrEnum):

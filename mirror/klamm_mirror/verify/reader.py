@@ -14,8 +14,8 @@ from klamm_kafka.client import BrokerError, ClientError, Cluster
 from klamm_kafka.wire.batch import check_crc, decode_records
 from klamm_kafka.wire.errors import ErrorCode, ProtocolError
 from klamm_kafka.wire.messages.fetch import PartitionData
-from klamm_mirror import internal_topics
 from klamm_mirror.raw import Aborted, whole_batches
+from klamm_mirror.topics import internal_topics
 from klamm_mirror.verify.rows import AFTER_GAP, Row, rows_of
 
 log = logging.getLogger(__name__)

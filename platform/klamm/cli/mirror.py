@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from klamm.mirror.places import Place
     from klamm.mirror.shapes import MirrorStatus
     from klamm.mirror.supervisor import Side
-    from klamm_mirror.mm2_config import MirrorConfig
+    from klamm_mirror.settings.mm2_config import MirrorConfig
 
 EXIT_NOT_RUNNING: Final = 3
 METRICS_PORT: Final = "klamm.metrics.port"

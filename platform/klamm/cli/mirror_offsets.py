@@ -17,8 +17,8 @@ from klamm.cli.output import Format, FormatOption, print_rows
 
 if TYPE_CHECKING:
     from klamm.admin.reset import LogState, Reset
-    from klamm_mirror.mm2_config import Flow, MirrorConfig
-    from klamm_mirror.source.offsets import Position
+    from klamm_mirror.copy.source_offsets import Position
+    from klamm_mirror.settings.mm2_config import Flow, MirrorConfig
 
 app = Commands(help="Show and set up to where a flow has copied.", no_args_is_help=True)
 

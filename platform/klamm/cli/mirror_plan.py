@@ -14,7 +14,7 @@ from klamm.cli.mirror_options import ConfigArgument
 from klamm.cli.output import Format, FormatOption, print_rows
 
 if TYPE_CHECKING:
-    from klamm_mirror.mm2_config import Flow
+    from klamm_mirror.settings.mm2_config import Flow
 
 COLUMNS = ["flow", "cluster", "kind", "name", "setting", "old", "new"]
 

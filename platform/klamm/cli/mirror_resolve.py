@@ -15,9 +15,9 @@ from klamm.cli.output import Format, FormatOption, print_rows
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection
 
-    from klamm_mirror.gaps import Gap
-    from klamm_mirror.ledger import Ledger
-    from klamm_mirror.mm2_config import Flow
+    from klamm_mirror.gaps.entries import Gap
+    from klamm_mirror.gaps.ledger import Ledger
+    from klamm_mirror.settings.mm2_config import Flow
     from klamm_mirror.stops import Action
 
 COLUMNS = ["topic", "partition", "kind", "from", "to", "action", "state", "why"]
@@ -118,7 +118,7 @@ async def _resolve(
 ) -> tuple[list[dict[str, Any]], str | None]:
     import time
 
-    from klamm_mirror.resolve import ask, follow
+    from klamm_mirror.gaps.resolve import ask, follow
 
     async with _ledger(flow) as ledger:
         asked = await ask(ledger, topic, partitions, action, time.time_ns() // 1_000_000)
@@ -145,7 +145,7 @@ async def _ledger(flow: Flow) -> AsyncIterator[Ledger]:
     """Open the ledger of a flow."""
     from klamm.mirror.flow_props import source_props
     from klamm_mirror.clients import ClientSettings
-    from klamm_mirror.ledger import Ledger
+    from klamm_mirror.gaps.ledger import Ledger
     from klamm_mirror.source.config import gap_settings
 
     props = source_props(flow)

@@ -50,7 +50,7 @@ def _change(config: Path, name: str, override: list[str] | None, changed: Callab
     from klamm.mirror import files
     from klamm.mirror.edit import change_file, set_property
     from klamm.mirror.flow_props import enabled_flow
-    from klamm_mirror.mm2_config import SOURCE
+    from klamm_mirror.settings.mm2_config import SOURCE
     from klamm_mirror.source.config import PAUSED
 
     with reported():

@@ -15,8 +15,8 @@ from klamm.mirror.flow import FlowWorker
 from klamm.mirror.flow_offsets import Partition
 from klamm.mirror.places import Place, claimed
 from klamm_base.errors import KlammError
-from klamm_mirror.mm2_config import Flow, MirrorConfig
-from klamm_mirror.source.offsets import Position
+from klamm_mirror.copy.source_offsets import Position
+from klamm_mirror.settings.mm2_config import Flow, MirrorConfig
 
 START_S: Final = 60.0
 

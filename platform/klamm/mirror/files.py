@@ -12,11 +12,11 @@ from klamm.connect.secrets import Secrets
 from klamm.connect.validation import definitions
 from klamm_base.errors import ConfigError
 from klamm_base.properties import Properties, from_overrides, load_properties
-from klamm_mirror.loops import Route, other_ways, refuse_loops
-from klamm_mirror.mm2_config import SOURCE, Flow, MirrorConfig, connectors_of, parse
 from klamm_mirror.plugin import CONNECTORS
-from klamm_mirror.plugins import without_plugins
-from klamm_mirror.provenance_config import ORIGIN
+from klamm_mirror.provenance.config import ORIGIN
+from klamm_mirror.provenance.loops import Route, other_ways, refuse_loops
+from klamm_mirror.settings.mm2_config import SOURCE, Flow, MirrorConfig, connectors_of, parse
+from klamm_mirror.settings.plugins import without_plugins
 from klamm_mirror.source.connector import MirrorSourceConnector
 
 log = logging.getLogger(__name__)

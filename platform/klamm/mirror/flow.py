@@ -28,7 +28,7 @@ from klamm.mirror.owner import Membership
 from klamm.mirror.places import Place
 from klamm_base.errors import ConfigError
 from klamm_base.metrics_server import MetricsServer, url_of
-from klamm_mirror.mm2_config import CHECKPOINT, SOURCE, Flow, MirrorConfig, connectors_of
+from klamm_mirror.settings.mm2_config import CHECKPOINT, SOURCE, Flow, MirrorConfig, connectors_of
 
 if TYPE_CHECKING:
     from aiohttp.web import AppRunner

@@ -11,9 +11,9 @@ from klamm.connect.topics.offset_state import OffsetState
 from klamm_base.errors import KlammError
 from klamm_kafka.client import BrokerError, Cluster
 from klamm_kafka.wire.errors import ErrorCode
-from klamm_mirror import internal_topics
-from klamm_mirror.mm2_config import SOURCE, Flow
-from klamm_mirror.source.offsets import Position, source_partition
+from klamm_mirror.copy.source_offsets import Position, source_partition
+from klamm_mirror.settings.mm2_config import SOURCE, Flow
+from klamm_mirror.topics import internal_topics
 
 if TYPE_CHECKING:
     from klamm.connect.service.connectors import ConnectService

@@ -10,14 +10,14 @@ from klamm.admin.reset import How, LogState, Reset
 from klamm.mirror.flow_offsets import Partition, committed
 from klamm_base.errors import ConfigError
 from klamm_kafka.client import Cluster
-from klamm_mirror import internal_topics
-from klamm_mirror.filters import patterns
+from klamm_mirror.copy.source_offsets import Position
 from klamm_mirror.loop import open_cluster
-from klamm_mirror.mm2_config import Flow
-from klamm_mirror.plugins import FlowPlugins
+from klamm_mirror.settings.filters import patterns
+from klamm_mirror.settings.mm2_config import Flow
+from klamm_mirror.settings.plugins import FlowPlugins
 from klamm_mirror.source.config import config_def
-from klamm_mirror.source.offsets import Position
-from klamm_mirror.topics import Topics
+from klamm_mirror.topics import internal_topics
+from klamm_mirror.topics.target import Topics
 
 
 async def look(

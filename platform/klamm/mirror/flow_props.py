@@ -8,7 +8,7 @@ from pathlib import Path
 from klamm.connect.secrets import Secrets
 from klamm.mirror import files
 from klamm_base.errors import ConfigError
-from klamm_mirror.mm2_config import SOURCE, Flow, connectors_of
+from klamm_mirror.settings.mm2_config import SOURCE, Flow, connectors_of
 
 
 def enabled_flow(path: Path, name: str, overrides: list[str] | None = None) -> Flow:

@@ -15,8 +15,8 @@ import orjson
 
 from klamm.connect.model import State, TaskId
 from klamm.mirror.shapes import ConnectorStatus, FlowState, FlowStatus, PartitionStatus, TaskStatus
-from klamm_mirror.lag_tables import STATUS_COLUMNS, STATUS_PREFIX
-from klamm_mirror.mm2_config import CHECKPOINT, HEARTBEAT, SOURCE, Flow, connectors_of
+from klamm_mirror.copy.lag_tables import STATUS_COLUMNS, STATUS_PREFIX
+from klamm_mirror.settings.mm2_config import CHECKPOINT, HEARTBEAT, SOURCE, Flow, connectors_of
 
 if TYPE_CHECKING:
     from klamm.connect.service.connectors import ConnectService
@@ -150,7 +150,7 @@ class FlowTold:
         return round(max(now_ms - min(times), 0) / 1000, 1) if times else None
 
     def _reported(self) -> tuple[list[dict[str, Any]], int]:
-        """Returns the figures of each partition that tasks report, see `klamm_mirror.lag_tables`, and the number of all
+        """Returns the figures of each partition that tasks report, see `klamm_mirror.copy.lag_tables`, and the number of all
         partitions.
         """
         names = ("topic", "partition", *STATUS_COLUMNS)

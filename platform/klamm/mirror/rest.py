@@ -36,7 +36,7 @@ from klamm_base.errors import KlammError
 from klamm_base.metrics_text import CONTENT_TYPE
 from klamm_base.properties import Properties
 from klamm_base.version import __version__
-from klamm_mirror.mm2_config import Flow
+from klamm_mirror.settings.mm2_config import Flow
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from klamm.mirror.asking import Silent, asked
 from klamm.mirror.places import Place, holder, place_of
 from klamm.mirror.shapes import FlowState, FlowStatus, MirrorStatus
 from klamm_base.properties import from_overrides, load_properties
-from klamm_mirror.mm2_config import Flow, parse
+from klamm_mirror.settings.mm2_config import Flow, parse
 
 ANSWER_S: Final = 0.5
 """The time limit of a process. It has the answer at hand: the whole command takes a second at most."""

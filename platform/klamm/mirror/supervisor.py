@@ -21,7 +21,7 @@ from klamm.mirror import reload
 from klamm.up.supervisor import Child, ChildSpec, NotReadyError, restarts
 from klamm_base.errors import KlammError
 from klamm_base.metrics_server import MetricsServer, url_of
-from klamm_mirror.mm2_config import MetricsPlace
+from klamm_mirror.settings.mm2_config import MetricsPlace
 
 log = logging.getLogger(__name__)
 

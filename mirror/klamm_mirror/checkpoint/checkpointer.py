@@ -1,0 +1,336 @@
+"""Follows the groups of a source cluster and writes their positions to the target, one pass at a time.
+
+`Checkpointer` does the I/O and keeps the state between passes; the time that is passed in decides what is
+due. A pass first reads the offset syncs to their end, so that it translates with the latest knowledge.
+Raises ClientError: then the caller tries again, and the checkpointer remembers nothing that was not
+written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+from zlib import crc32
+
+from klamm_kafka.client import BrokerError, Cluster
+from klamm_kafka.wire.batch import Record
+from klamm_kafka.wire.errors import ErrorCode
+from klamm_mirror.checkpoint import groups
+from klamm_mirror.checkpoint.groups import Committed
+from klamm_mirror.gaps.ledger import Ledger
+from klamm_mirror.offsets.mapping import OffsetMapping, OffsetSyncReader, Translated
+from klamm_mirror.offsets.segment_topic import SegmentReader
+from klamm_mirror.offsets.shared_topics import translate_shared
+from klamm_mirror.offsets.translation import CheckpointStore, Partition, offsets_to_sync
+from klamm_mirror.target_admin import Admin
+from klamm_mirror.topics import internal_topics
+from klamm_mirror.topics.fields import MalformedRecord
+from klamm_mirror.topics.formats import Checkpoint
+
+log = logging.getLogger(__name__)
+
+OnWritten = Callable[[Sequence[Checkpoint], int], None]
+
+BATCH_RECORDS: Final = 1000
+TRIM_S: Final = 600.0
+"""Seconds between two looks at which records the target still has."""
+REFUSALS: Final[Mapping[int, str]] = {
+    ErrorCode.UNKNOWN_MEMBER_ID: "it has members by now",
+    ErrorCode.REBALANCE_IN_PROGRESS: "it has members by now",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "there is no such partition yet",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointSettings:
+    """The groups and topics to follow, and where to write. Durations are in seconds; None means never."""
+
+    syncs_topic: str
+    back_syncs_topic: str
+    """The offset syncs of the opposite flow. They say where a reader of a mirrored topic continues in the original."""
+    segments_topic: str
+    back_segments_topic: str
+    """The offset segments, which are exact: those of this flow at the target, those of the opposite one at the source."""
+    checkpoints_topic: str
+    replication_factor: int
+    wants_group: Callable[[str], bool]
+    wants_topic: Callable[[str], bool]
+    gaps_topic: str
+    """The gap ledger: a topic that was made anew may have another downstream name."""
+    rename: Callable[[str], str]
+    """Returns the downstream name of an upstream topic, by the replication policy."""
+    original: Callable[[str], str | None]
+    """Returns a mirrored topic's name in the target, where it came from; None for any other topic."""
+    emit_every_s: float | None = 60
+    sync_every_s: float | None = None
+    refresh_every_s: float | None = 600
+    task: int = 0
+    tasks: int = 1
+
+    def is_ours(self, group: str) -> bool:
+        """Returns True when this task follows the group: tasks share the groups by a hash of their names."""
+        return crc32(group.encode()) % self.tasks == self.task
+
+
+@dataclass(slots=True)
+class Counts:
+    """Checkpoints written and group offsets set since the start; offsets that were translated exactly, by an offset sync,
+    and not at all in the last pass.
+    """
+
+    checkpoints: int = 0
+    synced: int = 0
+    exact: int = 0
+    by_sync: int = 0
+    untranslated: int = 0
+
+    def begin_pass(self) -> None:
+        self.exact = self.by_sync = self.untranslated = 0
+
+    def translated(self, found: Translated) -> None:
+        self.exact += found.exact
+        self.by_sync += not found.exact and found.offset is not None
+        self.untranslated += found.offset is None
+
+
+@dataclass(slots=True)
+class _Due:
+    """The time of the next action, by a monotonic clock in seconds."""
+
+    every_s: float | None
+    at: float = field(default=0.0)
+
+    def now(self, time_s: float) -> bool:
+        return self.every_s is not None and time_s >= self.at
+
+    def done(self, time_s: float) -> None:
+        self.at = time_s + (self.every_s or 0.0)
+
+
+class Checkpointer:
+    """Does the passes, see the module.
+
+    `syncs_at_source`: a flow's offset syncs are at its source, else at its target. `admin`
+    creates the checkpoints topic instead of a request. `on_written` gets the
+    checkpoints that the target has acknowledged, and the time (ms) when the pass that read them began.
+    """
+
+    def __init__(
+        self,
+        settings: CheckpointSettings,
+        *,
+        source: Cluster,
+        target: Cluster,
+        syncs_at_source: bool = True,
+        on_written: OnWritten | None = None,
+        admin: Admin | None = None,
+    ) -> None:
+        self._settings = settings
+        self._source = source
+        self._target = target
+        self._ledger = Ledger(target, settings.gaps_topic, settings.replication_factor)
+        self._admin = admin
+        self._on_written = on_written
+        syncs, back_syncs = (source, target) if syncs_at_source else (target, source)
+        self._forward = OffsetMapping(
+            OffsetSyncReader(syncs, settings.syncs_topic), SegmentReader(target, settings.segments_topic)
+        )
+        self._back = OffsetMapping(
+            OffsetSyncReader(back_syncs, settings.back_syncs_topic, backwards=True),
+            SegmentReader(source, settings.back_segments_topic),
+            backwards=True,
+        )
+        self._checkpoints = CheckpointStore()
+        self._prepared = False
+        self._refresh = _Due(settings.refresh_every_s)
+        self._emit = _Due(settings.emit_every_s)
+        self._sync = _Due(settings.sync_every_s)
+        self._trim = _Due(TRIM_S)
+        self.groups: list[str] | None = None
+        self.counts = Counts()
+        self.passed_ms: int | None = None
+        """The time of the last complete pass over the groups; None: none yet."""
+        self.synced_ms: int | None = None
+        """The time when the groups' offsets at the target were last looked at and set; None: not yet."""
+
+    async def step(self, time_s: float, now_ms: int) -> list[Checkpoint]:
+        """Does what is due by a monotonic clock. Returns the written checkpoints, stamped with `now_ms`."""
+        if not self._prepared:
+            await self._prepare()
+            self._prepared = True
+        if self.groups is None or self._refresh.now(time_s):
+            await self._find_groups()
+            self._refresh.done(time_s)
+        emit, sync = self._emit.now(time_s), self._sync.now(time_s)
+        if not (emit or sync):
+            return []
+        await self._ledger.catch_up()
+        there = [await mapping.catch_up() for mapping in (self._forward, self._back)]
+        if not any(there):  # nothing was mirrored yet
+            self._note_pass(now_ms, synced=sync)
+            return []
+        if self._trim.now(time_s):
+            await self._drop_gone()
+            self._trim.done(time_s)
+        self._forget_lost()
+        written = await self._follow(now_ms, write=self._settings.emit_every_s is not None)
+        self._emit.done(time_s)
+        if sync:
+            await self._sync_groups()
+            self._sync.done(time_s)
+        self._note_pass(now_ms, synced=sync)
+        return written
+
+    def _remote(self, topic: str) -> str:
+        """Returns the downstream name of an upstream topic, also where it was made anew and is copied under another."""
+        known = self._ledger.table.topics.get(topic)
+        return (known.remote if known is not None else None) or self._settings.rename(topic)
+
+    def _note_pass(self, now_ms: int, *, synced: bool) -> None:
+        self.passed_ms = now_ms
+        if synced:
+            self.synced_ms = now_ms
+
+    async def _prepare(self) -> None:
+        """Creates the checkpoints topic, or reads from it what was written before."""
+        topic = self._settings.checkpoints_topic
+        replicas = self._settings.replication_factor
+        if await internal_topics.create(self._target, topic, replicas, admin=self._admin):
+            log.info("made %s", topic)
+            return
+        start = await internal_topics.offset_of(self._target, topic, internal_topics.EARLIEST)
+        end = await internal_topics.offset_of(self._target, topic, internal_topics.LATEST)
+        async for record in internal_topics.read(self._target, topic, start, end):
+            if record.value is None:
+                continue
+            try:
+                checkpoint = Checkpoint.decode(record.key, record.value)
+            except MalformedRecord as e:
+                log.warning("%s, offset %d, is no checkpoint and is left out: %s", topic, record.offset, e)
+            else:
+                if self._settings.is_ours(checkpoint.group):
+                    self._checkpoints.remember(checkpoint)
+
+    async def _find_groups(self) -> None:
+        wants = self._settings
+        found = [
+            g
+            for g in await groups.list_consumer_groups(self._source)
+            if wants.is_ours(g) and wants.wants_group(g)
+        ]
+        if found != self.groups:
+            log.info("%d groups are followed", len(found))
+            log.debug("groups: %s", found)
+        gone = set(self.groups or ()) - set(found)
+        self._checkpoints.forget(gone)
+        self.groups = found
+
+    async def _drop_gone(self) -> None:
+        """Drops the mapping of records that retention has removed from the target. The first task tells the topic."""
+        remote = {(self._remote(t), p): (t, p) for t, p in self._forward.ends()}
+        starts = await internal_topics.log_starts(self._target, list(remote))
+        await self._forward.trim({remote[p]: at for p, at in starts.items()}, write=self._settings.task == 0)
+
+    def _forget_lost(self) -> None:
+        """Forgets checkpoints beyond the target's records when the target lost some."""
+        ends = {(self._remote(t), p): end for (t, p), end in self._forward.ends().items()}
+        for lost in self._checkpoints.forget_beyond(ends):
+            log.warning(
+                "group %s: its checkpoint %d lies beyond the end of %s-%d, which was shortened or recreated: it is forgotten",
+                lost.group, lost.downstream_offset, lost.topic, lost.partition,
+            )  # fmt: skip
+
+    async def _follow(self, now_ms: int, *, write: bool) -> list[Checkpoint]:
+        """Translates the groups' committed offsets; writes and remembers new checkpoints."""
+        news: list[Checkpoint] = []
+        self.counts.begin_pass()
+        for group in self.groups or ():
+            with _group_by_itself(group, "at the source"):
+                news += self._news(group, await groups.committed_offsets(self._source, group))
+        if write:
+            for i in range(0, len(news), BATCH_RECORDS):
+                await self._write(news[i : i + BATCH_RECORDS], now_ms)
+        for checkpoint in news:
+            self._checkpoints.remember(checkpoint)
+        return news if write else []
+
+    def _news(self, group: str, offsets: dict[Partition, Committed]) -> list[Checkpoint]:
+        news = []
+        for (topic, partition), committed in offsets.items():
+            renamed = self._translate(topic, partition, committed.offset)
+            if renamed is None:
+                continue
+            name, found = renamed
+            self.counts.translated(found)
+            if found.offset is None:
+                continue
+            checkpoint = Checkpoint(
+                group, name, partition, committed.offset, found.offset, committed.metadata
+            )
+            if self._checkpoints.is_news(checkpoint):
+                news.append(checkpoint)
+        return news
+
+    def _translate(self, topic: str, partition: int, offset: int) -> tuple[str, Translated] | None:
+        """Returns the topic's name and the offset downstream; None for a topic that is not mirrored."""
+        settings = self._settings
+        original = settings.original(topic)
+        if original is not None:
+            if not settings.wants_topic(original):
+                return None
+            return original, self._back.translate(original, partition, offset)
+        if not settings.wants_topic(topic):
+            return None
+        remote = self._remote(topic)
+        if remote == topic:
+            return remote, translate_shared(self._forward, self._back, topic, partition, offset)
+        return remote, self._forward.translate(topic, partition, offset)
+
+    async def _write(self, checkpoints: list[Checkpoint], now_ms: int) -> None:
+        pairs = [checkpoint.encode() for checkpoint in checkpoints]
+        records = [Record(timestamp=now_ms, key=key, value=value) for key, value in pairs]
+        try:
+            await internal_topics.produce(self._target, self._settings.checkpoints_topic, records)
+        except BrokerError as e:
+            if e.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:  # deleted: made again, and all is said again
+                self._prepared, self._checkpoints = False, CheckpointStore()
+            raise
+        self.counts.checkpoints += len(records)
+        if self._on_written is not None:
+            self._on_written(checkpoints, now_ms)
+
+    async def _sync_groups(self) -> None:
+        """Sets the offsets of groups that nobody reads with at the target. Never moves a group backwards."""
+        for group in self.groups or ():
+            checkpoints = self._checkpoints.of_group(group)
+            if checkpoints:
+                with _group_by_itself(group, "at the target"):
+                    await self._sync_group(group, checkpoints)
+
+    async def _sync_group(self, group: str, checkpoints: dict[Partition, Checkpoint]) -> None:
+        if await groups.group_state(self._target, group) not in groups.IDLE:
+            return
+        there = await groups.committed_offsets(self._target, group)
+        wanted = offsets_to_sync(checkpoints, {p: c.offset for p, c in there.items()})
+        if not wanted:
+            return
+        offsets = {p: Committed(c.downstream_offset, c.metadata) for p, c in wanted.items()}
+        refused = await groups.commit_offsets(self._target, group, offsets)
+        self.counts.synced += len(offsets) - len(refused)
+        for (topic, partition), code in refused.items():
+            why = REFUSALS.get(code, f"error {code}")
+            log.info("group %s keeps its offset in %s-%d at the target: %s", group, topic, partition, why)
+
+
+@contextlib.contextmanager
+def _group_by_itself(group: str, where: str) -> Iterator[None]:
+    """Logs a group that may not be read and continues with the others."""
+    try:
+        yield
+    except BrokerError as e:
+        if e.retriable:
+            raise
+        log.warning("group %s is left out %s: %s", group, where, e)

@@ -1,0 +1,181 @@
+"""Exactly once: a source task's records, its offsets and their mapping, in the same transactions (KIP-618).
+
+Whatever dies, readers of committed records see each record once: a transaction holds whole batches, and with them the
+source offsets to continue from, or nothing of it is ever visible. After any failure the task begins anew at the
+committed offsets. Invariant: a transaction ends only when all that was sent in it is acknowledged, and while it ends,
+nothing else is sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from klamm_kafka.client import ClientError, Cluster, TransactionFailed
+from klamm_kafka.client.partitioner import partition_of
+from klamm_kafka.client.transaction import State
+from klamm_kafka.client.transactional import TransactionalProducer
+from klamm_kafka.wire.batch import Record
+from klamm_mirror.copy.partition import MirrorPartition
+from klamm_mirror.copy.source_offsets import Position
+from klamm_mirror.offsets.segment_topic import as_records, changed_records
+from klamm_mirror.stops import Kind
+
+log = logging.getLogger(__name__)
+
+BYTES_MAX: Final = 32 << 20
+"""Bytes after which a transaction ends early: half of what a task may hold in its memory."""
+LOOK_S: Final = 0.01
+REST_S: Final = 60.0
+"""Seconds after which offsets without records are committed: what was left out is then not read again."""
+STOP_S: Final = 2.0
+
+Committed = list[tuple[MirrorPartition, Position]]
+Encode = Callable[[Committed], Sequence[tuple[bytes, bytes]]]
+"""Returns the offset topic's records for partitions and their positions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExactlyOnce:
+    """A task's producer, initialized, and the place of its offsets. `target` is a client that the producer shares."""
+
+    producer: TransactionalProducer
+    target: Cluster
+    offsets_topic: str
+    encode: Encode
+    interval_s: float
+    settle: Callable[[], Awaitable[None]]
+    """Waits until everything else is stored that must be there before the offsets."""
+
+
+class Committer:
+    """Ends the transactions of a task's partitions."""
+
+    def __init__(
+        self, once: ExactlyOnce, partitions: Sequence[MirrorPartition], segments_topic: str | None
+    ) -> None:
+        self.transactions = 0
+        self._once = once
+        self._producer = once.producer
+        self._partitions = partitions
+        self._segments_topic = segments_topic
+        self._committed = {p: p.committed for p in partitions}
+        self._ending = asyncio.Lock()
+        self._bytes = 0
+        self._ended_at = time.monotonic()
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Ends transactions when they are due. Returns between two of them. Raises TransactionFailed, ClientError."""
+        while not stopping.is_set():
+            if self._due():
+                await self.end(stopping)
+            elif self._producer.opened.is_set():
+                await asyncio.sleep(LOOK_S)
+            else:
+                await _wait_for_either(self._producer.opened, stopping)
+
+    async def end(self, stopping: asyncio.Event) -> None:
+        """Commits what is acknowledged, and waits before for the answers that are due."""
+        async with self._ending:
+            for partition in self._partitions:
+                partition.held = True
+            try:
+                await self._settle(stopping)
+                await self._commit(self._news())
+            finally:
+                for partition in self._partitions:
+                    partition.held = False
+                self._ended_at = time.monotonic()
+                self._bytes = self._sent()
+
+    async def _commit(self, news: Committed) -> None:
+        await self._once.settle()
+        await self._write_offsets(news)
+        await self._write_segments()
+        if self._producer.transaction.state is State.OPEN:
+            await self._producer.commit()
+            self.transactions += 1
+        self._committed |= dict(news)
+
+    def _news(self) -> Committed:
+        at = [(p, p.committed) for p in self._partitions]
+        return [(p, here) for p, here in at if here is not None and here != self._committed[p]]
+
+    async def finish(self) -> None:
+        """Ends the last transaction, if that is possible soon; if not, the next start aborts it."""
+        stopping = asyncio.Event()
+        stopping.set()
+        try:
+            async with asyncio.timeout(STOP_S):
+                await self.end(stopping)
+        except (ClientError, TimeoutError) as e:
+            log.info("the last transaction is left to the next start: %s", str(e) or "no answer in time")
+
+    def _due(self) -> bool:
+        since = time.monotonic() - self._ended_at
+        if self._producer.opened.is_set():
+            return since >= self._once.interval_s or self._sent() - self._bytes >= BYTES_MAX
+        return since >= REST_S and bool(self._news())
+
+    def _sent(self) -> int:
+        return sum(p.bytes for p in self._partitions)
+
+    async def _settle(self, stopping: asyncio.Event) -> None:
+        unsettled = [p for p in self._partitions if not _settled(p)]
+        patience = None
+        while unsettled:
+            if stopping.is_set():
+                patience = patience or time.monotonic() + STOP_S
+                if time.monotonic() >= patience:
+                    raise self._producer.transaction.failed("the task stops before all is acknowledged")
+            await asyncio.sleep(LOOK_S / 2)
+            unsettled = [p for p in unsettled if not _settled(p)]
+
+    async def _write_offsets(self, news: Committed) -> None:
+        if not news:
+            return
+        topic = self._once.offsets_topic
+        count = await self._partition_count(topic)
+        records: dict[int, list[Record]] = defaultdict(list)
+        now_ms = time.time_ns() // 1_000_000
+        for key, value in self._once.encode(news):
+            records[partition_of(key, count)].append(Record(timestamp=now_ms, key=key, value=value))
+        await self._producer.add([(topic, p) for p in records])
+        await asyncio.gather(*(self._producer.produce(topic, p, rows) for p, rows in records.items()))
+
+    async def _write_segments(self) -> None:
+        changed = changed_records(self._partitions)
+        if changed and self._segments_topic is not None:
+            records = as_records(changed, time.time_ns() // 1_000_000)
+            await self._producer.produce(self._segments_topic, 0, records)
+
+    async def _partition_count(self, topic: str) -> int:
+        metadata = self._once.target.metadata
+        for found in metadata.topics if metadata is not None else ():
+            if found.name == topic and found.partitions:
+                return len(found.partitions)
+        answer = await self._once.target.refresh([topic])
+        count = len(answer.topics[0].partitions) if answer.topics else 0
+        if not count:
+            raise TransactionFailed(f"the offset topic {topic} is not known at the target")
+        return count
+
+
+def _settled(partition: MirrorPartition) -> bool:
+    """Decides whether no answer is due, and nothing waits to be sent again. What was refused is not sent again."""
+    refused = partition.stopped is not None and partition.stopped.kind is Kind.REFUSED
+    return partition.idle if refused else partition.all_acked
+
+
+async def _wait_for_either(opened: asyncio.Event, stopping: asyncio.Event) -> None:
+    waits = [asyncio.create_task(event.wait()) for event in (opened, stopping)]
+    try:
+        await asyncio.wait(waits, timeout=1.0, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()

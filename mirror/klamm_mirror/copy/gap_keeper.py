@@ -1,0 +1,339 @@
+"""Writes the gaps of stopped partitions into the ledger, and goes on with them as `gap_policy` decides.
+
+Every stop is a gap first: its entry is in the ledger before the partition goes on. While partitions are stopped, the
+keeper follows the ledger, into which `klamm mirror resolve` writes. A partition that cannot go on keeps its reason and
+delays no other. One event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from klamm_base.backoff import Backoff
+from klamm_kafka.client import BrokerError, ClientError, Cluster, broker_error
+from klamm_kafka.wire.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
+from klamm_mirror.copy.gap_policy import GapSettings, decide, gap_of, new_name, went_past
+from klamm_mirror.copy.partition import MirrorPartition
+from klamm_mirror.gaps.entries import Gap, GapKey, Known, State
+from klamm_mirror.gaps.ledger import Ledger
+from klamm_mirror.settings.plugins import FlowPlugins
+from klamm_mirror.stops import Action, Kind, within
+from klamm_mirror.topics import internal_topics
+from klamm_mirror.topics.target import Topics
+
+log = logging.getLogger(__name__)
+
+PAUSE_S: Final = 0.2
+FOLLOW_S: Final = 1.0
+"""Seconds between two looks into the ledger while partitions are stopped."""
+RETRY_S: Final = 30.0
+"""Seconds after which a cause that may pass, such as a missing permission, is tried again."""
+DELETE_TIMEOUT_MS: Final = 30_000
+GAPS_BYTES: Final = 3_000
+"""The size of the latest gaps in a task's status, as JSON."""
+
+
+class GapKeeper:
+    """The gaps of one task's partitions. `source` and `target` are clients for questions."""
+
+    def __init__(
+        self, settings: GapSettings, partitions: Sequence[MirrorPartition], *, source: Cluster, target: Cluster,
+        new_producer: Callable[[MirrorPartition], Awaitable[tuple[int, int]]], moved: Callable[[], None],
+    ) -> None:  # fmt: skip
+        self.why: str | None = None
+        self.loaded = asyncio.Event()
+        """Set once the partitions know what the ledger says of them."""
+        self._settings = settings
+        self._partitions = {(p.topic, p.partition): p for p in partitions}
+        self._source = source
+        self._target = target
+        self._new_producer = new_producer
+        self._moved = moved
+        self._ledger = Ledger(target, settings.topic, settings.replication_factor)
+        self._follow_at = 0.0
+        self._tried: dict[GapKey, set[int | None]] = defaultdict(set)
+        self._tried_at: dict[MirrorPartition, float] = {}
+        self._learned: dict[str, Known] = {}
+
+    # ---- start
+
+    async def _load(self) -> None:
+        """Reads the ledger, and tells the partitions what it says of their topics. Waits for the target."""
+        backoff = Backoff()
+        while True:
+            try:
+                await self._ledger.catch_up()
+            except ClientError as e:
+                if self.why is None:
+                    log.warning("waiting for %s at the target: %s", self._settings.topic, e)
+                self.why = str(e)
+                await asyncio.sleep(backoff.failed(time.monotonic(), str(e)))
+            else:
+                self.why = None
+                break
+        for partition in self._partitions.values():
+            self._remember(partition)
+        for gap in self._ledger.table.of(self._partitions):
+            partition = self._partitions[gap.topic, gap.partition]
+            if gap.kind is Kind.RECREATED and gap.topic_id not in {None, partition.topic_id}:
+                assert gap.topic_id is not None
+                partition.former_ids.add(gap.topic_id)
+
+    def _remember(self, partition: MirrorPartition) -> None:
+        """Gives a partition without a committed offset what is known of its topic.
+
+        The first look at a topic commits the ids of all its partitions. So a known partition without an offset was
+        reset by somebody, and begins anew; an unknown one of a topic with another id is part of a topic made anew.
+        """
+        known = self._ledger.table.topics.get(partition.topic)
+        if known is None or partition.topic_id is not None or partition.done >= 0:
+            return
+        if partition.partition >= known.partitions:
+            partition.topic_id = known.topic_id
+            partition.remote = known.remote or partition.named
+
+    def learned(self, partitions: Sequence[MirrorPartition]) -> None:
+        """Takes partitions that belong to the topic which has the name now."""
+        for partition in partitions:
+            known = self._ledger.table.topics.get(partition.topic)
+            assert partition.topic_id is not None
+            if known is not None and known.topic_id == partition.topic_id:
+                partition.remote = known.remote or partition.named
+            elif known is not None:
+                self._learned[partition.topic] = replace(
+                    known, topic_id=partition.topic_id, remote=_other(partition)
+                )
+
+    # ---- running
+
+    async def run(self) -> None:
+        """Reads the ledger, then looks after stopped partitions until it is cancelled."""
+        await self._load()
+        self.loaded.set()
+        backoff = Backoff()
+        while True:
+            await asyncio.sleep(PAUSE_S)
+            try:
+                await self._step(time.monotonic())
+            except ClientError as e:
+                if self.why is None:
+                    log.warning("stopped partitions wait: %s", e)
+                self.why = str(e)
+                await asyncio.sleep(backoff.failed(time.monotonic(), str(e)))
+            else:
+                self.why = None
+                backoff.succeeded()
+
+    async def _step(self, now: float) -> None:
+        if self._learned:
+            await self._ledger.write(list(self._learned.values()))
+            self._learned.clear()
+        stopped = [p for p in self._partitions.values() if p.stopped is not None]
+        if stopped and now >= self._follow_at:
+            await self._ledger.catch_up()
+            self._follow_at = now + FOLLOW_S
+        failures: list[ClientError] = []
+        for partition in stopped:
+            if partition.settled:
+                try:
+                    await self._treat(partition)
+                except ClientError as e:
+                    failures.append(e)
+        await self._leave_behind()
+        if failures:
+            raise failures[0]
+
+    async def _leave_behind(self) -> None:
+        """Closes the gaps that partitions have left behind."""
+        table = self._ledger.table
+        waiting = [g for g in table.waiting() if (g.topic, g.partition) in self._partitions]
+        past = [g for g in waiting if went_past(g, self._partitions[g.topic, g.partition])]
+        if past:
+            await self._ledger.write([_done(g, State.RESOLVED, g.action or Action.RETRY) for g in past])
+            for gap in past:
+                log.info("%s goes on after offset %d", gap, gap.start)
+
+    async def _treat(self, partition: MirrorPartition) -> None:
+        """Enters the partition's gap, and goes on with it if somebody or the policy says so."""
+        stop = partition.stopped
+        assert stop is not None
+        gap = gap_of(partition, stop)
+        known = self._ledger.table.gaps.get(gap.key)
+        decision = decide(self._settings, stop, gap, known, self._tried[gap.key])
+        if decision.gap != known:
+            await self._ledger.write([decision.gap])
+        gap = decision.gap
+        if decision.action is None:
+            if stop.passing:
+                await self._try_again(partition, time.monotonic())
+            return
+        try:
+            gap = await self._perform(partition, gap, decision.action)
+        except BrokerError as e:
+            if e.retriable:
+                raise
+            why = f"{decision.action} is not possible: {e}. {stop.why}"
+            log.error("%s: %s", partition, why)  # noqa: TRY400 - the sentence says it all
+            partition.stopped = replace(stop, why=why)
+            await self._ledger.write([replace(gap, state=State.OPEN, action=None, why=why)])
+            self._tried[gap.key].add(gap.asked_ms)
+            return
+        if decision.action is not Action.RETRY:
+            await self._ledger.write(
+                [
+                    _done(
+                        gap,
+                        State.RECORDED if gap.state is State.RECORDED else State.RESOLVED,
+                        decision.action,
+                    )
+                ]
+            )
+        log.warning("%s goes on: %s, %s", partition, gap.kind, decision.action)
+
+    async def _try_again(self, partition: MirrorPartition, now: float) -> None:
+        """Tries the same records again when some time has passed."""
+        if now - self._tried_at.setdefault(partition, now) > RETRY_S:
+            self._tried_at.pop(partition)
+            await self._retry(partition)
+
+    # ---- going on
+
+    async def _perform(self, partition: MirrorPartition, gap: Gap, action: Action) -> Gap:
+        """Carries an action out. Returns the gap with the end that it has by now."""
+        if action is Action.RETRY:
+            self._tried[gap.key].add(gap.asked_ms)
+            await self._retry(partition)
+        elif action is Action.SKIP:
+            return await self._skip(partition, gap)
+        else:
+            await self._begin_anew(partition, gap, action)
+        return gap
+
+    async def _retry(self, partition: MirrorPartition) -> None:
+        epoch = partition.done_epoch
+        await self._go_on(partition, partition.done)
+        partition.epoch = partition.done_epoch = epoch
+
+    async def _skip(self, partition: MirrorPartition, gap: Gap) -> Gap:
+        match gap.kind:
+            case Kind.DELETED:
+                partition.stopped, partition.gone = None, True
+            case Kind.TRUNCATED:
+                await self._go_on(partition, gap.start)
+            case Kind.PURGED:
+                first = await self._first(partition)
+                gap = replace(gap, end=max(first, gap.end or 0))
+                partition.purged += gap.records
+                await self._go_on(partition, max(first, gap.end or 0))
+            case _:
+                assert gap.end is not None
+                await self._go_on(partition, gap.end)
+        return gap
+
+    async def _begin_anew(self, partition: MirrorPartition, gap: Gap, action: Action) -> None:
+        """Goes on with the topic that took the name, from its start."""
+        assert gap.new_id is not None
+        remote = partition.remote
+        if action is Action.TRUNCATE_TARGET:
+            await self._truncate(partition)
+        elif action is Action.NEW_TOPIC:
+            remote = new_name(partition.named, gap.new_id)
+            await self._make(partition.topic, remote)
+        first = await self._first(partition)
+        count = await self._partition_count(partition.topic)
+        if partition.topic_id is not None:
+            partition.former_ids.add(partition.topic_id)
+        await self._go_on(partition, first, remote=remote, topic_id=gap.new_id)
+        known = Known(
+            topic=partition.topic, topic_id=gap.new_id, partitions=count, remote=_other(partition)
+        )  # fmt: skip
+        if self._ledger.table.topics.get(partition.topic) != known:
+            await self._ledger.write([known])
+
+    async def _make(self, topic: str, remote: str) -> None:
+        """Makes another remote topic for a topic, with its partitions and settings, unless it is there."""
+        plugins = FlowPlugins(self._settings.props, self._settings.parsed)
+        try:
+            topics = Topics(self._settings.parsed, plugins, self._source, self._target, {topic: remote})
+            await topics.make({topic: await self._partition_count(topic)})
+        finally:
+            plugins.close()
+
+    async def _partition_count(self, topic: str) -> int:
+        found = next(iter((await self._source.refresh([topic])).topics))
+        if found.error_code:
+            raise broker_error(found.error_code, f"the partitions of {topic}")
+        return len(found.partitions)
+
+    async def _truncate(self, partition: MirrorPartition) -> None:
+        """Deletes the copy's records. Raises BrokerError, also where the topic's cleanup.policy forbids it."""
+        topic, number = partition.remote, partition.partition
+        end = await internal_topics.offset_of(self._target, topic, internal_topics.LATEST, partition=number)
+        wanted = DeleteRecordsPartition(partition_index=number, offset=end)
+        request = DeleteRecordsRequest(
+            topics=[DeleteRecordsTopic(name=topic, partitions=[wanted])], timeout_ms=DELETE_TIMEOUT_MS
+        )
+        connection = await self._target.leader(topic, number)
+        answer: DeleteRecordsResponse = await connection.request(
+            request, timeout_s=DELETE_TIMEOUT_MS / 1000 + 5
+        )
+        code = answer.topics[0].partitions[0].error_code
+        if code:
+            self._target.metadata = None
+            raise broker_error(code, f"deleting the records of {topic}-{number} before offset {end}")
+        log.warning("%s-%d: the records before offset %d are deleted", topic, number, end)
+
+    async def _first(self, partition: MirrorPartition) -> int:
+        return await internal_topics.offset_of(
+            self._source, partition.topic, internal_topics.EARLIEST, partition=partition.partition
+        )
+
+    async def _go_on(
+        self, partition: MirrorPartition, offset: int, *, remote: str | None = None, topic_id: bytes | None = None
+    ) -> None:  # fmt: skip
+        producer = await self._new_producer(partition)
+        if topic_id is not None:
+            partition.topic_id = topic_id
+        partition.move(offset, producer, remote=remote)
+        self._moved()
+
+    # ---- figures
+
+    def details(self) -> dict[str, Any]:
+        """Returns the ledger's entries of these partitions for the task's status: how many there are, and the latest."""
+        found = self._ledger.table.of(self._partitions)
+        if not found:
+            return {}
+        return {
+            "waiting": sum(g.waits for g in found),
+            "entries": len(found),
+            "records": sum(g.records for g in found),
+            "latest": list(within({str(i): g.as_json() for i, g in enumerate(found)}, GAPS_BYTES).values()),
+        }
+
+    def gap_records(self) -> dict[tuple[str, int], int]:
+        """Returns how many offsets the copy went over, by topic and partition, since the ledger's beginning."""
+        found: dict[tuple[str, int], int] = {}
+        for gap in self._ledger.table.of(self._partitions):
+            key = gap.topic, gap.partition
+            found[key] = found.get(key, 0) + gap.left_out
+        return found
+
+
+def _done(gap: Gap, state: State, action: Action) -> Gap:
+    return replace(gap, state=state, action=action, done_ms=time.time_ns() // 1_000_000)
+
+
+def _other(partition: MirrorPartition) -> str | None:
+    return None if partition.remote == partition.named else partition.remote

@@ -1,0 +1,52 @@
+"""Sends a task's batches in the open transaction of its producer.
+
+Batches that failed go again with their sequence numbers, as long as the transaction lives. Anything that a repetition
+in the same transaction cannot cure ends it (TransactionFailed): the task begins anew at the committed offsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Never
+
+from klamm_kafka.client import BrokerError, ClientError, ProducerFenced, TransactionFailed
+from klamm_kafka.client.transaction import ENDED
+from klamm_kafka.client.transactional import PRODUCE_VERSION, TransactionalProducer
+from klamm_mirror.copy.partition import MirrorPartition
+from klamm_mirror.copy.sender import Sender
+from klamm_mirror.raw import Batch
+
+
+class TransactionalSender(Sender):
+    """A sender with one producer, which is initialized already."""
+
+    PRODUCE_VERSION = PRODUCE_VERSION
+
+    def __init__(self, *common: Any, producer: TransactionalProducer) -> None:
+        super().__init__(*common)
+        self.transactional_id = producer.id
+        self._transactional = producer
+        for partition in self.outboxes:
+            partition.transactional = True
+
+    async def new_producer(self, outbox: MirrorPartition | None = None) -> tuple[int, int]:
+        """Returns the producer, which stays. `MirrorPartition.move` continues its sequence numbers."""
+        return self._transactional.transaction.producer
+
+    async def before_sending(self, outboxes: Sequence[MirrorPartition]) -> None:
+        await self._transactional.add([(o.remote, o.partition) for o in outboxes])
+
+    async def forgotten(self, outbox: MirrorPartition, error: BrokerError) -> Never:
+        raise self._transactional.transaction.failed(str(error))
+
+    async def refused(
+        self, outbox: MirrorPartition, parcel: Batch, error: BrokerError, said: str | None
+    ) -> None:
+        if error.code in ENDED:
+            raise self._transactional.transaction.failed(str(error))
+        await super().refused(outbox, parcel, error, said)
+
+    def unusable(self, error: ClientError) -> Any:
+        if isinstance(error, TransactionFailed | ProducerFenced):
+            return error
+        return super().unusable(error)

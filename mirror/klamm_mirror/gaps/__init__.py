@@ -1,0 +1,1 @@
+"""The ledger of what was not copied, and ways to go on behind it."""

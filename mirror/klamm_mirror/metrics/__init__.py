@@ -1,0 +1,1 @@
+"""Counts and times of copying, as MirrorMaker names them and as ours."""

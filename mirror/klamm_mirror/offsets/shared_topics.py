@@ -1,0 +1,31 @@
+"""Translates a group's offset in a topic that flows copy both ways under one name.
+
+At both clusters such a topic holds records of its own between copies of the other's. A group may go on at the target
+only before the first record there that it has not read: a copy of a source's record behind the group's offset, or a
+record of the target whose copy lies behind it, or was not made yet. So both flows' mappings decide.
+"""
+
+from __future__ import annotations
+
+from klamm_mirror.offsets.mapping import OffsetMapping, Translated
+
+
+def translate_shared(
+    forward: OffsetMapping, back: OffsetMapping, topic: str, partition: int, offset: int
+) -> Translated:
+    """Returns the target's offset for a reader that is at `offset` of the source."""
+    key = topic, partition
+    ours = forward.translate(*key, offset)
+    begin = back.begin(*key)
+    if begin is None:
+        return ours  # no flow back
+    theirs = back.translate(*key, offset)
+    copies, records = ours.offset, theirs.offset
+    if (end := forward.read_past(*key, offset)) is not None:
+        copies = back.first_without(*key, end)
+    if (end := back.read_past(*key, offset)) is not None:
+        records = forward.first_without(*key, end)
+    if copies is None and forward.begin(*key) is not None:
+        return ours  # the mapping does not reach so far back
+    found = [o for o in (copies, begin if records is None else records) if o is not None]
+    return Translated(min(found), exact=ours.exact and theirs.exact)

@@ -1,0 +1,139 @@
+"""Keeps records from going in circles, and from coming twice, by the marks of `klamm_mirror.provenance.marks`.
+
+A task looks at the producer id in the header of each batch that it reads. It leaves out a batch that first was at the
+target, and a batch whose origin has another way to the target. It copies all others with a producer id of its own for
+each origin, and marks these ids at the target with that origin.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final
+
+from klamm_base.backoff import Backoff
+from klamm_kafka.client import ClientError, Cluster
+from klamm_mirror.origins import LeftOut, Origin, Verdict
+from klamm_mirror.provenance.config import ProvenanceSettings
+from klamm_mirror.provenance.marks import MarkReader, MarkWriter
+from klamm_mirror.provenance.opposite import RECENT_MS, copied_back_unmarked
+from klamm_plugins.errors import ConnectError
+
+log = logging.getLogger(__name__)
+
+LOOK_S: Final = 10.0
+"""Seconds between two looks at whether the topic of marks is still there, and whether a flow back has begun."""
+
+
+class Provenance:
+    """Decides about batches and marks producers, for one task. Clients of both clusters are its own."""
+
+    def __init__(self, settings: ProvenanceSettings, source: Cluster, target: Cluster) -> None:
+        self.why: str | None = None
+        self._settings = settings
+        self._clusters = (source, target)
+        self._reader = MarkReader(source)
+        flow = f"{settings.source_alias}->{settings.target_alias}"
+        self._writer = MarkWriter(target, flow, settings.replication_factor)
+        self._ids: tuple[str, str] | None = None
+        self._lenses: dict[str, Callable[[int], Verdict]] = {}
+
+    async def learn(self, producer_ids: Iterable[int]) -> None:
+        """Makes it possible to decide about batches of these producers. Raises ClientError, ConnectError."""
+        await self._identify()
+        await self._reader.learn(producer_ids)
+
+    def lens(self, topic: str) -> Callable[[int], Verdict]:
+        """Returns the function that decides about a batch of the topic by its producer id. `learn` must know it."""
+        found = self._lenses.get(topic)
+        if found is None:
+            found = self._lenses[topic] = self._make_lens(topic)
+        return found
+
+    async def mark(self, producer_id: int, origin: Origin | None) -> None:
+        """Marks a producer id that is to write records of this origin (None: the source). Waits for the clusters."""
+
+        async def write() -> None:
+            source, _ = await self._identify()
+            await self._writer.write(producer_id, origin or Origin(source, self._settings.source_alias))
+
+        await self._patiently(write)
+
+    async def run(self) -> None:
+        """Looks after the marks until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            await self._patiently(self._look)
+
+    # ---- inside
+
+    async def _identify(self) -> tuple[str, str]:
+        """Returns the ids of source and target. Raises ClientError."""
+        if self._ids is None:
+            ids = await self._ask_ids()
+            await self._refuse_blind_flow_back()
+            self._ids = ids
+        return self._ids
+
+    async def _ask_ids(self) -> tuple[str, str]:
+        aliases = self._settings.source_alias, self._settings.target_alias
+        source, target = [
+            (await cluster.refresh([])).cluster_id or f"alias:{alias}"
+            for cluster, alias in zip(self._clusters, aliases, strict=True)
+        ]
+        return source, target
+
+    async def _look(self) -> None:
+        await self._writer.look()
+        ids = await self._ask_ids()
+        if self._ids is not None and ids != self._ids:
+            raise ConnectError(f"Another cluster has taken the place of one: ids {self._ids} became {ids}")
+        await self._refuse_blind_flow_back()
+
+    async def _refuse_blind_flow_back(self) -> None:
+        """Raises ConnectError while a flow back that writes no marks copies our topics."""
+        settings = self._settings
+        if settings.flow_back is None:
+            return
+        now_ms = time.time_ns() // 1_000_000
+        topic = await copied_back_unmarked(settings.flow_back, *self._clusters, self._reader, now_ms)
+        if topic is not None:
+            ours, theirs = settings.source_alias, settings.target_alias
+            raise ConnectError(
+                f"A flow {theirs}->{ours} copies {topic} back under this name and writes no marks, as MirrorMaker's or one "
+                f"with mirror.provenance=false: its copies would come back as new records, without end. Its last offset "
+                f"syncs in {settings.flow_back.syncs_topic} of {theirs} are less than {RECENT_MS // 1000} s old. Stop "
+                f"it, or exclude the topic from one of the flows, or use DefaultReplicationPolicy"
+            )
+
+    def _make_lens(self, topic: str) -> Callable[[int], Verdict]:
+        assert self._ids is not None, "learned"
+        source, target = self._ids
+        elsewhere = {a for a, topics in self._settings.left_out.items() if topics.fullmatch(topic)}
+        origin_of = self._reader.origin
+
+        def decide(producer_id: int) -> Verdict:
+            origin = origin_of(producer_id)
+            if origin is None or origin.cluster == source:
+                return None
+            if origin.cluster == target:
+                return LeftOut.OF_TARGET
+            return LeftOut.BY_ANOTHER_FLOW if origin.alias in elsewhere else origin
+
+        return decide
+
+    async def _patiently(self, step: Callable[[], Awaitable[None]]) -> None:
+        backoff = Backoff()
+        while True:
+            try:
+                await step()
+            except ClientError as e:
+                if not e.retriable:
+                    raise ConnectError(f"Marks of records' origins cannot be kept: {e}") from None
+                self.why = str(e)
+                await asyncio.sleep(backoff.failed(time.monotonic(), str(e)))
+            else:
+                self.why = None
+                return

@@ -1,0 +1,1 @@
+"""The mirror's settings: keys of connectors and of MirrorMaker's properties, filters, policies, plugins."""
