@@ -16,7 +16,6 @@ from typing import Final
 from zlib import crc32
 
 from klamm_kafka.client import BrokerError, Cluster
-from klamm_kafka.wire.batch import Record
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_mirror.checkpoint import groups
 from klamm_mirror.checkpoint.groups import Committed
@@ -199,11 +198,8 @@ class Checkpointer:
         topic = self._settings.checkpoints_topic
         replicas = self._settings.replication_factor
         if await internal_topics.create(self._target, topic, replicas, admin=self._admin):
-            log.info("made %s", topic)
             return
-        start = await internal_topics.offset_of(self._target, topic, internal_topics.EARLIEST)
-        end = await internal_topics.offset_of(self._target, topic, internal_topics.LATEST)
-        async for record in internal_topics.read(self._target, topic, start, end):
+        async for record in internal_topics.read_present(self._target, topic):
             if record.value is None:
                 continue
             try:
@@ -290,8 +286,7 @@ class Checkpointer:
         return remote, self._forward.translate(topic, partition, offset)
 
     async def _write(self, checkpoints: list[Checkpoint], now_ms: int) -> None:
-        pairs = [checkpoint.encode() for checkpoint in checkpoints]
-        records = [Record(timestamp=now_ms, key=key, value=value) for key, value in pairs]
+        records = internal_topics.as_records(checkpoints, now_ms)
         try:
             await internal_topics.produce(self._target, self._settings.checkpoints_topic, records)
         except BrokerError as e:

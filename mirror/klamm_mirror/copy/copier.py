@@ -24,11 +24,11 @@ from klamm_mirror.copy.gap_keeper import GapKeeper
 from klamm_mirror.copy.gap_policy import GapSettings
 from klamm_mirror.copy.partition import MirrorPartition
 from klamm_mirror.copy.rewrite import Rewriter
+from klamm_mirror.copy.segment_writer import SegmentWriter, changed_records
 from klamm_mirror.copy.sender import Sender
 from klamm_mirror.copy.source_offsets import Position
 from klamm_mirror.copy.throttle import Throttle
 from klamm_mirror.copy.transactional_sender import TransactionalSender
-from klamm_mirror.offsets.segment_topic import SegmentWriter, changed_records
 from klamm_mirror.offsets.syncs import SyncWriter
 from klamm_mirror.origins import LeftOut
 from klamm_mirror.provenance.config import ProvenanceSettings

@@ -22,9 +22,10 @@ from klamm_kafka.client.transaction import State
 from klamm_kafka.client.transactional import TransactionalProducer
 from klamm_kafka.wire.batch import Record
 from klamm_mirror.copy.partition import MirrorPartition
+from klamm_mirror.copy.segment_writer import changed_records
 from klamm_mirror.copy.source_offsets import Position
-from klamm_mirror.offsets.segment_topic import as_records, changed_records
 from klamm_mirror.stops import Kind
+from klamm_mirror.topics.internal_topics import as_records
 
 log = logging.getLogger(__name__)
 

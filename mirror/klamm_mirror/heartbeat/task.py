@@ -8,7 +8,6 @@ from contextlib import AsyncExitStack
 from typing import Any, Final
 
 from klamm_kafka.client import Cluster
-from klamm_kafka.wire.batch import Record
 from klamm_mirror.heartbeat.config import Settings, parse
 from klamm_mirror.loop import LoopTask, open_cluster
 from klamm_mirror.metrics.tables import figures
@@ -55,8 +54,8 @@ class MirrorHeartbeatTask(LoopTask):
         self._made = False  # after a failure it is looked for again: somebody may have deleted it
         self._next_s = time.monotonic() + settings.interval_s
         now_ms = time.time_ns() // 1_000_000
-        key, value = Heartbeat(source, target, now_ms).encode()
-        await internal_topics.produce(cluster, topic, [Record(timestamp=now_ms, key=key, value=value)])
+        records = internal_topics.as_records([Heartbeat(source, target, now_ms)], now_ms)
+        await internal_topics.produce(cluster, topic, records)
         self._made = True
         self._written += 1
         self._last_ms = now_ms

@@ -1,4 +1,4 @@
-"""The topic of offset segments at a flow's target: its records, the writer in the source task, the reader.
+"""The topic of offset segments at a flow's target: its records and their reader.
 
 | record | key | value |
 |---|---|---|
@@ -11,16 +11,13 @@ under its key. A tombstone follows when the target's log start has passed all re
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Self
 
-from klamm_kafka.client import BrokerError, ClientError, Cluster
+from klamm_kafka.client import BrokerError, Cluster
 from klamm_kafka.wire.batch import Record
-from klamm_mirror.copy.partition import MirrorPartition
 from klamm_mirror.offsets.segments import Block, SegmentStore
 from klamm_mirror.offsets.translation import Partition
 from klamm_mirror.topics import internal_topics
@@ -37,8 +34,6 @@ from klamm_mirror.topics.follower import TopicFollower
 
 log = logging.getLogger(__name__)
 
-PAUSE_S: Final = 0.5
-BACKOFF_S: Final = 2.0
 BATCH_RECORDS: Final = 1000
 
 
@@ -77,76 +72,6 @@ class SegmentRecord:
         except ValueError as e:
             raise MalformedRecord(f"offset segments value: {e}") from None
         return cls(partition, downstream, block)
-
-
-def changed_records(partitions: Sequence[MirrorPartition]) -> list[SegmentRecord]:
-    """Takes the blocks that changed, as records to write."""
-    return [
-        SegmentRecord((p.topic, p.partition), block.downstream, block)
-        for p in partitions
-        for block in p.segments.take()
-    ]
-
-
-def as_records(found: Sequence[SegmentRecord], now_ms: int) -> list[Record]:
-    """Encodes records for the topic."""
-    pairs = [record.encode() for record in found]
-    return [Record(timestamp=now_ms, key=key, value=value) for key, value in pairs]
-
-
-class SegmentWriter:
-    """Writes the blocks of a task's partitions that changed, until it is cancelled. Waits for a broker that is away.
-
-    A topic that may not be written is given up, with a warning: the offset syncs still serve.
-    """
-
-    def __init__(self, cluster: Cluster, topic: str, partitions: Sequence[MirrorPartition]) -> None:
-        self.why: str | None = None
-        self.given_up = False
-        self._cluster = cluster
-        self._topic = topic
-        self._partitions = partitions
-        self._pending: list[SegmentRecord] = []
-        self._lock = asyncio.Lock()
-
-    async def run(self) -> None:
-        while True:
-            await asyncio.sleep(PAUSE_S)
-            try:
-                await self.flush()
-            except ClientError as e:
-                if self.why is None:
-                    log.warning("offset segments wait: %s", e)
-                self.why = str(e)
-                await asyncio.sleep(BACKOFF_S)
-
-    async def flush(self) -> None:
-        """Writes what changed. After a ClientError, which can only be temporary, it is still pending."""
-        async with self._lock:
-            self._collect()
-            while self._pending:
-                await self._write(self._pending[:BATCH_RECORDS])
-            self.why = None
-
-    def _collect(self) -> None:
-        """Takes what changed. A waiting form of a block is replaced by its newer form."""
-        waiting = {(r.partition, r.downstream): r for r in self._pending}
-        for record in changed_records(self._partitions):
-            waiting.pop((record.partition, record.downstream), None)
-            waiting[record.partition, record.downstream] = record
-        self._pending = list(waiting.values())
-
-    async def _write(self, records: list[SegmentRecord]) -> None:
-        try:
-            if not self.given_up:
-                found = as_records(records, time.time_ns() // 1_000_000)
-                await internal_topics.produce(self._cluster, self._topic, found)
-        except ClientError as e:
-            if e.retriable:
-                raise
-            self.given_up = True
-            log.warning("offset segments are not written, groups are translated by offset syncs: %s", e)
-        del self._pending[: len(records)]
 
 
 class SegmentReader(TopicFollower):
@@ -190,11 +115,11 @@ class SegmentReader(TopicFollower):
             for downstream in self.store.trim(partition, start)
         ]
         for i in range(0, len(gone) if write else 0, BATCH_RECORDS):
-            found = as_records(gone[i : i + BATCH_RECORDS], time.time_ns() // 1_000_000)
+            found = internal_topics.as_records(gone[i : i + BATCH_RECORDS], time.time_ns() // 1_000_000)
             try:
-                await internal_topics.produce(self._cluster, self._topic, found)
+                await internal_topics.produce(self._cluster, self.topic, found)
             except BrokerError as e:
                 if e.retriable:
                     raise
-                log.warning("%s keeps segments of records that are gone: %s", self._topic, e)
+                log.warning("%s keeps segments of records that are gone: %s", self.topic, e)
                 return

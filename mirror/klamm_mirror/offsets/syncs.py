@@ -9,22 +9,16 @@ partition that comes to rest gets a sync for its last record.
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import time
 from dataclasses import dataclass
 from typing import Final
 
-from klamm_kafka.client import ClientError, Cluster
-from klamm_kafka.wire.batch import Record
+from klamm_kafka.client import Cluster
 from klamm_mirror.raw import Batch
 from klamm_mirror.topics import internal_topics
 from klamm_mirror.topics.formats import OffsetSync
+from klamm_mirror.topics.writer import TopicWriter
 
-log = logging.getLogger(__name__)
-
-PAUSE_S: Final = 0.1
-BACKOFF_S: Final = 2.0
 BATCH_RECORDS: Final = 1000
 PLACES_MAX: Final = 16
 """The approximate number of places at which a batch is looked at."""
@@ -58,12 +52,15 @@ class SyncState:
         return due
 
 
-class SyncWriter:
-    """Collects syncs and writes them in batches until it is cancelled. Waits for a broker that is away."""
+class SyncWriter(TopicWriter):
+    """Collects syncs and writes them in batches."""
+
+    WRITES = "offset syncs"
+    PAUSE_S = 0.1
 
     def __init__(self, cluster: Cluster, topic: str, lag_max: int) -> None:
+        super().__init__()
         self.written = 0
-        self.why: str | None = None
         self._cluster = cluster
         self._topic = topic
         self._lag_max = lag_max
@@ -88,27 +85,11 @@ class SyncWriter:
         if len(self._pending) > PENDING_MAX:
             del self._pending[::2]
 
-    async def run(self) -> None:
-        while True:
-            await asyncio.sleep(PAUSE_S)
-            try:
-                await self.flush()
-            except ClientError as e:
-                if self.why is None:
-                    log.warning("offset syncs wait: %s", e)
-                self.why = str(e)
-                await asyncio.sleep(BACKOFF_S)
-            else:
-                self.why = None
-
     async def flush(self) -> None:
-        """Writes the pending syncs. After a ClientError they are still pending."""
         self._look_for_rest()
         while self._pending:
             syncs, self._pending = self._pending[:BATCH_RECORDS], self._pending[BATCH_RECORDS:]
-            now_ms = time.time_ns() // 1_000_000
-            pairs = [sync.encode() for sync in syncs]
-            records = [Record(timestamp=now_ms, key=key, value=value) for key, value in pairs]
+            records = internal_topics.as_records(syncs, time.time_ns() // 1_000_000)
             try:
                 await internal_topics.produce(self._cluster, self._topic, records)
             except BaseException:

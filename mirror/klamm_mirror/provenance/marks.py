@@ -192,8 +192,7 @@ class MarkWriter:
 
     async def _create(self) -> None:
         try:
-            if await internal_topics.create(self._cluster, PROVENANCE_TOPIC, self._replication_factor):
-                log.info("made %s", PROVENANCE_TOPIC)
+            await internal_topics.create(self._cluster, PROVENANCE_TOPIC, self._replication_factor)
         except ClientError as e:
             if not e.retriable:
                 raise _cannot_write(e) from None

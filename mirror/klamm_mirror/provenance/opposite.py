@@ -40,10 +40,7 @@ async def copied_back_unmarked(
 async def _recent_syncs(syncs_topic: str, cluster: Cluster, now_ms: int) -> list[OffsetSync]:
     """Returns the latest sync of each partition, where it is fresh."""
     try:
-        end = await internal_topics.offset_of(cluster, syncs_topic, internal_topics.LATEST)
-        first = await internal_topics.offset_of(cluster, syncs_topic, internal_topics.EARLIEST)
-        start = max(first, end - LAST_SYNCS)
-        records = [r async for r in internal_topics.read(cluster, syncs_topic, start, end)]
+        records = [r async for r in internal_topics.read_present(cluster, syncs_topic, last=LAST_SYNCS)]
     except BrokerError as e:
         if e.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             return []

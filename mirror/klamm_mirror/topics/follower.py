@@ -1,4 +1,4 @@
-"""Follows one of the mirror's own topics: the base of the readers of offset syncs and offset segments."""
+"""Follows one of the mirror's own topics: the base of the readers of offset syncs, offset segments and the gap ledger."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class TopicFollower(ABC):
 
     def __init__(self, cluster: Cluster, topic: str) -> None:
         self._cluster = cluster
-        self._topic = topic
+        self.topic = topic
         self._position = -1
 
     @abstractmethod
@@ -49,22 +49,20 @@ class TopicFollower(ABC):
         return True
 
     async def _offset(self, which: int) -> int:
-        return await internal_topics.offset_of(self._cluster, self._topic, which, committed=self.committed)
+        return await internal_topics.offset_of(self._cluster, self.topic, which, committed=self.committed)
 
     async def _begin(self) -> None:
         if self._position >= 0:
-            log.warning("%s was recreated: it is read from the beginning", self._topic)
+            log.warning("%s was recreated: it is read from the beginning", self.topic)
         self.reset()
         self._position = await self._offset(internal_topics.EARLIEST)
 
     async def _read(self, end: int) -> None:
-        found = internal_topics.read(
-            self._cluster, self._topic, self._position, end, committed=self.committed
-        )
+        found = internal_topics.read(self._cluster, self.topic, self._position, end, committed=self.committed)
         async for record in found:
             try:
                 self.take(record)
             except MalformedRecord as e:
-                log.warning("%s, offset %d, is left out: %s", self._topic, record.offset, e)
+                log.warning("%s, offset %d, is left out: %s", self.topic, record.offset, e)
             self._position = record.offset + 1
         self._position = max(self._position, end)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
-from typing import Any, Final
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import Any, Final, Protocol
 
 from klamm_kafka.client import BrokerError, ClientError, Cluster, Connection, broker_error
 from klamm_kafka.wire.batch import (
@@ -53,6 +53,20 @@ _PRODUCE_VERSION: Final = 12
 _MOVED: Final = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 
 
+class Entry(Protocol):
+    """Something that is written as a record."""
+
+    def encode(self) -> tuple[bytes, bytes | None]:
+        """Returns key and value."""
+        ...
+
+
+def as_records(entries: Iterable[Entry], now_ms: int) -> list[Record]:
+    """Returns entries as records of now."""
+    pairs = [entry.encode() for entry in entries]
+    return [Record(timestamp=now_ms, key=key, value=value) for key, value in pairs]
+
+
 async def create(
     cluster: Cluster, topic: str, replication_factor: int, *, admin: Admin | None = None
 ) -> bool:
@@ -62,7 +76,15 @@ async def create(
     """
     brokers = len((await cluster.refresh([])).brokers)
     if admin is not None:
-        return await _create_by(admin, cluster, topic, min(replication_factor, brokers))
+        made = await _create_by(admin, cluster, topic, min(replication_factor, brokers))
+    else:
+        made = await _create(cluster, topic, replication_factor, brokers)
+    if made:
+        log.info("made %s", topic)
+    return made
+
+
+async def _create(cluster: Cluster, topic: str, replication_factor: int, brokers: int) -> bool:
     wanted = CreatableTopic(
         name=topic,
         num_partitions=1,
@@ -184,6 +206,14 @@ async def read(
                 return
             yield record
         offset = max(next_offset(data), offset)
+
+
+async def read_present(cluster: Cluster, topic: str, *, last: int | None = None) -> AsyncIterator[Record]:
+    """Yields the records that are there now; `last`: only those of so many last offsets."""
+    start = await offset_of(cluster, topic, EARLIEST)
+    end = await offset_of(cluster, topic, LATEST)
+    async for record in read(cluster, topic, start if last is None else max(start, end - last), end):
+        yield record
 
 
 async def fetch(

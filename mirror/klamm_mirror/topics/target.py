@@ -84,14 +84,11 @@ class Topics:
             parsed["offset-syncs.topic.replication.factor"],
         )
         try:
-            made = await internal_topics.create(self._target, topic, replicas, admin=admin)
+            await internal_topics.create(self._target, topic, replicas, admin=admin)
         except BrokerError as e:
             if e.retriable:
                 raise
             log.warning("offset segments are not kept, groups are translated by offset syncs: %s", e)
-            return
-        if made:
-            log.info("made %s", topic)
 
     async def prepare_syncs(self) -> None:
         """Creates the topic of offset syncs."""
@@ -103,8 +100,7 @@ class Topics:
         topic = self._policy.offset_syncs_topic(self._alias if at_target else parsed["target.cluster.alias"])
         admin = self._plugins.forwarded(self._target) if at_target else None
         replicas = parsed["offset-syncs.topic.replication.factor"]
-        if await internal_topics.create(cluster, topic, replicas, admin=admin):
-            log.info("made %s", topic)
+        await internal_topics.create(cluster, topic, replicas, admin=admin)
 
     async def find(self) -> dict[str, int]:
         """Returns the source's topics to mirror, with their numbers of partitions."""

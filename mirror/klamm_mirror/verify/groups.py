@@ -47,9 +47,7 @@ async def read_checkpoints(target: Cluster, topic: str) -> list[Checkpoint]:
     """Returns the last checkpoint of each group and partition. Raises ClientError."""
     found: dict[tuple[str, str, int], Checkpoint] = {}
     try:
-        start = await internal_topics.offset_of(target, topic, internal_topics.EARLIEST)
-        end = await internal_topics.offset_of(target, topic, internal_topics.LATEST)
-        async for record in internal_topics.read(target, topic, start, end):
+        async for record in internal_topics.read_present(target, topic):
             if record.value is None:
                 continue
             try:
