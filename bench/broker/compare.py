@@ -91,7 +91,7 @@ def table(
 
 
 def verdict(results: CellResults) -> str:
-    """How the aims stand: half of the CPU in every cell, at least the MB/s, 1.5 times in half, p99 at most half."""
+    """Returns how the aims stand: half of the CPU in every cell, at least the MB/s, 1.5 times in half, p99 at most half."""
     ratios: dict[str, dict[str, float]] = {}
     for name, by_server in results.items():
         if len(by_server) == 2:

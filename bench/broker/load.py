@@ -100,7 +100,7 @@ def _collect(failed: list[str]):
 
 
 class Countdown:
-    """How many records are still to come, over all readers of a topic."""
+    """Counts the records that are still to come, over all readers of a topic."""
 
     def __init__(self, records: int) -> None:
         self.left = records

@@ -88,7 +88,7 @@ status.storage.replication.factor=1
         return [parent, *parent.children(recursive=True)]
 
     def cpu_s(self) -> float:
-        """Of the processes that live: what ended before (start-up helpers) is not in it."""
+        """Returns the CPU seconds of the processes that live; helpers of the start that have ended are left out."""
         return sum(t.user + t.system for p in self._processes() for t in [p.cpu_times()])
 
     def memory_mb(self) -> float:

@@ -22,7 +22,7 @@ from klamm_spark.java import need_java
 
 LOOK_S: Final = 0.1
 LATE_S: Final = 15.0
-"""How far a look goes back behind the newest line that was found."""
+"""The seconds that a look goes back behind the newest line that was found."""
 SAMPLED_A_S: Final = 20
 """About as many lines a second are looked for: more, and the search is a good part of what Elasticsearch does."""
 

@@ -26,7 +26,7 @@ from klamm_spark.model import Job, Output
 from klamm_spark.process import ENDED, DriverProcess
 
 LINES_A_SECOND: Final = 20_000
-"""Of the time that lines carry: how many windows of error rates there are follows from it."""
+"""By the time that lines carry; the number of windows of error rates follows from it."""
 FULL_S: Final = 600.0
 
 
@@ -38,7 +38,7 @@ class Cell:
     partitions: int
     lines_s: float
     cpu_s: float
-    """Of Spark (driver, Java, Python), per million lines."""
+    """CPU seconds of Spark (driver, Java, Python) per million lines."""
     batches: int
     most_mb: float
     elasticsearch_cpu_s: float = 0.0

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from klamm_kafka.client import Cluster
 from klamm_mirror.checkpoint import config as checkpoint_config
@@ -75,7 +76,12 @@ class FlowPlan:
         parsed = source_config.config_def().parse(self._connectors[SOURCE])
         if not parsed["enabled"]:
             return []
-        topics = Topics(parsed, FlowPlugins(self._connectors[SOURCE], parsed), source, target)
+        with FlowPlugins(self._connectors[SOURCE], parsed) as plugins:
+            return await self._planned(Topics(parsed, plugins, source, target), parsed, source, target)
+
+    async def _planned(
+        self, topics: Topics, parsed: Mapping[str, Any], source: Cluster, target: Cluster
+    ) -> list[Change]:
         await topics.check_clusters()
         wanted = await topics.find()
         found = list(_of_plan(await topics.plan(wanted), self._flow.target))
@@ -111,33 +117,39 @@ class FlowPlan:
         """Returns the clusters and names of the topics that the flow keeps for itself."""
         flow, found = self._flow, list[tuple[str, str]]()
         if SOURCE in self._connectors:
-            parsed = source_config.config_def().parse(self._connectors[SOURCE])
-            at_target = parsed["offset-syncs.topic.location"] == "target"
-            here, other = (flow.target, flow.source) if at_target else (flow.source, flow.target)
-            policy = FlowPlugins(self._connectors[SOURCE], parsed).policy
-            if parsed["enabled"] and parsed["emit.offset-syncs.enabled"]:
-                found.append((here, policy.offset_syncs_topic(other)))
-            if parsed["enabled"]:
-                found.append((flow.target, policy.gaps_topic(flow.source)))
-            if parsed["enabled"] and parsed[source_config.SEGMENTS]:
-                found.append((flow.target, policy.offset_segments_topic(flow.source)))
+            found += self._topics_of_source()
         if CHECKPOINT in self._connectors:
-            policy = self._of_checkpoints().policy
-            found.append((flow.target, policy.checkpoints_topic(flow.source)))
+            with self._of_checkpoints() as plugins:
+                found.append((flow.target, plugins.policy.checkpoints_topic(flow.source)))
         if HEARTBEAT in self._connectors:
             settings = heartbeat_config.parse(self._connectors[HEARTBEAT])
-            found += [(flow.target, settings.topic)] if settings.enabled else []
+            with settings.plugins:
+                found += [(flow.target, settings.topic)] if settings.enabled else []
         kinds = ("config", "offset", "status")
         return [*found, *((flow.target, flow.worker[f"{kind}.storage.topic"]) for kind in kinds)]
 
+    def _topics_of_source(self) -> Iterator[tuple[str, str]]:
+        flow, parsed = self._flow, source_config.config_def().parse(self._connectors[SOURCE])
+        if not parsed["enabled"]:
+            return
+        at_target = parsed["offset-syncs.topic.location"] == "target"
+        here, other = (flow.target, flow.source) if at_target else (flow.source, flow.target)
+        with FlowPlugins(self._connectors[SOURCE], parsed) as plugins:
+            if parsed["emit.offset-syncs.enabled"]:
+                yield here, plugins.policy.offset_syncs_topic(other)
+            yield flow.target, plugins.policy.gaps_topic(flow.source)
+            if parsed[source_config.SEGMENTS]:
+                yield flow.target, plugins.policy.offset_segments_topic(flow.source)
+
     async def _groups(self, source: Cluster) -> list[Change]:
         """Returns the groups that would be followed."""
-        wants = self._of_checkpoints().wants_group
         found = await groups.list_consumer_groups(source)
-        return [
-            Change(cluster=self._flow.source, kind=Kind.GROUP, name=group)
-            for group in found if wants(group)
-        ]  # fmt: skip
+        with self._of_checkpoints() as plugins:
+            wants = plugins.wants_group
+            return [
+                Change(cluster=self._flow.source, kind=Kind.GROUP, name=group)
+                for group in found if wants(group)
+            ]  # fmt: skip
 
     def _of_checkpoints(self) -> FlowPlugins:
         props = self._connectors[CHECKPOINT]

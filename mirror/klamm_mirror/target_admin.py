@@ -12,6 +12,7 @@ from enum import IntEnum
 from typing import Any, Final, Protocol
 
 from klamm_kafka.client import ClientError, Cluster, Connection, broker_error
+from klamm_kafka.wire.acls import AclOperation, AclPermissionType
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
 from klamm_kafka.wire.messages.create_partitions import (
@@ -44,32 +45,6 @@ _DELETE_VERSION: Final = 5
 TIMEOUT_MS: Final = 60_000
 _SET, _DELETE = 0, 1
 _DONE: Final = frozenset({ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS})
-
-
-class Operation(IntEnum):
-    """The wire's codes of the operations in ACLs."""
-
-    ALL = 2
-    READ = 3
-    WRITE = 4
-    CREATE = 5
-    DELETE = 6
-    ALTER = 7
-    DESCRIBE = 8
-    CLUSTER_ACTION = 9
-    DESCRIBE_CONFIGS = 10
-    ALTER_CONFIGS = 11
-    IDEMPOTENT_WRITE = 12
-    CREATE_TOKENS = 13
-    DESCRIBE_TOKENS = 14
-    TWO_PHASE_COMMIT = 15
-
-
-class Permission(IntEnum):
-    """The wire's codes of permission types."""
-
-    DENY = 2
-    ALLOW = 3
 
 
 def name_of(codes: type[IntEnum], code: int) -> str:
@@ -159,8 +134,8 @@ class AdminRequests:
         creations = [
             AclCreation(
                 resource_type=TOPIC, resource_name=b.topic, resource_pattern_type=LITERAL, principal=b.principal,
-                host=b.host, operation=_code_of(Operation, b.operation),
-                permission_type=_code_of(Permission, b.permission),
+                host=b.host, operation=_code_of(AclOperation, b.operation),
+                permission_type=_code_of(AclPermissionType, b.permission),
             )
             for b in bindings
         ]  # fmt: skip

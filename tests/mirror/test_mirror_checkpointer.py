@@ -11,6 +11,7 @@ from support.broker import new_name, new_topic, wait_until
 
 from klamm_kafka.client import BrokerError, Cluster
 from klamm_kafka.wire.batch import Record
+from klamm_kafka.wire.offset_specs import LATEST
 from klamm_mirror.checkpoint import groups
 from klamm_mirror.checkpoint.checkpointer import Checkpointer, CheckpointSettings
 from klamm_mirror.checkpoint.groups import Committed
@@ -68,7 +69,7 @@ class Pair:
         assert not refused
 
     async def checkpoints(self) -> list[Checkpoint]:
-        end = await internal_topics.offset_of(self.target, self.checkpoints_topic, internal_topics.LATEST)
+        end = await internal_topics.offset_of(self.target, self.checkpoints_topic, LATEST)
         found = internal_topics.read(self.target, self.checkpoints_topic, 0, end)
         return [Checkpoint.decode(r.key, r.value) async for r in found]
 

@@ -8,7 +8,8 @@ from support.broker import new_name, new_topic, wait_until
 from support.mirroring import Running, produce, props, read, rows
 
 from klamm_base.errors import ConfigError
-from klamm_mirror.copy.start_offset import EARLIEST, LATEST, parse_start, start_of
+from klamm_kafka.wire.offset_specs import EARLIEST, LATEST
+from klamm_mirror.copy.start_offset import parse_start, start_of
 from klamm_mirror.source.connector import MirrorSourceConnector
 
 

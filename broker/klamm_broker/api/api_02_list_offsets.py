@@ -24,17 +24,18 @@ from klamm_kafka.wire.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from klamm_kafka.wire.offset_specs import (
+    EARLIEST,
+    EARLIEST_LOCAL,
+    EARLIEST_PENDING_UPLOAD,
+    LATEST,
+    LATEST_TIERED,
+    MAX_TIMESTAMP,
+    SINCE,
+)
 
 if TYPE_CHECKING:
     from klamm_broker.server.state import BrokerState
-
-LATEST: Final = -1
-EARLIEST: Final = -2
-MAX_TIMESTAMP: Final = -3
-EARLIEST_LOCAL: Final = -4
-LATEST_TIERED: Final = -5
-EARLIEST_PENDING_UPLOAD: Final = -6
-_SINCE: Final = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 
 Found = tuple[int, int, int]
 """Timestamp, offset, leader epoch; each is -1 if there is none."""
@@ -71,7 +72,7 @@ def list_offsets(
 def _answer(
     partition: Partition, asked: ListOffsetsPartition, version: int, *, committed: bool
 ) -> ListOffsetsPartitionResponse:
-    if asked.timestamp < EARLIEST_PENDING_UPLOAD or version < _SINCE.get(asked.timestamp, 0):
+    if asked.timestamp < EARLIEST_PENDING_UPLOAD or version < SINCE.get(asked.timestamp, 0):
         return _error(asked, ErrorCode.UNSUPPORTED_VERSION)
     if partition.log.offline:
         return _error(asked, ErrorCode.KAFKA_STORAGE_ERROR)

@@ -6,23 +6,9 @@ AclOperation codes, one bit each.
 
 from __future__ import annotations
 
-from enum import IntEnum
 from typing import Final
 
-
-class AclOperation(IntEnum):
-    """Kafka's codes of the operations that can be authorized."""
-
-    READ = 3
-    WRITE = 4
-    CREATE = 5
-    DELETE = 6
-    ALTER = 7
-    DESCRIBE = 8
-    CLUSTER_ACTION = 9
-    DESCRIBE_CONFIGS = 10
-    ALTER_CONFIGS = 11
-    IDEMPOTENT_WRITE = 12
+from klamm_kafka.wire.acls import AclOperation
 
 
 def _bits(*operations: AclOperation) -> int:

@@ -25,10 +25,11 @@ from klamm_kafka.wire.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
+from klamm_kafka.wire.offset_specs import EARLIEST, LATEST
 from klamm_mirror.copy.partition import MirrorPartition
 from klamm_mirror.copy.rewrite import Rewriter
 from klamm_mirror.copy.source_check import SourceCheck, unreadable
-from klamm_mirror.copy.start_offset import EARLIEST, KEY, LATEST, parse_start
+from klamm_mirror.copy.start_offset import KEY, parse_start
 from klamm_mirror.copy.throttle import Throttle
 from klamm_mirror.provenance.tracker import Provenance
 from klamm_mirror.raw import Counts, last_epoch, producer_ids

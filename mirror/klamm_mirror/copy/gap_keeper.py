@@ -23,6 +23,7 @@ from klamm_kafka.wire.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopic,
 )
+from klamm_kafka.wire.offset_specs import EARLIEST, LATEST
 from klamm_mirror.copy.gap_policy import GapSettings, decide, gap_of, new_name, went_past
 from klamm_mirror.copy.partition import MirrorPartition
 from klamm_mirror.gaps.entries import Gap, GapKey, Known, State
@@ -263,12 +264,9 @@ class GapKeeper:
 
     async def _make(self, topic: str, remote: str) -> None:
         """Makes another remote topic for a topic, with its partitions and settings, unless it is there."""
-        plugins = FlowPlugins(self._settings.props, self._settings.parsed)
-        try:
+        with FlowPlugins(self._settings.props, self._settings.parsed) as plugins:
             topics = Topics(self._settings.parsed, plugins, self._source, self._target, {topic: remote})
             await topics.make({topic: await self._partition_count(topic)})
-        finally:
-            plugins.close()
 
     async def _partition_count(self, topic: str) -> int:
         found = next(iter((await self._source.refresh([topic])).topics))
@@ -279,7 +277,7 @@ class GapKeeper:
     async def _truncate(self, partition: MirrorPartition) -> None:
         """Deletes the copy's records. Raises BrokerError, also where the topic's cleanup.policy forbids it."""
         topic, number = partition.remote, partition.partition
-        end = await internal_topics.offset_of(self._target, topic, internal_topics.LATEST, partition=number)
+        end = await internal_topics.offset_of(self._target, topic, LATEST, partition=number)
         wanted = DeleteRecordsPartition(partition_index=number, offset=end)
         request = DeleteRecordsRequest(
             topics=[DeleteRecordsTopic(name=topic, partitions=[wanted])], timeout_ms=DELETE_TIMEOUT_MS
@@ -296,7 +294,7 @@ class GapKeeper:
 
     async def _first(self, partition: MirrorPartition) -> int:
         return await internal_topics.offset_of(
-            self._source, partition.topic, internal_topics.EARLIEST, partition=partition.partition
+            self._source, partition.topic, EARLIEST, partition=partition.partition
         )
 
     async def _go_on(

@@ -8,8 +8,8 @@ from typing import Final
 
 from klamm_base.backoff import Backoff
 from klamm_kafka.client.outbox import Outbox
+from klamm_kafka.wire.offset_specs import EARLIEST
 from klamm_mirror.copy.source_offsets import Position
-from klamm_mirror.copy.start_offset import EARLIEST
 from klamm_mirror.metrics.sensors import PartitionSensors
 from klamm_mirror.metrics.trend import Trend
 from klamm_mirror.offsets.segments import Segment, SegmentLog

@@ -27,6 +27,7 @@ from klamm_kafka.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from klamm_kafka.wire.offset_specs import EARLIEST, LATEST
 from klamm_mirror.copy.partition import MirrorPartition
 from klamm_mirror.stops import Kind, Stop
 from klamm_mirror.topic_ids import to_text
@@ -107,8 +108,8 @@ class SourceCheck:
 
     async def out_of_range(self, partition: MirrorPartition) -> None:
         """Finds out why the source does not have the position. Raises BrokerError."""
-        first = await self.offset(partition, internal_topics.EARLIEST)
-        end = await self.offset(partition, internal_topics.LATEST)
+        first = await self.offset(partition, EARLIEST)
+        end = await self.offset(partition, LATEST)
         if not await self._is_same(partition):
             return  # these were the offsets of another topic: the metadata tell the rest
         if partition.position < first:

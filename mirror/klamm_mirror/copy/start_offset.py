@@ -11,10 +11,9 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from klamm_base.configdef import invalid
+from klamm_kafka.wire.offset_specs import EARLIEST, LATEST
 
 KEY: Final = "mirror.start.offset"
-EARLIEST: Final = -2
-LATEST: Final = -1
 _WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
 
 

@@ -21,6 +21,7 @@ from klamm_kafka.client import BrokerError, ClientError, Cluster
 from klamm_kafka.wire.batch import Record
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from klamm_kafka.wire.offset_specs import EARLIEST, LATEST
 from klamm_mirror.origins import Origin
 from klamm_mirror.settings.policy import PROVENANCE_TOPIC
 from klamm_mirror.topics import internal_topics
@@ -100,7 +101,7 @@ class MarkReader:
     async def _catch_up(self) -> None:
         """Reads to the present end. The marks of a topic that was deleted stay known."""
         try:
-            end = await internal_topics.offset_of(self._cluster, PROVENANCE_TOPIC, internal_topics.LATEST)
+            end = await internal_topics.offset_of(self._cluster, PROVENANCE_TOPIC, LATEST)
             if end < self._position:
                 log.error("%s was deleted or shortened: what it said before is still known", PROVENANCE_TOPIC)
                 self._position = 0
@@ -117,7 +118,7 @@ class MarkReader:
             ) from None
 
     async def _read(self, end: int) -> None:
-        first = await internal_topics.offset_of(self._cluster, PROVENANCE_TOPIC, internal_topics.EARLIEST)
+        first = await internal_topics.offset_of(self._cluster, PROVENANCE_TOPIC, EARLIEST)
         async for record in internal_topics.read(
             self._cluster, PROVENANCE_TOPIC, max(first, self._position), end
         ):
@@ -168,7 +169,7 @@ class MarkWriter:
     async def look(self) -> None:
         """Writes all marks again if somebody has deleted the topic. Raises ClientError, ConnectError."""
         try:
-            end = await internal_topics.offset_of(self._cluster, PROVENANCE_TOPIC, internal_topics.LATEST)
+            end = await internal_topics.offset_of(self._cluster, PROVENANCE_TOPIC, LATEST)
         except BrokerError as e:
             if e.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from klamm_base.configdef import ConfigValue, Validator, invalid
 from klamm_base.errors import ConfigError
@@ -121,7 +121,7 @@ class ConfigFilter:
 class FlowPlugins:
     """The plugins of one connector or task, each made and configured when it is first asked for. Raises ConfigError.
 
-    `parsed` is what the connector makes of `props`; it has only the plugins whose keys it defines.
+    A context manager that closes them. `parsed` is what the connector makes of `props`; it has only the plugins whose keys it defines.
     """
 
     def __init__(self, props: Mapping[str, str], parsed: Mapping[str, Any]) -> None:
@@ -133,6 +133,12 @@ class FlowPlugins:
         if key not in self._made:
             self._made[key] = _make(key, self._props)
         return self._made[key]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
 
     def close(self) -> None:
         for plugin in self._made.values():

@@ -165,14 +165,17 @@ def _choices() -> ConfigDef:
 
 def parse(props: Mapping[str, str]) -> Settings:
     """Returns a task's typed settings; reads key stores. Raises ConfigError."""
+    values = config_def().parse(props)
+    with FlowPlugins(props, values) as plugins:
+        return _settings(props, values, plugins.policy)
+
+
+def _settings(props: Mapping[str, str], values: Mapping[str, Any], policy: ReplicationPolicy) -> Settings:
     from klamm_mirror.copy.copier import (
         CopierSettings,
     )  # brings asyncio, which the connector's process does not need
     from klamm_mirror.copy.fetcher import FetchSettings
 
-    values = config_def().parse(props)
-    plugins = FlowPlugins(props, values)
-    policy = plugins.policy
     source, target = values["source.cluster.alias"], values["target.cluster.alias"]
     consumer = client_settings(props, "source", "consumer")
     at_target = values["offset-syncs.topic.location"] == "target"
@@ -182,7 +185,6 @@ def parse(props: Mapping[str, str]) -> Settings:
         for topic, partition in _split_assigned(props.get(ASSIGNED, ""))
     )
     syncs_topic = policy.offset_syncs_topic(source if at_target else target) if emits else None
-    plugins.close()
     return Settings(
         source_alias=source,
         target_alias=target,
@@ -208,11 +210,8 @@ def parse(props: Mapping[str, str]) -> Settings:
 def gap_settings(props: Mapping[str, str]) -> GapSettings:
     """Returns the settings of the gap ledger alone. Raises ConfigError."""
     values = config_def().parse(props)
-    plugins = FlowPlugins(props, values)
-    try:
+    with FlowPlugins(props, values) as plugins:
         return _gap_settings(props, values, plugins.policy)
-    finally:
-        plugins.close()
 
 
 def _gap_settings(

@@ -10,12 +10,13 @@ from contextlib import AsyncExitStack
 from typing import Any, Final
 
 from klamm_kafka.client import TransactionFailed
+from klamm_kafka.wire.offset_specs import EARLIEST
 from klamm_mirror.copy.copier import PROGRESS_S, Committed, Copier, CopierSettings
 from klamm_mirror.copy.lag_tables import lag_tables, rows_that_fit
 from klamm_mirror.copy.partition import MirrorPartition
 from klamm_mirror.copy.rewrite import Rewriter
 from klamm_mirror.copy.source_offsets import Position, has_begun, source_partition
-from klamm_mirror.copy.start_offset import EARLIEST, start_of
+from klamm_mirror.copy.start_offset import start_of
 from klamm_mirror.metrics.sensors import SOURCE_ABOUT, SOURCE_PREFIX, WINDOW_MS
 from klamm_mirror.metrics.tables import Pace, figures, tables
 from klamm_mirror.origins import LeftOut

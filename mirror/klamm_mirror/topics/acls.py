@@ -13,9 +13,10 @@ from dataclasses import replace
 from typing import Final
 
 from klamm_kafka.client import ClientError, Cluster, broker_error
+from klamm_kafka.wire.acls import AclOperation, AclPermissionType
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
-from klamm_mirror.target_admin import LITERAL, TOPIC, Admin, Operation, Permission, name_of
+from klamm_mirror.target_admin import LITERAL, TOPIC, Admin, name_of
 from klamm_plugins.mirror import AclBinding
 
 log = logging.getLogger(__name__)
@@ -55,7 +56,7 @@ async def list_bindings(cluster: Cluster) -> list[AclBinding] | None:
     return [
         AclBinding(
             topic=resource.resource_name, principal=acl.principal, host=acl.host,
-            operation=name_of(Operation, acl.operation), permission=name_of(Permission, acl.permission_type),
+            operation=name_of(AclOperation, acl.operation), permission=name_of(AclPermissionType, acl.permission_type),
         )
         for resource in answer.resources
         if (resource.resource_type, resource.pattern_type) == (TOPIC, LITERAL)

@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from klamm_kafka.client import BrokerError, Cluster
 from klamm_kafka.wire.batch import Record
 from klamm_kafka.wire.errors import ErrorCode
+from klamm_kafka.wire.offset_specs import EARLIEST, LATEST
 from klamm_mirror.topics import internal_topics
 from klamm_mirror.topics.fields import MalformedRecord
 
@@ -36,7 +37,7 @@ class TopicFollower(ABC):
     async def catch_up(self) -> bool:
         """Reads to the end. Returns False while the topic does not exist."""
         try:
-            end = await self._offset(internal_topics.LATEST)
+            end = await self._offset(LATEST)
             if self._position < 0 or end < self._position:
                 await self._begin()
             await self._read(end)
@@ -55,7 +56,7 @@ class TopicFollower(ABC):
         if self._position >= 0:
             log.warning("%s was recreated: it is read from the beginning", self.topic)
         self.reset()
-        self._position = await self._offset(internal_topics.EARLIEST)
+        self._position = await self._offset(EARLIEST)
 
     async def _read(self, end: int) -> None:
         found = internal_topics.read(self._cluster, self.topic, self._position, end, committed=self.committed)

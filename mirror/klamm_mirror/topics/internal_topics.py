@@ -32,6 +32,7 @@ from klamm_kafka.wire.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from klamm_kafka.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from klamm_kafka.wire.offset_specs import EARLIEST, LATEST
 from klamm_kafka.wire.struct import Message
 from klamm_mirror.raw import Aborted, whole_batches
 from klamm_mirror.target_admin import Admin
@@ -40,8 +41,6 @@ from klamm_plugins.mirror import NewTopic
 log = logging.getLogger(__name__)
 
 ACKS_ALL: Final = -1
-EARLIEST: Final = -2
-LATEST: Final = -1
 FETCH_BYTES: Final = 1024 * 1024
 WAIT_MS: Final = 250
 KNOWN_LOOKS: Final = 50

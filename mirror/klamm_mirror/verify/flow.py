@@ -9,9 +9,11 @@ from typing import Any, Final
 
 from klamm_base.errors import ConfigError
 from klamm_kafka.client import ClientError, Cluster
-from klamm_mirror.copy.start_offset import EARLIEST, parse_start
+from klamm_kafka.wire.offset_specs import EARLIEST
 from klamm_mirror.copy.start_offset import KEY as START
+from klamm_mirror.copy.start_offset import parse_start
 from klamm_mirror.loop import open_cluster
+from klamm_mirror.settings.common_config import client_settings
 from klamm_mirror.settings.mm2_keys import changing_keys
 from klamm_mirror.settings.plugins import FlowPlugins
 from klamm_mirror.source.config import config_def
@@ -68,7 +70,6 @@ class FlowComparison:
     ) -> None:  # fmt: skip
         self._props = props
         self._parsed = config_def().parse(props)
-        self._plugins = FlowPlugins(props, self._parsed)
         self._names = names
         self._state = state
         self._patience_s = patience_s
@@ -82,16 +83,16 @@ class FlowComparison:
             async with AsyncExitStack() as stack:
                 source = await stack.enter_async_context(open_cluster(self._props, "source"))
                 target = await stack.enter_async_context(open_cluster(self._props, "target"))
-                return await self._run(source, target)
+                plugins = stack.enter_context(FlowPlugins(self._props, self._parsed))
+                return await self._run(source, target, plugins)
         except ClientError as e:
             raise CannotCompareError(f"a cluster cannot be asked: {e}") from None
 
-    async def _run(self, source: Cluster, target: Cluster) -> FlowOutcome:
-        topics = Topics(self._parsed, self._plugins, source, target)
+    async def _run(self, source: Cluster, target: Cluster, plugins: FlowPlugins) -> FlowOutcome:
+        topics = Topics(self._parsed, plugins, source, target)
         outcomes = await self._topics(topics, target)
-        checkpoints = await read_checkpoints(
-            target, self._plugins.policy.checkpoints_topic(self._parsed["source.cluster.alias"])
-        )
+        own = plugins.policy.checkpoints_topic(self._parsed["source.cluster.alias"])
+        checkpoints = await read_checkpoints(target, own)
         works = await self._works(outcomes, checkpoints, source, target)
         for number, work in enumerate(works):
             outcome = await self._compare(work, source, target, (number, len(works)))
@@ -123,7 +124,8 @@ class FlowComparison:
     ) -> list[Work]:  # fmt: skip
         compacted = await _compacted(source, [t.topic for t in topics])
         compacted |= await _compacted(target, [t.remote for t in topics if t.target_partitions])
-        reset = self._props.get("source.consumer.auto.offset.reset", "earliest")
+        consumer = client_settings(self._props, "source", "consumer")
+        reset = consumer.get("auto.offset.reset", "earliest")
         later = parse_start(self._parsed[START] or reset) != EARLIEST
         return [
             Work(

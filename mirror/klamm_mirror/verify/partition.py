@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from klamm_kafka.client import Cluster
-from klamm_mirror.topics.internal_topics import EARLIEST, LATEST
+from klamm_kafka.wire.offset_specs import EARLIEST, LATEST
 from klamm_mirror.verify.align import Aligner, Side
 from klamm_mirror.verify.reader import CannotCompareError, LogReader, TimestampsDifferError
 from klamm_mirror.verify.rows import AFTER_GAP, BEGINS_LATER, Row

@@ -14,6 +14,7 @@ from klamm_kafka.client import BrokerError, ClientError, Cluster
 from klamm_kafka.wire.batch import check_crc, decode_records
 from klamm_kafka.wire.errors import ErrorCode, ProtocolError
 from klamm_kafka.wire.messages.fetch import PartitionData
+from klamm_kafka.wire.offset_specs import EARLIEST
 from klamm_mirror.raw import Aborted, whole_batches
 from klamm_mirror.topics import internal_topics
 from klamm_mirror.verify.rows import AFTER_GAP, Row, rows_of
@@ -124,7 +125,7 @@ class LogReader:
 
     async def _jump(self) -> None:
         """Goes on at the log's first offset, when retention has passed the position."""
-        first = await self.offset(internal_topics.EARLIEST)
+        first = await self.offset(EARLIEST)
         if first <= self.position:
             raise CannotCompareError(
                 f"{self} ends before offset {self.position}: the topic was shortened or made anew meanwhile"

@@ -8,9 +8,10 @@ from klamm.admin.client import Admin
 from klamm.admin.errors import AdminError
 from klamm.admin.groups import EMPTY, commit, committed, describe_group
 from klamm.admin.model import TopicPartition
-from klamm.admin.offsets import EARLIEST, LATEST, NONE, known_offsets
+from klamm.admin.offsets import NONE, known_offsets
 from klamm.admin.reset import How, LogState, Plan, Reset, ResetError, from_file, parse_topic, plan
 from klamm_kafka.wire.errors import ErrorCode
+from klamm_kafka.wire.offset_specs import EARLIEST, LATEST
 
 
 async def state_of(admin: Admin, group: str) -> str:

@@ -16,13 +16,16 @@ from klamm_kafka.wire.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
+from klamm_kafka.wire.offset_specs import (
+    EARLIEST,
+    EARLIEST_LOCAL,
+    EARLIEST_PENDING_UPLOAD,
+    LATEST,
+    LATEST_TIERED,
+    MAX_TIMESTAMP,
+    SINCE,
+)
 
-LATEST: Final = -1
-EARLIEST: Final = -2
-MAX_TIMESTAMP: Final = -3
-EARLIEST_LOCAL: Final = -4
-LATEST_TIERED: Final = -5
-EARLIEST_PENDING_UPLOAD: Final = -6
 SPECS: Final[Mapping[str, int]] = {
     "latest": LATEST,
     "earliest": EARLIEST,
@@ -32,8 +35,6 @@ SPECS: Final[Mapping[str, int]] = {
     "earliest-pending-upload": EARLIEST_PENDING_UPLOAD,
 }
 """The special times; any number from 0 on is a timestamp in ms."""
-_SINCE: Final = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
-"""The first version of the request that knows a special time."""
 NONE: Final = -1
 
 
@@ -66,7 +67,7 @@ async def list_offsets(
         ]
         request = ListOffsetsRequest(replica_id=-1, topics=topics, timeout_ms=admin.timeout_ms)
         try:
-            answer = await admin.ask_broker(node_id, request, floor=_SINCE.get(timestamp, 0))
+            answer = await admin.ask_broker(node_id, request, floor=SINCE.get(timestamp, 0))
         except UnsupportedApi as e:
             return {tp: AdminError(ErrorCode.UNSUPPORTED_VERSION, str(tp), str(e)) for tp in mine}
         return {

@@ -184,8 +184,9 @@ async def _look(
     from klamm.admin.group_reset import chosen_partitions, plan_partitions
     from klamm.admin.groups import list_groups
     from klamm.admin.model import TopicPartition
-    from klamm.admin.offsets import EARLIEST, known_offsets
+    from klamm.admin.offsets import known_offsets
     from klamm.admin.reset import How, from_file
+    from klamm_kafka.wire.offset_specs import EARLIEST
     from klamm_spark.reset import current
 
     read = await _topics(admin, job)

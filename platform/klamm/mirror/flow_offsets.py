@@ -11,6 +11,7 @@ from klamm.connect.topics.offset_state import OffsetState
 from klamm_base.errors import KlammError
 from klamm_kafka.client import BrokerError, Cluster
 from klamm_kafka.wire.errors import ErrorCode
+from klamm_kafka.wire.offset_specs import EARLIEST, LATEST
 from klamm_mirror.copy.source_offsets import Position, source_partition
 from klamm_mirror.settings.mm2_config import SOURCE, Flow
 from klamm_mirror.topics import internal_topics
@@ -30,12 +31,8 @@ async def committed(target: Cluster, flow: Flow) -> dict[Partition, Position]:
     try:
         found = next(t for t in (await target.refresh([topic])).topics if t.name == topic)
         for partition in sorted(p.partition_index for p in found.partitions):
-            start = await internal_topics.offset_of(
-                target, topic, internal_topics.EARLIEST, partition=partition
-            )
-            end = await internal_topics.offset_of(
-                target, topic, internal_topics.LATEST, partition=partition, committed=True
-            )
+            start = await internal_topics.offset_of(target, topic, EARLIEST, partition=partition)
+            end = await internal_topics.offset_of(target, topic, LATEST, partition=partition, committed=True)
             async for record in internal_topics.read(
                 target, topic, start, end, partition=partition, committed=True
             ):

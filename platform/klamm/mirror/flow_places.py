@@ -10,6 +10,7 @@ from klamm.admin.reset import How, LogState, Reset
 from klamm.mirror.flow_offsets import Partition, committed
 from klamm_base.errors import ConfigError
 from klamm_kafka.client import Cluster
+from klamm_kafka.wire.offset_specs import EARLIEST, LATEST
 from klamm_mirror.copy.source_offsets import Position
 from klamm_mirror.loop import open_cluster
 from klamm_mirror.settings.filters import patterns
@@ -36,7 +37,8 @@ async def look(
     names = patterns("--topic", list(topics)) if topics else re.compile(".*")
     async with open_cluster(props, "source") as source, open_cluster(props, "target") as target:
         places = await committed(target, flow)
-        there = await Topics(parsed, FlowPlugins(props, parsed), source, target).find()
+        with FlowPlugins(props, parsed) as plugins:
+            there = await Topics(parsed, plugins, source, target).find()
         known = {(t, p) for t, count in there.items() for p in range(count)}
         chosen = {
             (t, p): TopicPartition(t, p)
@@ -65,8 +67,8 @@ async def _logs(
             raise ConfigError("--to-datetime lies before 1970", key="--to-datetime")
         at_time = await ask(wanted.value)
     return LogState(
-        starts=await ask(internal_topics.EARLIEST),
-        ends=await ask(internal_topics.LATEST),
+        starts=await ask(EARLIEST),
+        ends=await ask(LATEST),
         committed={
             tp: last + 1
             for key, tp in chosen.items()
