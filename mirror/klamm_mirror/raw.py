@@ -252,11 +252,11 @@ def _anew(
     return Batch(
         data, kept[0].offset, kept[-1].offset, header.next_offset, len(kept), latest,
         first_timestamp=kept[0].timestamp, epoch=header.leader_epoch,
-        runs=tuple(_runs([r.offset for r in kept])),
+        runs=tuple(runs_of([r.offset for r in kept])),
     )  # fmt: skip
 
 
-def _runs(offsets: Sequence[int]) -> Iterator[tuple[int, int]]:
+def runs_of(offsets: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Yields the rows of ascending offsets without a hole, as (first, count)."""
     start = 0
     for i in range(1, len(offsets) + 1):

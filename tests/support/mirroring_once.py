@@ -38,13 +38,18 @@ def read_committed(bootstrap: str, topic: str, partition: int = 0) -> list[tuple
 class Mirror:
     """A worker at the target that runs the connector, and dies at will."""
 
-    def __init__(self, source: str, target: str, topic: str, path: Path) -> None:
+    def __init__(
+        self, source: str, target: str, topic: str, path: Path, *, once: bool = True, **more: str
+    ) -> None:
         self.name = f"m{uuid.uuid4().hex[:8]}"
         self.target, self.topic, self.path = target, topic, path
-        self.properties = worker_properties(target, self.name, **{"exactly.once.source.support": "enabled"})
+        self.properties = worker_properties(
+            target, self.name, **({"exactly.once.source.support": "enabled"} if once else {})
+        )
         self.worker = WorkerProcess(self.properties, path).wait_ready()
-        config = props(source, target, topics=topic)
-        config |= {"connector.class": KAFKA_NAME, "name": self.name, "exactly.once.support": "required"}
+        config = props(source, target, topics=topic, **more)
+        config |= {"connector.class": KAFKA_NAME, "name": self.name}
+        config |= {"exactly.once.support": "required"} if once else {}
         answer = self.worker.request("POST", "/connectors", {"name": self.name, "config": config})
         assert answer.status == 201, answer.body
 
@@ -56,6 +61,9 @@ class Mirror:
     def progress(self) -> dict:
         tasks = self.worker.get(f"/connectors/{self.name}/status").get("tasks") or [{}]
         return tasks[0].get("progress") or {}
+
+    def details(self) -> dict:
+        return self.progress().get("details") or {}
 
     def wait_for_records(self, count: int) -> list[tuple[int, bytes]]:
         """Waits until so many are committed."""

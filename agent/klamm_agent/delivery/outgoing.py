@@ -19,6 +19,7 @@ from klamm_kafka.client.idempotent import TOO_LARGE, IdempotentSender
 from klamm_kafka.client.outbox import IN_FLIGHT_MAX, Outbox
 from klamm_kafka.client.partitioner import partition_of
 from klamm_kafka.wire.messages.metadata import MetadataResponse
+from klamm_kafka.wire.messages.produce import PartitionProduceResponse
 
 Box = Outbox[Batch]
 _WAITING: Final = 2 * IN_FLIGHT_MAX
@@ -192,8 +193,11 @@ class Outgoing(IdempotentSender[Box, Batch]):
             self.outboxes.pop(outbox, None)
         self._owner.delivered(batch)
 
-    async def refused(self, outbox: Box, batch: Batch, error: BrokerError, said: str | None) -> None:
+    async def refused(
+        self, outbox: Box, batch: Batch, error: BrokerError, answer: PartitionProduceResponse
+    ) -> None:
         if error.code not in TOO_LARGE:
+            said = answer.error_message
             self.failed(
                 outbox, error if not said else BrokerError(error.code, said, str(error), retriable=False)
             )

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Generic, TypeVar
 
 from klamm_base.backoff import Backoff
@@ -91,10 +91,12 @@ class IdempotentSender(Generic[B, P]):
         """Called when a broker has stored the parcel. `offset` is that of its first record, -1: not told."""
         raise NotImplementedError
 
-    async def refused(self, outbox: B, parcel: P, error: BrokerError, said: str | None) -> None:
+    async def refused(
+        self, outbox: B, parcel: P, error: BrokerError, answer: PartitionProduceResponse
+    ) -> None:
         """Called when repetition does not help. Raises the exception that ends `run`, or mends the outbox.
 
-        Until it returns, the outbox waits for an answer.
+        Until it returns, the outbox waits for an answer. `answer` may name the records at fault.
         """
         raise NotImplementedError
 
@@ -128,8 +130,11 @@ class IdempotentSender(Generic[B, P]):
     def answered(self) -> None:
         """Called when a request has ended, with or without success."""
 
-    async def before_sending(self, outboxes: Sequence[B]) -> None:
-        """Called before each request, in the order of the requests."""
+    async def before_sending(self, outboxes: Sequence[B]) -> Mapping[B, BrokerError]:
+        """Called before each request, in the order of the requests. Returns the outboxes that may not be sent, with the
+        errors to judge them by.
+        """
+        return {}
 
     async def prepare(self) -> None:
         """Called before each round of sending."""
@@ -218,11 +223,16 @@ class IdempotentSender(Generic[B, P]):
     async def _send(self, leader: int, items: list[tuple[B, P]]) -> None:
         left = list(items)
         try:
-            await self.before_sending([outbox for outbox, _ in items])
+            barred = await self.before_sending([outbox for outbox, _ in items])
+            for item in [item for item in items if item[0] in barred]:
+                left.remove(item)
+                await self._undelivered(*item, barred[item[0]])
+            if not left:
+                return
             connection = await self._cluster.broker(leader)  # waiting outboxes go on in their order
             version = min(connection.version_for(ProduceRequest), self.PRODUCE_VERSION)
             answer: ProduceResponse = await connection.request(
-                self._request(items), version, timeout_s=self._timeout_ms / 1000 + 5
+                self._request(left), version, timeout_s=self._timeout_ms / 1000 + 5
             )
             if answer.throttle_time_ms > 0:
                 self._pauses[leader] = time.monotonic() + answer.throttle_time_ms / 1000
@@ -250,15 +260,20 @@ class IdempotentSender(Generic[B, P]):
         if code in {ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER}:
             self.delivered(outbox, parcel, result.base_offset if code == ErrorCode.NONE else -1)
             return
-        error = broker_error(code, f"producing to {outbox}")
-        if code in _FORGOTTEN:
+        await self._undelivered(outbox, parcel, broker_error(code, f"producing to {outbox}"), result)
+
+    async def _undelivered(
+        self, outbox: B, parcel: P, error: BrokerError, answer: PartitionProduceResponse | None = None
+    ) -> None:
+        if error.code in _FORGOTTEN:
             if outbox.is_only(parcel):
                 await self.forgotten(outbox, error)
             outbox.failed(time.monotonic(), str(error))
         elif error.retriable:
             self._failed([(outbox, parcel)], error)
         else:
-            await self.refused(outbox, parcel, error, result.error_message)
+            answer = answer or PartitionProduceResponse(index=outbox.partition, error_code=error.code)
+            await self.refused(outbox, parcel, error, answer)
 
     def _failed(self, items: list[tuple[B, P]], error: ClientError) -> None:
         for outbox, _ in items:

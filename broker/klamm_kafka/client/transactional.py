@@ -15,6 +15,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from klamm_base.backoff import Backoff
@@ -50,6 +51,14 @@ _TIMEOUT_MS: Final = 30_000
 _CONCURRENT_S: Final = 0.02
 """The pause before the next try while the coordinator completes the transaction before, as in Java's producer."""
 _MOVED: Final = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
+_OF_PARTITION: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+    }
+)
+"""Refusals of a single partition. The coordinator then adds no other of the request, either."""
 
 T = TypeVar("T")
 
@@ -105,16 +114,30 @@ class TransactionalProducer:
         return self.transaction.producer
 
     async def add(self, partitions: Iterable[Partition]) -> None:
-        """Makes partitions part of the transaction. Opens it if necessary."""
+        """Makes partitions part of the transaction. Opens it if necessary. Waits for topics that are not known yet."""
         wanted = list(partitions)
+
+        async def ask() -> None:
+            for error in (await self.add_known(wanted)).values():
+                raise error
+
+        await self._patiently(ask)
+
+    async def add_known(self, partitions: Iterable[Partition]) -> dict[Partition, BrokerError]:
+        """Makes partitions part of the transaction, as `add` does, but leaves out those that the cluster refuses or does
+        not know. Returns these with their errors.
+        """
+        wanted, refused = list(partitions), dict[Partition, BrokerError]()
         if not self.transaction.missing(wanted):
-            return
+            return refused
         async with self._adding:
-            missing = self.transaction.missing(wanted)
-            if missing:
-                await self._patiently(lambda: self._add(missing))
-                self.transaction.added(missing)
-                self.opened.set()
+            while missing := self.transaction.missing(p for p in wanted if p not in refused):
+                found = await self._patiently(partial(self._add, missing))
+                refused |= found
+                if not found:
+                    self.transaction.added(missing)
+                    self.opened.set()
+        return refused
 
     async def produce(self, topic: str, partition: int, records: Sequence[Record]) -> None:
         """Writes records of its own, as one batch."""
@@ -157,7 +180,8 @@ class TransactionalProducer:
         self.transaction.ended()
         self.opened.clear()
 
-    async def _add(self, partitions: Sequence[Partition]) -> None:
+    async def _add(self, partitions: Sequence[Partition]) -> dict[Partition, BrokerError]:
+        """Adds all partitions, or none of them: then the result names those that are refused."""
         topics: dict[str, AddPartitionsToTxnTopic] = {}
         for topic, partition in partitions:
             topics.setdefault(topic, AddPartitionsToTxnTopic(name=topic, partitions=[])).partitions.append(
@@ -176,9 +200,12 @@ class TransactionalProducer:
             for t in answer.results_by_topic_v3_and_below
             for p in t.results_by_partition
         }
-        # A refusal of one partition shows at the others as OPERATION_NOT_ATTEMPTED.
-        for at, code in sorted(codes.items(), key=lambda each: each[1] == ErrorCode.OPERATION_NOT_ATTEMPTED):
-            self._check(code, f"adding {at[0]}-{at[1]}")
+        refused = {at: code for at, code in codes.items() if code in _OF_PARTITION}
+        if not refused:
+            for at, code in codes.items():
+                self._check(code, f"adding {at[0]}-{at[1]}")
+        what = f"in a transaction of {self.id}"
+        return {at: broker_error(code, f"adding {at[0]}-{at[1]} {what}") for at, code in refused.items()}
 
     async def _produce(self, topic: str, partition: int, request: ProduceRequest) -> None:
         try:

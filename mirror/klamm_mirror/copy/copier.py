@@ -274,6 +274,7 @@ class Copier:
             "batches_passed": counts.passed if counts else 0,
             "batches_reencoded": counts.reencoded if counts else 0,
             "batches_recompressed": counts.recompressed if counts else 0,
+            "batches_split": sum(p.splits for p in self.partitions),
             "records_filtered": self._rewriter.filtered,
             **{f"batches_{why.name.lower()}": n for why, n in self.left_out.items() if n},
             **({"transactions": self._committer.transactions} if self._committer else {}),

@@ -35,6 +35,8 @@ LOOK_S: Final = 0.01
 REST_S: Final = 60.0
 """Seconds after which offsets without records are committed: what was left out is then not read again."""
 STOP_S: Final = 2.0
+SETTLE_S: Final = 10.0
+"""Seconds that a partition may hold up the end of a transaction. Then all begin anew, and those that have a leader go on."""
 
 Committed = list[tuple[MirrorPartition, Position]]
 Encode = Callable[[Committed], Sequence[tuple[bytes, bytes]]]
@@ -128,12 +130,15 @@ class Committer:
 
     async def _settle(self, stopping: asyncio.Event) -> None:
         unsettled = [p for p in self._partitions if not _settled(p)]
-        patience = None
+        patience, until = None, time.monotonic() + SETTLE_S
         while unsettled:
             if stopping.is_set():
                 patience = patience or time.monotonic() + STOP_S
                 if time.monotonic() >= patience:
                     raise self._producer.transaction.failed("the task stops before all is acknowledged")
+            if time.monotonic() >= until:
+                why = unsettled[0].writing.why or "no answer"
+                raise self._producer.transaction.failed(f"{unsettled[0]} holds up the others: {why}")
             await asyncio.sleep(LOOK_S / 2)
             unsettled = [p for p in unsettled if not _settled(p)]
 

@@ -10,6 +10,7 @@ from klamm_base.backoff import Backoff
 from klamm_kafka.client.outbox import Outbox
 from klamm_kafka.wire.offset_specs import EARLIEST
 from klamm_mirror.copy.source_offsets import Position
+from klamm_mirror.copy.splitting import smaller
 from klamm_mirror.metrics.sensors import PartitionSensors
 from klamm_mirror.metrics.trend import Trend
 from klamm_mirror.offsets.segments import Segment, SegmentLog
@@ -57,6 +58,10 @@ class MirrorPartition(Outbox[Batch]):
     """The number of offsets that the source had deleted before they were read."""
     latency_ms: int | None = None
     stopped: Stop | None = None
+    refused_bytes: int = 0
+    """The size of the smallest batch that was too large for the target; 0: none was."""
+    splits: int = 0
+    """The number of batches that were split for the target."""
     held_by: str | None = None
     """The key of the limit that holds the partition back at the moment."""
     reading: Backoff = field(default_factory=Backoff)
@@ -128,11 +133,37 @@ class MirrorPartition(Outbox[Batch]):
         """
         if self.stopped is not None and self.stopped.kind is Kind.REFUSED:
             return None
+        if self.refused_bytes and not self._again:
+            self._split_next()
         if self.producers is not None and not self._again and self._unsent:
             origin = self._unsent[0].origin
             if origin != self.origin and not self._change_origin(origin, self.producers):
                 return None
         return Outbox.take(self, now)  # `super()` does not know a dataclass with slots
+
+    def _split_next(self) -> None:
+        """Splits the next batch if the target has refused smaller ones."""
+        while self._unsent and len(self._unsent[0].data) >= self.refused_bytes and self._unsent[0].count > 1:
+            batch = self._unsent.popleft()
+            parts = smaller(batch, self.refused_bytes)
+            self._unsent.extendleft(reversed(parts))
+            self._note_split(batch, parts)
+
+    def too_large(self, batch: Batch) -> list[Batch]:
+        """Notes that the batch is too large for the target. Returns parts that may not be; none for a single record."""
+        self.refused_bytes = min(self.refused_bytes or len(batch.data), len(batch.data))
+        return smaller(batch, self.refused_bytes)
+
+    def split(self, batch: Batch, parts: Sequence[Batch]) -> bool:
+        """Sends these parts in place of a batch that was refused. Returns False when there are none."""
+        if parts:
+            self._note_split(batch, parts)
+            self.replaced(batch, parts)
+        return bool(parts)
+
+    def _note_split(self, batch: Batch, parts: Sequence[Batch]) -> None:
+        self.splits += 1
+        self.buffered += sum(len(part.data) for part in parts) - len(batch.data)
 
     def _change_origin(self, origin: Origin | None, producers: Producers) -> bool:
         if self._unacked:
@@ -236,6 +267,6 @@ class MirrorPartition(Outbox[Batch]):
         self.change_producer(producer, sequence)
         self.begin(offset)
         self.epoch = self.done_epoch = self.checked = self.high_watermark = -1
-        self.stopped, self.gone = None, False
+        self.stopped, self.gone, self.refused_bytes = None, False, 0
         self.reading.succeeded()
         self.writing.succeeded()

@@ -14,8 +14,10 @@ from typing import Final
 from klamm_kafka.client import BrokerError, ClientError, Cluster
 from klamm_kafka.client.idempotent import TOO_LARGE, IdempotentSender
 from klamm_kafka.wire.errors import ErrorCode
+from klamm_kafka.wire.messages.produce import PartitionProduceResponse
 from klamm_mirror.clients import ProducerSettings
 from klamm_mirror.copy.partition import MirrorPartition
+from klamm_mirror.copy.splitting import apart
 from klamm_mirror.origins import Origin, Producers
 from klamm_mirror.provenance.tracker import Provenance
 from klamm_mirror.raw import Batch
@@ -73,16 +75,27 @@ class Sender(IdempotentSender[MirrorPartition, Batch]):
         self._on_ack(outbox, parcel, offset)
 
     async def refused(
-        self, outbox: MirrorPartition, parcel: Batch, error: BrokerError, said: str | None
+        self, outbox: MirrorPartition, parcel: Batch, error: BrokerError, answer: PartitionProduceResponse
     ) -> None:
-        """Stops the partition at the batch. The others go on, unless the target refuses us altogether."""
+        """Splits the batch if the target may take the parts, else stops the partition at it. The others go on, unless the
+        target refuses us altogether.
+        """
         if error.code in _REFUSES_US:
             raise ConnectError(f"The target cluster cannot be written to: {error}")
+        if outbox.split(parcel, self._parts(outbox, parcel, error, answer)):
+            return
         now_ms = time.time_ns() // 1_000_000
         outbox.refused(parcel, time.monotonic(), Stop(
             kind=Kind.REFUSED, start=parcel.first, end=parcel.next_offset, since_ms=now_ms,
-            why=_explain(outbox, parcel, error, said), passing=error.code not in TOO_LARGE | _BAD,
+            why=_explain(outbox, parcel, error, answer), passing=error.code not in TOO_LARGE | _BAD,
         ))  # fmt: skip
+
+    def _parts(
+        self, outbox: MirrorPartition, batch: Batch, error: BrokerError, answer: PartitionProduceResponse
+    ) -> Sequence[Batch]:
+        if error.code in TOO_LARGE:
+            return outbox.too_large(batch)
+        return apart(batch, {e.batch_index for e in answer.record_errors})
 
     def unusable(self, error: ClientError) -> ConnectError:
         return ConnectError(f"The target cluster cannot be written to: {error}")
@@ -91,11 +104,14 @@ class Sender(IdempotentSender[MirrorPartition, Batch]):
         self.room.set()
 
 
-def _explain(partition: MirrorPartition, batch: Batch, error: BrokerError, said: str | None) -> str:
+def _explain(
+    partition: MirrorPartition, batch: Batch, error: BrokerError, answer: PartitionProduceResponse
+) -> str:
     if error.code in TOO_LARGE:
         return (
-            f"a batch of {len(batch.data)} bytes (offsets {batch.first} to {batch.last}) is larger than the target accepts "
+            f"a record (offset {batch.first}) makes a batch of {len(batch.data)} bytes, which is more than the target accepts "
             f"for {partition.remote}: raise max.message.bytes of that topic (or message.max.bytes of the target's brokers)"
         )
     text = f"the target refuses offsets {batch.first} to {batch.last} for {partition.remote}: {error}"
-    return text + (f": {said}" if said else "")
+    said = [e.batch_index_error_message for e in answer.record_errors[:1]] + [answer.error_message]
+    return text + next((f": {s}" for s in said if s), "")

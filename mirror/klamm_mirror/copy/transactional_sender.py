@@ -12,6 +12,7 @@ from typing import Any, Never
 from klamm_kafka.client import BrokerError, ClientError, ProducerFenced, TransactionFailed
 from klamm_kafka.client.transaction import ENDED
 from klamm_kafka.client.transactional import PRODUCE_VERSION, TransactionalProducer
+from klamm_kafka.wire.messages.produce import PartitionProduceResponse
 from klamm_mirror.copy.partition import MirrorPartition
 from klamm_mirror.copy.sender import Sender
 from klamm_mirror.raw import Batch
@@ -33,18 +34,20 @@ class TransactionalSender(Sender):
         """Returns the producer, which stays. `MirrorPartition.move` continues its sequence numbers."""
         return self._transactional.transaction.producer
 
-    async def before_sending(self, outboxes: Sequence[MirrorPartition]) -> None:
-        await self._transactional.add([(o.remote, o.partition) for o in outboxes])
+    async def before_sending(self, outboxes: Sequence[MirrorPartition]) -> dict[MirrorPartition, BrokerError]:
+        by_place = {(o.remote, o.partition): o for o in outboxes}
+        refused = await self._transactional.add_known(by_place)
+        return {by_place[place]: error for place, error in refused.items()}
 
     async def forgotten(self, outbox: MirrorPartition, error: BrokerError) -> Never:
         raise self._transactional.transaction.failed(str(error))
 
     async def refused(
-        self, outbox: MirrorPartition, parcel: Batch, error: BrokerError, said: str | None
+        self, outbox: MirrorPartition, parcel: Batch, error: BrokerError, answer: PartitionProduceResponse
     ) -> None:
         if error.code in ENDED:
             raise self._transactional.transaction.failed(str(error))
-        await super().refused(outbox, parcel, error, said)
+        await super().refused(outbox, parcel, error, answer)
 
     def unusable(self, error: ClientError) -> Any:
         if isinstance(error, TransactionFailed | ProducerFenced):
