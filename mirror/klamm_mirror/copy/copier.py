@@ -19,7 +19,8 @@ from typing import Any, Final
 from klamm_kafka.client import ClientError, Cluster
 from klamm_mirror.clients import ClientSettings, ProducerSettings
 from klamm_mirror.copy.exactly_once import Committer, ExactlyOnce
-from klamm_mirror.copy.fetcher import Fetcher, FetchSettings
+from klamm_mirror.copy.fetch_settings import FetchSettings
+from klamm_mirror.copy.fetcher import Fetcher
 from klamm_mirror.copy.gap_keeper import GapKeeper
 from klamm_mirror.copy.gap_policy import GapSettings
 from klamm_mirror.copy.partition import MirrorPartition

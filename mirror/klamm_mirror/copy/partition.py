@@ -34,6 +34,8 @@ class MirrorPartition(Outbox[Batch]):
     """
 
     topic: str
+    key: tuple[str, int] = field(init=False)
+    """Topic and partition at the source."""
     named: str = ""
     """The topic's name at the target by the replication policy; `remote` is where the records go."""
     start: int = EARLIEST
@@ -82,6 +84,9 @@ class MirrorPartition(Outbox[Batch]):
     """The latest timestamp of the batch that the target acknowledged last, -1: not known."""
     segments: SegmentLog = field(default_factory=SegmentLog)
     """The offsets at the target of what is acknowledged."""
+
+    def __post_init__(self) -> None:
+        self.key = self.topic, self.partition
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"

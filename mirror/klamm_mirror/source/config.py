@@ -174,7 +174,7 @@ def _settings(props: Mapping[str, str], values: Mapping[str, Any], policy: Repli
     from klamm_mirror.copy.copier import (
         CopierSettings,
     )  # brings asyncio, which the connector's process does not need
-    from klamm_mirror.copy.fetcher import FetchSettings
+    from klamm_mirror.copy.fetch_settings import FetchSettings
 
     source, target = values["source.cluster.alias"], values["target.cluster.alias"]
     consumer = client_settings(props, "source", "consumer")
