@@ -30,6 +30,7 @@ _PARTS: Final = (
     "credential",
     "apikey",
     "api.key",
+    "user.info",
 )
 _NAMES: Final = ("ssl.keystore.key", "ssl.key.pem")
 # Names that look like a secret's but hold its place, not the secret itself.

@@ -229,7 +229,7 @@ def test_without_the_library_it_says_what_to_install(monkeypatch):
 
 
 def avro_text(registry, subject="t-value"):
-    return json.loads(registry.schemas[registry.subjects[subject][-1]]["schema"])
+    return json.loads(registry.schemas[max(registry.subjects[subject].values())]["schema"])
 
 
 def put(registry, subject, schema, **more):

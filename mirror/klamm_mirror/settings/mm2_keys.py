@@ -40,6 +40,18 @@ FAMILIES: Final = {
 }
 """Prefixes of keys that the table cannot list, because they contain names of users. Each has the verdict of a key."""
 
+REGISTRY: Final = frozenset(
+    {
+        "schema.registry.url",
+        "basic.auth.credentials.source",
+        "basic.auth.user.info",
+        "bearer.auth.token",
+        "schema.registry.ssl.truststore.location",
+        "schema.registry.request.timeout.ms",
+    }
+)
+"""Settings of a cluster's schema registry."""
+
 BYTE_ARRAY: Final = ("org.apache.kafka.connect.converters.ByteArrayConverter", "ByteArrayConverter")
 
 _CLIENT: Final = re.compile(
@@ -137,6 +149,8 @@ def rule_cluster(name: str, value: str, sides: Collection[str], own: Collection[
     keys = table()
     if not sides:
         return Ruling(Verdict.WARNED, "no flow that runs has this cluster")
+    if name in REGISTRY:
+        return HONOURED
     clients = [side for side in SIDES if side in sides] or ["target"]
     if match := _CLIENT.fullmatch(name):
         if match["side"] is None:
@@ -176,6 +190,10 @@ def rule_file(name: str, value: str, own: Collection[str] = (), worker: Collecti
         if ruling.verdict is Verdict.HONOURED:
             return Ruling(Verdict.WARNED, f"it needs a flow or a cluster: write SOURCE->TARGET.{name}")
         return ruling
+    if name in REGISTRY:
+        return Ruling(
+            Verdict.WARNED, f"each cluster has its own registry: write SOURCE.{name} and TARGET.{name}"
+        )
     if name in keys["worker"] or name in worker:
         return Ruling(Verdict.WARNED, f"it is a worker's setting: write TARGET.{name}")
     if _of_clients(name):
@@ -270,7 +288,7 @@ def _rule_override(kind: str, name: str, value: str) -> Ruling:
 def _rule_cluster_client(side: str, name: str, value: str) -> Ruling:
     """Judges a setting for all clients of a cluster."""
     keys = table()
-    if name == "alias":
+    if name == "alias" or name in REGISTRY:
         return HONOURED
     if name in keys["common"]:
         return keys["common"][name].rule(value)

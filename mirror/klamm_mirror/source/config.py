@@ -14,6 +14,7 @@ from klamm_mirror.copy.start_offset import KEY as START
 from klamm_mirror.copy.start_offset import check_start
 from klamm_mirror.copy.throttle import SHARE, throttle_config
 from klamm_mirror.provenance.config import ORIGIN, FlowBack, ProvenanceSettings, left_out
+from klamm_mirror.schemas.config import SchemaSettings, schema_settings, schemas_config
 from klamm_mirror.settings import filters
 from klamm_mirror.settings.common_config import (
     client_settings,
@@ -48,6 +49,8 @@ class Settings:
     found_later: frozenset[str]
     """The partitions (`topic-0`) that were not there at the connector's first look."""
     copier: CopierSettings
+    index: int = 0
+    schemas: SchemaSettings | None = None
 
 
 def config_def() -> ConfigDef:
@@ -108,7 +111,7 @@ def config_def() -> ConfigDef:
     )  # fmt: skip
     _define_exactness(keys)
     _define_gaps(keys)
-    return keys.merged(_choices())
+    return keys.merged(_choices()).merged(schemas_config())
 
 
 def _define_exactness(keys: ConfigDef) -> None:
@@ -190,6 +193,8 @@ def _settings(props: Mapping[str, str], values: Mapping[str, Any], policy: Repli
         target_alias=target,
         partitions=partitions,
         found_later=frozenset(filter(None, props.get(FOUND_LATER, "").split(","))),
+        index=int(props.get(INDEX, "0")),
+        schemas=schema_settings(props, values),
         copier=CopierSettings(
             source=ClientSettings.of(props, "source", "consumer"),
             target=ClientSettings.of(props, "target", "producer"),

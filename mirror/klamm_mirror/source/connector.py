@@ -18,6 +18,7 @@ from klamm_mirror.connector import MirrorConnector
 from klamm_mirror.copy.source_offsets import check_offset, check_partition
 from klamm_mirror.copy.throttle import SHARE, Limits
 from klamm_mirror.provenance.config import left_out
+from klamm_mirror.schemas.config import ENABLED, check_registries
 from klamm_mirror.settings.common_config import client_security, client_settings
 from klamm_mirror.source.config import ASSIGNED, FOUND_LATER, INDEX, config_def
 from klamm_plugins.connector import SourceOffset, SourcePartition
@@ -60,6 +61,10 @@ class MirrorSourceConnector(MirrorConnector):
                 client_security(props, "source" if side == "source" else "target", "consumer")
             except ConfigError as e:
                 by_name[f"{side}.cluster.bootstrap.servers"].errors.append(str(e))
+        try:
+            check_registries(props, {name: value.value for name, value in by_name.items()})
+        except ConfigError as e:
+            by_name[e.key or ENABLED].errors.append(str(e))
         alias = by_name["target.cluster.alias"]
         if alias.value is not None and alias.value == by_name["source.cluster.alias"].value:
             alias.errors.append(
@@ -77,6 +82,7 @@ class MirrorSourceConnector(MirrorConnector):
     def start(self, props: Mapping[str, str]) -> None:
         parsed = self.config().parse(props)
         left_out(props)
+        check_registries(props, parsed)
         self._props = dict(props)
         self.warn_of_keys(props)
         if not parsed["enabled"]:

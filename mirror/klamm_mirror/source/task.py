@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from klamm_kafka.client import TransactionFailed
 from klamm_kafka.wire.offset_specs import EARLIEST
@@ -24,6 +24,9 @@ from klamm_mirror.source.beginning import TransactionalBeginning
 from klamm_mirror.source.config import parse
 from klamm_plugins.connector import DriverTask
 from klamm_plugins.errors import ConnectError
+
+if TYPE_CHECKING:
+    from klamm_mirror.schemas.sync import SchemaSync
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +56,7 @@ class MirrorSourceTask(DriverTask):
         """The records in gaps, by topic and partition."""
         self._beginning: TransactionalBeginning | None = None
         self._left_out: Mapping[LeftOut, int] = {}
+        self._schemas: SchemaSync | None = None
 
     def start(self, props: Mapping[str, str]) -> None:
         settings = parse(props)
@@ -69,6 +73,11 @@ class MirrorSourceTask(DriverTask):
         else:  # no offset is read before the producer has fenced its predecessors
             self._beginning = TransactionalBeginning(self.context, settings.copier)
         self.context.use_topics(sorted({p.remote for p in self._partitions}))
+        if settings.schemas is not None and settings.index == 0:
+            from klamm_mirror.schemas.sync import SchemaSync
+
+            self._schemas = SchemaSync(settings.schemas)
+            self._schemas.start()
 
     def run(self) -> None:
         while self._partitions and not self.context.stopping.is_set():
@@ -100,6 +109,8 @@ class MirrorSourceTask(DriverTask):
     def stop(self) -> None:
         if self._rewriter is not None and self._rewriter.pipeline is not None:
             self._rewriter.pipeline.close()
+        if self._schemas is not None:
+            self._schemas.stop()
 
     def _tick(self, copier: Copier) -> bool:
         if time.monotonic() - self._said_at >= PROGRESS_S:
@@ -113,9 +124,8 @@ class MirrorSourceTask(DriverTask):
         self._said_at = time.monotonic()
         self._left_out = copier.left_out
         records = self._before + copier.records
-        self.context.progress(
-            records, lag=copier.lag, waiting_for=copier.waiting_for, details=copier.details()
-        )
+        details = {**copier.details(), **({"schemas": self._schemas.details()} if self._schemas else {})}
+        self.context.progress(records, lag=copier.lag, waiting_for=copier.waiting_for, details=details)
 
     def _measure(self, *, idle: bool = False) -> None:
         """Reports each partition's figures. `idle`: the partitions will be silent from now on, so their windows count

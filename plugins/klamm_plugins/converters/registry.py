@@ -140,6 +140,11 @@ class RegistryClient:
             settings["schema.registry.request.timeout.ms"] / 1000,
         )
 
+    @property
+    def shown_url(self) -> str:
+        """The address that is asked next, without a user."""
+        return _without_user(self.urls[0])
+
     def register(self, subject: str, kind: str, text: str, *, normalize: bool = False) -> int:
         """Returns the id of a schema. Makes the schema a version of the subject if it is none."""
         return self._id(subject, kind, text, normalize=normalize, new=True)
@@ -155,7 +160,7 @@ class RegistryClient:
             path = f"/subjects/{quote(subject, safe='')}" + ("/versions" if new else "")
             # Avro is the default, and old registries know no other kind.
             body = {"schema": text, **({} if kind == "AVRO" else {"schemaType": kind})}
-            answer = self._ask("POST", path + ("?normalize=true" if normalize else ""), body)
+            answer = self.ask("POST", path + ("?normalize=true" if normalize else ""), body)
             known = self._ids[key] = int(answer["id"])
         return known
 
@@ -169,7 +174,7 @@ class RegistryClient:
                 {"name": r.name, "subject": r.subject, "version": r.version} for r in schema.references
             ]
         try:
-            return int(self._ask("POST", f"/subjects/{quote(subject, safe='')}", body)["version"])
+            return int(self.ask("POST", f"/subjects/{quote(subject, safe='')}", body)["version"])
         except RegistryError:
             return None
 
@@ -182,12 +187,12 @@ class RegistryClient:
     def by_id(self, id: int) -> RegisteredSchema:
         found = self._by_id.get(id)
         if found is None:
-            found = self._by_id[id] = _schema(id, self._ask("GET", f"/schemas/ids/{id}"))
+            found = self._by_id[id] = schema_of(id, self.ask("GET", f"/schemas/ids/{id}"))
         return found
 
     def text_of(self, id: int, form: str) -> str:
         """Returns a schema's text in another form (`serialized` for protobuf)."""
-        answer = self._ask("GET", f"/schemas/ids/{id}?format={form}")
+        answer = self.ask("GET", f"/schemas/ids/{id}?format={form}")
         return str(answer["schema"])
 
     def resolved(self, schema: RegisteredSchema, depth: int = 0) -> dict[str, str]:
@@ -205,10 +210,11 @@ class RegistryClient:
         return found
 
     def _version(self, subject: str, version: str) -> RegisteredSchema:
-        answer = self._ask("GET", f"/subjects/{quote(subject, safe='')}/versions/{version}")
-        return _schema(int(answer["id"]), answer)
+        answer = self.ask("GET", f"/subjects/{quote(subject, safe='')}/versions/{version}")
+        return schema_of(int(answer["id"]), answer)
 
-    def _ask(self, method: str, path: str, body: Any = None) -> Any:
+    def ask(self, method: str, path: str, body: Any = None) -> Any:
+        """Returns the registry's answer to a request, as JSON. Raises RegistryError, RetriableError."""
         import http.client  # 30 ms that only those need who have a registry
 
         failure = ""
@@ -250,7 +256,8 @@ class RegistryClient:
             connection.close()
 
 
-def _schema(id: int, answer: Mapping[str, Any]) -> RegisteredSchema:
+def schema_of(id: int, answer: Mapping[str, Any]) -> RegisteredSchema:
+    """Returns the schema in an answer of the registry."""
     references = tuple(
         Reference(r["name"], r["subject"], int(r["version"])) for r in answer.get("references") or ()
     )
