@@ -13,8 +13,9 @@ from klamm_kafka.client import BrokerError, Cluster
 from klamm_kafka.wire.batch import Record
 from klamm_kafka.wire.offset_specs import LATEST
 from klamm_mirror.checkpoint import groups
-from klamm_mirror.checkpoint.checkpointer import Checkpointer, CheckpointSettings
+from klamm_mirror.checkpoint.checkpointer import Checkpointer
 from klamm_mirror.checkpoint.groups import Committed
+from klamm_mirror.checkpoint.settings import CheckpointSettings
 from klamm_mirror.heartbeat.connector import MirrorHeartbeatConnector
 from klamm_mirror.topics import internal_topics
 from klamm_mirror.topics.formats import Checkpoint, OffsetSync

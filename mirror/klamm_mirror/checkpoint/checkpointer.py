@@ -13,16 +13,14 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
-from zlib import crc32
 
 from klamm_kafka.client import BrokerError, Cluster
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_mirror.checkpoint import groups
 from klamm_mirror.checkpoint.groups import Committed
-from klamm_mirror.gaps.ledger import Ledger
-from klamm_mirror.offsets.mapping import OffsetMapping, OffsetSyncReader, Translated
-from klamm_mirror.offsets.segment_topic import SegmentReader
-from klamm_mirror.offsets.shared_topics import translate_shared
+from klamm_mirror.checkpoint.settings import CheckpointSettings
+from klamm_mirror.checkpoint.translator import GroupTranslator
+from klamm_mirror.offsets.mapping import Translated
 from klamm_mirror.offsets.translation import CheckpointStore, Partition, offsets_to_sync
 from klamm_mirror.target_admin import Admin
 from klamm_mirror.topics import internal_topics
@@ -41,37 +39,6 @@ REFUSALS: Final[Mapping[int, str]] = {
     ErrorCode.REBALANCE_IN_PROGRESS: "it has members by now",
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "there is no such partition yet",
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointSettings:
-    """The groups and topics to follow, and where to write. Durations are in seconds; None means never."""
-
-    syncs_topic: str
-    back_syncs_topic: str
-    """The offset syncs of the opposite flow. They say where a reader of a mirrored topic continues in the original."""
-    segments_topic: str
-    back_segments_topic: str
-    """The offset segments, which are exact: those of this flow at the target, those of the opposite one at the source."""
-    checkpoints_topic: str
-    replication_factor: int
-    wants_group: Callable[[str], bool]
-    wants_topic: Callable[[str], bool]
-    gaps_topic: str
-    """The gap ledger: a topic that was made anew may have another downstream name."""
-    rename: Callable[[str], str]
-    """Returns the downstream name of an upstream topic, by the replication policy."""
-    original: Callable[[str], str | None]
-    """Returns a mirrored topic's name in the target, where it came from; None for any other topic."""
-    emit_every_s: float | None = 60
-    sync_every_s: float | None = None
-    refresh_every_s: float | None = 600
-    task: int = 0
-    tasks: int = 1
-
-    def is_ours(self, group: str) -> bool:
-        """Returns True when this task follows the group: tasks share the groups by a hash of their names."""
-        return crc32(group.encode()) % self.tasks == self.task
 
 
 @dataclass(slots=True)
@@ -112,8 +79,7 @@ class _Due:
 class Checkpointer:
     """Does the passes, see the module.
 
-    `syncs_at_source`: a flow's offset syncs are at its source, else at its target. `admin`
-    creates the checkpoints topic instead of a request. `on_written` gets the
+    `syncs_at_source`: see `GroupTranslator`. `admin` creates the checkpoints topic instead of a request. `on_written` gets the
     checkpoints that the target has acknowledged, and the time (ms) when the pass that read them began.
     """
 
@@ -130,18 +96,9 @@ class Checkpointer:
         self._settings = settings
         self._source = source
         self._target = target
-        self._ledger = Ledger(target, settings.gaps_topic, settings.replication_factor)
         self._admin = admin
         self._on_written = on_written
-        syncs, back_syncs = (source, target) if syncs_at_source else (target, source)
-        self._forward = OffsetMapping(
-            OffsetSyncReader(syncs, settings.syncs_topic), SegmentReader(target, settings.segments_topic)
-        )
-        self._back = OffsetMapping(
-            OffsetSyncReader(back_syncs, settings.back_syncs_topic, backwards=True),
-            SegmentReader(source, settings.back_segments_topic),
-            backwards=True,
-        )
+        self._translator = GroupTranslator(settings, source, target, syncs_at_source=syncs_at_source)
         self._checkpoints = CheckpointStore()
         self._prepared = False
         self._refresh = _Due(settings.refresh_every_s)
@@ -166,9 +123,7 @@ class Checkpointer:
         emit, sync = self._emit.now(time_s), self._sync.now(time_s)
         if not (emit or sync):
             return []
-        await self._ledger.catch_up()
-        there = [await mapping.catch_up() for mapping in (self._forward, self._back)]
-        if not any(there):  # nothing was mirrored yet
+        if not await self._translator.catch_up():  # nothing was mirrored yet
             self._note_pass(now_ms, synced=sync)
             return []
         if self._trim.now(time_s):
@@ -182,11 +137,6 @@ class Checkpointer:
             self._sync.done(time_s)
         self._note_pass(now_ms, synced=sync)
         return written
-
-    def _remote(self, topic: str) -> str:
-        """Returns the downstream name of an upstream topic, also where it was made anew and is copied under another."""
-        known = self._ledger.table.topics.get(topic)
-        return (known.remote if known is not None else None) or self._settings.rename(topic)
 
     def _note_pass(self, now_ms: int, *, synced: bool) -> None:
         self.passed_ms = now_ms
@@ -226,14 +176,14 @@ class Checkpointer:
 
     async def _drop_gone(self) -> None:
         """Drops the mapping of records that retention has removed from the target. The first task tells the topic."""
-        remote = {(self._remote(t), p): (t, p) for t, p in self._forward.ends()}
+        forward = self._translator.forward
+        remote = {(self._translator.remote(t), p): (t, p) for t, p in forward.ends()}
         starts = await internal_topics.log_starts(self._target, list(remote))
-        await self._forward.trim({remote[p]: at for p, at in starts.items()}, write=self._settings.task == 0)
+        await forward.trim({remote[p]: at for p, at in starts.items()}, write=self._settings.task == 0)
 
     def _forget_lost(self) -> None:
         """Forgets checkpoints beyond the target's records when the target lost some."""
-        ends = {(self._remote(t), p): end for (t, p), end in self._forward.ends().items()}
-        for lost in self._checkpoints.forget_beyond(ends):
+        for lost in self._checkpoints.forget_beyond(self._translator.ends()):
             log.warning(
                 "group %s: its checkpoint %d lies beyond the end of %s-%d, which was shortened or recreated: it is forgotten",
                 lost.group, lost.downstream_offset, lost.topic, lost.partition,
@@ -256,7 +206,7 @@ class Checkpointer:
     def _news(self, group: str, offsets: dict[Partition, Committed]) -> list[Checkpoint]:
         news = []
         for (topic, partition), committed in offsets.items():
-            renamed = self._translate(topic, partition, committed.offset)
+            renamed = self._translator.translate(topic, partition, committed.offset)
             if renamed is None:
                 continue
             name, found = renamed
@@ -269,21 +219,6 @@ class Checkpointer:
             if self._checkpoints.is_news(checkpoint):
                 news.append(checkpoint)
         return news
-
-    def _translate(self, topic: str, partition: int, offset: int) -> tuple[str, Translated] | None:
-        """Returns the topic's name and the offset downstream; None for a topic that is not mirrored."""
-        settings = self._settings
-        original = settings.original(topic)
-        if original is not None:
-            if not settings.wants_topic(original):
-                return None
-            return original, self._back.translate(original, partition, offset)
-        if not settings.wants_topic(topic):
-            return None
-        remote = self._remote(topic)
-        if remote == topic:
-            return remote, translate_shared(self._forward, self._back, topic, partition, offset)
-        return remote, self._forward.translate(topic, partition, offset)
 
     async def _write(self, checkpoints: list[Checkpoint], now_ms: int) -> None:
         records = internal_topics.as_records(checkpoints, now_ms)

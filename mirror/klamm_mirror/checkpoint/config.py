@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from klamm_base.configdef import ConfigDef, Importance, Type, between
+from klamm_mirror.checkpoint.settings import CheckpointSettings
 from klamm_mirror.settings import filters
 from klamm_mirror.settings.common_config import common_config, syncs_config, topics_config
 from klamm_mirror.settings.plugins import GROUP_FILTER, JAVA_CLASSES, FlowPlugins, class_for
-
-if TYPE_CHECKING:
-    from klamm_mirror.checkpoint.checkpointer import CheckpointSettings
 
 EMIT: Final = "emit.checkpoints"
 SYNC: Final = "sync.group.offsets"
@@ -92,10 +90,6 @@ def config_def() -> ConfigDef:
 
 def parse(props: Mapping[str, str]) -> Settings:
     """Returns a task's typed settings. Raises ConfigError."""
-    from klamm_mirror.checkpoint.checkpointer import (
-        CheckpointSettings,
-    )  # brings the client, which the connector does not need
-
     values = config_def().parse(props)
     plugins = FlowPlugins(props, values)
     policy = plugins.policy

@@ -1,0 +1,62 @@
+"""Translates where a group reads at a flow's source into where it goes on at the target: the topic, and the offset."""
+
+from __future__ import annotations
+
+from klamm_kafka.client import Cluster
+from klamm_mirror.checkpoint.settings import CheckpointSettings
+from klamm_mirror.gaps.ledger import Ledger
+from klamm_mirror.offsets.mapping import OffsetMapping, OffsetSyncReader, Translated
+from klamm_mirror.offsets.segment_topic import SegmentReader
+from klamm_mirror.offsets.shared_topics import translate_shared
+from klamm_mirror.offsets.translation import Partition
+
+
+class GroupTranslator:
+    """The mappings of a flow and of the opposite one. `syncs_at_source`: a flow's offset syncs are at its source, else at
+    its target.
+    """
+
+    def __init__(
+        self, settings: CheckpointSettings, source: Cluster, target: Cluster, *, syncs_at_source: bool
+    ) -> None:
+        syncs, back_syncs = (source, target) if syncs_at_source else (target, source)
+        self.forward = OffsetMapping(
+            OffsetSyncReader(syncs, settings.syncs_topic), SegmentReader(target, settings.segments_topic)
+        )
+        self._settings = settings
+        self._ledger = Ledger(target, settings.gaps_topic, settings.replication_factor)
+        self._back = OffsetMapping(
+            OffsetSyncReader(back_syncs, settings.back_syncs_topic, backwards=True),
+            SegmentReader(source, settings.back_segments_topic),
+            backwards=True,
+        )
+
+    async def catch_up(self) -> bool:
+        """Reads what the flows have written. Returns False while nothing was mirrored. Raises ClientError."""
+        await self._ledger.catch_up()
+        there = [await mapping.catch_up() for mapping in (self.forward, self._back)]
+        return any(there)
+
+    def remote(self, topic: str) -> str:
+        """Returns the downstream name of an upstream topic, also where it was made anew and is copied under another."""
+        known = self._ledger.table.topics.get(topic)
+        return (known.remote if known is not None else None) or self._settings.rename(topic)
+
+    def translate(self, topic: str, partition: int, offset: int) -> tuple[str, Translated] | None:
+        """Returns the topic's name and the offset downstream; None for a topic that is not mirrored."""
+        settings = self._settings
+        original = settings.original(topic)
+        if original is not None:
+            if not settings.wants_topic(original):
+                return None
+            return original, self._back.translate(original, partition, offset)
+        if not settings.wants_topic(topic):
+            return None
+        remote = self.remote(topic)
+        if remote == topic:
+            return remote, translate_shared(self.forward, self._back, topic, partition, offset)
+        return remote, self.forward.translate(topic, partition, offset)
+
+    def ends(self) -> dict[Partition, int]:
+        """Returns the downstream offset behind each downstream partition's last known record."""
+        return {(self.remote(t), p): end for (t, p), end in self.forward.ends().items()}
