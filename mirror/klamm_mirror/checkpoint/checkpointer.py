@@ -178,7 +178,7 @@ class Checkpointer:
         """Drops the mapping of records that retention has removed from the target. The first task tells the topic."""
         forward = self._translator.forward
         remote = {(self._translator.remote(t), p): (t, p) for t, p in forward.ends()}
-        starts = await internal_topics.log_starts(self._target, list(remote))
+        starts = await internal_topics.offsets_of(self._target, list(remote), internal_topics.EARLIEST)
         await forward.trim({remote[p]: at for p, at in starts.items()}, write=self._settings.task == 0)
 
     def _forget_lost(self) -> None:

@@ -101,6 +101,10 @@ class DefaultReplicationPolicy:
         """Returns the target's gap ledger for the flow from the source with this alias."""
         return f"mm2-gaps{self._internal_separator}{alias}{self._internal_separator}{_INTERNAL}"
 
+    def moves_topic(self, alias: str) -> str:
+        """Returns a cluster's journal of moves between it and the cluster with this alias."""
+        return f"mm2-moves{self._internal_separator}{alias}{self._internal_separator}{_INTERNAL}"
+
     def is_heartbeats_topic(self, topic: str) -> bool:
         """Returns True for a topic of heartbeats, local or mirrored."""
         return self.original_topic(topic) == HEARTBEATS

@@ -167,8 +167,10 @@ async def offset_of(
     return int(result.offset)
 
 
-async def log_starts(cluster: Cluster, partitions: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int]:
-    """Returns the first offset of each partition that answers; one request for each leader."""
+async def offsets_of(
+    cluster: Cluster, partitions: Sequence[tuple[str, int]], which: int
+) -> dict[tuple[str, int], int]:
+    """Returns `offset_of` for each partition that answers; one request for each leader."""
     await cluster.refresh(sorted({topic for topic, _ in partitions}))
     by_leader: dict[int, tuple[Connection, dict[str, ListOffsetsTopic]]] = {}
     for topic, partition in partitions:
@@ -178,7 +180,7 @@ async def log_starts(cluster: Cluster, partitions: Sequence[tuple[str, int]]) ->
             log.debug("%s-%d is left out: %s", topic, partition, e)
             continue
         _, topics = by_leader.setdefault(id(connection), (connection, {}))
-        asked = ListOffsetsPartition(partition_index=partition, timestamp=EARLIEST)
+        asked = ListOffsetsPartition(partition_index=partition, timestamp=which)
         topics.setdefault(topic, ListOffsetsTopic(name=topic, partitions=[])).partitions.append(asked)
     found: dict[tuple[str, int], int] = {}
     for connection, topics in by_leader.values():

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
+import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +18,13 @@ log = logging.getLogger(__name__)
 
 VERSION: Final = 1
 SAVE_S: Final = 2.0
+
+
+def default_path(identity: Mapping[str, Any]) -> Path:
+    """Returns the state file of a comparison where nobody names one."""
+    folder = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "klamm"
+    digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
+    return folder / f"mirror-verify-{digest}.json"
 
 
 class State:

@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Final, cast
 
 import typer
 
-from klamm.cli import mirror_flow, mirror_offsets, mirror_plan, mirror_resolve, mirror_topics, mirror_verify
+from klamm.cli import (
+    mirror_flow,
+    mirror_move,
+    mirror_offsets,
+    mirror_plan,
+    mirror_resolve,
+    mirror_topics,
+    mirror_verify,
+)
 from klamm.cli.common import EXIT_USAGE, Output, OutputOption, OverrideOption, reported
 from klamm.cli.context import Commands
 from klamm.cli.mirror_flow import say_ready
@@ -161,5 +169,13 @@ def _look_elsewhere(login: Login, url: str) -> Callable[[], MirrorStatus]:
     return lambda: cast("MirrorStatus", worker.call("GET", "/status"))
 
 
-for command in (mirror_flow, mirror_plan, mirror_resolve, mirror_verify, mirror_offsets, mirror_topics):
+for command in (
+    mirror_flow,
+    mirror_plan,
+    mirror_resolve,
+    mirror_verify,
+    mirror_offsets,
+    mirror_topics,
+    mirror_move,
+):
     command.register(app)

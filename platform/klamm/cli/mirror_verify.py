@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -97,11 +97,11 @@ def _compared(
 
     from klamm.mirror.flow_props import enabled_flow, source_props
     from klamm_mirror.verify.flow import FlowComparison
-    from klamm_mirror.verify.state import State
+    from klamm_mirror.verify.state import State, default_path
 
     flow = enabled_flow(config, name, override)
     identity = {"file": str(config.resolve()), "flow": name, "topics": sorted(topics)}
-    state = State(path or _default_path(identity), identity)
+    state = State(path or default_path(identity), identity)
     if not restart and state.load():
         typer.echo("klamm: going on with a comparison that did not end (--restart begins anew)", err=True)
     with _bar() as said:
@@ -109,15 +109,6 @@ def _compared(
         outcome = asyncio.run(comparison.run())
     state.remove()
     return outcome
-
-
-def _default_path(identity: dict[str, Any]) -> Path:
-    import hashlib
-    import os
-
-    folder = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "klamm"
-    digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
-    return folder / f"mirror-verify-{digest}.json"
 
 
 @contextmanager

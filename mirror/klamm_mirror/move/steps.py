@@ -1,0 +1,150 @@
+"""The steps of a move of applications between two clusters, and which is next: pure, no I/O, no clock.
+
+A move is a plan of steps. The journal notes each step that was begun or done, so that another process can go on.
+A step that only looks is done again when the source has grown since; so is each step behind it. A step that changes
+something notes first what was there, so that it can be done again, and undone, after a kill at any moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any, Final
+
+Ends = Mapping[str, int]
+"""The ends of logs, by `topic-partition`."""
+
+
+class Kind(StrEnum):
+    """The kinds of moves."""
+
+    CUTOVER = "cutover"
+    """Both clusters are there."""
+    FAILOVER = "failover"
+    """The source is lost."""
+    FAILBACK = "failback"
+    """A lost cluster is there again, and gets the applications back."""
+
+
+class Step(StrEnum):
+    """The steps, by what they do."""
+
+    CHECK = "check"
+    HOLD = "hold"
+    LOSS = "loss"
+    DIVERGED = "diverged"
+    SETTLE = "settle"
+    BACK = "back"
+    QUIET = "quiet"
+    DRAIN = "drain"
+    VERIFY = "verify"
+    GROUPS = "groups"
+    TELL = "tell"
+
+
+class Phase(StrEnum):
+    """The phases of a move."""
+
+    RUNNING = "running"
+    DONE = "done"
+    UNDONE = "undone"
+
+
+PLANS: Final[Mapping[Kind, tuple[Step, ...]]] = {
+    Kind.CUTOVER: (Step.CHECK, Step.QUIET, Step.DRAIN, Step.VERIFY, Step.GROUPS, Step.TELL),
+    Kind.FAILOVER: (Step.CHECK, Step.HOLD, Step.LOSS, Step.GROUPS, Step.TELL),
+    Kind.FAILBACK: (
+        Step.CHECK, Step.DIVERGED, Step.SETTLE, Step.BACK,
+        Step.QUIET, Step.DRAIN, Step.VERIFY, Step.GROUPS, Step.TELL,
+    ),
+}  # fmt: skip
+STANDING: Final = frozenset({Step.QUIET, Step.DRAIN, Step.VERIFY})
+"""Steps whose result holds only while the source's logs end where they ended then (`ends`)."""
+CHANGING: Final = frozenset({Step.HOLD, Step.SETTLE, Step.BACK, Step.GROUPS})
+"""Steps that change something, and can be undone."""
+ENDS: Final = "ends"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """The journal's note of a step. `found` is its result; of a step that is only begun, what was there before."""
+
+    at_ms: int
+    done: bool
+    found: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """A move of the flow's applications. `identity` tells it from earlier moves of the same kind."""
+
+    kind: Kind
+    flow: str
+    identity: str
+    began_ms: int
+    phase: Phase = Phase.RUNNING
+    options: Mapping[str, Any] = field(default_factory=dict)
+    notes: Mapping[Step, Note] = field(default_factory=dict)
+
+    def found(self, step: Step) -> Mapping[str, Any]:
+        """Returns what a step has found, or what was there before it; nothing for a step that was not begun."""
+        note = self.notes.get(step)
+        return {} if note is None else note.found
+
+    def is_done(self, step: Step) -> bool:
+        note = self.notes.get(step)
+        return note is not None and note.done
+
+
+def next_step(move: Move, ends: Ends | None = None) -> Step | None:
+    """Returns the step to do now; None when the move is over. `ends` are those of the source's logs now, if known."""
+    if move.phase is not Phase.RUNNING:
+        return None
+    plan = PLANS[move.kind]
+    return next((s for s in plan if not move.is_done(s) or _outdated(s, move, ends)), plan[-1])
+
+
+def _outdated(step: Step, move: Move, ends: Ends | None) -> bool:
+    return ends is not None and step in STANDING and dict(move.found(step).get(ENDS, {})) != dict(ends)
+
+
+def begun(move: Move, step: Step, before: Mapping[str, Any], at_ms: int) -> Move:
+    """Notes what is there before a step changes it."""
+    return _noted(move, step, Note(at_ms=at_ms, done=False, found=before))
+
+
+def done(move: Move, step: Step, found: Mapping[str, Any], at_ms: int) -> Move:
+    """Notes a step's result. Later steps must be done again; what was there before them stays known."""
+    plan = PLANS[move.kind]
+    later = set(plan[plan.index(step) + 1 :])
+    kept = {s: replace(note, done=False) if s in later else note for s, note in move.notes.items()}
+    after = _noted(replace(move, notes=kept), step, Note(at_ms=at_ms, done=True, found=found))
+    over = step is plan[-1]
+    return replace(after, phase=Phase.DONE) if over else after
+
+
+def undo_next(move: Move) -> Step | None:
+    """Returns the step to undo now, the latest first; None when nothing is left to undo."""
+    for step in reversed(PLANS[move.kind]):
+        if step in CHANGING and step in move.notes:
+            return step
+    return None
+
+
+def undone(move: Move, step: Step) -> Move:
+    """Forgets a step that was undone, and all behind it."""
+    plan = PLANS[move.kind]
+    gone = set(plan[plan.index(step) :])
+    notes = {s: note for s, note in move.notes.items() if s not in gone}
+    after = replace(move, phase=Phase.RUNNING, notes=notes)
+    return closed(after) if undo_next(after) is None else after
+
+
+def closed(move: Move) -> Move:
+    """Returns a move of which nothing is left to undo."""
+    return replace(move, phase=Phase.UNDONE, notes={})
+
+
+def _noted(move: Move, step: Step, note: Note) -> Move:
+    return replace(move, notes={**move.notes, step: note})

@@ -1,0 +1,205 @@
+"""`klamm mirror cutover`: moves applications to the other cluster, step by step."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from klamm.cli.common import EXIT_FAILED, Output, OutputOption, OverrideOption, fail, reported
+from klamm.cli.mirror_move_words import Bar, drawn, step_line, told_undone
+from klamm.cli.mirror_options import ConfigArgument, FlowArgument
+
+if TYPE_CHECKING:
+    from klamm.mirror.moves.cutover import Cutover
+    from klamm.mirror.moves.ground import Options
+    from klamm.mirror.moves.runner import Found, Runner
+    from klamm_mirror.move.steps import Kind, Move, Step
+
+EXIT_UNREACHABLE: Final = 3
+EXIT_NOT_YET: Final = 4
+
+DryRunOption = Annotated[
+    bool, typer.Option("--dry-run", help="Say what each step finds and would do; change nothing.")
+]
+UndoOption = Annotated[
+    bool, typer.Option("--undo", help="Undo the move, the latest step first, while the target was not used.")
+]
+RestartOption = Annotated[
+    bool, typer.Option("--restart", help="Begin a new move, whatever the journal says.")
+]
+TimeoutOption = Annotated[
+    float, typer.Option("--timeout", metavar="SECONDS", min=0, help="How long each step may wait.")
+]
+QuietOption = Annotated[
+    float,
+    typer.Option(
+        "--quiet", metavar="SECONDS", min=0.1, help="How long nobody may have written to the source."
+    ),
+]
+VerifyOption = Annotated[
+    str,
+    typer.Option(
+        "--verify",
+        metavar="records|ends",
+        help="Compare every record with the source, or only how far the copy goes.",
+    ),
+]
+GroupsOption = Annotated[
+    bool,
+    typer.Option(
+        "--groups-may-run", help="Do not wait for groups at the source to stop; they may read records again."
+    ),
+]
+
+
+def cutover(
+    config: ConfigArgument,
+    name: FlowArgument,
+    dry_run: DryRunOption = False,
+    undo: UndoOption = False,
+    restart: RestartOption = False,
+    timeout: TimeoutOption = 300.0,
+    quiet: QuietOption = 3.0,
+    verify: VerifyOption = "records",
+    groups_may_run: GroupsOption = False,
+    output: OutputOption = Output.TABLE,
+    override: OverrideOption = None,
+) -> None:
+    """Move applications from A to B while both are there.
+
+    Checks the flow, waits until producers and groups at A have stopped and all is copied, compares, sets the groups'
+    offsets at B, and says what to start where. The mirror must run. A command that was killed goes on when it is given
+    again. Exit code 1: it cannot be done as things are, 3: a cluster does not answer, 4: not in time, give the command again.
+    """
+    from klamm.mirror.moves.ground import Options
+    from klamm_mirror.move.steps import Kind
+
+    if verify not in {"records", "ends"}:
+        raise typer.BadParameter(f"{verify!r} is neither records nor ends", param_hint="--verify")
+    options = Options(
+        timeout_s=timeout, quiet_s=quiet, records=verify == "records", groups_may_run=groups_may_run
+    )
+    with reported():
+        _moved(
+            Kind.CUTOVER, config, name, override, options, output, dry_run=dry_run, undo=undo, restart=restart
+        )
+
+
+def _moved(
+    kind: Kind, config: Path, name: str, override: list[str] | None, options: Options, output: Output, *,
+    dry_run: bool, undo: bool, restart: bool,
+) -> None:  # fmt: skip
+    import asyncio
+
+    from klamm.mirror.moves.ground import NotYet
+    from klamm_kafka.client import ClientError
+
+    with Bar() as bar:
+        work = _Work(kind, name, bar, output)
+        try:
+            asyncio.run(work.run(config, override, options, dry_run=dry_run, undo=undo, restart=restart))
+        except NotYet as e:
+            bar.clear()
+            fail(str(e), EXIT_NOT_YET)
+        except ClientError as e:
+            bar.clear()
+            fail(str(e), EXIT_UNREACHABLE)
+
+
+class _Work:
+    """One command: finds the move in the journal, and begins, continues, shows or undoes it."""
+
+    def __init__(self, kind: Kind, name: str, bar: Bar, output: Output) -> None:
+        self._kind = kind
+        self._name = name
+        self._bar = bar
+        self._output = output
+
+    async def run(
+        self, config: Path, override: list[str] | None, options: Options, *, dry_run: bool, undo: bool, restart: bool
+    ) -> None:  # fmt: skip
+        """Does what the command says, and prints it."""
+        from klamm.mirror.moves.cutover import Cutover
+        from klamm.mirror.moves.ground import opened
+
+        async with opened(config, self._name, override, options, self._bar.say) as ground:
+            steps = Cutover(ground)
+            runner = steps.runner(self._told)
+            known = await runner.find(self._kind, self._name)
+            if dry_run:
+                await self._preview(steps, known)
+            elif undo:
+                await self._undo(runner, known)
+            else:
+                self._show(await self._go_on(runner, None if restart else known))
+
+    async def _preview(self, steps: Cutover, known: Move | None) -> None:
+        from klamm_mirror.move.steps import Phase
+
+        if known is not None and known.phase is Phase.RUNNING:
+            typer.echo(f"klamm: a {self._kind} that did not end is in the journal: it would go on", err=True)
+        found = await steps.preview()
+        self._bar.clear()
+        if self._output is Output.JSON:
+            said = {"move": str(self._kind), "flow": self._name, "dry_run": True}
+            typer.echo(json.dumps({**said, "steps": {str(s): f for s, f in found}}, indent=2))
+            return
+        typer.echo(f"dry run of {self._kind} {self._name}: nothing is changed")
+        for step, result in found:
+            typer.echo(step_line(step, result, planned=True))
+
+    async def _undo(self, runner: Runner, known: Move | None) -> None:
+        from klamm_mirror.move.steps import Phase
+
+        if known is None or known.phase is Phase.UNDONE:
+            fail(f"there is no {self._kind} of {self._name} to undo", EXIT_FAILED)
+            return
+        after = await runner.undo(known)
+        self._bar.clear()
+        if self._output is Output.JSON:
+            typer.echo(json.dumps(_as_json(after), indent=2))
+        else:
+            typer.echo(told_undone(after))
+
+    async def _go_on(self, runner: Runner, known: Move | None) -> Move:
+        from klamm_mirror.move.steps import Phase
+
+        if known is None or known.phase is Phase.UNDONE:
+            known = await runner.begin(self._kind, self._name, {})
+        elif known.phase is Phase.RUNNING:
+            self._bar.line(f"going on with the {self._kind} of {self._name} that did not end")
+        else:
+            self._bar.line(f"the {self._kind} of {self._name} is done already (--restart begins a new one)")
+        return await runner.run(known)
+
+    def _told(self, move: Move, step: Step, found: Found | None) -> None:
+        from klamm_mirror.move.steps import PLANS
+
+        plan = PLANS[move.kind]
+        at = f"{plan.index(step) + 1}/{len(plan)}"
+        self._bar.step(f"{at} {step}")
+        if found is not None:
+            self._bar.line(f"{at}{step_line(step, found)}")
+
+    def _show(self, move: Move) -> None:
+        self._bar.clear()
+        if self._output is Output.JSON:
+            typer.echo(json.dumps(_as_json(move), indent=2))
+        else:
+            typer.echo("\n".join(drawn(move)))
+
+
+def _as_json(move: Move) -> dict[str, object]:
+    notes = {str(s): {"at": n.at_ms, "done": n.done, "found": n.found} for s, n in move.notes.items()}
+    return {
+        "move": str(move.kind), "flow": move.flow, "id": move.identity, "began": move.began_ms,
+        "phase": str(move.phase), "steps": notes,
+    }  # fmt: skip
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to `klamm mirror`."""
+    app.command()(cutover)

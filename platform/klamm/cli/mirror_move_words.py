@@ -1,0 +1,164 @@
+"""Draws moves of applications: a line for each step, a bar while one waits, and what to start where."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import typer
+
+from klamm.cli.common import counted
+from klamm.cli.output import table
+from klamm.cli.words import bar as drawn_bar
+
+if TYPE_CHECKING:
+    from klamm_mirror.move.steps import Move
+
+WIDTH: Final = 24
+_CLEAR: Final = "\r\x1b[K"
+Found = Mapping[str, Any]
+
+
+class Bar:
+    """Progress on standard error: lines of steps, and on a terminal the last line, which changes in place."""
+
+    def __init__(self) -> None:
+        self._terminal = sys.stderr.isatty()
+        self._step = ""
+        self._drawn = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.clear()
+
+    def step(self, name: str) -> None:
+        """Begins a step. Elsewhere than on a terminal, it gets a line."""
+        if name != self._step and not self._terminal:
+            typer.echo(f"{name} …", err=True)
+        self._step = name
+        self.say("", None)
+
+    def say(self, what: str, share: float | None) -> None:
+        """Says what is waited for."""
+        if not self._terminal:
+            return
+        parts = [self._step, "" if share is None else f"{drawn_bar(share, WIDTH)} {share:4.0%}", what]
+        text = "  ".join(p for p in parts if p)
+        sys.stderr.write(_CLEAR + text[: shutil.get_terminal_size().columns - 1])
+        sys.stderr.flush()
+        self._drawn = True
+
+    def line(self, text: str) -> None:
+        """Prints a line that stays."""
+        self.clear()
+        typer.echo(text, err=True)
+
+    def clear(self) -> None:
+        """Removes the changing line."""
+        if self._drawn:
+            sys.stderr.write(_CLEAR)
+            sys.stderr.flush()
+            self._drawn = False
+
+
+def step_line(step: str, found: Found, *, planned: bool = False) -> str:
+    """Returns a step's name and what it found, or would do."""
+    said = _WORDS[str(step)](found, planned)
+    return f"  {step!s:<8} {said}" + "".join(f"\n           note: {w}" for w in found.get("warnings", ()))
+
+
+def _check(found: Found, planned: bool) -> str:
+    return f"{counted(found['topics'], 'topic')} with {counted(found['partitions'], 'partition')}, no gap"
+
+
+def _quiet(found: Found, planned: bool) -> str:
+    groups = found["groups_with_members"]
+    reading = f"groups with members: {', '.join(groups)}" if groups else "no group has members"
+    if not planned:
+        return f"nobody writes; {reading}"
+    writing = found["topics_written_to"]
+    said = f"somebody writes to {', '.join(writing)}" if writing else "nobody writes"
+    return f"{said}; {reading}" + (": they must stop" if writing or groups else "")
+
+
+def _drain(found: Found, planned: bool) -> str:
+    if planned:
+        return f"{counted(found['records_to_copy'], 'record')} to copy now"
+    return f"all copied ({counted(len(found['ends']), 'partition')})"
+
+
+def _verify(found: Found, planned: bool) -> str:
+    if found["why_not"]:
+        return f"only how far the copy goes: {found['why_not']}"
+    return "would compare every record" if planned else f"{counted(found['records'], 'record')} equal"
+
+
+def _groups(found: Found, planned: bool) -> str:
+    verdicts = [p["verdict"] for p in found["places"]]
+    parts = [f"{verdicts.count(v)} {words}" for v, words in _VERDICTS.items() if v in verdicts]
+    said = ", ".join(parts) or "no offsets"
+    refused = "".join(f"\n           note: {text}" for text in found.get("refused", ()))
+    return (f"would be: {said}" if planned else said) + refused
+
+
+def _tell(found: Found, planned: bool) -> str:
+    return f"start producers and groups at {found['cluster']} ({found['bootstrap']})"
+
+
+_VERDICTS: Final = {
+    "set": "set", "there": "there already", "ahead": "farther already, left alone",
+    "active": "with members there, left alone", "unknown": "not known to any mapping",
+}  # fmt: skip
+_WORDS: Final = {
+    "check": _check, "quiet": _quiet, "drain": _drain, "verify": _verify, "groups": _groups, "tell": _tell,
+}  # fmt: skip
+
+
+def drawn(move: Move) -> list[str]:
+    """Returns what to start where after a move."""
+    from klamm_mirror.move.steps import Step
+
+    told, groups = move.found(Step.TELL), move.found(Step.GROUPS)
+    lines = [f"{move.kind} {move.flow}: {move.phase}", f"start at {told['cluster']}, {told['bootstrap']}:"]
+    renamed = [t for t in told["topics"] if t["topic"] != t["target_topic"]]
+    lines.append(f"  producers   {_names([t['topic'] for t in told['topics']])}")
+    if renamed:
+        lines.append("  consumers   subscribe to both names of each topic:")
+        lines += [f"              {t['topic']}, {t['target_topic']}" for t in renamed]
+    else:
+        lines.append("  consumers   the same topics")
+    rows = [
+        {
+            "group": p["group"],
+            "topic": p["target_topic"],
+            "partition": p["partition"],
+            "offset": _now(p),
+            "": p["verdict"],
+        }
+        for p in groups.get("places", ())
+    ]
+    if rows:
+        lines += ["  groups go on at", *(f"    {line}" for line in table(rows, list(rows[0])).splitlines())]
+    return [*lines, _undo_line(move)]
+
+
+def _now(place: Found) -> Any:
+    return place["before"] if place["verdict"] in {"ahead", "there", "active"} else place["target_offset"]
+
+
+def _names(names: list[str]) -> str:
+    return ", ".join(names) or "no topics"
+
+
+def _undo_line(move: Move) -> str:
+    target = move.flow.partition("->")[2]
+    return f"undo: klamm mirror {move.kind} FILE '{move.flow}' --undo, until somebody writes or reads at {target}"
+
+
+def told_undone(move: Move) -> str:
+    """Returns what is so after an undo."""
+    return f"{move.kind} {move.flow}: undone. Groups have the offsets that they had; go on at {move.flow.partition('->')[0]}"

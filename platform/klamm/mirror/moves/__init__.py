@@ -1,0 +1,1 @@
+"""`klamm mirror cutover`, `failover` and `failback`: what their steps do at both clusters."""

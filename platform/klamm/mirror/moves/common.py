@@ -1,0 +1,256 @@
+"""The steps that a planned move and a way back share: quiet, drain, verify, groups, tell."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from klamm.mirror.moves.ground import Ground, NotYet, Partition, Refused, as_text, named
+from klamm.mirror.moves.runner import Begin, Found
+from klamm_mirror.copy.source_offsets import Position
+from klamm_mirror.move import group_offsets
+from klamm_mirror.move.group_offsets import GroupPlace, Verdict
+from klamm_mirror.move.steps import ENDS, Move, Step
+from klamm_mirror.settings.mm2_keys import changing_keys
+from klamm_mirror.verify.flow import FlowComparison
+from klamm_mirror.verify.state import State, default_path
+
+NAMED_MAX = 5
+"""Names in a sentence; the others are counted."""
+
+
+def listed(names: list[str]) -> str:
+    """Returns the first names, and how many more there are."""
+    more = len(names) - NAMED_MAX
+    return ", ".join(names[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
+
+
+class CommonSteps:
+    """See the module."""
+
+    def __init__(self, ground: Ground) -> None:
+        self.ground = ground
+
+    # ---- quiet
+
+    async def quiet(self, move: Move, begin: Begin) -> Found:
+        """Waits until nobody writes at the source, and no group reads there."""
+        ground = self.ground
+        ground.begin_wait()
+        before, since = await ground.ends(), time.monotonic()
+        while True:
+            now = await ground.ends()
+            writing = sorted({t for (t, p), end in now.items() if before.get((t, p)) != end})
+            if writing:
+                before, since = now, time.monotonic()
+            reading = [] if ground.options.groups_may_run else await self.reading()
+            rested = time.monotonic() - since
+            if rested >= ground.options.quiet_s and not reading:
+                return {ENDS: as_text(now), "groups_with_members": await self.reading()}
+            await ground.wait(_noise(ground.flow.source, writing, reading, rested, ground.options.quiet_s))
+
+    async def reading(self) -> list[str]:
+        """Returns the groups with members at the source."""
+        return await group_offsets.with_members(self.ground.source, self.ground.wants_group)
+
+    async def noise(self) -> tuple[list[str], list[str]]:
+        """Returns topics that somebody writes to at the source, and groups that read there, as of a short look."""
+        before = await self.ground.ends()
+        await asyncio.sleep(self.ground.options.quiet_s)
+        now = await self.ground.ends()
+        return sorted({t for (t, p), end in now.items() if before.get((t, p)) != end}), await self.reading()
+
+    # ---- drain
+
+    async def drain(self, move: Move, begin: Begin) -> Found:
+        """Waits until the flow has copied everything."""
+        ground = self.ground
+        ground.begin_wait()
+        peak = 0
+        while True:
+            ends = await ground.ends()
+            left = {p: n for p, n in missing(ends, await ground.positions()).items() if n}
+            if not left:
+                return {ENDS: as_text(ends)}
+            await self.refuse_stopped()
+            total = sum(left.values())
+            peak = max(peak, total)
+            worst = max(left, key=lambda p: left[p])
+            said = f"{total:,} records to copy, most of them in {named(worst)}"
+            await ground.wait(said, 1 - total / peak)
+
+    async def refuse_stopped(self) -> None:
+        """Raises Refused while partitions are stopped at a gap."""
+        ground = self.ground
+        ledger = self.ground.ledger()
+        await ledger.catch_up()
+        waiting = ledger.table.waiting()
+        if waiting:
+            raise Refused(
+                f"{listed([str(g) for g in waiting])}: stopped ({waiting[0].why}). Decide by "
+                f"klamm mirror resolve {ground.path} '{ground.flow.name}'"
+            )
+
+    # ---- verify
+
+    async def verify(self, move: Move, begin: Begin) -> Found:
+        """Compares what was copied with the source."""
+        ground = self.ground
+        ends = await ground.ends()
+        found: dict[str, Any] = {ENDS: as_text(ends)}
+        why = self.why_no_records()
+        if why is None:
+            found |= await self._compare(move, sorted({t for t, _ in ends}), found[ENDS])
+        return {**found, "records_compared": why is None, "why_not": why}
+
+    def why_no_records(self) -> str | None:
+        """Returns why records are not compared; None: they are."""
+        ground = self.ground
+        if not ground.options.records:
+            return "--verify ends"
+        if changed := changing_keys(ground.props):
+            return f"the flow has {' and '.join(changed)}"
+        if ground.policy.hides_origin and ground.opposite() is not None:
+            return "both clusters write to the same names"
+        return None
+
+    async def _compare(self, move: Move, topics: list[str], ends: Mapping[str, int]) -> Found:
+        ground = self.ground
+        if not topics:
+            return {"records": 0}
+        identity = {"file": str(ground.path.resolve()), "move": move.identity, "topics": topics, ENDS: ends}
+        state = State(default_path(identity), identity)
+        state.load()
+        outcome = await FlowComparison(ground.props, topics, state, patience_s=10.0, said=ground.said).run()
+        state.remove()
+        same = sum(o.tally.same for t in outcome.topics for o in t.partitions.values())
+        if outcome.differs:
+            topics = [t.topic for t in outcome.topics if t.differs]
+            said = f"{listed(topics)}: the copy differs" if topics else "checkpoints of groups skip records"
+            raise Refused(
+                f"{said}. See klamm mirror verify {ground.path} '{ground.flow.name}'; --verify ends goes on without"
+            )
+        return {"records": same}
+
+    # ---- groups
+
+    async def places(self) -> list[GroupPlace]:
+        """Returns where each group goes on at the target."""
+        ground = self.ground
+        return await group_offsets.at_source(
+            ground.source, ground.target, ground.translator(), ground.wants_group
+        )
+
+    async def groups(self, move: Move, begin: Begin) -> Found:
+        """Sets the groups' offsets at the target."""
+        ground = self.ground
+        places = await self.places()
+        before = with_former(places, move.found(Step.GROUPS).get("before", {}))
+        mark = await self.mark()
+        await begin({"before": before, **mark})
+        refused = await group_offsets.set_places(ground.target, places)
+        return {"before": before, **mark, "places": [p.as_json() for p in places], "refused": refused}
+
+    async def mark(self) -> Found:
+        """Returns where the logs end now: an undo sees by it what was written since."""
+        ground = self.ground
+        return {
+            "target_ends": as_text(await ground.target_ends()),
+            "copied": as_text({p: at.offset for p, at in (await ground.positions()).items()}),
+        }
+
+    async def undo_groups(self, move: Move, found: Found) -> None:
+        """Gives groups at the target the offsets back that they had. Raises Refused once the target is in use."""
+        ground = self.ground
+        await self.refuse_use(found)
+        before = {
+            group: {_parsed(name): offset for name, offset in each.items()}
+            for group, each in found.get("before", {}).items()
+        }
+        said = await group_offsets.restore(ground.target, before)
+        if said:
+            raise NotYet("; ".join(said))
+
+    async def refuse_use(self, found: Found) -> None:
+        """Raises Refused when applications have used the target since the groups' offsets were set."""
+        ground, alias = self.ground, self.ground.flow.target
+        there = await group_offsets.with_members(ground.target, lambda g: g in found.get("before", {}))
+        if there:
+            raise Refused(f"groups have members at {alias}: {listed(there)}. Stop them first")
+        if own := self.own_records(found, await self.mark()):
+            raise Refused(
+                f"{alias} has records of its own by now ({listed(own)}): a way back is klamm mirror failback "
+                f"{ground.path} '{alias}->{ground.flow.source}'"
+            )
+
+    def own_records(self, then: Found, now: Found) -> list[str]:
+        """Returns the target's partitions that grew by more than the flow has copied since."""
+        remotes: dict[str, int] = {}
+        for name, offset in now["copied"].items():
+            topic, partition = _parsed(name)
+            was = then["copied"].get(name)
+            came = max(0 if offset is None else offset + 1 - (0 if was is None else was + 1), 0)
+            remotes[named((self.ground.topics.remote(topic), partition))] = came
+        return [
+            name for name, end in now["target_ends"].items()
+            if end - then["target_ends"].get(name, 0) > remotes.get(name, 0)
+        ]  # fmt: skip
+
+    # ---- tell
+
+    async def tell(self, move: Move, begin: Begin) -> Found:
+        """Returns what to start, and where."""
+        return await self.where()
+
+    async def where(self) -> Found:
+        """Returns the cluster to go to, and the topics' names there."""
+        ground = self.ground
+        names = sorted({t for t, _ in await self.wanted()})
+        return {
+            "cluster": ground.flow.target,
+            "bootstrap": ground.bootstrap(ground.flow.target),
+            "topics": [{"topic": t, "target_topic": ground.topics.remote(t)} for t in names],
+        }
+
+    async def wanted(self) -> list[Partition]:
+        """Returns the partitions that move."""
+        return await self.ground.partitions()
+
+
+def missing(ends: Mapping[Partition, int], positions: Mapping[Partition, Position]) -> dict[Partition, int]:
+    """Returns how many offsets each partition has that are not copied. Pure."""
+    found = {}
+    for partition, end in ends.items():
+        at = positions.get(partition)
+        copied = 0 if at is None or at.offset is None else at.offset + 1
+        found[partition] = max(end - copied, 0)
+    return found
+
+
+def with_former(
+    places: list[GroupPlace], former: Mapping[str, Mapping[str, int | None]]
+) -> dict[str, dict[str, int | None]]:
+    """Returns the offsets that groups had before this move set any: as first noted, else as they are now. Pure."""
+    found = {group: dict(each) for group, each in former.items()}
+    for p in places:
+        if p.verdict is Verdict.SET:
+            found.setdefault(p.group, {}).setdefault(named((p.remote, p.partition)), p.before)
+    return found
+
+
+def _parsed(name: str) -> Partition:
+    topic, _, partition = name.rpartition("-")
+    return topic, int(partition)
+
+
+def _noise(alias: str, writing: list[str], reading: list[str], rested: float, quiet_s: float) -> str:
+    parts = []
+    if writing:
+        parts.append(f"somebody writes to {listed(writing)}")
+    elif rested < quiet_s:
+        parts.append("looking for writers")
+    if reading:
+        parts.append(f"groups have members: {listed(reading)}")
+    return f"{alias}: {'; '.join(parts)}"

@@ -1,0 +1,88 @@
+"""A planned move: both clusters are there, and nothing is lost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from klamm.mirror.flow_props import resolved
+from klamm.mirror.moves.common import CommonSteps, listed, missing
+from klamm.mirror.moves.ground import Ground, Refused, as_text
+from klamm.mirror.moves.runner import Begin, Found, Runner, Told
+from klamm.mirror.shapes import FlowState
+from klamm.mirror.status import status_of
+from klamm_mirror.flow_plan import FlowPlan, Kind
+from klamm_mirror.move.steps import Move, Step
+from klamm_mirror.source.config import PAUSED, SEGMENTS
+
+
+class Cutover(CommonSteps):
+    """The steps of a planned move along a flow."""
+
+    def runner(self, told: Told) -> Runner:
+        """Returns the runner of this move."""
+        work = {
+            Step.CHECK: self.check, Step.QUIET: self.quiet, Step.DRAIN: self.drain,
+            Step.VERIFY: self.verify, Step.GROUPS: self.groups, Step.TELL: self.tell,
+        }  # fmt: skip
+        return Runner(self.ground.journal(), work, {Step.GROUPS: self.undo_groups}, self._ends, told)
+
+    async def _ends(self) -> dict[str, int]:
+        return as_text(await self.ground.ends())
+
+    async def check(self, move: Move, begin: Begin) -> Found:
+        """Looks whether the flow copies everything, as it should be there. Raises Refused."""
+        return await check_flow(self.ground, self)
+
+    async def preview(self) -> list[tuple[Step, Found]]:
+        """Returns what each step finds or would do now. Changes nothing."""
+        ground = self.ground
+        checked = await check_flow(ground, self)
+        writing, reading = await self.noise()
+        left = missing(await ground.ends(), await ground.positions())
+        places = [p.as_json() for p in await self.places()]
+        return [
+            (Step.CHECK, checked),
+            (Step.QUIET, {"topics_written_to": writing, "groups_with_members": reading}),
+            (Step.DRAIN, {"records_to_copy": sum(left.values())}),
+            (Step.VERIFY, {"why_not": self.why_no_records()}),
+            (Step.GROUPS, {"places": places}),
+            (Step.TELL, await self.where()),
+        ]
+
+
+async def check_flow(ground: Ground, steps: CommonSteps) -> dict[str, Any]:
+    """Returns what the flow has to do with; raises Refused where it cannot copy everything."""
+    await steps.refuse_stopped()
+    paused = ground.props.get(PAUSED, "")
+    if paused.strip():
+        raise Refused(f"{paused}: paused. klamm mirror resume {ground.path} '{ground.flow.name}' goes on")
+    warnings = await _warnings(ground)
+    partitions = await ground.partitions()
+    return {
+        "topics": len({t for t, _ in partitions}),
+        "partitions": len(partitions),
+        "groups_with_members": await steps.reading(),
+        "warnings": warnings,
+    }
+
+
+async def _warnings(ground: Ground) -> list[str]:
+    changes = await FlowPlan(ground.flow, resolved(ground.flow)).changes()
+    lacking = [c.name for c in changes if c.kind in {Kind.TOPIC, Kind.PARTITIONS}]
+    if lacking:
+        raise Refused(
+            f"{ground.flow.target} lacks {listed(lacking)}, or partitions of it: the mirror makes them within "
+            f"refresh.topics.interval.seconds, if it runs"
+        )
+    found = [
+        f"{c.name}: {c.setting} is {c.old}, and {c.new} at the source"
+        for c in changes
+        if c.kind is Kind.CONFIG
+    ]
+    found += [f"{c.name}: an ACL lacks: {c.setting} {c.new}" for c in changes if c.kind is Kind.ACL]
+    [status] = (await status_of(ground.path, [ground.flow]))["flows"]
+    if status["state"] == FlowState.NOT_RUNNING:
+        found.append(f"{ground.flow.name} is not run on this machine: it must run somewhere to copy the rest")
+    if ground.props.get(SEGMENTS, "true").strip().lower() == "false":
+        found.append(f"{SEGMENTS}=false: groups may read records again")
+    return found

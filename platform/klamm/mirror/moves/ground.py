@@ -1,0 +1,199 @@
+"""The ground of a move: a flow of the file, clients of its clusters, and looks at both."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from klamm.mirror import files
+from klamm.mirror.flow_offsets import committed
+from klamm.mirror.flow_props import source_props
+from klamm.mirror.places import Place, place_of
+from klamm_base.errors import ConfigError, KlammError
+from klamm_kafka.client import Cluster
+from klamm_mirror.checkpoint import config as checkpoint_config
+from klamm_mirror.checkpoint.translator import GroupTranslator
+from klamm_mirror.copy.source_offsets import Position
+from klamm_mirror.gaps.ledger import Ledger
+from klamm_mirror.loop import open_cluster
+from klamm_mirror.move.journal import Journal
+from klamm_mirror.settings.mm2_config import CHECKPOINT, Flow, MirrorConfig
+from klamm_mirror.settings.plugins import FlowPlugins
+from klamm_mirror.settings.policy import ReplicationPolicy
+from klamm_mirror.source.config import config_def
+from klamm_mirror.topics import internal_topics
+from klamm_mirror.topics.target import Topics
+
+Partition = tuple[str, int]
+Said = Callable[[str, float | None], None]
+"""Called with what is waited for, and the share that is done if that is known."""
+
+LOOK_S: Final = 0.5
+
+
+class NotYet(KlammError):
+    """Something outside must happen first. The same command goes on when it has."""
+
+
+class Refused(KlammError):
+    """The move cannot be made as things are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """The words of the command line."""
+
+    timeout_s: float = 300.0
+    quiet_s: float = 3.0
+    records: bool = True
+    """Compare every record in the step `verify`."""
+    groups_may_run: bool = False
+    """Groups may have members at the source."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Ground:
+    """See the module. `clusters`: an address for each alias."""
+
+    path: Path
+    mirror: MirrorConfig
+    flow: Flow
+    place: Place
+    props: Mapping[str, str]
+    source: Cluster
+    target: Cluster
+    topics: Topics
+    policy: ReplicationPolicy
+    groups: checkpoint_config.Settings
+    replicas: int
+    options: Options
+    said: Said
+    _deadline: float = field(default=0.0)
+
+    @property
+    def wants_group(self) -> Callable[[str], bool]:
+        return self.groups.checkpointer.wants_group
+
+    def bootstrap(self, alias: str) -> str:
+        """Returns a cluster's address, as the file has it."""
+        side = "source" if alias == self.flow.source else "target"
+        return self.props[f"{side}.cluster.bootstrap.servers"]
+
+    def opposite(self) -> Flow | None:
+        """Returns the flow back, if the file enables it."""
+        name = f"{self.flow.target}->{self.flow.source}"
+        return next((f for f in self.mirror.flows if f.name == name and f.enabled), None)
+
+    def journal(self, *, at_source: bool = False) -> Journal:
+        """Returns the journal at the cluster that is in use after the move, or before it."""
+        cluster, other = (self.source, self.flow.target) if at_source else (self.target, self.flow.source)
+        return Journal(cluster, self.policy.moves_topic(other), self.replicas)
+
+    def ledger(self) -> Ledger:
+        """Returns the flow's gap ledger, not read yet."""
+        return Ledger(self.target, self.policy.gaps_topic(self.flow.source), self.replicas)
+
+    def translator(self) -> GroupTranslator:
+        """Returns the flow's mapping of offsets, not read yet."""
+        return GroupTranslator(
+            self.groups.checkpointer, self.source, self.target, syncs_at_source=self.groups.syncs_at_source
+        )
+
+    # ---- looks
+
+    async def partitions(self) -> list[Partition]:
+        """Returns the source's partitions that the flow copies, less heartbeats, which never rest."""
+        found = await self.topics.find()
+        return [
+            (t, p)
+            for t, count in sorted(found.items())
+            if not self.policy.is_heartbeats_topic(t)
+            for p in range(count)
+        ]
+
+    async def ends(self) -> dict[Partition, int]:
+        """Returns the ends of the source's logs. Raises NotYet when a partition does not answer."""
+        return await self._ends(self.source, await self.partitions())
+
+    async def target_ends(self) -> dict[Partition, int]:
+        """Returns the ends of the logs at the target that applications may write or the flow writes: copies, and topics
+        with the source's names.
+        """
+        there = {
+            t.name: len(t.partitions) for t in (await self.target.refresh(None)).topics if not t.error_code
+        }
+        names = {n for t, _ in await self.partitions() for n in (t, self.topics.remote(t))}
+        return await self._ends(
+            self.target, [(n, p) for n in sorted(names) if n in there for p in range(there[n])]
+        )
+
+    async def _ends(self, cluster: Cluster, partitions: list[Partition]) -> dict[Partition, int]:
+        found = await internal_topics.offsets_of(cluster, partitions, internal_topics.LATEST)
+        silent = [p for p in partitions if p not in found]
+        if silent:
+            cluster.metadata = None
+            raise NotYet(f"{named(silent[0])} does not tell its end: has it a leader?")
+        return found
+
+    async def positions(self) -> dict[Partition, Position]:
+        """Returns up to where the flow has copied."""
+        return await committed(self.target, self.flow)
+
+    # ---- waits
+
+    def begin_wait(self) -> None:
+        """Begins the time that a step may wait."""
+        self._deadline = time.monotonic() + self.options.timeout_s
+
+    async def wait(self, why: str, share: float | None = None) -> None:
+        """Says what is waited for, and waits a moment. Raises NotYet when the step's time is over."""
+        self.said(why, share)
+        if time.monotonic() >= self._deadline:
+            raise NotYet(
+                f"{why}: not within {self.options.timeout_s:g} s. The same command goes on from here"
+            )
+        await asyncio.sleep(LOOK_S)
+
+
+def named(partition: Partition) -> str:
+    """Returns `topic-0`."""
+    return f"{partition[0]}-{partition[1]}"
+
+
+def as_text(ends: Mapping[Partition, Any]) -> dict[str, Any]:
+    """Returns values by partition in the form that the journal has."""
+    return {named(p): value for p, value in sorted(ends.items())}
+
+
+@asynccontextmanager
+async def opened(
+    path: Path, name: str, overrides: list[str] | None, options: Options, said: Said
+) -> AsyncIterator[Ground]:
+    """Gives the ground of a move along a flow. Raises ConfigError."""
+    mirror = files.load(path, overrides, warn=False)
+    flow = mirror.flow(name)
+    if not flow.enabled:
+        raise ConfigError(f"{name} copies no topics: set {name}.enabled=true")
+    props = source_props(flow)
+    parsed = config_def().parse(props)
+    plugins = FlowPlugins(props, parsed)
+    async with AsyncExitStack() as stack:
+        source = await stack.enter_async_context(open_cluster(props, "source"))
+        target = await stack.enter_async_context(open_cluster(props, "target"))
+        yield Ground(
+            path=path, mirror=mirror, flow=flow, place=place_of(path, name), props=props, source=source,
+            target=target, topics=Topics(parsed, plugins, source, target), policy=plugins.policy,
+            groups=checkpoint_config.parse(_checkpoint_props(flow)), options=options, said=said,
+            replicas=parsed["mirror.gaps.topic.replication.factor"],
+        )  # fmt: skip
+
+
+def _checkpoint_props(flow: Flow) -> Mapping[str, str]:
+    from klamm.connect.secrets import Secrets
+
+    return Secrets.from_properties(flow.worker).resolve(flow.connectors[CHECKPOINT]).config

@@ -1,0 +1,101 @@
+"""Carries out a move step by step, and notes each in the journal: whoever comes after a kill goes on there."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from klamm_mirror.move.journal import Journal
+from klamm_mirror.move.steps import (
+    STANDING,
+    Ends,
+    Kind,
+    Move,
+    Phase,
+    Step,
+    begun,
+    closed,
+    done,
+    next_step,
+    undo_next,
+    undone,
+)  # fmt: skip
+
+Found = Mapping[str, Any]
+Begin = Callable[[Found], Awaitable[None]]
+"""Notes what is there before a change."""
+StepWork = Callable[[Move, Begin], Awaitable[Found]]
+UndoWork = Callable[[Move, Found], Awaitable[None]]
+Told = Callable[[Move, Step, Found | None], None]
+"""Called when a step begins (None), and with what it found."""
+
+
+class Runner:
+    """Runs the steps of one kind of move. `ends` looks at the source's logs."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        work: Mapping[Step, StepWork],
+        undo: Mapping[Step, UndoWork],
+        ends: Callable[[], Awaitable[Ends]],
+        told: Told,
+    ) -> None:
+        self._journal = journal
+        self._work = work
+        self._undo = undo
+        self._ends = ends
+        self._told = told
+
+    async def find(self, kind: Kind, flow: str) -> Move | None:
+        """Returns the latest move of the kind, as the journal has it."""
+        await self._journal.catch_up()
+        return self._journal.move(kind, flow)
+
+    async def begin(self, kind: Kind, flow: str, options: Found) -> Move:
+        """Notes a new move."""
+        move = Move(kind=kind, flow=flow, identity=uuid.uuid4().hex, began_ms=now_ms(), options=options)
+        await self._journal.write(move)
+        return move
+
+    async def run(self, move: Move) -> Move:
+        """Does the steps that are left. Returns the move as it is then."""
+        while True:
+            standing = any(move.is_done(s) for s in STANDING)
+            step = next_step(move, await self._ends() if standing else None)
+            if step is None:
+                return move
+            move = await self._do(move, step)
+
+    async def _do(self, move: Move, step: Step) -> Move:
+        noted = move
+
+        async def begin(before: Found) -> None:
+            nonlocal noted
+            noted = begun(noted, step, before, now_ms())
+            await self._journal.write(noted)
+
+        self._told(move, step, None)
+        found = await self._work[step](move, begin)
+        after = done(noted, step, found, now_ms())
+        await self._journal.write(after)
+        self._told(after, step, found)
+        return after
+
+    async def undo(self, move: Move) -> Move:
+        """Undoes the steps that changed something, the latest first."""
+        while (step := undo_next(move)) is not None:
+            self._told(move, step, None)
+            await self._undo[step](move, move.found(step))
+            move = undone(move, step)
+            await self._journal.write(move)
+        if move.phase is not Phase.UNDONE:
+            move = closed(move)
+            await self._journal.write(move)
+        return move
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,122 @@
+"""`klamm mirror cutover`: applications move while both clusters are there, and nothing is lost or comes twice."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import Consumer
+from support.broker import new_name, new_topic, wait_until
+from support.klamm import Server, klamm
+from support.mirror import committed, produce, read_as
+from support.moves import IDENTITY, Mover
+
+from klamm_mirror.move.steps import PLANS, Kind, Step
+
+pytestmark = pytest.mark.usefixtures("processes")
+
+
+def values(first: int, count: int) -> list[str]:
+    return [f"v{i}" for i in range(first, first + count)]
+
+
+class World:
+    """A topic at A with records, a group that has read some of them, and a running mirror."""
+
+    def __init__(self, folder, source, target, **settings) -> None:
+        self.a, self.b = source.bootstrap, target.bootstrap
+        self.topic, self.group = new_topic(source), new_name("group")
+        self.mover = Mover(
+            folder, {new_name("a"): self.a, new_name("b"): self.b}, self.topic, self.group, **settings
+        )
+        produce(self.a, self.topic, values(0, 1000))
+        self.read_before = read_as(self.a, self.group, self.topic, lambda v: len(v) >= 300)
+
+
+@pytest.fixture
+def world(tmp_path, source, target):
+    return World(tmp_path, source, target, **IDENTITY)
+
+
+def test_a_group_reads_each_record_once(world):
+    with Server("mirror", "start", str(world.mover.path)):
+        found = world.mover.run("cutover", "--quiet", "0.5")
+    assert found["phase"] == "done"
+    assert found["steps"]["verify"]["found"]["records"] == 1000
+    [place] = found["steps"]["groups"]["found"]["places"]
+    assert (place["offset"], place["target_offset"], place["exact"]) == (len(world.read_before),) * 2 + (
+        True,
+    )
+    assert found["steps"]["tell"]["found"]["bootstrap"] == world.b
+    produce(world.b, world.topic, values(1000, 100))
+    rest = read_as(world.b, world.group, world.topic, lambda v: len(v) >= 1100 - len(world.read_before))
+    assert [*world.read_before, *rest] == values(0, 1100)
+
+
+def test_a_dry_run_changes_nothing(world):
+    with Server("mirror", "start", str(world.mover.path)):
+        found = world.mover.run("cutover", "--quiet", "0.5", "--dry-run")
+        shown = klamm(
+            "mirror", "cutover", str(world.mover.path), world.mover.there, "--quiet", "0.5", "--dry-run"
+        )
+    assert found["dry_run"]
+    assert found["steps"]["quiet"] == {"topics_written_to": [], "groups_with_members": []}
+    assert "nothing is changed" in shown.stdout
+    assert committed(world.b, world.group, world.topic) < 0
+
+
+def test_members_and_writers_are_named_and_waited_for(world):
+    member = Consumer({"bootstrap.servers": world.a, "group.id": world.group})
+    with Server("mirror", "start", str(world.mover.path)):
+        member.subscribe([world.topic])
+        wait_until(lambda: member.poll(0.1) or member.assignment(), "membership")
+        try:
+            said = world.mover.run("cutover", "--quiet", "0.5", "--timeout", "1", code=4)
+            assert f"groups have members: {world.group}" in said
+        finally:
+            member.close()
+        assert world.mover.run("cutover", "--quiet", "0.5")["phase"] == "done"  # it goes on
+
+
+def test_a_killed_command_goes_on_at_every_step(world):
+    moments = [(step, False) for step in PLANS[Kind.CUTOVER]] + [(Step.GROUPS, True)]
+    with Server("mirror", "start", str(world.mover.path)):
+        for step, after in moments:
+            world.mover.killed_at(step, "cutover", "--quiet", "0.2", after=after)
+            assert world.mover.run("cutover", "--quiet", "0.2")["phase"] == "done"
+            assert committed(world.b, world.group, world.topic) == len(world.read_before)
+            assert world.mover.run("cutover", "--undo")["phase"] == "undone"
+            assert committed(world.b, world.group, world.topic) < 0
+
+
+def test_records_that_came_after_all_are_copied_first(world):
+    with Server("mirror", "start", str(world.mover.path)):
+        world.mover.killed_at("groups", "cutover", "--quiet", "0.5")
+        produce(world.a, world.topic, values(1000, 50))
+        found = world.mover.run("cutover", "--quiet", "0.5")
+    assert found["steps"]["verify"]["found"]["records"] == 1050
+
+
+def test_undo_until_the_target_is_used(world):
+    with Server("mirror", "start", str(world.mover.path)):
+        world.mover.run("cutover", "--quiet", "0.5")
+        world.mover.run("cutover", "--undo")
+        assert "no cutover" in world.mover.run("cutover", "--undo", code=1)
+        world.mover.run("cutover", "--quiet", "0.5")
+        produce(world.b, world.topic, ["new"])
+        assert "records of its own" in world.mover.run("cutover", "--undo", code=1)
+
+
+def test_names_of_the_default_policy(tmp_path, source, target):
+    world = World(tmp_path, source, target)
+    with Server("mirror", "start", str(world.mover.path)):
+        found = world.mover.run("cutover", "--quiet", "0.5")
+        remote = f"{world.mover.aliases[0]}.{world.topic}"
+        assert found["steps"]["tell"]["found"]["topics"] == [{"topic": world.topic, "target_topic": remote}]
+        shown = klamm("mirror", "cutover", str(world.mover.path), world.mover.there)
+    assert "done already" in shown.stderr
+    assert f"{world.topic}, {remote}" in shown.stdout
+    assert committed(world.b, world.group, remote) == len(world.read_before)
+
+
+def test_a_flow_that_does_not_run_is_waited_for(world):
+    said = world.mover.run("cutover", "--quiet", "0.5", "--timeout", "1", code=1)
+    assert "lacks" in said
