@@ -16,6 +16,7 @@ from typing import Final
 
 from klamm_kafka.client import BrokerError, Cluster
 from klamm_kafka.wire.errors import ErrorCode
+from klamm_kafka.wire.offset_specs import EARLIEST
 from klamm_mirror.checkpoint import groups
 from klamm_mirror.checkpoint.groups import Committed
 from klamm_mirror.checkpoint.settings import CheckpointSettings
@@ -178,7 +179,7 @@ class Checkpointer:
         """Drops the mapping of records that retention has removed from the target. The first task tells the topic."""
         forward = self._translator.forward
         remote = {(self._translator.remote(t), p): (t, p) for t, p in forward.ends()}
-        starts = await internal_topics.offsets_of(self._target, list(remote), internal_topics.EARLIEST)
+        starts = await internal_topics.offsets_of(self._target, list(remote), EARLIEST)
         await forward.trim({remote[p]: at for p, at in starts.items()}, write=self._settings.task == 0)
 
     def _forget_lost(self) -> None:

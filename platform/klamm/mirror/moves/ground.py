@@ -16,6 +16,7 @@ from klamm.mirror.flow_props import source_props
 from klamm.mirror.places import Place, place_of
 from klamm_base.errors import ConfigError, KlammError
 from klamm_kafka.client import Cluster
+from klamm_kafka.wire.offset_specs import LATEST
 from klamm_mirror.checkpoint import config as checkpoint_config
 from klamm_mirror.checkpoint.translator import GroupTranslator
 from klamm_mirror.copy.source_offsets import Position
@@ -133,7 +134,7 @@ class Ground:
         )
 
     async def _ends(self, cluster: Cluster, partitions: list[Partition]) -> dict[Partition, int]:
-        found = await internal_topics.offsets_of(cluster, partitions, internal_topics.LATEST)
+        found = await internal_topics.offsets_of(cluster, partitions, LATEST)
         silent = [p for p in partitions if p not in found]
         if silent:
             cluster.metadata = None
