@@ -37,7 +37,7 @@ def found_by(step: Step, ends: dict[str, int]) -> dict[str, object]:
 
 
 def reread(journal: Journal, before: Move | None, after: Move, records: int | None = None) -> Move | None:
-    """What another process reads after a kill behind so many records of a change."""
+    """Returns the move as another process reads it, after a kill behind so many records of a change."""
     for entry in entries(before, after)[:records]:
         key, value = entry.encode()
         journal.take(Record(offset=0, timestamp=0, key=key, value=value))
