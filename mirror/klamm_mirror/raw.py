@@ -8,7 +8,7 @@ these cases:
 * it has holes, as compaction leaves them: a producer's batch must have none;
 * its timestamps are the source broker's (LogAppendTime), which a producer may not set: they become
   CreateTime;
-* the flow transforms or converts records (`Rewrite.change`).
+* the flow changes some of its records (`Rewrite.change`).
 
 A flow with a compression of its own compresses a batch anew without a look at its records.
 """
@@ -211,8 +211,14 @@ def _convert_one(
     view: memoryview, pos: int, header: BatchHeader, offset: int, *, counts: Counts, rewrite: Rewrite
 ) -> Batch | None:
     whole = header.record_count == header.last_offset_delta + 1
-    if not whole or header.base_offset < offset or header.timestamp_type or rewrite.change is not None:
+    if not whole or header.base_offset < offset or header.timestamp_type:
         return _anew(view, pos, header, offset, counts=counts, rewrite=rewrite)
+    if rewrite.change is not None:
+        records = decode_records(view, pos)
+        changed = rewrite.change(records)
+        if changed is not records:
+            counts.decoded += len(records)
+            return _encoded(changed, header, counts=counts, rewrite=rewrite)
     if rewrite.wants(header):
         assert rewrite.compression is not None, "wanted"
         counts.recompressed += 1
@@ -240,10 +246,16 @@ def _anew(
 ) -> Batch | None:
     records = decode_records(view, pos)
     counts.decoded += len(records)
-    counts.reencoded += 1
     kept = [r for r in records if r.offset >= offset]
-    if rewrite.change is not None:
+    if rewrite.change is not None and kept:
         kept = rewrite.change(kept)
+    return _encoded(kept, header, counts=counts, rewrite=rewrite)
+
+
+def _encoded(
+    kept: Sequence[Record], header: BatchHeader, *, counts: Counts, rewrite: Rewrite
+) -> Batch | None:
+    counts.reencoded += 1
     if not kept:
         return None
     codec = header.compression if rewrite.compression is None else rewrite.compression

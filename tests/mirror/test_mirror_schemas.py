@@ -16,7 +16,7 @@ from support.schema_registry import SchemaRegistry
 from klamm_base.configdef import ConfigDef
 from klamm_base.errors import ConfigError
 from klamm_mirror.schemas.config import KEEP, check_registries
-from klamm_mirror.schemas.copier import Conflict, SchemaCopier
+from klamm_mirror.schemas.copier import ConflictError, SchemaCopier
 from klamm_mirror.schemas.names import SubjectNames
 from klamm_mirror.source.config import config_def
 from klamm_plugins.converters.registry import Reference, RegisteredSchema, RegistryClient, client_config
@@ -139,7 +139,7 @@ def test_an_id_that_another_schema_has_is_a_conflict_and_nothing_is_written(regi
     admin(a).register("orders-value", record("Order", "a"), {})
     admin(a).register("orders-key", record("Key", "k"), {})
     copies = copier(a, b)
-    with pytest.raises(Conflict, match=r"orders-value version 1: id 101 is another schema at http://"):
+    with pytest.raises(ConflictError, match=r"orders-value version 1: id 101 is another schema at http://"):
         copies.copy("orders-value")
     assert copies.copy("orders-key") == 1
     assert list(b.subjects) == ["mine-value", "A.orders-key"]
@@ -149,7 +149,9 @@ def test_a_version_that_is_another_schema_is_a_conflict_and_stays(registries):
     a, b = registries
     admin(a).register("orders-value", record("Order", "a"), {})
     admin(b).register("A.orders-value", record("Mine", "z"), {})
-    with pytest.raises(Conflict, match=r"A\.orders-value version 1 is at .* id 1, the source's has id 101"):
+    with pytest.raises(
+        ConflictError, match=r"A\.orders-value version 1 is at .* id 1, the source's has id 101"
+    ):
         copier(a, b).copy("orders-value")
     assert b.subjects == {"A.orders-value": {1: 1}}
 
@@ -158,7 +160,7 @@ def test_a_read_only_registry_is_left_alone(registries):
     a, b = registries
     b.modes[None] = "READONLY"
     admin(a).register("orders-value", record("Order", "a"), {})
-    with pytest.raises(Conflict, match="is READONLY"):
+    with pytest.raises(ConflictError, match="is READONLY"):
         copier(a, b).copy("orders-value")
 
 

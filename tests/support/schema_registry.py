@@ -182,13 +182,13 @@ class SchemaRegistry:
             same = [i for i, schema in self.schemas.items() if _key(schema) == key]
             id_ = same[0] if same else max([*self.schemas, self._first_id - 1]) + 1
             if id_ in self._there(subject).values():
-                return 200, {"id": id_}
+                return 200, {"id": id_, "guid": self.schemas[id_]["guid"]}
             if subject in self.incompatible and self._level_in_scope(subject) != "NONE":
                 return 409, {"error_code": 409, "message": "Schema being registered is incompatible"}
         self.schemas.setdefault(id_, _kept(body))
         number = body["version"] if imported and body.get("version") else max([0, *versions]) + 1
         self.subjects.setdefault(subject, {})[number] = id_
-        return 200, {"id": id_}
+        return 200, {"id": id_, "guid": self.schemas[id_]["guid"]}
 
     def _lookup(self, subject: str, body: Any) -> Answer:
         there = self._there(subject)

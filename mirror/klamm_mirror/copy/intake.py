@@ -17,7 +17,8 @@ from klamm_kafka.wire.offset_specs import EARLIEST, LATEST
 from klamm_mirror.copy.fetch_settings import FetchSettings
 from klamm_mirror.copy.partition import MirrorPartition
 from klamm_mirror.copy.rewrite import Rewriter
-from klamm_mirror.copy.source_check import SourceCheck, unreadable
+from klamm_mirror.copy.schema_rewrite import RecordRefusedError, RegistryAwayError
+from klamm_mirror.copy.source_check import SourceCheck, refused_record, unreadable
 from klamm_mirror.copy.source_metadata import SourceMetadata
 from klamm_mirror.copy.start_offset import KEY
 from klamm_mirror.copy.throttle import Throttle
@@ -105,6 +106,15 @@ class Intake:
             return
         except ProtocolError as e:
             unreadable(partition, f"{partition} at offset {partition.position}: {e}")
+            return
+        except RecordRefusedError as e:
+            if partition.empty:
+                refused_record(partition, e.offset, str(e))
+            else:  # the records before it come first
+                partition.reading.failed(time.monotonic(), str(e))
+            return
+        except RegistryAwayError as e:
+            partition.reading.failed(time.monotonic(), str(e))
             return
         if partition.position != began:
             return  # meanwhile another broker leads the partition, and has answered the same fetch

@@ -1,4 +1,5 @@
-"""The changes that a flow makes to its records: transforms, converters, another compression. Everything else passes raw.
+"""The changes that a flow makes to its records: ids of schemas, transforms, converters, another compression. Everything else
+passes raw.
 
 Transforms see the records that MirrorMaker 2 gives them: the remote topic, the source's partition, key, value and headers
 as bytes, the source's timestamp.
@@ -15,6 +16,7 @@ from klamm_kafka.wire.batch import Record
 from klamm_kafka.wire.varint import Buffer
 from klamm_mirror.clients import ProducerSettings
 from klamm_mirror.copy.partition import MirrorPartition
+from klamm_mirror.copy.schema_rewrite import Change, SchemaRewriter
 from klamm_mirror.copy.source_offsets import source_partition
 from klamm_mirror.origins import Verdict
 from klamm_mirror.raw import Batch, Counts, Rewrite, convert
@@ -28,20 +30,24 @@ THREAD_BYTES: Final = 64 << 10
 
 
 class Rewriter:
-    """The changes of one task. `pipeline` None: neither transforms nor converters."""
+    """The changes of one task. `pipeline` None: neither transforms nor converters. `schemas` None: ids stay."""
 
     def __init__(
-        self, alias: str, producer: ProducerSettings, pipeline: RecordPipeline | None = None
-    ) -> None:
+        self, alias: str, producer: ProducerSettings, pipeline: RecordPipeline | None = None,
+        schemas: SchemaRewriter | None = None,
+    ) -> None:  # fmt: skip
         self.filtered = 0
         """The number of records that transforms dropped, or that were bad and tolerated."""
         self._alias = alias
         self._producer = producer
         self.pipeline = pipeline
+        self._schemas = schemas
 
-    def of(self, partition: MirrorPartition) -> Rewrite:
-        """Returns the changes to a partition's batches."""
-        change = None if self.pipeline is None else partial(self._change, self.pipeline, partition)
+    def of(self, partition: MirrorPartition, first: Change | None = None) -> Rewrite:
+        """Returns the changes to a partition's batches, after the change `first`."""
+        change = first
+        if self.pipeline is not None:
+            change = partial(self._change, self.pipeline, partition, first)
         return Rewrite(self._producer.compression, self._producer.level, change)
 
     async def convert(
@@ -53,22 +59,25 @@ class Rewriter:
         lens: Callable[[int], Verdict] | None,
     ) -> tuple[list[Batch], int]:
         """Does what `raw.convert` does. Compresses much in a thread, because codecs release the interpreter; transforms
-        stay in this one.
+        stay in this one. Raises what `SchemaRewriter.prepare` raises.
         """
-        rewrite, at = self.of(partition), partition.position
-        if rewrite.change is not None:
-            # A partition's records may take long. Answers of the target come in between.
-            await asyncio.sleep(0)
-        if rewrite.compression is None or rewrite.change is not None or len(records) < THREAD_BYTES:
-            return convert(records, at, counts, aborted, lens, rewrite=rewrite)
-        own = Counts()
-        result = await asyncio.to_thread(convert, records, at, own, aborted, lens, rewrite=rewrite)
-        counts.add(own)
-        return result
+        found = None
+        if self._schemas is not None:
+            found = await self._schemas.prepare(partition, records, aborted, lens)
+        rewrite = self.of(partition, None if found is None else found.change)
+        batches, position = await _converted(
+            records, partition.position, counts, aborted, lens, rewrite=rewrite
+        )
+        return batches, position if found is None or found.end is None else found.end
 
     def _change(
-        self, pipeline: RecordPipeline, partition: MirrorPartition, records: list[Record]
+        self,
+        pipeline: RecordPipeline,
+        partition: MirrorPartition,
+        first: Change | None,
+        records: list[Record],
     ) -> list[Record]:
+        records = records if first is None else first(records)
         origin = source_partition(self._alias, partition.topic, partition.partition)
         made = pipeline.convert([_connect_record(origin, partition, record) for record in records])
         kept = [
@@ -78,6 +87,21 @@ class Rewriter:
         ]
         self.filtered += len(records) - len(kept)
         return kept
+
+
+async def _converted(
+    records: Buffer, at: int, counts: Counts, aborted: Sequence[tuple[int, int]] | None,
+    lens: Callable[[int], Verdict] | None, *, rewrite: Rewrite,
+) -> tuple[list[Batch], int]:  # fmt: skip
+    if rewrite.change is not None:
+        # A partition's records may take long. Answers of the target come in between.
+        await asyncio.sleep(0)
+    if rewrite.compression is None or rewrite.change is not None or len(records) < THREAD_BYTES:
+        return convert(records, at, counts, aborted, lens, rewrite=rewrite)
+    own = Counts()
+    result = await asyncio.to_thread(convert, records, at, own, aborted, lens, rewrite=rewrite)
+    counts.add(own)
+    return result
 
 
 def _connect_record(origin: dict[str, object], partition: MirrorPartition, record: Record) -> SourceRecord:

@@ -141,6 +141,11 @@ def unreadable(partition: MirrorPartition, why: str) -> None:
     _stop(partition, Kind.UNREADABLE, start=max(partition.position, 0), end=None, why=why, passing=True)
 
 
+def refused_record(partition: MirrorPartition, offset: int, why: str) -> None:
+    """Stops a partition at a record that may not be copied as it is."""
+    _stop(partition, Kind.REFUSED, start=offset, end=offset + 1, why=why)
+
+
 def _topics(
     partitions: Sequence[MirrorPartition], epochs: dict[tuple[str, int], int]
 ) -> list[OffsetForLeaderTopic]:

@@ -6,11 +6,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from klamm_base.configdef import ConfigDef, Importance, Type, between
+from klamm_base.configdef import ConfigDef, Importance, Type, between, one_of
 from klamm_base.errors import ConfigError
 from klamm_mirror.schemas.names import SubjectNames
 from klamm_mirror.settings import filters
@@ -21,7 +22,11 @@ from klamm_plugins.converters.registry_admin import RegistryAdmin
 
 ENABLED: Final = "sync.schemas.enabled"
 INTERVAL: Final = "sync.schemas.interval.seconds"
+IDS: Final = "sync.schemas.ids"
 KEEP, TRANSLATE = "keep", "translate"
+RECORDS: Final = "sync.schemas.records"
+UNKNOWN: Final = "sync.schemas.unknown.ids"
+REFUSE, PASS = "refuse", "pass"
 SIDES: Final[tuple[Side, Side]] = ("source", "target")
 
 
@@ -35,6 +40,13 @@ class SchemaSettings:
     """The topic filter and policy that `names` ask. They are closed with the user of these settings."""
     ids: str = KEEP
     interval_s: float = 30
+    records: re.Pattern[str] = re.compile(r"(?!)")
+    """Keys and values that have schemas under names of records, as `TOPIC-key`, `TOPIC-value`."""
+    passes_unknown: bool = False
+
+    @property
+    def translates(self) -> bool:
+        return self.ids == TRANSLATE
 
     def registries(self) -> tuple[RegistryAdmin, RegistryAdmin]:
         """Returns new clients of both registries, for one thread. Raises ConfigError."""
@@ -63,6 +75,21 @@ def schemas_config() -> ConfigDef:
         "schemas.exclude", Type.LIST, [], validator=filters.check_patterns, importance=Importance.MEDIUM,
         documentation="Subjects to leave out; wins over schemas.",
     )  # fmt: skip
+    define(
+        IDS, Type.STRING, KEEP, validator=one_of(KEEP, TRANSLATE), importance=Importance.MEDIUM,
+        documentation="keep: a schema has the same id and version at both registries. translate: the target's registry gives ids, "
+        "and those in keys, values and headers are replaced.",
+    )  # fmt: skip
+    define(
+        RECORDS, Type.LIST, [], validator=filters.check_patterns, importance=Importance.LOW,
+        documentation="translate: keys and values whose schemas have names of records (RecordNameStrategy), as TOPIC-key, "
+        "TOPIC-value: names and regular expressions.",
+    )  # fmt: skip
+    define(
+        UNKNOWN, Type.STRING, REFUSE, validator=one_of(REFUSE, PASS), importance=Importance.LOW,
+        documentation="translate: how to go on with a record whose schema nobody knows: refuse it, as mirror.gap.policy says, "
+        "or pass it as it is.",
+    )  # fmt: skip
     for side in SIDES:
         for key in client_config(ConfigDef()):
             default = [] if key.name == URL else key.default
@@ -90,7 +117,10 @@ def schema_settings(props: Mapping[str, str], parsed: Mapping[str, Any]) -> Sche
         clients=(_client(props, parsed, "source"), _client(props, parsed, "target")),
         names=SubjectNames(subjects.wants, mirrored, policy.remote_topic),
         plugins=plugins,
+        ids=parsed[IDS],
         interval_s=float(parsed[INTERVAL]),
+        records=filters.patterns(RECORDS, parsed[RECORDS]),
+        passes_unknown=parsed[UNKNOWN] == PASS,
     )
 
 

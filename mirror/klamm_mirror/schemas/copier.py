@@ -2,7 +2,7 @@
 
 Nothing is deleted at the target, and no version there is overwritten. With ids kept, a version has the id and the number of
 its source: the subject is in the mode IMPORT while it is written. With ids translated, the target's registry gives
-both. A schema that cannot be copied so is a `Conflict`; the other ones go on.
+both. A schema that cannot be copied so is a `ConflictError`; the other ones go on.
 
 Blocks; serves one thread. Raises RegistryError, RetriableError (a registry is away).
 """
@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from klamm_mirror.schemas.config import KEEP
+from klamm_mirror.schemas.config import IDS, KEEP, TRANSLATE
 from klamm_mirror.schemas.names import SubjectNames
 from klamm_plugins.converters.registry import Reference, RegisteredSchema, RegistryError
 from klamm_plugins.converters.registry_admin import (
@@ -36,7 +36,7 @@ DEPTH_MAX: Final = 20
 """References of references: more is a circle."""
 
 
-class Conflict(Exception):
+class ConflictError(Exception):
     """A schema that the target's registry cannot have as the flow wants it."""
 
 
@@ -74,11 +74,11 @@ class SchemaCopier:
         return [subject for subject in self._source.subjects() if self._names.selects(subject)]
 
     def copy(self, subject: str) -> int:
-        """Copies what the target lacks of a subject. Returns how many versions were registered. Raises Conflict."""
+        """Copies what the target lacks of a subject. Returns how many versions were registered. Raises ConflictError."""
         return sum(self._copy_version(subject, number) for number in self._source.versions(subject))
 
     def missing(self, subject: str) -> list[Missing]:
-        """Returns the versions that `copy` would register, and writes nothing. Raises Conflict."""
+        """Returns the versions that `copy` would register, and writes nothing. Raises ConflictError."""
         found = (self._compare(subject, number, lambda *_: None) for number in self._source.versions(subject))
         return [item for item in found if isinstance(item, Missing)]
 
@@ -112,7 +112,7 @@ class SchemaCopier:
         if (subject, number) in self.copied:
             return 0
         if depth > DEPTH_MAX:
-            raise Conflict(
+            raise ConflictError(
                 f"{subject} version {number}: its references are nested too deeply, or form a circle"
             )
         made = 0
@@ -132,7 +132,7 @@ class SchemaCopier:
     ) -> Missing | Copied | None:
         """Returns a version as it is at both sides, or what is missing at the target; None for a version that is gone.
 
-        `first` is called with each reference before the version itself is looked at. Raises Conflict.
+        `first` is called with each reference before the version itself is looked at. Raises ConflictError.
         """
         known = self.copied.get((subject, number))
         if known is not None:
@@ -161,22 +161,22 @@ class SchemaCopier:
     def _at_target(
         self, source: SubjectVersion, remote: str, schema: RegisteredSchema
     ) -> SubjectVersion | None:
-        """Returns the version of the remote subject that is this schema. Raises Conflict."""
+        """Returns the version of the remote subject that is this schema. Raises ConflictError."""
         if not self._keep:
             return self._target.find(remote, schema, source.contract)
         there = self._target.version(remote, source.version)
         if there is not None:
             if _same(there.schema, schema) and there.schema.id == schema.id:
                 return there
-            raise Conflict(
+            raise ConflictError(
                 f"{remote} version {source.version} is at {self._target.url} already, as another schema or under another id: "
                 f"id {there.schema.id}, the source's has id {schema.id}"
             )
         taken = self._target.by_id(schema.id) if _in_default_context(remote) else None
         if taken is not None and not _same(taken, schema):
-            raise Conflict(
+            raise ConflictError(
                 f"{source.subject} version {source.version}: id {schema.id} is another schema at {self._target.url}. "
-                "Ids cannot be kept there: use a registry without schemas of its own"
+                f"Ids cannot be kept there: translate them ({IDS}={TRANSLATE}), or use a registry without schemas of its own"
             )
         return None
 
@@ -188,15 +188,15 @@ class SchemaCopier:
     def _import(self, missing: Missing) -> SubjectVersion:
         source, schema = missing.source, missing.schema
         if self._no_import is not None:
-            raise Conflict(self._no_import)
+            raise ConflictError(self._no_import)
         given = self._target.import_version(missing.remote, source.version, schema, source.contract)
         there = self._target.version(missing.remote, source.version)
         if given != schema.id or there is None or there.schema.id != schema.id:
             self._no_import = (
                 f"{self._target.url} gave {missing.remote} version {source.version} the id {given} instead of {schema.id}: it "
-                "cannot import ids"
+                f"cannot import ids. Translate them: {IDS}={TRANSLATE}"
             )
-            raise Conflict(self._no_import)
+            raise ConflictError(self._no_import)
         return there
 
     def _register(self, missing: Missing) -> SubjectVersion:
@@ -211,7 +211,7 @@ class SchemaCopier:
             self._target.register(remote, schema, contract)
         found = self._target.find(remote, schema, contract)
         if found is None:
-            raise Conflict(
+            raise ConflictError(
                 f"{self._target.url} does not find the schema that it has just registered as {remote}"
             )
         return found
@@ -226,7 +226,7 @@ class SchemaCopier:
             return
         own = self._target.mode(remote)
         if in_force == READONLY and own is None:
-            raise Conflict(f"{self._target.url} is READONLY: {remote} cannot be written")
+            raise ConflictError(f"{self._target.url} is READONLY: {remote} cannot be written")
         self._target.set_mode(remote, needed)
         try:
             yield

@@ -11,7 +11,7 @@ import time
 from typing import Any, Final
 
 from klamm_mirror.schemas.config import SchemaSettings
-from klamm_mirror.schemas.copier import Conflict, SchemaCopier
+from klamm_mirror.schemas.copier import ConflictError, SchemaCopier
 from klamm_mirror.stops import WHY_MAX
 from klamm_plugins.converters.registry import RegistryError
 from klamm_plugins.errors import RetriableError
@@ -86,7 +86,7 @@ class SchemaSync:
             try:
                 self._registered += self._copier.copy(subject)
                 self._copier.sync_settings(subject)
-            except (Conflict, RegistryError) as e:
+            except (ConflictError, RegistryError) as e:
                 conflicts[subject] = str(e)
                 if self._conflicts.get(subject) != str(e):
                     log.error("%s is not copied: %s", subject, e)  # noqa: TRY400 - the sentence says it all

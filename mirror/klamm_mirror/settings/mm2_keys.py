@@ -216,9 +216,13 @@ def is_of_records(name: str) -> bool:
 
 
 def changing_keys(config: Mapping[str, str]) -> list[str]:
-    """Returns the keys of a source connector by which its records differ from their sources: transforms, converters."""
+    """Returns the keys of a source connector by which its records differ from their sources: transforms, converters, ids of
+    schemas.
+    """
     converters = (f"{part}.converter" for part in ("key", "value", "header"))
     found = [key for key in converters if config.get(key, "").strip() not in {"", *BYTE_ARRAY}]
+    if (config.get("sync.schemas.enabled"), config.get("sync.schemas.ids")) == ("true", "translate"):
+        found.append("sync.schemas.ids")
     return (["transforms"] if config.get("transforms", "").strip() else []) + found
 
 

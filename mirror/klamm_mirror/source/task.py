@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from klamm_kafka.client import TransactionFailed
 from klamm_kafka.wire.offset_specs import EARLIEST
@@ -15,18 +15,18 @@ from klamm_mirror.copy.copier import PROGRESS_S, Committed, Copier, CopierSettin
 from klamm_mirror.copy.lag_tables import lag_tables, rows_that_fit
 from klamm_mirror.copy.partition import MirrorPartition
 from klamm_mirror.copy.rewrite import Rewriter
+from klamm_mirror.copy.schema_rewrite import SchemaRewriter
 from klamm_mirror.copy.source_offsets import Position, has_begun, source_partition
 from klamm_mirror.copy.start_offset import start_of
 from klamm_mirror.metrics.sensors import SOURCE_ABOUT, SOURCE_PREFIX, WINDOW_MS
 from klamm_mirror.metrics.tables import Pace, figures, tables
 from klamm_mirror.origins import LeftOut
+from klamm_mirror.schemas.sync import SchemaSync
+from klamm_mirror.schemas.translation import Translation
 from klamm_mirror.source.beginning import TransactionalBeginning
 from klamm_mirror.source.config import parse
 from klamm_plugins.connector import DriverTask
 from klamm_plugins.errors import ConnectError
-
-if TYPE_CHECKING:
-    from klamm_mirror.schemas.sync import SchemaSync
 
 log = logging.getLogger(__name__)
 
@@ -67,16 +67,18 @@ class MirrorSourceTask(DriverTask):
             MirrorPartition(topic=topic, partition=partition, remote=remote, named=remote)
             for topic, partition, remote in settings.partitions
         ]
-        self._rewriter = Rewriter(self._alias, settings.copier.producer, self.context.record_pipeline())
+        schemas = settings.schemas
+        self._rewriter = Rewriter(
+            self._alias, settings.copier.producer, self.context.record_pipeline(),
+            SchemaRewriter(Translation(schemas)) if schemas is not None and schemas.translates else None,
+        )  # fmt: skip
         if self.context.transactions is None:
             self._resume()
         else:  # no offset is read before the producer has fenced its predecessors
             self._beginning = TransactionalBeginning(self.context, settings.copier)
         self.context.use_topics(sorted({p.remote for p in self._partitions}))
-        if settings.schemas is not None and settings.index == 0:
-            from klamm_mirror.schemas.sync import SchemaSync
-
-            self._schemas = SchemaSync(settings.schemas)
+        if schemas is not None and settings.index == 0:
+            self._schemas = SchemaSync(schemas)
             self._schemas.start()
 
     def run(self) -> None:

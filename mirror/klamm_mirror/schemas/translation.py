@@ -1,0 +1,116 @@
+"""Finds the target's ids of the schemas in a topic's records.
+
+| the id in a key or value | at the source's registry | fate |
+|---|---|---|
+| of a subject of the topic, `orders-value` or `orders-com.acme.Order` | | translated |
+| of another subject | `orders-value` exists, or `sync.schemas.records` names it | translated |
+| unknown | the same | refused, or passed (`sync.schemas.unknown.ids`) |
+| of other topics' subjects, or unknown | no subject of this name | passed: the bytes are no id |
+| of a record's subject, `com.acme.Order` | the same | refused: nobody can tell; settings say what it is |
+
+Only translations are remembered. Everything else may be another tomorrow, and is asked again with the next records.
+`find` blocks, and serves one thread at a time.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from klamm_mirror.schemas.config import RECORDS, UNKNOWN, SchemaSettings
+from klamm_mirror.schemas.copier import ConflictError, SchemaCopier
+from klamm_mirror.schemas.names import PARTS, topic_of
+from klamm_mirror.schemas.prefix import SchemaId
+from klamm_plugins.converters.registry import RegistryError
+from klamm_plugins.errors import RetriableError
+
+WAITING: Final = frozenset({401, 403, 408, 40101, 40301})
+"""Codes of refusals that concern us, not the schema: they may be cured without a change of the records."""
+
+
+class RefusedError(Exception):
+    """A record's schema has no translation, and nobody said that it may pass."""
+
+
+class Translation:
+    """The ids of one task."""
+
+    def __init__(self, settings: SchemaSettings) -> None:
+        self._settings = settings
+        self._source, target = settings.registries()
+        self._copier = SchemaCopier(self._source, target, settings.names, settings.ids)
+        self._known: dict[tuple[str, SchemaId], int | str] = {}
+
+    def known(self, topic: str, schema: SchemaId) -> int | str | None:
+        """Returns the translation that has been found before; the id itself where the flow leaves this part alone."""
+        found = self._known.get((topic, schema))
+        if found is None and not self._settings.names.wants(f"{topic}-{schema.part}"):
+            return schema.name
+        return found
+
+    def find(self, topic: str, schema: SchemaId) -> int | str:
+        """Returns the target's id for one of the source; the same one for bytes that are none.
+
+        Raises RefusedError, RetriableError (a registry is away, or lets nobody in).
+        """
+        try:
+            return self._find(topic, schema)
+        except ConflictError as e:
+            raise RefusedError(str(e)) from e
+        except RegistryError as e:
+            if e.code in WAITING:
+                raise RetriableError(str(e)) from e
+            raise RefusedError(str(e)) from e
+
+    def _find(self, topic: str, schema: SchemaId) -> int | str:
+        places = self._places(schema)
+        own = [place for place in places if _is_of(place[0], topic, schema.part)]
+        if own or (places and (schema.sure or self._has_schemas(topic, schema.part))):
+            found = self._known[topic, schema] = self._translated(own or places, schema)
+            return found
+        if not schema.sure and not self._has_schemas(topic, schema.part):
+            if all(topic_of(subject)[1] in PARTS for subject, _ in places):
+                return schema.name
+            raise RefusedError(
+                f"{schema} may be {places[0][0]}, or bytes that look like an id. If this topic has schemas, set {RECORDS}="
+                f"{topic}-{schema.part}; if not, schemas.exclude={topic}-{schema.part}"
+            )
+        if self._settings.passes_unknown:
+            return schema.name
+        raise RefusedError(
+            f"{schema} is not at the registry of the source, or its versions are deleted. {UNKNOWN}=pass copies such records as "
+            "they are"
+        )
+
+    def _places(self, schema: SchemaId) -> list[tuple[str, int]]:
+        """Returns the subjects and versions that are this schema."""
+        if schema.id is not None:
+            return self._source.places_of(schema.id)
+        assert schema.guid is not None, "one of them"
+        return [
+            place for id_ in self._source.ids_of_guid(schema.guid) for place in self._source.places_of(id_)
+        ]
+
+    def _has_schemas(self, topic: str, part: str) -> bool:
+        name = f"{topic}-{part}"
+        return bool(self._settings.records.fullmatch(name)) or bool(self._source.versions(name))
+
+    def _translated(self, places: list[tuple[str, int]], schema: SchemaId) -> int | str:
+        wanted = next((p for p in places if self._settings.names.selects(p[0])), None)
+        if wanted is None:
+            raise RefusedError(
+                f"{schema} is {places[0][0]}, which the flow does not copy (schemas, schemas.exclude)"
+            )
+        self._copier.copy(wanted[0])
+        copied = self._copier.copied.get(wanted)
+        if copied is None:
+            raise RefusedError(f"{schema}: version {wanted[1]} of {wanted[0]} is gone")
+        found = copied.target.schema.id if schema.guid is None else copied.target.guid
+        if found is None:
+            raise RefusedError(f"{schema}: the registry of the target knows no GUIDs")
+        return found
+
+
+def _is_of(subject: str, topic: str, part: str) -> bool:
+    """Returns True for a subject of this part of a topic's records, or of records of the topic."""
+    named, rest = topic_of(subject)
+    return named == topic and (rest == part or rest not in PARTS)
