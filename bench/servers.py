@@ -65,7 +65,7 @@ class Server(ABC):
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.port = free_port()
+        self.port = self.advertised_port = free_port()
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -120,6 +120,7 @@ class Klamm(Server):
         return [
             str(klamm), "broker", "start",
             "--override", f"listeners=PLAINTEXT://127.0.0.1:{self.port}",
+            "--override", f"advertised.listeners=PLAINTEXT://127.0.0.1:{self.advertised_port}",
             "--override", f"log.dirs={self.directory / 'data'}",
             "--override", "num.partitions=4", "--override", "group.initial.rebalance.delay.ms=0",
         ]  # fmt: skip
@@ -146,6 +147,7 @@ class Kafka(Server):
     def prepare(self) -> None:
         listeners = f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{free_port()}"
         controller = listeners.rsplit("//", 1)[1]
+        advertised = f"PLAINTEXT://127.0.0.1:{self.advertised_port},CONTROLLER://{controller}"
         config = self.directory / "server.properties"
         config.write_text(
             f"""\
@@ -153,7 +155,7 @@ process.roles=broker,controller
 node.id=1
 controller.quorum.bootstrap.servers={controller}
 listeners={listeners}
-advertised.listeners={listeners}
+advertised.listeners={advertised}
 controller.listener.names=CONTROLLER
 listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
 log.dirs={self.directory / "data"}

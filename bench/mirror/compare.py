@@ -20,6 +20,7 @@ from pathlib import Path
 import psutil
 from bench import report
 from bench.connect.compare import until
+from bench.mirror.line import Line
 from bench.report import Row
 from bench.servers import KAFKA_HOME, Kafka, Klamm, Server
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
@@ -36,11 +37,14 @@ ROWS = [
 
 
 class Mirror(ABC):
-    """A mirror process from `source` to `target`, whose alias is `alias`."""
+    """A mirror process from `source` to `target`, whose alias is `alias`. `more` are lines of the file."""
 
     name: str
 
-    def __init__(self, directory: Path, source: Server, target: Server, alias: str) -> None:
+    def __init__(
+        self, directory: Path, source: Server | Line, target: Server, alias: str,
+        *, topics: str = TOPIC, tasks: int = PARTITIONS, more: str = "",
+    ) -> None:  # fmt: skip
         self.directory, self.process = directory, None
         directory.mkdir(parents=True)
         self.properties = directory / "mm2.properties"
@@ -50,9 +54,10 @@ clusters=source,{alias}
 source.bootstrap.servers={source.bootstrap}
 {alias}.bootstrap.servers={target.bootstrap}
 source->{alias}.enabled=true
-source->{alias}.topics={TOPIC}
+source->{alias}.topics={topics}
 {alias}->source.enabled=false
-tasks.max={PARTITIONS}
+tasks.max={tasks}
+{more}
 replication.factor=1
 checkpoints.topic.replication.factor=1
 heartbeats.topic.replication.factor=1
@@ -114,10 +119,10 @@ class MirrorMaker2(Mirror):
         ]  # fmt: skip
 
 
-def fill(server: Server, megabytes: int, size: int) -> int:
+def fill(server: Server | Line, megabytes: int, size: int, partitions: int = PARTITIONS) -> int:
     """Fill the topic with records of `size` bytes; how many."""
     admin = AdminClient({"bootstrap.servers": server.bootstrap})
-    admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(30)
+    admin.create_topics([NewTopic(TOPIC, partitions, 1)])[TOPIC].result(30)
     producer = Producer(
         {
             "bootstrap.servers": server.bootstrap,
@@ -131,7 +136,7 @@ def fill(server: Server, megabytes: int, size: int) -> int:
         value = b"%012d" % i + b"x" * (size - 12)
         while True:
             try:
-                producer.produce(TOPIC, value, partition=i % PARTITIONS)
+                producer.produce(TOPIC, value, partition=i % partitions)
                 break
             except BufferError:
                 producer.poll(0.1)
@@ -142,10 +147,10 @@ def fill(server: Server, megabytes: int, size: int) -> int:
     return records
 
 
-def arrived(watcher: Consumer) -> int:
+def arrived(watcher: Consumer, partitions: int = PARTITIONS) -> int:
     """Records at the target."""
     total = 0
-    for partition in range(PARTITIONS):
+    for partition in range(partitions):
         try:
             total += watcher.get_watermark_offsets(TopicPartition(f"source.{TOPIC}", partition), 5)[1]
         except KafkaException:
@@ -153,14 +158,16 @@ def arrived(watcher: Consumer) -> int:
     return total
 
 
-def measure(mirror: Mirror, target: Server, records: int, size: int) -> dict[str, float]:
+def measure(
+    mirror: Mirror, target: Server, records: int, size: int, partitions: int = PARTITIONS
+) -> dict[str, float]:
     watcher = Consumer({"bootstrap.servers": target.bootstrap, "group.id": "bench-watch"})
     launched = time.monotonic()
     mirror.start()
     try:
-        until(lambda: arrived(watcher) > 0, "the first record", 0.02)
-        first, cpu, before = time.monotonic(), mirror.cpu_s(), arrived(watcher)
-        until(lambda: arrived(watcher) >= records, "the last record", 0.02)
+        until(lambda: arrived(watcher, partitions) > 0, "the first record", 0.02)
+        first, cpu, before = time.monotonic(), mirror.cpu_s(), arrived(watcher, partitions)
+        until(lambda: arrived(watcher, partitions) >= records, "the last record", 0.02)
         copy_s, gigabytes = time.monotonic() - first, (records - before) * size / 1e9
         return {
             "mb_s": gigabytes * 1000 / copy_s,

@@ -58,6 +58,8 @@ class Connection:
         where: str = "",
     ) -> None:
         self.api_versions: dict[int, tuple[int, int]] = {}
+        self.round_trip_s = 0.0
+        """The time of the answer about the versions: nothing is quicker to answer."""
         self._reader = reader
         self._writer = writer
         self._client_id = client_id
@@ -167,7 +169,10 @@ class Connection:
 
     async def _negotiate(self) -> None:
         name = ApiVersionsRequest(client_software_name="klamm", client_software_version=__version__)
+        loop = asyncio.get_running_loop()
+        asked_at = loop.time()
         answer: ApiVersionsResponse = await self._ask(name, API_VERSIONS_VERSION)
+        self.round_trip_s = loop.time() - asked_at
         if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
             answer = await self._ask(ApiVersionsRequest(), 0)
         if answer.error_code:

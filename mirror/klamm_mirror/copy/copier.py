@@ -156,7 +156,7 @@ class Copier:
         )
         meta = await cluster(settings.source)
         fetcher = self._fetcher = Fetcher(
-            await cluster(settings.source), meta, self.partitions, settings.fetch,
+            settings.source.cluster, meta, self.partitions, settings.fetch,
             fetched=sender.wake.set, room=sender.room, adopted=self._adopted, rewriter=self._rewriter,
             throttle=Throttle.of(settings.throttle), provenance=provenance,
         )  # fmt: skip

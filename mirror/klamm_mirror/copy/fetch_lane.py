@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from klamm_base.backoff import Backoff
-from klamm_kafka.client import ClientError, Cluster, Connection, broker_error
+from klamm_kafka.client import ClientError, Cluster, Connection, RequestTimedOut, broker_error
 from klamm_kafka.wire.fields import UUID_ZERO
 from klamm_kafka.wire.messages.fetch import FetchRequest, FetchResponse
 from klamm_mirror.copy.fetch_session import SESSION_ERRORS, Asked, FetchSessionHandler
 from klamm_mirror.copy.fetch_settings import FetchSettings
+from klamm_mirror.copy.fetch_size import FetchSize
 from klamm_mirror.copy.intake import MOVED, Intake
 from klamm_mirror.copy.partition import MirrorPartition
 from klamm_mirror.copy.source_check import SourceCheck
@@ -51,6 +53,7 @@ class FetchLane:
     ) -> None:  # fmt: skip
         self.node = node
         self.partitions: dict[Key, MirrorPartition] = {}
+        self.size = FetchSize(settings)
         self.why: str | None = None
         """The reason that the broker cannot be read from."""
         self._data = data
@@ -76,8 +79,10 @@ class FetchLane:
                 away.succeeded()
             except ClientError as e:
                 self._session.begin_anew()
+                if isinstance(e, RequestTimedOut):
+                    self.size.took(self.size.max_bytes, math.inf)
                 if not e.retriable:
-                    raise ConnectError(f"The source cluster cannot be read: {e}") from None
+                    raise unreadable_source(e) from None
                 if away.why is None:
                     log.warning("waiting for broker %d of the source: %s", self.node, e)
                 self.why, self._metadata.stale = str(e), True
@@ -109,7 +114,8 @@ class FetchLane:
         ours = self._ours(now)
         if not self._may_fetch():
             return False
-        wanted = [p for p in ours if p.held_by is None and not p.full and now >= p.reading.until]
+        full = self.size.buffer_bytes
+        wanted = [p for p in ours if p.held_by is None and p.buffered < full and now >= p.reading.until]
         for partition in [p for p in wanted if p.position < 0]:
             await self._intake.begin(partition)
         wanted = [p for p in wanted if p.position >= 0]
@@ -151,19 +157,20 @@ class FetchLane:
         now, settings = time.monotonic(), self._settings
         request = self._session.build(self._asked(wanted, now), uses_ids=version >= _IDS_VERSION)
         request.max_wait_ms, request.min_bytes = wait_ms, settings.min_bytes
-        request.max_bytes = self._throttle.flow_bytes(now, settings.max_bytes)
+        request.max_bytes = self._throttle.flow_bytes(now, self.size.max_bytes)
         request.isolation_level, request.rack_id = int(settings.committed_only), settings.rack
         answer: FetchResponse = await connection.request(
             request, version, timeout_s=settings.wait_ms / 1000 + settings.answer_s
         )
         if self._session.handle_response(answer):
             self.why = None
+            self.size.took(_bytes(answer), time.monotonic() - now)
             await self._take(answer, wanted)
         elif answer.error_code not in {0, *SESSION_ERRORS}:
             await self._refused(answer.error_code)
 
     def _asked(self, wanted: Sequence[MirrorPartition], now: float) -> Mapping[Key, Asked]:
-        ids, epochs, most = self._metadata.ids, self._metadata.epochs, self._settings.partition_bytes
+        ids, epochs, most = self._metadata.ids, self._metadata.epochs, self.size.partition_bytes
         counts = Counter(p.topic for p in wanted if self._throttle.active)
         return {
             p.key: Asked(
@@ -202,3 +209,12 @@ class FetchLane:
         """Puts a partition that got bytes behind the others: a full request's bytes go to the first that it names."""
         if self.partitions.pop(partition.key, None) is not None:
             self.partitions[partition.key] = partition
+
+
+def _bytes(answer: FetchResponse) -> int:
+    return sum(len(p.records) for t in answer.responses for p in t.partitions if p.records)
+
+
+def unreadable_source(error: ClientError) -> ConnectError:
+    """Returns the exception that ends the task."""
+    return ConnectError(f"The source cluster cannot be read: {error}")

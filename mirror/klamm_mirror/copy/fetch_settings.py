@@ -12,8 +12,6 @@ from klamm_kafka.wire.offset_specs import EARLIEST
 from klamm_mirror.clients import number
 from klamm_mirror.copy.start_offset import parse_start
 
-FETCH_BYTES: Final = 16 << 20
-PARTITION_BYTES: Final = 4 << 20
 WAIT_MS: Final = 500
 ANSWER_MS: Final = 30_000
 """The time for an answer of up to `max_bytes` over a slow line."""
@@ -25,8 +23,9 @@ PREFIX: Final = "source.consumer"
 class FetchSettings:
     """Limits of fetches: sizes in bytes, waits in ms."""
 
-    max_bytes: int = FETCH_BYTES
-    partition_bytes: int = PARTITION_BYTES
+    max_bytes: int | None = None
+    partition_bytes: int | None = None
+    """None: the line decides (`fetch_size`)."""
     min_bytes: int = 1
     wait_ms: int = WAIT_MS
     committed_only: bool = False
@@ -44,8 +43,8 @@ class FetchSettings:
         reset = _one_of(consumer, "auto.offset.reset", "earliest", "latest")
         read = partial(number, consumer, PREFIX)
         return cls(
-            max_bytes=read("fetch.max.bytes", FETCH_BYTES),
-            partition_bytes=read("max.partition.fetch.bytes", PARTITION_BYTES),
+            max_bytes=read("fetch.max.bytes", 0) or None,
+            partition_bytes=read("max.partition.fetch.bytes", 0) or None,
             min_bytes=read("fetch.min.bytes", 1),
             wait_ms=min(read("fetch.max.wait.ms", WAIT_MS), poll_timeout_ms),
             committed_only=isolation == "read_committed",

@@ -13,8 +13,9 @@ from typing import Final
 
 from klamm_base.backoff import Backoff
 from klamm_kafka.client import ClientError, Cluster
-from klamm_mirror.copy.fetch_lane import LOOK_S, FetchLane
+from klamm_mirror.copy.fetch_lane import LOOK_S, FetchLane, unreadable_source
 from klamm_mirror.copy.fetch_settings import FetchSettings
+from klamm_mirror.copy.fetch_size import NEAR_S, lanes_for
 from klamm_mirror.copy.intake import Intake
 from klamm_mirror.copy.partition import MirrorPartition
 from klamm_mirror.copy.rewrite import Rewriter
@@ -33,18 +34,20 @@ BUFFER_BYTES: Final = 64 << 20
 class Fetcher:
     """Fetches for a task's partitions.
 
-    `data` is a client of the source that is used for fetches only, because they wait at the broker; `meta` is
-    another for questions. `adopted` stores the topic ids of partitions that had none, before they are fetched.
+    `connect` makes a client of the source, for fetches only, because they wait at the broker; `meta` is another for
+    questions. `adopted` stores the topic ids of partitions that had none, before they are fetched.
     `throttle` holds partitions back. `rewriter` changes records. `provenance` decides which batches are copied; None: all.
     """
 
     def __init__(
-        self, data: Cluster, meta: Cluster, partitions: Sequence[MirrorPartition], settings: FetchSettings,
+        self, connect: Callable[[], Cluster], meta: Cluster, partitions: Sequence[MirrorPartition], settings: FetchSettings,
         *, fetched: Callable[[], None], room: asyncio.Event,
         adopted: Callable[[Sequence[MirrorPartition]], Awaitable[None]],
         rewriter: Rewriter, throttle: Throttle, provenance: Provenance | None = None,
     ) -> None:  # fmt: skip
-        self._data = data
+        self._connect = connect
+        self._clients: list[Cluster] = []
+        """The clients of the lanes: each broker's first lane has the first client, and so on."""
         self._meta = meta
         self._partitions = {p.key: p for p in partitions}
         self._settings = settings
@@ -61,14 +64,19 @@ class Fetcher:
         self._asked_at = 0.0
         self._asking = Backoff()
         self._seen_changes = 0
-        self._lanes: dict[int, FetchLane] = {}
+        self._lanes: dict[int, list[FetchLane]] = {}
+        self._round_trips: dict[int, float] = {}
+        """The brokers that were reached, and the seconds that it took them to answer."""
+        self._reaching: dict[int, asyncio.Task[None]] = {}
+        self._away: dict[int, str] = {}
+        """The reasons that brokers could not be reached yet."""
         self._running: dict[FetchLane, asyncio.Task[None]] = {}
 
     @property
     def why(self) -> str | None:
         """The reason that the source cannot be read."""
-        reasons = (lane.why for lane in self._lanes.values() if lane.partitions)
-        return self._why or next((why for why in reasons if why), None)
+        lanes = (lane.why for lanes in self._lanes.values() for lane in lanes if lane.partitions)
+        return next((why for why in (self._why, *self._away.values(), *lanes) if why), None)
 
     @property
     def counts(self) -> Counts:
@@ -82,49 +90,107 @@ class Fetcher:
                 old = now - self._asked_at > self._settings.metadata_s
                 if (self._metadata.stale or old) and now >= self._asking.until:
                     await self._find_leaders()
+                await self._look_after()
                 if self._seen_changes != self._metadata.changes:
                     self._share_out()
-                for lane, running in list(self._running.items()):
-                    if running.done():
-                        await self._ended(lane, running)
                 await asyncio.sleep(LOOK_S)
         finally:
-            for running in self._running.values():
-                running.cancel()
-            await asyncio.gather(*self._running.values(), return_exceptions=True)
-            await asyncio.gather(*(lane.close(self._meta) for lane in self._lanes.values()))
+            tasks = [*self._running.values(), *self._reaching.values()]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.gather(
+                *(lane.close(self._meta) for lanes in self._lanes.values() for lane in lanes)
+            )
+            await asyncio.gather(*(client.close() for client in self._clients))
 
     # ---- lanes
 
     def _share_out(self) -> None:
-        """Gives partitions to the lanes to their brokers, and makes lanes that are missing."""
+        """Gives partitions to the lanes to their brokers. A broker gets its lanes once it was reached."""
         self._seen_changes = self._metadata.changes
-        shares: dict[int, dict[tuple[str, int], MirrorPartition]] = {node: {} for node in self._lanes}
+        shares: dict[int, list[MirrorPartition]] = {node: [] for node in self._lanes}
         for key, partition in self._partitions.items():
             if (node := self._metadata.broker(key)) != NO_BROKER:
-                shares.setdefault(node, {})[key] = partition
+                shares.setdefault(node, []).append(partition)
         for node, share in shares.items():
-            lane = self._lanes.get(node) or self._open(node)
-            lane.partitions = share
-            if lane not in self._running:
-                self._running[lane] = asyncio.create_task(lane.run())
+            if node in self._round_trips:
+                self._spread(node, share)
+            elif node not in self._reaching:
+                self._reaching[node] = asyncio.create_task(self._reach(node))
+        far = [lane for node, lanes in self._lanes.items() if not self._is_near(node) for lane in lanes]
+        for node, lanes in self._lanes.items():
+            for lane in lanes:
+                lane.size.fit(lanes=0 if self._is_near(node) else len(far), share=len(lane.partitions))
+                if lane not in self._running and lane.partitions:
+                    self._running[lane] = asyncio.create_task(lane.run())
 
-    def _open(self, node: int) -> FetchLane:
-        lane = self._lanes[node] = FetchLane(
-            node, self._data, self._settings, self._metadata,
+    def _is_near(self, node: int) -> bool:
+        return self._round_trips[node] < NEAR_S
+
+    def _spread(self, node: int, share: Sequence[MirrorPartition]) -> None:
+        """Gives each partition to the lane that has it already, or to the one with the fewest."""
+        lanes = self._lanes.setdefault(node, [])
+        while len(lanes) < lanes_for(self._round_trips[node], len(share)):
+            lanes.append(self._open(node, len(lanes)))
+        stay = {p.key for p in share}
+        for lane in lanes:
+            lane.partitions = {key: p for key, p in lane.partitions.items() if key in stay}
+        known = {key for lane in lanes for key in lane.partitions}
+        for partition in share:
+            if partition.key not in known:
+                min(lanes, key=lambda lane: len(lane.partitions)).partitions[partition.key] = partition
+
+    async def _reach(self, node: int) -> None:
+        """Learns how far a broker is."""
+        away = Backoff()
+        while node in self._metadata.brokers.values():
+            try:
+                connection = await self._client(0).broker(node)
+            except ClientError as e:
+                if not e.retriable:
+                    raise unreadable_source(e) from None
+                if away.why is None:
+                    log.warning("waiting for broker %d of the source: %s", node, e)
+                self._away[node], self._metadata.stale = str(e), True
+                await asyncio.sleep(away.failed(time.monotonic(), str(e)))
+            else:
+                self._round_trips[node] = connection.round_trip_s
+                self._share_out()
+                break
+        self._away.pop(node, None)
+
+    def _client(self, index: int) -> Cluster:
+        while len(self._clients) <= index:
+            client = self._connect()
+            client.brokers = dict(self._meta.brokers)
+            self._clients.append(client)
+        return self._clients[index]
+
+    def _open(self, node: int, index: int) -> FetchLane:
+        return FetchLane(
+            node, self._client(index), self._settings, self._metadata,
             check=self._check, intake=self._intake, throttle=self._throttle,
             may_fetch=self._may_fetch, fetched=self._fetched, room=self._room,
         )  # fmt: skip
-        return lane
 
-    async def _ended(self, lane: FetchLane, running: asyncio.Task[None]) -> None:
-        running.result()
-        del self._running[lane]
-        if lane.partitions:  # it got a share at the moment when it had none
-            self._running[lane] = asyncio.create_task(lane.run())
-        else:
-            del self._lanes[lane.node]
-            await lane.close(self._meta)
+    async def _look_after(self) -> None:
+        """Notes what has ended. Raises its error."""
+        for node, reaching in list(self._reaching.items()):
+            if reaching.done():
+                del self._reaching[node]
+                reaching.result()
+        for lane, running in list(self._running.items()):
+            if running.done():
+                del self._running[lane]
+                running.result()
+                if lane.partitions:  # it got a share at the moment when it had none
+                    self._running[lane] = asyncio.create_task(lane.run())
+                else:
+                    await lane.close(self._meta)
+        for node, lanes in list(self._lanes.items()):
+            if not any(lane in self._running for lane in lanes):
+                del self._lanes[node], self._round_trips[node]
 
     def _may_fetch(self) -> bool:
         return sum(p.buffered for p in self._partitions.values()) < BUFFER_BYTES
@@ -141,7 +207,8 @@ class Fetcher:
             self._asking.failed(time.monotonic(), str(e))
             return
         self._asked_at = time.monotonic()
-        self._data.brokers = dict(self._meta.brokers)
+        for client in self._clients:
+            client.brokers = dict(self._meta.brokers)
         adopted = [p for t in answer.topics for p in self._check.identify(t, self._asked_at)]
         if adopted:
             await self._adopted(adopted)

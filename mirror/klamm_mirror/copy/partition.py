@@ -18,8 +18,6 @@ from klamm_mirror.origins import Origin, Producer, Producers
 from klamm_mirror.raw import Batch
 from klamm_mirror.stops import Kind, Stop
 
-BUFFER_BYTES: Final = 8 << 20
-"""A partition with more bytes than this on its way is not fetched further."""
 SILENT_MS: Final = 5_000
 """A source that has not answered for so long may have records that the target lacks. A fetch waits half a second."""
 
@@ -99,10 +97,6 @@ class MirrorPartition(Outbox[Batch]):
         if self.high_watermark < 0 or self.done < 0:
             return None
         return max(self.high_watermark - self.done, 0)
-
-    @property
-    def full(self) -> bool:
-        return self.buffered >= BUFFER_BYTES
 
     @property
     def settled(self) -> bool:

@@ -1,0 +1,90 @@
+"""The mirror over a long line: several lanes to a broker, each with partitions and a session of its own."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from support.broker import new_topic
+from support.connect_worker import free_port
+from support.kafka_broker import KafkaBroker
+from support.long_line import LongLine
+from support.mirroring import Running, produce, props, read, rows
+
+from klamm.testing import EmbeddedBroker
+from klamm_kafka.client import Connection
+from klamm_kafka.wire.messages.fetch import FetchRequest
+
+DELAY_S = 0.02
+PARTITIONS = 10
+
+
+@pytest.fixture(
+    scope="module", params=["klamm", pytest.param("kafka", marks=pytest.mark.needs("apache_kafka"))]
+)
+def line(request, processes: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LongLine]:
+    """Yields a line to a broker that tells clients the line's port."""
+    work, port = tmp_path_factory.mktemp("far"), free_port()
+    told = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}"}
+    far: EmbeddedBroker | KafkaBroker
+    far = EmbeddedBroker(work / "data", config=told) if request.param == "klamm" else KafkaBroker(work, told)
+    with far, LongLine(port, far.port, delay_s=DELAY_S) as found:
+        yield found
+
+
+@pytest.fixture
+def sessions(monkeypatch) -> dict[int, set[tuple[bytes, int]]]:
+    """Returns the partitions that each fetch session was asked for."""
+    found: dict[int, set[tuple[bytes, int]]] = defaultdict(set)
+    ask = Connection.request
+
+    async def request(self: Connection, message: Any, *args: Any, **more: Any) -> Any:
+        answer = await ask(self, message, *args, **more)
+        if isinstance(message, FetchRequest) and not answer.error_code:
+            found[answer.session_id] |= {
+                (t.topic_id, p.partition) for t in message.topics for p in t.partitions
+            }
+        return answer
+
+    monkeypatch.setattr(Connection, "request", request)
+    return found
+
+
+def test_each_lane_has_partitions_of_its_own_and_their_order_is_kept(line, target, sessions):
+    topic = new_topic(line, PARTITIONS)
+    sent = {index: rows(200, f"{index}-") for index in range(PARTITIONS)}
+    for index, some in sent.items():
+        produce(line.bootstrap, topic, some, partition=index)
+    with Running(props(line.bootstrap, target.bootstrap, topics=topic)) as mirror:
+        mirror.until(lambda: mirror.records == 200 * PARTITIONS, "copied")
+    shares = [share for session_id, share in sessions.items() if session_id]
+    assert len(shares) >= 4  # 40 ms and more
+    assert max(len(share) for share in shares) <= 3
+    assert sum(len(share) for share in shares) == len(set.union(*shares)) == PARTITIONS
+    for index, some in sent.items():
+        assert read(target.bootstrap, f"A.{topic}", 200, partition=index) == some
+
+
+def test_a_line_that_breaks_loses_nothing_and_repeats_nothing(line, target):
+    topic = new_topic(line, PARTITIONS)
+    sent: dict[int, list[Any]] = {index: [] for index in range(PARTITIONS)}
+    with Running(props(line.bootstrap, target.bootstrap, topics=topic)) as mirror:
+        for turn in range(3):
+            for index in sent:
+                new = rows(100, f"{turn}-{index}-")
+                produce(line.bootstrap, topic, new, partition=index)
+                sent[index] += new
+            line.cut()
+        mirror.until(lambda: mirror.records == 300 * PARTITIONS, "copied")
+    for index, some in sent.items():
+        assert read(target.bootstrap, f"A.{topic}", None, partition=index) == some
+
+
+def test_one_partition_alone_gets_one_lane(line, target, sessions):
+    topic = new_topic(line, 1)
+    produce(line.bootstrap, topic, rows(300))
+    with Running(props(line.bootstrap, target.bootstrap, topics=topic)) as mirror:
+        mirror.until(lambda: mirror.records == 300, "copied")
+    assert len([session_id for session_id in sessions if session_id]) == 1
