@@ -36,6 +36,7 @@ class Kind(StrEnum):
     INTERNAL_TOPIC = "internal topic"
     ACL = "acl"
     GROUP = "group"
+    TAKEN_OVER = "taken over"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

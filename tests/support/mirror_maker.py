@@ -6,6 +6,7 @@ seconds. Wait for what it writes, not for the process.
 
 from __future__ import annotations
 
+import signal
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,15 +26,15 @@ SINGLE_BROKERS = {
 
 
 class MirrorMaker:
-    """One process for a file. `log` holds its warnings and errors."""
+    """One process for a `file`, which may be started and stopped several times. `log` holds its warnings and errors."""
 
     def __init__(self, directory: Path, properties: Mapping[str, str]) -> None:
         oracle = kafka_oracle.require()
-        file, self._log = directory / "mm2.properties", directory / "mm2.log"
+        self.file, self._log = directory / "mm2.properties", directory / "mm2.log"
         settings = SINGLE_BROKERS | {"plugin.discovery": "service_load"} | dict(properties)
-        file.write_text("".join(f"{k}={v}\n" for k, v in settings.items()))
+        self.file.write_text("".join(f"{k}={v}\n" for k, v in settings.items()))
         log4j = kafka_oracle.write_log4j(directory)
-        java, *rest = oracle.command(MAIN, str(file), heap="-Xmx512M", log4j=log4j)
+        java, *rest = oracle.command(MAIN, str(self.file), heap="-Xmx512M", log4j=log4j)
         self._jmx = f"127.0.0.1:{(port := free_port())}"
         flags = (
             ("port", port),
@@ -52,8 +53,12 @@ class MirrorMaker:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.stop(signal.SIGKILL)
+
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
+        """Ends it and waits for its end: SIGTERM in good order, SIGKILL not."""
         assert self._process is not None
-        self._process.kill()
+        self._process.send_signal(how)
         self._process.wait(60)
 
     @property

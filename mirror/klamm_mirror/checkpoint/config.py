@@ -17,6 +17,10 @@ SYNC: Final = "sync.group.offsets"
 REFRESH: Final = "refresh.groups"
 TASK: Final = "task.index"
 TASKS: Final = "task.count"
+FOR_MIRRORMAKER: Final = {"task.assigned.groups": "-"}
+"""A key that MirrorMaker's tasks need. Its worker starts with the tasks that it finds, before it makes its own: with
+ours, these would fail for a moment. No group has this name.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

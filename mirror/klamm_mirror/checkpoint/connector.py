@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from klamm_base.configdef import ConfigDef, ConfigValue
 from klamm_base.version import __version__
-from klamm_mirror.checkpoint.config import EMIT, SYNC, TASK, TASKS, config_def
+from klamm_mirror.checkpoint.config import EMIT, FOR_MIRRORMAKER, SYNC, TASK, TASKS, config_def
 from klamm_mirror.connector import MirrorConnector
 from klamm_plugins.connector import SourceOffset, SourcePartition
 from klamm_plugins.errors import ConnectError
@@ -69,7 +69,8 @@ class MirrorCheckpointConnector(MirrorConnector):
     def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
         if not self.config().parse(self._props)["enabled"]:
             return []
-        return [{**self._props, TASK: str(i), TASKS: str(max_tasks)} for i in range(max_tasks)]
+        shared = {**self._props, **FOR_MIRRORMAKER, TASKS: str(max_tasks)}
+        return [{**shared, TASK: str(i)} for i in range(max_tasks)]
 
     @classmethod
     def alter_offsets(

@@ -59,7 +59,7 @@ class MirrorCheckpointTask(LoopTask):
         if new:
             self.context.use_topics([self._settings.checkpointer.checkpoints_topic])
             await self.commit(
-                [({"group": g, "topic": t, "partition": p}, {"offset": 0}) for g, t, p in sorted(new)]
+                [({"partition": p, "topic": t, "group": g}, {"offset": 0}) for g, t, p in sorted(new)]
             )
             self._committed |= new
 

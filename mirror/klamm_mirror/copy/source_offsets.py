@@ -36,6 +36,11 @@ class Position:
     epoch: int = -1
     remote: str | None = None
 
+    @property
+    def by_another(self) -> bool:
+        """Returns True for an offset that no task of ours has committed: MirrorMaker has, or somebody by REST."""
+        return self.offset is not None and self.topic_id is None
+
     def encode(self) -> dict[str, Any]:
         """Returns the offset to commit."""
         found: dict[str, Any] = {} if self.offset is None else {_OFFSET: self.offset}
@@ -66,8 +71,11 @@ class Position:
 
 
 def source_partition(alias: str, topic: str, partition: int) -> dict[str, Any]:
-    """Returns the key of a partition's committed offset."""
-    return {_CLUSTER: alias, _TOPIC: topic, _PARTITION: partition}
+    """Returns the key of a partition's committed offset.
+
+    The order is that of MirrorMaker's JSON: it knows an offset by the bytes of its key.
+    """
+    return {_CLUSTER: alias, _PARTITION: partition, _TOPIC: topic}
 
 
 def check_partition(partition: SourcePartition) -> None:

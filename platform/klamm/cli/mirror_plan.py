@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,6 +15,7 @@ from klamm.cli.mirror_options import ConfigArgument
 from klamm.cli.output import Format, FormatOption, print_rows
 
 if TYPE_CHECKING:
+    from klamm_mirror.flow_plan import Change
     from klamm_mirror.settings.mm2_config import Flow
 
 COLUMNS = ["flow", "cluster", "kind", "name", "setting", "old", "new"]
@@ -32,16 +34,18 @@ def plan(
     """Show what the mirror would create or change if it started now.
 
     Asks both clusters of each flow about topics, partitions, settings (old and new), the mirror's own topics, ACLs, and
-    the groups that would be followed. Changes nothing. Exit code 1: a cluster could not be asked.
+    the groups that would be followed. Names the topics in which it would go on at MirrorMaker's offsets. Changes nothing. Exit code 1: a cluster could not be asked.
     """
     with reported():
         rows, problems = _planned(config, flows or [], override)
         if rows or not problems:
             print_rows(rows, COLUMNS, output, wide=["source"])
-        changes = sum(row["kind"] != "group" for row in rows)
-        typer.echo(
-            f"{counted(changes, 'change')}, {counted(len(rows) - changes, 'group')} followed", err=True
-        )
+        kinds = Counter(row["kind"] for row in rows)
+        groups, taken_over = kinds.pop("group", 0), kinds.pop("taken over", 0)
+        said = f"{counted(kinds.total(), 'change')}, {counted(groups, 'group')} followed"
+        if taken_over:
+            said += f", {counted(taken_over, 'topic')} taken over from MirrorMaker"
+        typer.echo(said, err=True)
         if problems:
             fail("; ".join(problems))
 
@@ -72,8 +76,23 @@ async def _changes(flow: Flow) -> list[dict[str, Any]]:
     from klamm.mirror.flow_props import resolved
     from klamm_mirror.flow_plan import FlowPlan
 
-    found = await FlowPlan(flow, resolved(flow)).changes()
+    connectors = resolved(flow)
+    found = [*await FlowPlan(flow, connectors).changes(), *await _taken_over(flow, connectors)]
     return [{**asdict(change), "kind": str(change.kind)} for change in found]
+
+
+async def _taken_over(flow: Flow, connectors: Mapping[str, Mapping[str, str]]) -> list[Change]:
+    """Returns the topics in which the flow would go on at MirrorMaker's offsets."""
+    from klamm.mirror.flow_offsets import committed, taken_over
+    from klamm_mirror.flow_plan import Change, Kind
+    from klamm_mirror.loop import open_cluster
+
+    async with open_cluster(next(iter(connectors.values())), "target") as target:
+        topics = taken_over(await committed(target, flow))
+    return [
+        Change(cluster=flow.target, kind=Kind.TAKEN_OVER, name=topic, new=counted(count, "partition"))
+        for topic, count in topics.items()
+    ]
 
 
 def register(app: typer.Typer) -> None:

@@ -59,6 +59,8 @@ class FlowWorker(Worker):
     async def start(self) -> None:
         """Wait for the target cluster, join the group, configure, run; returns when the connectors run."""
         runtime, service = await self._join(tell=True)
+        await runtime.offset_log.read_to_end()
+        flow_offsets.say_taken_over(runtime.offsets, self.flow)
         wanted = connectors_of(self.flow)
         if self.flow.enabled and CHECKPOINT not in wanted:
             log.info("neither checkpoints nor group offsets are enabled: %s does not run", CHECKPOINT)
@@ -107,8 +109,9 @@ class FlowWorker(Worker):
             self.config, client=self._client, worker_id=worker_id, make_children=self._make_children
         )
         service = ConnectService(runtime)
+        told = FlowTold(self.flow, service)
         if tell:
-            await self._tell(service)
+            await self._tell(service, told)
         service.cluster_id = await self._wait_for_broker(runtime.admin)
         described = await asyncio.wrap_future(runtime.admin.describe_cluster(request_timeout=BROKER_ASK_S))
         self.config = runtime.config = fitting(self.config, len(described.nodes))
@@ -118,6 +121,7 @@ class FlowWorker(Worker):
             worker_id=worker_id,
             url=f"mirror:{self._place.identity}",
             on_generation=lambda generation: setattr(runtime, "generation", generation),
+            on_stranger=(lambda said: setattr(told, "stranger", said)) if tell else None,
         )
         try:
             async with asyncio.TaskGroup() as both:
@@ -127,11 +131,10 @@ class FlowWorker(Worker):
             raise e.exceptions[0] from None
         return runtime, service
 
-    async def _tell(self, service: ConnectService) -> None:
+    async def _tell(self, service: ConnectService, told: FlowTold) -> None:
         """Serve metrics and status from the first moment, also while the flow waits for its cluster."""
         from klamm.connect.rest.metrics import families
 
-        told = FlowTold(self.flow, service)
         local = MetricsServer(lambda: families(service), {STATUS_PATH: told.page})
         await local.bind_unix(self._place.socket)
         self._servers.append(local)

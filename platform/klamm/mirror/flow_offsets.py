@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,6 +23,9 @@ if TYPE_CHECKING:
     from klamm.connect.service.connectors import ConnectService
     from klamm.mirror.places import Place
 
+log = logging.getLogger(__name__)
+
+NAMED_MAX: Final = 20
 ALTER: Final = "alter-offsets"
 Partition = tuple[str, int]
 
@@ -41,11 +47,37 @@ async def committed(target: Cluster, flow: Flow) -> dict[Partition, Position]:
     except BrokerError as e:
         if e.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise
+    return _places(state, flow)
+
+
+def _places(state: OffsetState, flow: Flow) -> dict[Partition, Position]:
     return {
         (p["topic"], p["partition"]): Position.decode(offset)
         for p, offset in state.of_connector(SOURCE)
         if isinstance(p, dict) and p.get("cluster") == flow.source and "topic" in p and "partition" in p
     }
+
+
+def taken_over(places: Mapping[Partition, Position]) -> dict[str, int]:
+    """Returns the topics in which Klamm goes on at offsets that it did not commit, with their numbers of partitions."""
+    topics = sorted(topic for (topic, _), position in places.items() if position.by_another)
+    return dict(Counter(topics))
+
+
+def say_taken_over(state: OffsetState, flow: Flow) -> None:
+    """Logs which offsets of MirrorMaker's the flow goes on at."""
+    if not (topics := taken_over(_places(state, flow))):
+        return
+    named = ", ".join(f"{topic} ({count})" for topic, count in itertools.islice(topics.items(), NAMED_MAX))
+    log.info(
+        "%s goes on at the offsets of MirrorMaker in %s: %d topics with %d partitions: %s%s",
+        flow.name,
+        flow.worker["offset.storage.topic"],
+        len(topics),
+        sum(topics.values()),
+        named,
+        ", …" if len(topics) > NAMED_MAX else "",
+    )
 
 
 def entries(

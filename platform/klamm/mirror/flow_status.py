@@ -37,6 +37,8 @@ class FlowTold:
         self._flow = flow
         self._service = service
         self._began_ms = time.time_ns() // 1_000_000
+        self.stranger: str | None = None
+        """A sentence while another program holds the flow's group."""
 
     def page(self) -> bytes:
         """Returns the status of now as JSON."""
@@ -88,7 +90,7 @@ class FlowTold:
             said = f"waits for cluster {self._flow.target}"
             return FlowState.WAITING if long else FlowState.STARTING, said
         if not self._service.ready:
-            return FlowState.STARTING, None
+            return (FlowState.WAITING if self.stranger else FlowState.STARTING), self.stranger
         parts = [(c["name"], c["state"], c["why"]) for c in connectors]
         parts += [(f"{c['name']}-{t['id']}", t["state"], t["why"]) for c in connectors for t in c["tasks"]]
         for name, state, why in parts:

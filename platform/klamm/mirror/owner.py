@@ -92,7 +92,11 @@ def choose_owner(members: Sequence[Member], leader: Member) -> Member:
 
 
 class Membership:
-    """See the module. `on_generation` gets the group's generation after each join."""
+    """See the module. `on_generation` gets the group's generation after each join.
+
+    `on_stranger` gets a sentence while something else than Klamm uses the group, and None when it is gone. Without it,
+    such a group is refused.
+    """
 
     def __init__(
         self,
@@ -101,6 +105,7 @@ class Membership:
         worker_id: str,
         url: str,
         on_generation: Callable[[int], None] = lambda _generation: None,
+        on_stranger: Callable[[str | None], None] | None = None,
     ) -> None:
         self._config = config
         self._group: str = config["group.id"]
@@ -108,6 +113,8 @@ class Membership:
         self._url = url
         self._id = f"{socket.gethostname()}:{url.rpartition(':')[2]}"
         self._on_generation = on_generation
+        self._on_stranger = on_stranger
+        self._stranger = False
         self._cluster = Cluster(
             ",".join(config["bootstrap.servers"]),
             client_id="klamm-mirror",
@@ -165,6 +172,8 @@ class Membership:
                 self._cluster.forget_coordinator(self._group)
                 await asyncio.sleep(RETRY_S)
             else:
+                if self._stranger and self._on_stranger is not None:
+                    self._on_stranger(None)
                 self._on_generation(self._generation)
                 return
 
@@ -205,6 +214,20 @@ class Membership:
                 f"worker {owner.worker_id} already runs in group {self._group} (REST at {owner.url}); a flow is "
                 "run by one process. Stop that one first"
             )
+
+    async def _wait_for_stranger(self) -> None:
+        """Waits a moment for another program to leave the group. Raises MembershipLost where nobody waits."""
+        said = (
+            f"group {self._group} is in use by another program: by MirrorMaker, or by one that was killed and whose "
+            "session has not ended yet. Stop MirrorMaker before Klamm runs its flows"
+        )
+        if self._on_stranger is None:
+            raise MembershipLost(said)
+        if not self._stranger:
+            log.warning("%s; waiting for that", said)
+        self._stranger = True
+        self._on_stranger(said)
+        await asyncio.sleep(RETRY_S)
 
     @property
     def _me(self) -> Member:
@@ -255,10 +278,8 @@ class Membership:
             case ErrorCode.FENCED_INSTANCE_ID:
                 raise MembershipLost(f"another worker took the place of {self._id} in group {self._group}")
             case ErrorCode.INCONSISTENT_GROUP_PROTOCOL:
-                raise MembershipLost(
-                    f"group {self._group} is used by something else than Klamm's workers (Apache Kafka Connect, or "
-                    "consumers): give this worker a group.id and storage topics of its own"
-                )
+                await self._wait_for_stranger()
+                raise _JoinAgain
             case _ if code in _ELSEWHERE:
                 self._cluster.forget_coordinator(self._group)
                 await asyncio.sleep(RETRY_S)
