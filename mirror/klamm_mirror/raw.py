@@ -38,6 +38,7 @@ from klamm_kafka.wire.varint import Buffer
 from klamm_mirror.origins import LeftOut, Origin, Verdict
 
 _OFFSET_LENGTH_EPOCH: Final = struct.Struct(">qii")
+_LENGTH_EPOCH: Final = struct.Struct(">8xii")
 _ATTRIBUTES: Final = struct.Struct(">h")
 _ATTRIBUTES_AT: Final = 21
 _PRODUCER_ID: Final = struct.Struct(">q")
@@ -139,9 +140,24 @@ class Aborted:
 
 def last_epoch(buf: Buffer, epoch: int) -> int:
     """Returns the leader epoch of the last whole batch; `epoch` when there is none."""
-    for _, header in whole_batches(buf):
-        epoch = header.leader_epoch
-    return epoch
+    last = max(_whole(buf), default=None)
+    return epoch if last is None else int(_LENGTH_EPOCH.unpack_from(buf, last)[1])
+
+
+def producer_ids(buf: Buffer) -> set[int]:
+    """Returns the producer ids of the whole batches of a Fetch answer, without that of no producer (-1)."""
+    return {_PRODUCER_ID.unpack_from(buf, pos + _PRODUCER_ID_AT)[0] for pos in _whole(buf)} - {-1}
+
+
+def _whole(buf: Buffer) -> Iterator[int]:
+    """Yields the positions of whole batches, without a look at the rest of their headers."""
+    pos, end = 0, len(buf)
+    while end - pos >= HEADER_BYTES:
+        size = max(_LENGTH_EPOCH.unpack_from(buf, pos)[0], 0) + LENGTH_PREFIX_BYTES
+        if pos + size > end:
+            return
+        yield pos
+        pos += size
 
 
 def whole_batches(buf: Buffer) -> Iterator[tuple[int, BatchHeader]]:
@@ -153,16 +169,6 @@ def whole_batches(buf: Buffer) -> Iterator[tuple[int, BatchHeader]]:
             return
         yield pos, header
         pos += header.size
-
-
-def producer_ids(buf: Buffer) -> set[int]:
-    """Returns the producer ids of the whole batches of a Fetch answer, without that of no producer (-1)."""
-    found, pos, end = set(), 0, len(buf)
-    while end - pos >= HEADER_BYTES:
-        _, length, _ = _OFFSET_LENGTH_EPOCH.unpack_from(buf, pos)
-        found.add(_PRODUCER_ID.unpack_from(buf, pos + _PRODUCER_ID_AT)[0])
-        pos += max(length, 0) + LENGTH_PREFIX_BYTES
-    return found - {-1}
 
 
 def convert(

@@ -21,7 +21,7 @@ from klamm_kafka.wire.compression import Compression
 from klamm_kafka.wire.errors import CorruptRecord
 from klamm_mirror.offsets.syncs import SyncState
 from klamm_mirror.origins import LeftOut, Origin
-from klamm_mirror.raw import Counts, Rewrite, convert, producer_ids
+from klamm_mirror.raw import Counts, Rewrite, convert, last_epoch, producer_ids, whole_batches
 
 blob = st.none() | st.binary(max_size=30)
 headers = st.lists(st.tuples(st.text(max_size=5), blob), max_size=2)
@@ -199,3 +199,18 @@ def test_syncs_are_due_as_mirrormaker_writes_them():
     assert state.update(1500, 1000, 100), "a gap upstream"
     assert not state.update(1501, 1001, 100)
     assert state.update(1502, 5, 100), "a target that was truncated"
+
+
+@given(epochs=st.lists(st.integers(-1, 2**31 - 1), max_size=5), cut=st.integers(0, 80))
+def test_epochs_and_producers_are_those_of_whole_batches(epochs, cut):
+    batches = []
+    for number, epoch in enumerate(epochs):
+        data = encode_batch([Record(offset=0, timestamp=1, key=None, value=b"x" * 20)])
+        stamp(data, number, 0, 0)
+        data[12:16] = epoch.to_bytes(4, signed=True)
+        batches.append(bytes(data))
+    buf = b"".join(batches)
+    buf = buf[: max(len(buf) - cut, 0)]
+    headers = [header for _, header in whole_batches(buf)]
+    assert last_epoch(buf, 99) == (headers[-1].leader_epoch if headers else 99)
+    assert producer_ids(buf) == {header.producer_id for header in headers}
