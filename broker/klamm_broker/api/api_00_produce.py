@@ -6,6 +6,8 @@ acks=0 there is no answer, so an error closes the connection: that tells the pro
 ids. The log checks idempotent producers. For records within a transaction the handler asks the transaction coordinator
 before the first records of each partition (KIP-890): below version 12 the client must have added the partition, from 12
 on the broker adds it.
+Of Klamm's own: acks=-2 (`KEEP`), announced as the feature `klamm.mirror.topics`. The batches are those of another
+cluster's log and go into a mirror topic as they are (`log/mirror_topic.py`); other brokers refuse such a request.
 Not supported: writes of clients to internal topics (as in Kafka).
 """
 
@@ -34,11 +36,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+KEEP: Final = -2
+"""acks of a request with batches of another cluster's log. All that -1 asks for holds for it, too."""
 _EXPECTED: Final = frozenset({
     ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.UNKNOWN_PRODUCER_ID,
     ErrorCode.INVALID_TIMESTAMP, ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TXN_STATE,
-    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, ErrorCode.POLICY_VIOLATION,
 })  # fmt: skip
 """Answers of a healthy broker to a faulty producer: they are not worth a line of the broker's log each time."""
 
@@ -46,7 +50,8 @@ _EXPECTED: Final = frozenset({
 @handles(ApiKey.PRODUCE, versions=(3, 13), advertised_min=0, raw=True, request_max=None)
 def produce(conn: Connection, body: memoryview, version: int, correlation_id: int) -> Reply | None:
     data = parse_produce(body, 0, version)
-    if len(body) > recompression.LARGE_BYTES and recompression.wanted(conn.broker.topics, data):
+    large = len(body) > recompression.LARGE_BYTES and data.acks != KEEP
+    if large and recompression.wanted(conn.broker.topics, data):
         _recompress_first(conn, bytearray(body), version, correlation_id)
         return None
     if data.transactional_id is None:
@@ -170,7 +175,7 @@ def append_all(broker: BrokerState, data: ProduceData, verification: Verificatio
             if refusal is not None or topic is None:
                 result = ProduceResult(index, *(refusal or ()))
             elif verification is None:
-                result = append(broker, topic, index, records, now_ms)
+                result = append(broker, topic, index, records, now_ms, mirror=data.acks == KEEP)
             elif (error := verification.error(topic.name, index)) is not None:
                 topic.metrics.failed_produces += 1
                 result = ProduceResult(index, error[0], error_message=error[1])
@@ -233,8 +238,12 @@ def append(
     now_ms: int,
     *,
     transaction_version: int | None = None,
+    mirror: bool = False,
 ) -> ProduceResult:
-    """Append a client's records to one partition, with the transaction version if they belong to a transaction."""
+    """Append a client's records to one partition, with the transaction version if they belong to a transaction.
+
+    `mirror`: they are batches of another cluster's log.
+    """
     if not 0 <= index < len(topic.partitions):
         return ProduceResult(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if not records:
@@ -245,7 +254,13 @@ def append(
     metrics = topic.metrics
     metrics.produces += 1
     try:
-        info = broker.append(partition, records, now_ms=now_ms, transaction_version=transaction_version)
+        info = broker.append(
+            partition,
+            records,
+            now_ms=now_ms,
+            origin="mirror" if mirror else "client",
+            transaction_version=transaction_version,
+        )
     except (LogError, ProtocolError) as e:
         metrics.failed_produces += 1
         if isinstance(e, StorageError):
@@ -266,7 +281,11 @@ def _refusal(code: ErrorCode, why: str | None = None) -> _Refusal:
 
 def _refused(data: ProduceData) -> _Refusal | None:
     """Returns the error of the request as a whole, if there is one."""
-    if not -1 <= data.acks <= 1:
+    if data.acks == KEEP and data.transactional_id is not None:
+        return _refusal(
+            ErrorCode.INVALID_REQUEST, f"acks={KEEP} (a mirror's batches) with a transactional id"
+        )
+    if not -1 <= data.acks <= 1 and data.acks != KEEP:
         return _refusal(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={data.acks}, but -1, 0 or 1 are possible")
     return None
 
@@ -280,7 +299,7 @@ def _refused_topic(topic: Topic | None, key: TopicKey, acks: int) -> _Refusal | 
             ErrorCode.INVALID_TOPIC_EXCEPTION, f"clients may not write to the internal topic {topic.name}"
         )
     needed = topic.config.min_insync_replicas
-    if acks == -1 and needed > 1:
+    if acks in {-1, KEEP} and needed > 1:
         return _refusal(
             ErrorCode.NOT_ENOUGH_REPLICAS, f"min.insync.replicas={needed}, but one replica is in sync"
         )

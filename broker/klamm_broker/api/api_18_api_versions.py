@@ -14,7 +14,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from klamm_broker.api.registry import RequestContext, handles, table
-from klamm_broker.server.features import SUPPORTED
+from klamm_broker.server.features import OWN, SUPPORTED
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.api_versions import (
@@ -48,7 +48,7 @@ def api_versions(
         api_keys=keys,
         supported_features=[
             SupportedFeatureKey(name=name, min_version=lowest, max_version=highest)
-            for name, (lowest, highest) in SUPPORTED.items()
+            for name, (lowest, highest) in {**SUPPORTED, **OWN}.items()
             if lowest > 0 or ctx.api_version >= 4
         ],
         finalized_features_epoch=cluster.epoch,

@@ -20,6 +20,7 @@ from klamm_base.internal_topics import INTERNAL_TOPICS
 from klamm_broker.api.assignments import why_not_assignable
 from klamm_broker.api.registry import RequestContext, handles
 from klamm_broker.api.topic_configs import topic_entries
+from klamm_broker.log import mirror_topic
 from klamm_broker.log.steps import Steps, finish
 from klamm_broker.server.topics import metric_name, why_invalid
 from klamm_kafka.wire.api_keys import ApiKey
@@ -123,6 +124,11 @@ def _checked(broker: BrokerState, asked: CreatableTopic, by_metric: dict[str, st
     if asked.name in INTERNAL_TOPICS and "cleanup.policy" not in overrides:
         overrides["cleanup.policy"] = "compact"
     broker.log_config(overrides)  # checks them
+    why = mirror_topic.why_not(None, overrides)
+    if asked.name in INTERNAL_TOPICS and mirror_topic.STATE in overrides:
+        why = f"{mirror_topic.STATE}: {asked.name} is the broker's own topic and no mirror of another"
+    if why is not None:
+        raise Refused(ErrorCode.INVALID_CONFIG, why)
     by_metric[metric_name(asked.name)] = asked.name
     return partitions, overrides
 

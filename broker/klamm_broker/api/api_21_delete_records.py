@@ -2,7 +2,8 @@
 
 Behaviour: moves the log start offset up to the requested offset; -1 means the high watermark. Readers see it at once,
 retention removes the segments. An offset outside the log is OFFSET_OUT_OF_RANGE. Refused for a topic that is only
-compacted (POLICY_VIOLATION) and for internal topics, as in Kafka.
+compacted (POLICY_VIOLATION) and for internal topics, as in Kafka. Of Klamm's own: a mirror topic follows the log start of
+its source, compacted or not; an offset beyond its end empties it, and it goes on there.
 """
 
 from __future__ import annotations
@@ -73,13 +74,16 @@ def _delete(broker: BrokerState, topic: str, asked: DeleteRecordsPartition) -> D
     if partition.topic.internal:
         return _error(index, ErrorCode.INVALID_TOPIC_EXCEPTION)
     stored = partition.log
-    if not stored.config.delete:
+    if not stored.config.delete and not stored.config.mirrors:
         return _error(index, ErrorCode.POLICY_VIOLATION)
     offset = stored.high_watermark if asked.offset == HIGH_WATERMARK else asked.offset
     if offset < 0:
         return _error(index, ErrorCode.OFFSET_OUT_OF_RANGE)
     try:
-        stored.advance_log_start_offset(offset)
+        if stored.config.mirrors and offset > stored.log_end_offset:
+            stored.begin_copy_at(offset, now_ms=broker.now_ms())
+        else:
+            stored.advance_log_start_offset(offset)
     except LogError as e:
         return _error(index, e.code)
     broker.waiting.advanced(partition, 0)

@@ -1,7 +1,8 @@
 """AddPartitionsToTxn, key 24: versions 0 to 5.
 
 Behaviour: adds partitions to the producer's transaction, which begins with the first of them. If one of them does not
-exist, none is added: it gets UNKNOWN_TOPIC_OR_PARTITION, the others OPERATION_NOT_ATTEMPTED.
+exist, none is added: it gets UNKNOWN_TOPIC_OR_PARTITION, the others OPERATION_NOT_ATTEMPTED. So it is with partitions of a
+mirror topic, which is read-only (POLICY_VIOLATION).
 Versions: 2 knows PRODUCER_FENCED; 4 (of brokers among themselves) has several transactions, and may only verify that
 partitions are in them.
 """
@@ -75,12 +76,9 @@ async def _batched(broker: BrokerState, request: AddPartitionsToTxnRequest) -> A
 def _add(broker: BrokerState, asked: AddPartitionsToTxnTransaction, client_version: int, convert: Any) -> Any:
     """Add partitions to a transaction. Returns `convert` of the error for each partition, or a Future of it."""
     partitions = [TopicPartition(topic.name, index) for topic in asked.topics for index in topic.partitions]
-    missing = {at for at in partitions if broker.partition(*at) is None}
-    if missing:
-        return convert({
-            at: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if at in missing else ErrorCode.OPERATION_NOT_ATTEMPTED
-            for at in partitions
-        })  # fmt: skip
+    refused = {at: error for at in partitions if (error := _refusal(broker, at)) is not None}
+    if refused:
+        return convert({at: refused.get(at, ErrorCode.OPERATION_NOT_ATTEMPTED) for at in partitions})
     shell = broker.transactions
     request = AddRequest(
         transactional_id=asked.transactional_id,
@@ -95,6 +93,14 @@ def _add(broker: BrokerState, asked: AddPartitionsToTxnTransaction, client_versi
         lambda token, now: shell.coordinator.add_partitions(request, token, now),
         lambda error: convert(dict.fromkeys(partitions, error)),
     )
+
+
+def _refusal(broker: BrokerState, at: TopicPartition) -> ErrorCode | None:
+    """Returns why a partition can be in no transaction."""
+    partition = broker.partition(*at)
+    if partition is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return ErrorCode.POLICY_VIOLATION if partition.log.config.mirrors else None
 
 
 def _topics(errors: _Errors) -> list[AddPartitionsToTxnTopicResult]:

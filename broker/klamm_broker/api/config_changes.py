@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from klamm_base.configdef import ConfigDef, Type, parse_type, to_string
 from klamm_base.errors import ConfigError
 from klamm_broker.api.topic_configs import ResourceType
+from klamm_broker.log import mirror_topic
+from klamm_broker.log.errors import LogError
 from klamm_broker.log.topic_config import TOPIC_CONFIGS
-from klamm_broker.server import cluster_config, dynamic_config, group_config, loggers
+from klamm_broker.server import cluster_config, dynamic_config, group_config, loggers, mirror_topics
 from klamm_broker.server.config_keys import BROKER_CONFIG
 from klamm_broker.server.config_refused import ConfigRefused
 from klamm_broker.server.topics import why_invalid
@@ -91,9 +93,18 @@ class TopicResource:
             self._broker.log_config(configs)
         except ConfigError as e:
             raise ConfigRefused(INVALID_CONFIG, str(e)) from None
+        why = mirror_topic.why_not(self.own(), configs)
+        if why is not None:
+            raise ConfigRefused(INVALID_CONFIG, why)
 
     def store(self, configs: Mapping[str, str]) -> None:
-        self._broker.logs.alter_configs(self._topic.name, configs)
+        if configs.get(mirror_topic.STATE) == self.own().get(mirror_topic.STATE):
+            self._broker.logs.alter_configs(self._topic.name, configs)
+            return
+        try:
+            mirror_topics.promote(self._broker, self._topic, configs)
+        except LogError as e:
+            raise ConfigRefused(e.code, str(e)) from None
 
 
 class _Stored:

@@ -91,8 +91,11 @@ class Entry:
 
 
 def topic_entries(config: BrokerConfig, overrides: Mapping[str, str]) -> list[Entry]:
-    """Returns every key of a topic with these own properties."""
-    return [_topic_entry(key, config, overrides) for key in TOPIC_CONFIGS]
+    """Returns every key of a topic with these own properties; those that are Klamm's own only where they are set."""
+    return [
+        _topic_entry(key, config, overrides)
+        for key in TOPIC_CONFIGS if not key.internal or key.name in overrides
+    ]  # fmt: skip
 
 
 def _topic_entry(key: ConfigKey, config: BrokerConfig, overrides: Mapping[str, str]) -> Entry:

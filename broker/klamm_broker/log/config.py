@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from klamm_broker.log.mirror_topic import MIRROR
 from klamm_broker.log.topic_config import TOPIC_CONFIGS, check_topic_configs
 from klamm_kafka.wire.compression import Compression
 
@@ -31,6 +32,7 @@ class LogConfig:
     flush_messages: int = _MAX_LONG
     flush_ms: int = _MAX_LONG
     index_interval_bytes: int = 4096
+    klamm_mirror_state: str | None = None
     max_compaction_lag_ms: int = _MAX_LONG
     max_message_bytes: int = 1_048_588
     message_timestamp_after_max_ms: int = 3_600_000
@@ -50,12 +52,16 @@ class LogConfig:
     roll_ms: int = dataclasses.field(
         init=False
     )  # the age at which a segment is finished: segment.ms, or less for a compacted topic
+    mirrors: bool = dataclasses.field(
+        init=False
+    )  # the topic takes another cluster's batches, and nothing else
 
     def __post_init__(self) -> None:
         limit = self.segment_ms
         if self.compact and self.max_compaction_lag_ms > 0:  # the active segment is never cleaned
             limit = min(limit, self.max_compaction_lag_ms)
         object.__setattr__(self, "roll_ms", limit)
+        object.__setattr__(self, "mirrors", self.klamm_mirror_state == MIRROR)
 
     @property
     def compact(self) -> bool:
@@ -64,6 +70,11 @@ class LogConfig:
     @property
     def delete(self) -> bool:
         return "delete" in self.cleanup_policy
+
+    @property
+    def has_foreign_batches(self) -> bool:
+        """True for a topic that is or was a mirror: its offsets may have holes, in any segment."""
+        return self.klamm_mirror_state is not None
 
     @property
     def log_append_time(self) -> bool:
@@ -102,6 +113,10 @@ class LogConfig:
         return cls(**typed, producer_id_expiration_ms=producer_id_expiration_ms)
 
 
-assert {f.name for f in dataclasses.fields(LogConfig)} - {"producer_id_expiration_ms", "roll_ms"} <= {
-    key.name.replace(".", "_") for key in TOPIC_CONFIGS
-}, "every field of LogConfig is a topic configuration"
+assert {f.name for f in dataclasses.fields(LogConfig)} - {
+    "producer_id_expiration_ms",
+    "roll_ms",
+    "mirrors",
+} <= {key.name.replace(".", "_") for key in TOPIC_CONFIGS}, (
+    "every field of LogConfig is a topic configuration"
+)

@@ -54,6 +54,12 @@ class InvalidTimestamp(LogError):
     code = ErrorCode.INVALID_TIMESTAMP
 
 
+class PolicyViolation(LogError):
+    """Records that the topic's state does not permit. Clients take it as final."""
+
+    code = ErrorCode.POLICY_VIOLATION
+
+
 class OutOfOrderSequence(LogError):
     """A gap in the sequence numbers of an idempotent producer."""
 

@@ -357,11 +357,13 @@ class LogLoader:
             valid = recovery.scan(
                 data,
                 base_offset=segment.base_offset,
-                contiguous=following is None and not self._config.compact,
+                contiguous=following is None
+                and not (self._config.compact or self._config.has_foreign_batches),
                 end_offset=None if following is None else following.base_offset,
                 on_batch=on_batch,
                 last_epoch=self._epochs.epoch_at(segment.base_offset - 1),
-                max_epoch=max(self._max_epoch, self._epochs.latest),
+                # A mirror topic's epochs are the other cluster's, of which this one knows no highest.
+                max_epoch=None if self._config.mirrors else max(self._max_epoch, self._epochs.latest),
             )
         segment.note_max_timestamp()
         if following is not None:

@@ -17,6 +17,7 @@ from klamm_broker.log.errors import LogError, StorageError, UnknownDirectory
 from klamm_broker.log.files import delete_dir_name
 from klamm_broker.log.log_dir import new_uuid
 from klamm_broker.log.open_logs import OpenLogs
+from klamm_broker.log.partition_log import PartitionLog
 from klamm_broker.log.replica_move import ReplicaMove
 from klamm_broker.log.steps import Steps, finish
 from klamm_broker.log.topic_registry import Topic
@@ -194,6 +195,28 @@ class LogManager(OpenLogs):
             partition_log = self.get(name, partition)
             if partition_log is not None:
                 partition_log.config = config
+
+    def promote(self, name: str, configs: Mapping[str, str]) -> list[PartitionLog]:
+        """Make an ordinary topic of a mirror topic, with this configuration. Returns its logs.
+
+        The caller ends each of them: `PartitionLog.abort_markers`, then `forget_foreign_producers`. A start does it, too.
+        Raises KeyError, ConfigError, OSError, StorageError for a partition that is offline.
+        """
+        topic = self._registry.topics[name]
+        config = self._config(configs)
+        logs = [self._logs.get((name, partition)) for partition in range(topic.partitions)]
+        found = [partition_log for partition_log in logs if partition_log is not None]
+        if len(found) < len(logs):
+            raise StorageError(f"{name} has partitions that are offline: it cannot be promoted")
+        epoch = max(partition_log.leader_epoch for partition_log in found) + 1
+        self._registry.promote(topic, configs, epoch)
+        for partition_log in found:
+            partition_log.config = config
+            partition_log.leader_epoch = partition_log.promotion_epoch = epoch
+        log.info(
+            "%s is promoted: it is no mirror topic any more, and goes on with leader epoch %d", name, epoch
+        )
+        return found
 
     def set_defaults(self, defaults: Mapping[str, str], *, producer_id_expiration_ms: int) -> None:
         """Change the defaults of all topics, for keys that they do not set themselves. Raises ConfigError.

@@ -56,6 +56,12 @@ class OfflineLog(PartitionLog):
     ) -> AppendInfo:
         self._refuse()
 
+    def append_copied(self, batches: bytearray | memoryview, *, now_ms: int) -> AppendInfo:
+        self._refuse()
+
+    def begin_copy_at(self, offset: int, *, now_ms: int) -> None:
+        self._refuse()
+
     def read(
         self, offset: int, max_bytes: int, *, up_to: int, min_one_batch: bool = True
     ) -> FileSlice | None:

@@ -295,6 +295,13 @@ class OpenLogs:
             leader_epoch=self._epoch(topic),
             now_ms=now_ms,
         )
+        opened.report = self._report
+        opened.before_epoch = self._confirm_start
+        if topic.promotion_epoch >= 0:
+            try:
+                opened.end_promotion(topic.promotion_epoch, now_ms)
+            except StorageError as e:
+                log.error("%s: transactions of its source stay open until the next start: %s", opened.name, e)  # noqa: TRY400
         if self._commit_by_flush:
             try:
                 opened.flush(now_ms)  # nobody may read records that a power cut could still take back
@@ -302,8 +309,6 @@ class OpenLogs:
                 if not is_full(e):
                     raise
             opened.sole_replica = False
-        opened.report = self._report
-        opened.before_epoch = self._confirm_start
         self._logs[topic.name, partition] = opened
 
     def _report(self, directory: Path, error: OSError) -> None:

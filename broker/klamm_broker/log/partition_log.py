@@ -1,6 +1,6 @@
 """One partition's log: an ordered list of segments, of which the last is written to.
 
-Offsets never go back and are assigned here. When `append` returns, its records are in the file (the page cache; `flush`
+Offsets never go back and are assigned here, but for a mirror topic, whose batches bring them (`mirror_topic`). When `append` returns, its records are in the file (the page cache; `flush`
 makes them durable) and their producers are noted; a failed append leaves nothing behind. Four offsets are kept
 apart: log start, high watermark (consumers may read up to it), last stable (below every open transaction) and
 log end. Not thread-safe, waits only for the disk, and has no clock: time is passed in.
@@ -10,16 +10,15 @@ from __future__ import annotations
 
 import logging
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
+from klamm_broker.log import mirror_topic
 from klamm_broker.log.answers import AppendInfo, FileSlice
 from klamm_broker.log.cleaner.job import Cleaned
 from klamm_broker.log.config import LogConfig
-from klamm_broker.log.errors import (
-    LogError,
-    StorageError,
-)
+from klamm_broker.log.errors import LogError, OffsetOutOfRange, StorageError
 from klamm_broker.log.log_loader import LogLoader, reload_producers
 from klamm_broker.log.producer_check import check_producers
 from klamm_broker.log.replay import apply_batch
@@ -28,7 +27,7 @@ from klamm_broker.log.segment import MAX_RELATIVE_OFFSET, Segment
 from klamm_broker.log.stored_log import StoredLog
 from klamm_broker.log.swap import Swap
 from klamm_broker.log.validation import Batch, Buffer, check_record_set, needs_recompression, recompress
-from klamm_kafka.wire.batch import patch, patch_log_append_time
+from klamm_kafka.wire.batch import HEADER_BYTES, BatchHeader, patch, patch_log_append_time
 
 log = logging.getLogger(__name__)
 
@@ -88,6 +87,8 @@ class PartitionLog(StoredLog):
         it raises a LogError, the log is unchanged.
         """
         config = self.config
+        if config.mirrors:
+            raise mirror_topic.refuse_ordinary(self.name)
         from_client = origin == "client"
         data: Buffer = batches
         accepted = check_record_set(data, config, now_ms=now_ms, from_client=from_client, where=self.name)
@@ -125,7 +126,82 @@ class PartitionLog(StoredLog):
             first, offset - 1, now_ms if config.log_append_time else -1, self.log_start_offset, False
         )
 
-    def _write(self, data: Buffer, rows: list[tuple[int, int, int]], last_offset: int, now_ms: int) -> None:
+    def append_copied(self, batches: bytearray | memoryview, *, now_ms: int) -> AppendInfo:
+        """Write batches of another cluster's log as they are, and note their producers, as a follower does.
+
+        Batches that are there already are left out. If it raises a LogError, the log is unchanged.
+        """
+        config = self.config
+        accepted = mirror_topic.check_copied(
+            batches, state=config.klamm_mirror_state, segment_bytes=config.segment_bytes, where=self.name
+        )
+        first, last = accepted[0][1].base_offset, accepted[-1][1].last_offset
+        new = [batch for batch in accepted if not self._has_copy_of(batch[1])]
+        if not new:
+            return AppendInfo(first, last, -1, self.log_start_offset, True)
+        begin, header = new[0]
+        start, epoch = self.log_start_offset, new[-1][1].leader_epoch
+        if header.leader_epoch < self.epochs.latest or last - self.log_end_offset > MAX_RELATIVE_OFFSET:
+            raise mirror_topic.refuse_others(header, self.log_end_offset, self.name)
+        if header.base_offset < self.log_end_offset:  # the log begins within the other log's batch
+            self.truncate_fully(header.base_offset, now_ms=now_ms)
+        data = memoryview(batches)[begin:]
+        rows = [(h.size, h.last_offset, h.max_timestamp) for _, h in new]
+        self._write(data, rows, last, now_ms, copied=[h for _, h in new])
+        self._note(data, [(at - begin, h) for at, h in new], first, rows)
+        self.log_start_offset = max(start, self.log_start_offset)
+        self.leader_epoch = max(self.leader_epoch, epoch)
+        return AppendInfo(first, last, -1, self.log_start_offset, False)
+
+    def _has_copy_of(self, header: BatchHeader) -> bool:
+        """Decides whether the log has this batch of another log. Raises InvalidRecordBatch if it has other records."""
+        end = self.log_end_offset
+        if header.base_offset >= end or (header.last_offset >= end == self.log_start_offset):
+            return False
+        if header.last_offset < self.log_start_offset:
+            return True  # it was here, and is deleted
+        if header.last_offset < end:
+            at = max(header.base_offset, self.log_start_offset)
+            if mirror_topic.written_before(self.read(at, HEADER_BYTES, up_to=end), header):
+                return True
+        raise mirror_topic.refuse_others(header, end, self.name)
+
+    def begin_copy_at(self, offset: int, *, now_ms: int) -> None:
+        """Drop everything and go on, empty, at an offset beyond the log end: the other log begins there."""
+        if not self.config.mirrors or offset <= self.log_end_offset:
+            raise OffsetOutOfRange(
+                f"{self.name}: offset {offset} is beyond the log end {self.log_end_offset}"
+            )
+        self.truncate_fully(offset, now_ms=now_ms)
+
+    def abort_markers(self, now_ms: int) -> bytearray:
+        """Returns markers for the transactions that were open when the topic was promoted, to be appended at once."""
+        return mirror_topic.abort_markers(self.producers, self._own_start, now_ms)
+
+    def forget_foreign_producers(self) -> None:
+        """Forget the producers of the other cluster, whose copy this log was."""
+        mirror_topic.forget_foreign(self.producers, self._own_start)
+
+    def end_promotion(self, epoch: int, now_ms: int) -> None:
+        """Complete a promotion that a crash may have cut off. `epoch` is the first leader epoch of this cluster's own."""
+        self.promotion_epoch = epoch
+        if markers := self.abort_markers(now_ms):
+            self.append(markers, now_ms=now_ms, origin="coordinator")
+        self.forget_foreign_producers()
+
+    @property
+    def _own_start(self) -> int:
+        return mirror_topic.own_start(self.epochs, self.log_end_offset, self.promotion_epoch)
+
+    def _write(
+        self,
+        data: Buffer,
+        rows: list[tuple[int, int, int]],
+        last_offset: int,
+        now_ms: int,
+        *,
+        copied: Sequence[BatchHeader] = (),
+    ) -> None:
         if self._closed:
             raise StorageError(f"{self.name}: the log is closed")
         self._check_not_failed()
@@ -133,7 +209,11 @@ class PartitionLog(StoredLog):
         try:
             if self._roll_due(len(data), last_offset, largest, now_ms):
                 self.roll(now_ms)
-            if self.leader_epoch != self.epochs.latest:
+            if copied:
+                for header in copied:
+                    if header.leader_epoch > self.epochs.latest:
+                        self.epochs.assign(header.leader_epoch, header.base_offset)
+            elif self.leader_epoch != self.epochs.latest:
                 self.before_epoch(now_ms)
                 self.epochs.assign(self.leader_epoch, self.log_end_offset)
             self._segments.active.append(data, rows, last_offset=last_offset)

@@ -68,6 +68,9 @@ class StoredLog:
         self.log_end_offset = loaded.log_end_offset
         self.high_watermark = loaded.log_end_offset
         self.recovery_point = min(recovery_point, loaded.log_end_offset)
+        self.promotion_epoch = (
+            -1
+        )  # of a topic that was a mirror: the first leader epoch of this cluster's own
         self.sole_replica = True  # False: the high watermark follows the disk, or other replicas
         self.producers: ProducerState = loaded.producers
         self._ending: deque[tuple[int, int]] = deque()

@@ -19,6 +19,7 @@ from klamm_base.configdef import (
     one_of,
 )
 from klamm_base.errors import ConfigError
+from klamm_broker.log import mirror_topic
 
 _MAX_LONG: Final = 2**63 - 1
 _MAX_INT: Final = 2**31 - 1
@@ -42,6 +43,11 @@ def _cleanup_policy(name: str, value: Any) -> None:
     one_of("compact", "delete")(name, value)
     if len(set(value)) != len(value):
         raise invalid(name, ",".join(value), "Values must not be repeated")
+
+
+def _mirror_state(name: str, value: Any) -> None:
+    if value is not None:
+        one_of(mirror_topic.MIRROR, mirror_topic.PROMOTED)(name, value)
 
 
 _ROWS: Final[list[tuple[str, Type, Any, Any, Importance, str | None, str]]] = [
@@ -72,6 +78,9 @@ _ROWS: Final[list[tuple[str, Type, Any, Any, Importance, str | None, str]]] = [
      "Replicas (`partition:broker`, or `*`) whose replication is throttled on the follower's side."),
     ("index.interval.bytes", Type.INT, 4096, between(0), Importance.MEDIUM, "log.index.interval.bytes",
      "Bytes of log between two entries of the offset index. Smaller finds an offset with less scanning."),
+    (mirror_topic.STATE, Type.STRING, None, _mirror_state, Importance.MEDIUM, None,
+     ("`mirror`: the topic takes batches of another cluster's topic with their offsets, and nothing else. `promoted`: it "
+     "was such a topic, and is an ordinary one now. Set when the topic is created, changed by `klamm mirror promote`.")),
     ("leader.replication.throttled.replicas", Type.LIST, [], _throttled_replicas, Importance.MEDIUM, None,
      "Replicas (`partition:broker`, or `*`) whose replication is throttled on the leader's side."),
     ("local.retention.bytes", Type.LONG, -2, between(-2), Importance.MEDIUM, "log.local.retention.bytes",
@@ -127,7 +136,13 @@ _ROWS: Final[list[tuple[str, Type, Any, Any, Importance, str | None, str]]] = [
 TOPIC_CONFIGS: Final = ConfigDef(
     [
         ConfigKey(
-            name=name, type=type_, default=default, validator=check, importance=weight, documentation=doc
+            name=name,
+            type=type_,
+            default=default,
+            validator=check,
+            importance=weight,
+            documentation=doc,
+            internal=name == mirror_topic.STATE,
         )
         for name, type_, default, check, weight, _, doc in _ROWS
     ]

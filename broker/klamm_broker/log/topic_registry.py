@@ -33,6 +33,7 @@ class Topic:
 
     `first_start` is the start of the directory at which the topic's leader epoch is 0. `places` has the directory.id
     of each partition that was moved from one log directory to another: the copy that counts if there are two.
+    `promotion_epoch` is the leader epoch with which a mirror topic became an ordinary one; -1: it did not.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Topic:
     configs: dict[str, str] = field(default_factory=dict)
     first_start: int = 0
     places: dict[int, str] = field(default_factory=dict)
+    promotion_epoch: int = -1
 
 
 class TopicRegistry:
@@ -112,6 +114,7 @@ class TopicRegistry:
                     "firstStart": t.first_start,
                 }
                 | ({"places": {str(p): place for p, place in t.places.items()}} if t.places else {})
+                | ({"promotionEpoch": t.promotion_epoch} if t.promotion_epoch >= 0 else {})
                 for t in (*topics, *self._coming.values())
             },
         }
@@ -143,6 +146,20 @@ class TopicRegistry:
             self.save()
         except OSError:
             topic.configs = before
+            raise
+
+    def promote(self, topic: Topic, configs: Mapping[str, str], epoch: int) -> None:
+        """Give a mirror topic another configuration, and the leader epoch with which it becomes an ordinary one.
+
+        Later starts count on from this epoch.
+        """
+        before = topic.configs, topic.first_start, topic.promotion_epoch
+        topic.configs, topic.first_start = dict(configs), self.starts - epoch
+        topic.promotion_epoch = epoch
+        try:
+            self.save()
+        except OSError:
+            topic.configs, topic.first_start, topic.promotion_epoch = before
             raise
 
     def growing(self, topic: Topic, partitions: int) -> Steps[None]:
@@ -209,4 +226,5 @@ def _topic(name: str, entry: Mapping[str, Any]) -> Topic:
         configs={str(k): str(v) for k, v in entry["configs"].items()},
         first_start=int(entry["firstStart"]),
         places={int(p): str(place) for p, place in entry.get("places", {}).items()},
+        promotion_epoch=int(entry.get("promotionEpoch", -1)),
     )

@@ -19,6 +19,7 @@ METADATA: Final = "metadata.version"
 KRAFT: Final = "kraft.version"
 GROUP: Final = "group.version"
 TRANSACTION: Final = "transaction.version"
+MIRROR_TOPICS: Final = "klamm.mirror.topics"
 
 SUPPORTED: Final[Mapping[str, tuple[int, int]]] = {
     GROUP: (0, 1),
@@ -28,6 +29,8 @@ SUPPORTED: Final[Mapping[str, tuple[int, int]]] = {
     "eligible.leader.replicas.version": (0, 1),
 }
 """Lowest and highest level of each feature, as Apache Kafka 4.3 has them."""
+OWN: Final[Mapping[str, tuple[int, int]]] = {MIRROR_TOPICS: (1, 1)}
+"""Klamm's own features, which ApiVersions names beside Kafka's. They have no level to change: they are always there."""
 LATEST: Final[Mapping[str, int]] = {name: highest for name, (_, highest) in SUPPORTED.items()}
 """The levels of a new data directory, as if Kafka 4.3 had formatted it."""
 

@@ -71,7 +71,7 @@ class Storage:
         batches: bytearray | memoryview,
         *,
         now_ms: int,
-        origin: Literal["client", "coordinator"] = "client",
+        origin: Literal["client", "coordinator", "mirror"] = "client",
         transaction_version: int | None = 0,
     ) -> AppendInfo:
         """Append, then commit or wake. Raises LogError and ProtocolError, and then nothing has changed.
@@ -80,9 +80,12 @@ class Storage:
         once, and the fetches that wait for them are woken. This is the hot path: it counts the topic's metrics itself,
         as each call costs.
         """
-        info = partition.log.append(
-            batches, now_ms=now_ms, origin=origin, transaction_version=transaction_version
-        )
+        if origin == "mirror":
+            info = partition.log.append_copied(batches, now_ms=now_ms)
+        else:
+            info = partition.log.append(
+                batches, now_ms=now_ms, origin=origin, transaction_version=transaction_version
+            )
         size = len(batches)
         if not info.duplicate:
             metrics = partition.topic.metrics

@@ -60,6 +60,8 @@ class Connection:
         self.api_versions: dict[int, tuple[int, int]] = {}
         self.round_trip_s = 0.0
         """The time of the answer about the versions: nothing is quicker to answer."""
+        self.features: dict[str, int] = {}
+        """The features that the broker supports, with their highest levels (KIP-584)."""
         self._reader = reader
         self._writer = writer
         self._client_id = client_id
@@ -178,6 +180,7 @@ class Connection:
         if answer.error_code:
             raise UnsupportedApi(f"API_VERSIONS: {ErrorCode(answer.error_code).name}")
         self.api_versions = {k.api_key: (k.min_version, k.max_version) for k in answer.api_keys}
+        self.features = {f.name: f.max_version for f in answer.supported_features}
 
     async def _keep_session(self) -> None:
         """Authenticate again if it is time; other requests wait meanwhile (KIP-368)."""
