@@ -16,6 +16,7 @@ from klamm_mirror.checkpoint import config as checkpoint_config
 from klamm_mirror.checkpoint import groups
 from klamm_mirror.heartbeat import config as heartbeat_config
 from klamm_mirror.loop import open_cluster
+from klamm_mirror.settings.keep_offsets import KEEP
 from klamm_mirror.settings.mm2_config import CHECKPOINT, HEARTBEAT, SOURCE, Flow
 from klamm_mirror.settings.plugins import FlowPlugins
 from klamm_mirror.source import config as source_config
@@ -136,10 +137,10 @@ class FlowPlan:
         at_target = parsed["offset-syncs.topic.location"] == "target"
         here, other = (flow.target, flow.source) if at_target else (flow.source, flow.target)
         with FlowPlugins(self._connectors[SOURCE], parsed) as plugins:
-            if parsed["emit.offset-syncs.enabled"]:
+            if parsed["emit.offset-syncs.enabled"] and not parsed[KEEP]:
                 yield here, plugins.policy.offset_syncs_topic(other)
             yield flow.target, plugins.policy.gaps_topic(flow.source)
-            if parsed[source_config.SEGMENTS]:
+            if parsed[source_config.SEGMENTS] and not parsed[KEEP]:
                 yield flow.target, plugins.policy.offset_segments_topic(flow.source)
 
     async def _groups(self, source: Cluster) -> list[Change]:

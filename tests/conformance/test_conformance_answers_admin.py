@@ -227,6 +227,7 @@ INTENDED: dict[str, dict[str, str]] = {
     "api_versions": {
         r"api_keys\[(1[^08]|[2-9]\d)\]": "not served: the ledger in docs/differences.md; what is served has Kafka's versions",
         r"(supported|finalized)_features\[(share|streams)": "not served",
+        r"supported_features\[klamm": "our own: the ledger in docs/differences.md",
         r"finalized_features_epoch": "our count of changes, Kafka's offset of its metadata log",
     },
     "create_topics_checked_only": {r"\.topic_id": "a topic that was only checked has no id"},

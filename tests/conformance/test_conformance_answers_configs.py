@@ -356,6 +356,7 @@ INTENDED: dict[str, dict[str, str]] = {
     "broker_configs_refused": {r"^22\.": "Kafka stores a property that nobody knows"},
     "features": {
         r"supported_features\[(share|streams)": "not served",
+        r"supported_features\[klamm": "our own: the ledger in docs/differences.md",
         r"finalized_features\[(share|streams)": "not served",
         r"finalized_features_epoch": "our count of changes, Kafka's offset of its metadata log",
         r"api_keys\[": "not served: the ledger in docs/differences.md",

@@ -298,10 +298,7 @@ class OpenLogs:
         opened.report = self._report
         opened.before_epoch = self._confirm_start
         if topic.promotion_epoch >= 0:
-            try:
-                opened.end_promotion(topic.promotion_epoch, now_ms)
-            except StorageError as e:
-                log.error("%s: transactions of its source stay open until the next start: %s", opened.name, e)  # noqa: TRY400
+            opened.end_promotion(topic.promotion_epoch, now_ms)
         if self._commit_by_flush:
             try:
                 opened.flush(now_ms)  # nobody may read records that a power cut could still take back

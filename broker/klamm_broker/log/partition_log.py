@@ -185,8 +185,11 @@ class PartitionLog(StoredLog):
     def end_promotion(self, epoch: int, now_ms: int) -> None:
         """Complete a promotion that a crash may have cut off. `epoch` is the first leader epoch of this cluster's own."""
         self.promotion_epoch = epoch
-        if markers := self.abort_markers(now_ms):
-            self.append(markers, now_ms=now_ms, origin="coordinator")
+        try:
+            if markers := self.abort_markers(now_ms):
+                self.append(markers, now_ms=now_ms, origin="coordinator")
+        except StorageError as e:  # a full disk
+            log.error("%s: transactions of its source stay open until the next start: %s", self.name, e)  # noqa: TRY400
         self.forget_foreign_producers()
 
     @property

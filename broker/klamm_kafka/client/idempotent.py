@@ -35,7 +35,6 @@ REQUEST_BYTES: Final = 4 << 20
 TIMEOUT_MS: Final = 30_000
 LOOK_S: Final = 0.1
 TOO_LARGE: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
-_ACKS_ALL: Final = -1
 _FORGOTTEN: Final = frozenset(
     {
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -84,6 +83,8 @@ class IdempotentSender(Generic[B, P]):
 
     PRODUCE_VERSION = 12
     """The highest version of Produce to use. Later versions know topics by id only."""
+    ACKS = -1
+    """All in-sync replicas must have the batches."""
     CREATE = False
     """Create missing topics, if the cluster permits that."""
 
@@ -337,7 +338,7 @@ class IdempotentSender(Generic[B, P]):
             topic.partition_data.append(PartitionProduceData(index=outbox.partition, records=parcel.data))
         return ProduceRequest(
             transactional_id=self.transactional_id,
-            acks=_ACKS_ALL,
+            acks=self.ACKS,
             timeout_ms=self._timeout_ms,
             topic_data=list(topics.values()),
         )

@@ -43,6 +43,8 @@ class Outbox(Generic[P]):
     partition: int
     producer: tuple[int, int] = (-1, -1)
     transactional: bool = False
+    whole: bool = False
+    """True for batches that are complete: they are sent as they are, each after the acknowledgement of the one before."""
     held: bool = False
     """True while no further batch may be sent: a transaction ends. Batches that failed go again nevertheless."""
     writing: Backoff = field(default_factory=Backoff)
@@ -100,12 +102,12 @@ class Outbox(Generic[P]):
             if self._under_way >= IN_FLIGHT_MAX:
                 return None
             parcel = self._again.popleft()
-        elif self._unsent and not self.held and len(self._unacked) < IN_FLIGHT_MAX:
+        elif self._unsent and not self.held and len(self._unacked) < (1 if self.whole else IN_FLIGHT_MAX):
             parcel = self._unsent.popleft()
             self._unacked.append(parcel)
         else:
             return None
-        if parcel.sequence < 0:
+        if parcel.sequence < 0 and not self.whole:
             parcel.sequence = self._sequence
             stamp(parcel.data, *self.producer, self._sequence, transactional=self.transactional)
             self._sequence = (self._sequence + parcel.count) % SEQUENCES

@@ -196,7 +196,9 @@ class Checkpointer:
         self.counts.begin_pass()
         for group in self.groups or ():
             with _group_by_itself(group, "at the source"):
-                news += self._news(group, await groups.committed_offsets(self._source, group))
+                offsets = await groups.committed_offsets(self._source, group)
+                await self._translator.learn(offsets)
+                news += self._news(group, offsets)
         if write:
             for i in range(0, len(news), BATCH_RECORDS):
                 await self._write(news[i : i + BATCH_RECORDS], now_ms)

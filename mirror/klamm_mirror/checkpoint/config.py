@@ -10,6 +10,7 @@ from klamm_base.configdef import ConfigDef, Importance, Type, between
 from klamm_mirror.checkpoint.settings import CheckpointSettings
 from klamm_mirror.settings import filters
 from klamm_mirror.settings.common_config import common_config, syncs_config, topics_config
+from klamm_mirror.settings.keep_offsets import KEEP
 from klamm_mirror.settings.plugins import GROUP_FILTER, JAVA_CLASSES, FlowPlugins, class_for
 
 EMIT: Final = "emit.checkpoints"
@@ -123,6 +124,7 @@ def parse(props: Mapping[str, str]) -> Settings:
             gaps_topic=policy.gaps_topic(source),
             rename=policy.remote_topic,
             original=original,
+            keeps_offsets=values[KEEP],
             emit_every_s=every(EMIT),
             sync_every_s=every(SYNC),
             refresh_every_s=every(REFRESH),

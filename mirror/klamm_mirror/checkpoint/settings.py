@@ -27,6 +27,8 @@ class CheckpointSettings:
     """Returns the downstream name of an upstream topic, by the replication policy."""
     original: Callable[[str], str | None]
     """Returns a mirrored topic's name in the target, where it came from; None for any other topic."""
+    keeps_offsets: bool = False
+    """True: offsets are the same downstream, and no mapping is read."""
     emit_every_s: float | None = 60
     sync_every_s: float | None = None
     refresh_every_s: float | None = 600

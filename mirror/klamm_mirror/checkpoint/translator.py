@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from klamm_kafka.client import Cluster
+from klamm_mirror.checkpoint.kept_offsets import KeptOffsets
 from klamm_mirror.checkpoint.settings import CheckpointSettings
 from klamm_mirror.gaps.ledger import Ledger
 from klamm_mirror.offsets.mapping import OffsetMapping, OffsetSyncReader, Translated
@@ -24,6 +27,7 @@ class GroupTranslator:
             OffsetSyncReader(syncs, settings.syncs_topic), SegmentReader(target, settings.segments_topic)
         )
         self._settings = settings
+        self._kept = KeptOffsets(target, self.remote) if settings.keeps_offsets else None
         self._ledger = Ledger(target, settings.gaps_topic, settings.replication_factor)
         self._back = OffsetMapping(
             OffsetSyncReader(back_syncs, settings.back_syncs_topic, backwards=True),
@@ -34,8 +38,15 @@ class GroupTranslator:
     async def catch_up(self) -> bool:
         """Reads what the flows have written. Returns False while nothing was mirrored. Raises ClientError."""
         await self._ledger.catch_up()
+        if self._kept is not None:
+            return True
         there = [await mapping.catch_up() for mapping in (self.forward, self._back)]
         return any(there)
+
+    async def learn(self, partitions: Iterable[Partition]) -> None:
+        """Asks what `translate` needs to know of these upstream partitions. Call it after the group's offsets were read."""
+        if self._kept is not None:
+            await self._kept.learn([p for p in partitions if self._settings.wants_topic(p[0])])
 
     def remote(self, topic: str) -> str:
         """Returns the downstream name of an upstream topic, also where it was made anew and is copied under another."""
@@ -53,6 +64,9 @@ class GroupTranslator:
         if not settings.wants_topic(topic):
             return None
         remote = self.remote(topic)
+        if self._kept is not None:
+            follows = self._kept.follows(topic)
+            return (remote, self._kept.translate(topic, partition, offset)) if follows else None
         if remote == topic:
             return remote, translate_shared(self.forward, self._back, topic, partition, offset)
         return remote, self.forward.translate(topic, partition, offset)

@@ -18,11 +18,14 @@ from typing import Any, Final
 
 from klamm_kafka.client import ClientError, Cluster
 from klamm_mirror.clients import ClientSettings, ProducerSettings
+from klamm_mirror.copy.copies import Copies
 from klamm_mirror.copy.exactly_once import Committer, ExactlyOnce
 from klamm_mirror.copy.fetch_settings import FetchSettings
 from klamm_mirror.copy.fetcher import Fetcher
 from klamm_mirror.copy.gap_keeper import GapKeeper
 from klamm_mirror.copy.gap_policy import GapSettings
+from klamm_mirror.copy.keeping_sender import KeepingSender
+from klamm_mirror.copy.parcels import Unchanged
 from klamm_mirror.copy.partition import MirrorPartition
 from klamm_mirror.copy.rewrite import Rewriter
 from klamm_mirror.copy.segment_writer import SegmentWriter, changed_records
@@ -68,6 +71,8 @@ class CopierSettings:
     """The task's shares of the flow's limits, see `throttle.Limits.share`."""
     transaction_interval_s: float = 0.1
     """The shortest time between the ends of two transactions, where there are any."""
+    keep: bool = False
+    """True: copies keep offsets, see `settings.keep_offsets`."""
     provenance: ProvenanceSettings | None = None
     """None: neither marks records nor looks at marks."""
 
@@ -80,7 +85,7 @@ class Copier:
         settings: CopierSettings,
         partitions: Sequence[MirrorPartition],
         commit: Callable[[Committed], Awaitable[None]],
-        rewriter: Rewriter,
+        rewriter: Rewriter | Unchanged,
         once: ExactlyOnce | None = None,
     ) -> None:
         self.partitions = partitions
@@ -98,6 +103,7 @@ class Copier:
         self._stopping = asyncio.Event()
         self._committer = None if once is None else Committer(once, partitions, settings.segments_topic)
         self._provenance: Provenance | None = None
+        self._copies: Copies | None = None
 
     async def run(self, tick: Callable[[], bool]) -> None:
         """Copies until `tick` returns False. Calls `tick` ten times a second, in this thread."""
@@ -149,22 +155,26 @@ class Copier:
             self._provenance = Provenance(settings.provenance, *clients)
         provenance = self._provenance
         common = await cluster(settings.target), self.partitions, self._on_ack, settings.producer, provenance
-        sender = self._sender = (
-            Sender(*common)
-            if self._once is None
-            else TransactionalSender(*common, producer=self._once.producer)
-        )
+        copies = Copies(await cluster(settings.target), self.partitions) if settings.keep else None
+        sender: Sender
+        if copies is not None:
+            sender = KeepingSender(*common, copies=copies)
+        elif self._once is not None:
+            sender = TransactionalSender(*common, producer=self._once.producer)
+        else:
+            sender = Sender(*common)
+        self._sender, self._copies = sender, copies
         meta = await cluster(settings.source)
         fetcher = self._fetcher = Fetcher(
             settings.source.cluster, meta, self.partitions, settings.fetch,
             fetched=sender.wake.set, room=sender.room, adopted=self._adopted, rewriter=self._rewriter,
-            throttle=Throttle.of(settings.throttle), provenance=provenance,
+            throttle=Throttle.of(settings.throttle), provenance=provenance, copies=copies,
         )  # fmt: skip
         gaps = self._gaps = GapKeeper(
             settings.gaps, self.partitions, source=meta, target=await cluster(settings.target),
             new_producer=sender.new_producer, moved=partial(setattr, sender, "stale", True),
         )  # fmt: skip
-        parts = gaps, sender, self._syncs, self._segments, provenance
+        parts = gaps, sender, self._syncs, self._segments, provenance, copies
         return [self._fetch(gaps, fetcher), *(part.run() for part in parts if part is not None)]
 
     async def _fetch(self, gaps: GapKeeper, fetcher: Fetcher) -> None:
@@ -249,6 +259,7 @@ class Copier:
             (gaps and gaps.why)
             or (sender and sender.why)
             or (self._provenance and self._provenance.why)
+            or (self._copies and self._copies.why)
             or any(p.writing.why and not p.stopped for p in self.partitions)
         ):
             return "target"
@@ -267,7 +278,7 @@ class Copier:
         """Returns sums for the task's status, and the partitions that are furthest behind."""
         by_lag = sorted(self.partitions, key=lambda p: -(p.lag or 0))[:SHOWN_PARTITIONS]
         counts = self._fetcher.counts if self._fetcher is not None else None
-        parts = self._gaps, self._sender, self._fetcher, self._provenance
+        parts = self._gaps, self._sender, self._fetcher, self._provenance, self._copies
         reasons = [part.why for part in parts if part is not None]
         reasons += [w for p in self.partitions if not p.stopped for w in (p.writing.why, p.reading.why)]
         found: dict[str, Any] = {
@@ -289,6 +300,9 @@ class Copier:
         held = sorted({p.topic for p in self.partitions if p.held_by and p.lag})
         if held:
             found["throttled"] = held[:10]
+        promoted = sorted({p.topic for p in self.partitions if p.promoted})
+        if promoted:
+            found["promoted"] = promoted[:SHOWN_PARTITIONS]
         stopped = {str(p): p.stopped.as_json() for p in self.partitions if p.stopped}
         if stopped:
             found["stopped"] = within(stopped, STOPS_BYTES)

@@ -133,7 +133,7 @@ class FetchLane:
         brokers, ids, node = self._metadata.brokers, self._metadata.ids, self.node
         ours = [
             p for key, p in self.partitions.items()
-            if brokers.get(key) == node and p.stopped is None and ids.get(p.topic, p.topic_id) == p.topic_id
+            if brokers.get(key) == node and not (p.stopped or p.promoted) and ids.get(p.topic, p.topic_id) == p.topic_id
         ]  # fmt: skip
         if self._throttle.active:  # this runs for thousands of partitions, hundreds of times a second
             for partition in ours:

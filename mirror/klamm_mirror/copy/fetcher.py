@@ -13,10 +13,12 @@ from typing import Final
 
 from klamm_base.backoff import Backoff
 from klamm_kafka.client import ClientError, Cluster
+from klamm_mirror.copy.copies import Copies
 from klamm_mirror.copy.fetch_lane import LOOK_S, FetchLane, unreadable_source
 from klamm_mirror.copy.fetch_settings import FetchSettings
 from klamm_mirror.copy.fetch_size import NEAR_S, lanes_for
 from klamm_mirror.copy.intake import Intake
+from klamm_mirror.copy.parcels import Unchanged
 from klamm_mirror.copy.partition import MirrorPartition
 from klamm_mirror.copy.rewrite import Rewriter
 from klamm_mirror.copy.source_check import SourceCheck
@@ -37,13 +39,15 @@ class Fetcher:
     `connect` makes a client of the source, for fetches only, because they wait at the broker; `meta` is another for
     questions. `adopted` stores the topic ids of partitions that had none, before they are fetched.
     `throttle` holds partitions back. `rewriter` changes records. `provenance` decides which batches are copied; None: all.
+    `copies` say where partitions go on whose copies keep offsets; None: their committed offsets do.
     """
 
     def __init__(
         self, connect: Callable[[], Cluster], meta: Cluster, partitions: Sequence[MirrorPartition], settings: FetchSettings,
         *, fetched: Callable[[], None], room: asyncio.Event,
         adopted: Callable[[Sequence[MirrorPartition]], Awaitable[None]],
-        rewriter: Rewriter, throttle: Throttle, provenance: Provenance | None = None,
+        rewriter: Rewriter | Unchanged, throttle: Throttle, provenance: Provenance | None = None,
+        copies: Copies | None = None,
     ) -> None:  # fmt: skip
         self._connect = connect
         self._clients: list[Cluster] = []
@@ -58,8 +62,9 @@ class Fetcher:
         self._metadata = SourceMetadata()
         self._check = SourceCheck(meta, partitions)
         self._intake = Intake(
-            settings, self._metadata, self._check, rewriter=rewriter, throttle=throttle, provenance=provenance
-        )
+            settings, self._metadata, self._check,
+            rewriter=rewriter, throttle=throttle, provenance=provenance, copies=copies,
+        )  # fmt: skip
         self._why: str | None = None
         self._asked_at = 0.0
         self._asking = Backoff()

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from klamm_base.backoff import Backoff
 from klamm_kafka.client import BrokerError, ClientError, Cluster, broker_error
+from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -230,6 +231,9 @@ class GapKeeper:
         match gap.kind:
             case Kind.DELETED:
                 partition.stopped, partition.gone = None, True
+            case Kind.TRUNCATED if partition.whole:
+                why = f"{partition.remote} keeps offsets, and has other records behind {gap.start}: delete it, and it is copied anew"
+                raise broker_error(ErrorCode.POLICY_VIOLATION, why)
             case Kind.TRUNCATED:
                 await self._go_on(partition, gap.start)
             case Kind.PURGED:
@@ -245,6 +249,9 @@ class GapKeeper:
     async def _begin_anew(self, partition: MirrorPartition, gap: Gap, action: Action) -> None:
         """Goes on with the topic that took the name, from its start."""
         assert gap.new_id is not None
+        if partition.whole and action is not Action.NEW_TOPIC:
+            why = f"{partition.remote} keeps offsets, and the new topic counts its own from 0 on: take {Action.NEW_TOPIC}"
+            raise broker_error(ErrorCode.POLICY_VIOLATION, why)
         remote = partition.remote
         if action is Action.TRUNCATE_TARGET:
             await self._truncate(partition)

@@ -14,7 +14,9 @@ from klamm_kafka.client import BrokerError, broker_error
 from klamm_kafka.wire.errors import CorruptRecord, ErrorCode, ProtocolError
 from klamm_kafka.wire.messages.fetch import PartitionData
 from klamm_kafka.wire.offset_specs import EARLIEST, LATEST
+from klamm_mirror.copy.copies import Copies
 from klamm_mirror.copy.fetch_settings import FetchSettings
+from klamm_mirror.copy.parcels import Unchanged
 from klamm_mirror.copy.partition import MirrorPartition
 from klamm_mirror.copy.rewrite import Rewriter
 from klamm_mirror.copy.schema_rewrite import RecordRefusedError, RegistryAwayError
@@ -46,7 +48,7 @@ class Intake:
 
     def __init__(
         self, settings: FetchSettings, metadata: SourceMetadata, check: SourceCheck,
-        *, rewriter: Rewriter, throttle: Throttle, provenance: Provenance | None,
+        *, rewriter: Rewriter | Unchanged, throttle: Throttle, provenance: Provenance | None, copies: Copies | None,
     ) -> None:  # fmt: skip
         self.counts = Counts()
         self._settings = settings
@@ -55,6 +57,7 @@ class Intake:
         self._rewriter = rewriter
         self._throttle = throttle
         self._provenance = provenance
+        self._copies = copies
 
     async def begin(self, partition: MirrorPartition) -> None:
         """Sets the place of a partition that has no committed offset. A time after the last record means the end."""
@@ -64,6 +67,9 @@ class Intake:
                 offset = await self._check.offset(partition, LATEST)
         except BrokerError as e:
             self._asked_in_vain(partition, e)
+            return
+        if self._copies is not None:
+            await self._copies.begin(partition, offset)
             return
         if partition.start != EARLIEST:
             log.info("%s begins at offset %d: earlier records are not copied (%s)", partition, offset, KEY)
@@ -80,6 +86,7 @@ class Intake:
         if data.preferred_read_replica >= 0:
             self._read_from(partition, data.preferred_read_replica)
         partition.reading.succeeded()
+        partition.source_start = data.log_start_offset
         partition.heard(time.time_ns() // 1_000_000)
         if not data.records:
             return False

@@ -19,10 +19,10 @@ STOPPED_ABOUT: Final = {"partitions_stopped": "Partitions that are no longer mir
 STATUS_PREFIX: Final = "klamm_mirror_status_"
 STATUS_COLUMNS: Final = (
     "remote_topic", "offset", "lag", "missing_since_ms", "record_rate", "byte_rate", "closing_rate",
-    "lag_peak", "gap_records", "waiting", "held_by", "stop", "why",
+    "lag_peak", "gap_records", "waiting", "held_by", "stop", "why", "promoted",
 )  # fmt: skip
 """The figures of a partition in `klamm mirror status`. `waiting` is the reason of a wait; `held_by` the key of
-a limit; `stop` the kind of a stop."""
+a limit; `stop` the kind of a stop; `promoted` 1 for a copy that was promoted at the target."""
 ROW_BYTES: Final = 400
 """More than the figures of a partition take in all tables of a task, as JSON, without names and reasons."""
 
@@ -80,7 +80,7 @@ def _status_row(partition: MirrorPartition, lag: int | None, since: int | None, 
         partition.topic, partition.partition, partition.remote, partition.done, lag, since,
         trend.record_rate, trend.byte_rate, trend.closing_rate, trend.peak,
         gap, partition.writing.why or partition.reading.why, partition.held_by if lag else None,
-        None if stop is None else str(stop.kind), _why(partition),
+        None if stop is None else str(stop.kind), _why(partition), int(partition.promoted),
     )  # fmt: skip
 
 

@@ -52,6 +52,13 @@ class MirrorPartition(Outbox[Batch]):
     """The leader epoch for which the source confirmed that its log still holds what was read."""
     gone: bool = False
     """True once the topic was deleted at the source and nothing more is to be done."""
+    promoted: bool = False
+    """True once a copy that keeps offsets is promoted at the target: nothing more is copied."""
+    source_start: int = -1
+    """The source's log start, as its last answer told; -1: not told."""
+    copy_start: int = -1
+    copy_end: int = -1
+    """The log start and log end of a copy that keeps offsets (`whole`); -1: not known."""
     records: int = 0
     bytes: int = 0
     purged: int = 0
@@ -92,7 +99,7 @@ class MirrorPartition(Outbox[Batch]):
     @property
     def lag(self) -> int | None:
         """Records of the source that the target has not acknowledged; None: not known yet."""
-        if self.gone:
+        if self.gone or self.promoted:
             return 0
         if self.high_watermark < 0 or self.done < 0:
             return None
@@ -130,7 +137,7 @@ class MirrorPartition(Outbox[Batch]):
 
         A batch of another origin waits for all before it, and for its producer.
         """
-        if self.stopped is not None and self.stopped.kind is Kind.REFUSED:
+        if self.promoted or (self.stopped is not None and self.stopped.kind is Kind.REFUSED):
             return None
         if self.refused_bytes and not self._again:
             self._split_next()
@@ -184,7 +191,7 @@ class MirrorPartition(Outbox[Batch]):
         everything, and after the record before it. While the source is silent, everything since its last answer
         may be missing.
         """
-        if self.lag is None or self.gone:
+        if self.lag is None or self.gone or self.promoted:
             return None
         if not self.lag:
             silent = self.stopped is not None or now_ms - self.heard_ms > SILENT_MS
@@ -212,6 +219,8 @@ class MirrorPartition(Outbox[Batch]):
         """Takes fetched batches. `next_offset` may lie after the last batch, because control records have no batch here.
         `epoch` is the leader epoch of the last record that was fetched.
         """
+        if self.promoted:
+            return
         self.put(batches)
         self.buffered += sum(len(b.data) for b in batches)
         self.position, self.epoch = next_offset, epoch
@@ -234,6 +243,12 @@ class MirrorPartition(Outbox[Batch]):
             self.last_ms = done.max_timestamp
             self._map(done)
         self._compare()
+
+    def promote(self) -> None:
+        """Ends the copying: the copy is an ordinary topic of the target now."""
+        self.promoted, self.stopped = True, None
+        self._unsent.clear()
+        self.buffered = 0
 
     def _map(self, batch: Batch) -> None:
         if batch.base < 0:
@@ -262,6 +277,7 @@ class MirrorPartition(Outbox[Batch]):
         self.buffered = 0
         if remote is not None and remote != self.remote:
             self.remote, sequence = remote, 0
+            self.copy_start = self.copy_end = -1
             self._others = {origin: (other, 0) for origin, (other, _) in self._others.items()}
         self.change_producer(producer, sequence)
         self.begin(offset)

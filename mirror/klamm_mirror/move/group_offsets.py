@@ -87,7 +87,9 @@ async def at_source(
     found: list[GroupPlace] = []
     for group in [g for g in await groups.list_consumer_groups(source) if wants(g)]:
         mine = []
-        for (topic, partition), committed in (await groups.committed_offsets(source, group)).items():
+        offsets = await groups.committed_offsets(source, group)
+        await translator.learn(offsets)
+        for (topic, partition), committed in offsets.items():
             there = translator.translate(topic, partition, committed.offset)
             if there is not None:
                 mine.append(((topic, partition), committed, *there))

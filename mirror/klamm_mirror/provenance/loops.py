@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from klamm_base.errors import ConfigError
+from klamm_mirror.settings.keep_offsets import KEEP
 from klamm_mirror.settings.patterns import STAR, Glob, Names, common_name
 from klamm_mirror.settings.policy import policy_from
 
@@ -42,7 +43,7 @@ class Route:
             target=parsed["target.cluster.alias"],
             topics=parsed["topics"],
             exclude=parsed["topics.exclude"],
-            provenance=parsed["mirror.provenance"],
+            provenance=parsed["mirror.provenance"] and not parsed[KEEP],
             mapped=bool(policy.topic_map),
             prefix="" if policy.keeps_names else f"{source}{policy.separator}",
             separator=policy.separator,

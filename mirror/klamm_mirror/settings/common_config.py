@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from klamm_base.configdef import ConfigDef, Importance, Type, between, invalid, non_empty, one_of
 from klamm_base.errors import ConfigError
 from klamm_mirror.settings import filters
+from klamm_mirror.settings.keep_offsets import KEEP
 from klamm_mirror.settings.plugins import ADMIN, JAVA_CLASSES, POLICY, TOPIC_FILTER, class_for
 from klamm_mirror.settings.topic_map import KEY as TOPIC_MAP
 from klamm_mirror.settings.topic_map import check_map
@@ -96,6 +97,11 @@ def topics_config() -> ConfigDef:
         TOPIC_MAP, Type.LIST, [], validator=check_map, importance=Importance.MEDIUM,
         documentation="Names at the target in place of the policy's: PATTERN=NAME, such as orders=sales.orders, (.*)_raw=raw.$1. "
         "The first pattern that matches a whole name decides.",
+    )  # fmt: skip
+    define(
+        KEEP, Type.BOOLEAN, False, importance=Importance.MEDIUM,
+        documentation="Whether copies keep offsets, leader epochs and timestamps, as read-only mirror topics. The target's brokers "
+        "must announce the feature klamm.mirror.topics.",
     )  # fmt: skip
     define(
         TOPIC_FILTER, Type.CLASS, JAVA_CLASSES[TOPIC_FILTER][0], validator=class_for(TOPIC_FILTER),

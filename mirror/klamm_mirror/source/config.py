@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,6 +22,7 @@ from klamm_mirror.settings.common_config import (
     syncs_config,
     topics_config,
 )
+from klamm_mirror.settings.keep_offsets import KEEP
 from klamm_mirror.settings.plugins import CONFIG_FILTER, JAVA_CLASSES, FlowPlugins, class_for
 from klamm_mirror.settings.policy import DefaultReplicationPolicy, ReplicationPolicy
 
@@ -181,13 +182,18 @@ def _settings(props: Mapping[str, str], values: Mapping[str, Any], policy: Repli
 
     source, target = values["source.cluster.alias"], values["target.cluster.alias"]
     consumer = client_settings(props, "source", "consumer")
+    fetch = FetchSettings.of(consumer, values["consumer.poll.timeout.ms"], values[START])
+    if values[KEEP]:  # markers are copied, too: readers leave aborted records out themselves
+        fetch = replace(fetch, committed_only=False)
     at_target = values["offset-syncs.topic.location"] == "target"
     emits = values["emit.offset-syncs.enabled"]
     partitions = tuple(
         (topic, partition, policy.remote_topic(topic))
         for topic, partition in _split_assigned(props.get(ASSIGNED, ""))
     )
-    syncs_topic = policy.offset_syncs_topic(source if at_target else target) if emits else None
+    # Copies that keep offsets need no mapping.
+    maps = not values[KEEP]
+    syncs_topic = policy.offset_syncs_topic(source if at_target else target) if emits and maps else None
     return Settings(
         source_alias=source,
         target_alias=target,
@@ -200,12 +206,13 @@ def _settings(props: Mapping[str, str], values: Mapping[str, Any], policy: Repli
             target=ClientSettings.of(props, "target", "producer"),
             syncs=ClientSettings.of(props, "target" if at_target else "source", "producer"),
             producer=ProducerSettings.of(props),
-            fetch=FetchSettings.of(consumer, values["consumer.poll.timeout.ms"], values[START]),
+            fetch=fetch,
             syncs_topic=syncs_topic,
             lag_max=values["offset.lag.max"],
-            segments_topic=policy.offset_segments_topic(source) if values[SEGMENTS] else None,
+            segments_topic=policy.offset_segments_topic(source) if values[SEGMENTS] and maps else None,
             throttle=props.get(SHARE, ""),
             transaction_interval_s=values[TRANSACTION_INTERVAL] / 1000,
+            keep=values[KEEP],
             provenance=_provenance(props, values, policy),
             gaps=_gap_settings(props, values, policy),
         ),
@@ -237,7 +244,7 @@ def _gap_settings(
 def _provenance(
     props: Mapping[str, str], values: Mapping[str, Any], policy: ReplicationPolicy
 ) -> ProvenanceSettings | None:
-    if not (values[PROVENANCE] and policy.hides_origin):
+    if values[KEEP] or not (values[PROVENANCE] and policy.hides_origin):
         return None
     return ProvenanceSettings(
         source_alias=values["source.cluster.alias"],

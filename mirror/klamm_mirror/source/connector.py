@@ -20,6 +20,7 @@ from klamm_mirror.copy.throttle import SHARE, Limits
 from klamm_mirror.provenance.config import left_out
 from klamm_mirror.schemas.config import ENABLED, check_registries
 from klamm_mirror.settings.common_config import client_security, client_settings
+from klamm_mirror.settings.keep_offsets import KEEP, check_keep, contradictions
 from klamm_mirror.source.config import ASSIGNED, FOUND_LATER, INDEX, config_def
 from klamm_plugins.connector import SourceOffset, SourcePartition
 from klamm_plugins.errors import ConfigError
@@ -71,7 +72,12 @@ class MirrorSourceConnector(MirrorConnector):
                 f"Invalid value {alias.value} for configuration target.cluster.alias: "
                 "Must differ from source.cluster.alias"
             )
-        return values
+        parsed = {v.name: v.value for v in values}
+        if parsed.get(KEEP):
+            for key, why in contradictions(props, parsed):
+                found = by_name.setdefault(key, ConfigValue(name=key))
+                found.errors.append(f"Cannot be combined with {KEEP}=true: {why}")
+        return list(by_name.values())
 
     @classmethod
     def task_class(cls) -> type[MirrorSourceTask]:
@@ -83,6 +89,7 @@ class MirrorSourceConnector(MirrorConnector):
         parsed = self.config().parse(props)
         left_out(props)
         check_registries(props, parsed)
+        check_keep(props, parsed)
         self._props = dict(props)
         self.warn_of_keys(props)
         if not parsed["enabled"]:

@@ -12,7 +12,9 @@ from typing import Any, Final
 from klamm_kafka.client import TransactionFailed
 from klamm_kafka.wire.offset_specs import EARLIEST
 from klamm_mirror.copy.copier import PROGRESS_S, Committed, Copier, CopierSettings
+from klamm_mirror.copy.copies import BeginAgain
 from klamm_mirror.copy.lag_tables import lag_tables, rows_that_fit
+from klamm_mirror.copy.parcels import Unchanged
 from klamm_mirror.copy.partition import MirrorPartition
 from klamm_mirror.copy.rewrite import Rewriter
 from klamm_mirror.copy.schema_rewrite import SchemaRewriter
@@ -23,6 +25,7 @@ from klamm_mirror.metrics.tables import Pace, figures, tables
 from klamm_mirror.origins import LeftOut
 from klamm_mirror.schemas.sync import SchemaSync
 from klamm_mirror.schemas.translation import Translation
+from klamm_mirror.settings.keep_offsets import check_pipeline
 from klamm_mirror.source.beginning import TransactionalBeginning
 from klamm_mirror.source.config import parse
 from klamm_plugins.connector import DriverTask
@@ -48,7 +51,7 @@ class MirrorSourceTask(DriverTask):
         self._partitions: list[MirrorPartition] = []
         self._settings: CopierSettings | None = None
         self._found_later: frozenset[str] = frozenset()
-        self._rewriter: Rewriter | None = None
+        self._rewriter: Rewriter | Unchanged | None = None
         self._before = 0
         self._said_at = 0.0
         self._pace = Pace()
@@ -64,15 +67,22 @@ class MirrorSourceTask(DriverTask):
         self._settings = settings.copier
         self._found_later = settings.found_later
         self._partitions = [
-            MirrorPartition(topic=topic, partition=partition, remote=remote, named=remote)
+            MirrorPartition(
+                topic=topic, partition=partition, remote=remote, named=remote, whole=settings.copier.keep
+            )
             for topic, partition, remote in settings.partitions
         ]
         schemas = settings.schemas
-        self._rewriter = Rewriter(
-            self._alias, settings.copier.producer, self.context.record_pipeline(),
-            SchemaRewriter(Translation(schemas)) if schemas is not None and schemas.translates else None,
-        )  # fmt: skip
-        if self.context.transactions is None:
+        if settings.copier.keep:
+            check_pipeline(self.context.record_pipeline())
+            self._rewriter = Unchanged()
+        else:
+            self._rewriter = Rewriter(
+                self._alias, settings.copier.producer, self.context.record_pipeline(),
+                SchemaRewriter(Translation(schemas)) if schemas is not None and schemas.translates else None,
+            )  # fmt: skip
+        # Copies that keep offsets are exact without a transaction: they say themselves how far they are.
+        if self.context.transactions is None or settings.copier.keep:
             self._resume()
         else:  # no offset is read before the producer has fenced its predecessors
             self._beginning = TransactionalBeginning(self.context, settings.copier)
@@ -85,8 +95,9 @@ class MirrorSourceTask(DriverTask):
         while self._partitions and not self.context.stopping.is_set():
             try:
                 asyncio.run(self._copy())
-            except TransactionFailed as e:
-                log.warning("a transaction failed, going on at the committed offsets: %s", e)
+            except (TransactionFailed, BeginAgain) as e:
+                what = "the copies' ends" if isinstance(e, BeginAgain) else "the committed offsets"
+                log.warning("going on at %s: %s", what, e)
                 self.context.wait(RETRY_S)
                 self._restart()
             if self.context.paused:
@@ -173,6 +184,8 @@ class MirrorSourceTask(DriverTask):
         for partition, offset in zip(self._partitions, self.context.offsets(asked), strict=True):
             if offset is not None:
                 partition.resume(Position.decode(offset))
+                if partition.whole:
+                    partition.position = -1  # the copy knows better
         self._set_starts()
 
     def _set_starts(self) -> None:
@@ -198,6 +211,7 @@ class MirrorSourceTask(DriverTask):
                 partition=p.partition,
                 remote=p.named,
                 named=p.named,
+                whole=p.whole,
                 sensors=p.sensors,
                 trend=p.trend,
                 heard_ms=p.heard_ms,

@@ -12,6 +12,7 @@ from typing import Any, Final
 from klamm_base.errors import ConfigError
 from klamm_kafka.client import BrokerError, Cluster
 from klamm_kafka.wire.fields import UUID_ZERO
+from klamm_mirror.settings.keep_offsets import FEATURE, KEEP, MIRROR, STATE, missing_feature
 from klamm_mirror.settings.plugins import FlowPlugins
 from klamm_mirror.settings.policy import ReplicationPolicy
 from klamm_mirror.target_admin import AdminRequests
@@ -72,11 +73,14 @@ class Topics:
                 f"(id {source.cluster_id}): a cluster cannot be mirrored to itself",
                 key="target.cluster.bootstrap.servers",
             )
+        if self._parsed[KEEP] and FEATURE not in (await self._target.any_broker()).features:
+            parsed = self._parsed
+            raise missing_feature(parsed["target.cluster.alias"], parsed["target.cluster.bootstrap.servers"])
 
     async def prepare_segments(self) -> None:
         """Creates the topic of offset segments at the target. A target that refuses it does without."""
         parsed = self._parsed
-        if not parsed["mirror.offset.segments.enabled"]:
+        if not parsed["mirror.offset.segments.enabled"] or parsed[KEEP]:
             return
         topic = self._policy.offset_segments_topic(self._alias)
         admin, replicas = (
@@ -93,7 +97,7 @@ class Topics:
     async def prepare_syncs(self) -> None:
         """Creates the topic of offset syncs."""
         parsed = self._parsed
-        if not parsed["emit.offset-syncs.enabled"]:
+        if not parsed["emit.offset-syncs.enabled"] or parsed[KEEP]:
             return
         at_target = parsed["offset-syncs.topic.location"] == "target"
         cluster = self._target if at_target else self._source
@@ -125,7 +129,11 @@ class Topics:
         replicas = await self._replicas() if missing else 0
         create = (
             NewTopic(
-                name=names[t], source=t, partitions=count, replicas=replicas, configs=_set(configs.get(t, {}))
+                name=names[t],
+                source=t,
+                partitions=count,
+                replicas=replicas,
+                configs=_set(configs.get(t, {})) | ({STATE: MIRROR} if self._parsed[KEEP] else {}),
             )
             for t, count in missing.items()
         )

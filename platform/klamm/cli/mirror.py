@@ -11,6 +11,7 @@ from klamm.cli import (
     mirror_move,
     mirror_offsets,
     mirror_plan,
+    mirror_promote,
     mirror_resolve,
     mirror_topics,
     mirror_verify,
@@ -177,5 +178,6 @@ for command in (
     mirror_offsets,
     mirror_topics,
     mirror_move,
+    mirror_promote,
 ):
     command.register(app)

@@ -175,6 +175,8 @@ def _partition(row: dict[str, Any], now_ms: int) -> PartitionStatus:
     state = State.STOPPED if row["stop"] else FlowState.WAITING if row["waiting"] else State.RUNNING
     if state == State.RUNNING and row["held_by"]:
         state = FlowState.THROTTLED
+    if row["promoted"]:
+        state = FlowState.PROMOTED
     stopped = f"{row['stop']}: {row['why']}" if row["stop"] else None
     return {
         "topic": row["topic"],
@@ -197,7 +199,7 @@ def _badness(partition: PartitionStatus) -> tuple[Any, ...]:
     """Returns a key that sorts the worst partition first: stopped, unknown, behind by time, by records, with gaps."""
     return (
         partition["state"] != State.STOPPED,
-        partition["state"] == State.RUNNING,
+        partition["state"] in {State.RUNNING, FlowState.PROMOTED},
         partition["lag"] is not None,
         -(partition["lag_seconds"] or 0),
         -(partition["lag"] or 0),

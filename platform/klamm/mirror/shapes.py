@@ -26,6 +26,8 @@ class FlowState(StrEnum):
     """A connector was stopped, over REST."""
     PAUSED = "PAUSED"
     RUNNING = "RUNNING"
+    PROMOTED = "PROMOTED"
+    """(Partitions) The copy is an ordinary topic of the target now, and is left alone."""
 
 
 class PartitionStatus(TypedDict):

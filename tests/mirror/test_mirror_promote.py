@@ -1,0 +1,105 @@
+"""A group moves with its very offsets: a flow that keeps offsets, kills, `klamm mirror promote`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.broker import NO_RETENTION, new_name, new_topic, wait_until
+from support.klamm import Server, klamm
+from support.mirror import committed, mirror_file, produce, read_as, status
+from support.mirror_topics import end_of, log_bytes, refusal, same_ends, state, wait_same
+
+from klamm.testing import EmbeddedBroker
+
+pytestmark = pytest.mark.usefixtures("processes")
+KEEPS = {
+    "replication.policy.class": "IdentityReplicationPolicy", "A->B.mirror.keep.offsets": "true",
+    "A->B.enabled": "true", "heartbeats.replication.enabled": "false",
+}  # fmt: skip
+
+
+@pytest.fixture
+def clusters(tmp_path: Path) -> Iterator[tuple[EmbeddedBroker, EmbeddedBroker]]:
+    with (
+        EmbeddedBroker(tmp_path / "a", config=NO_RETENTION) as source,
+        EmbeddedBroker(tmp_path / "b", config=NO_RETENTION) as target,
+    ):
+        yield source, target
+
+
+def test_a_group_goes_on_at_its_very_offset_after_the_copy_is_promoted(clusters, tmp_path):
+    source, target = clusters
+    topic, other, group = new_topic(source), new_topic(source), new_name("group")
+    path = mirror_file(
+        tmp_path / "mm2.properties",
+        {"A": source.bootstrap, "B": target.bootstrap},
+        KEEPS | {"topics": f"{topic},{other}"},
+    )
+    produce(source.bootstrap, topic, [f"a-{i}" for i in range(3000)])
+    produce(source.bootstrap, other, ["other"])
+    with Server("mirror", "start", str(path)) as server:
+        wait_until(lambda: end_of(target.bootstrap, topic) > 0, "the first records")
+        target.kill()
+        target.start()
+        produce(source.bootstrap, topic, [f"a-{i}" for i in range(3000, 5000)])
+        wait_same(source.bootstrap, target.bootstrap, topic)
+        read = read_as(source.bootstrap, group, topic, lambda values: len(values) >= 1777)
+        server.process.kill()
+        server.stop()
+    produce(source.bootstrap, topic, ["last"])
+    early = klamm("mirror", "promote", str(path), "A->B", topic)
+    assert early.returncode == 1
+    assert f"not copied yet: {topic} (1 record)" in early.stderr
+    with Server("mirror", "start", str(path)):
+        wait_same(source.bootstrap, target.bootstrap, topic)
+        dry = klamm("mirror", "promote", str(path), "A->B", topic, "--dry-run", "-o", "json")
+        assert [row["state"] for row in json.loads(dry.stdout)] == ["would be promoted"], dry.stderr
+        assert state(target.bootstrap, topic) == "mirror"
+        assert refusal(target.bootstrap, topic, [(None, b"x", [], 1)]) is not None
+        done = klamm("mirror", "promote", str(path), "A->B", topic)
+        assert done.returncode == 0, done.stderr
+        assert committed(target.bootstrap, group, topic) == committed(source.bootstrap, group, topic)
+        wait_until(
+            lambda: (
+                {p["topic"]: p["state"] for p in status(path)["A->B"]["partitions"]}.get(topic) == "PROMOTED"
+            ),
+            "the status",
+        )
+        assert status(path)["A->B"]["state"] == "RUNNING"
+        assert log_bytes(source.bootstrap, topic) == log_bytes(target.bootstrap, topic)
+        produce(target.bootstrap, topic, ["own"])
+        rest = read_as(target.bootstrap, group, topic, lambda values: values[-1:] == ["own"])
+        assert len(read) + len(rest) == 5002
+        produce(source.bootstrap, other, ["more"])
+        wait_until(lambda: same_ends(source.bootstrap, target.bootstrap, other), "the other topic goes on")
+    source.kill()
+    away = klamm("mirror", "promote", str(path), "A->B", "--all", timeout_s=120)
+    assert away.returncode == 1
+    assert "--force" in away.stderr
+    forced = klamm("mirror", "promote", str(path), "A->B", "--all", "--force", "-o", "json", timeout_s=120)
+    assert {r["topic"]: r["state"] for r in json.loads(forced.stdout)} == {
+        topic: "promoted",
+        other: "promoted",
+    }
+    assert refusal(target.bootstrap, other, [(None, b"x", [], 1)]) is None
+
+
+def test_an_ordinary_topic_at_the_target_is_left_as_it_is(clusters, tmp_path):
+    source, target = clusters
+    topic = new_topic(source)
+    new_topic(target, name=topic)
+    produce(target.bootstrap, topic, ["own"])
+    produce(source.bootstrap, topic, ["a-1", "a-2"])
+    path = mirror_file(
+        tmp_path / "mm2.properties", {"A": source.bootstrap, "B": target.bootstrap}, KEEPS | {"topics": topic}
+    )
+    with Server("mirror", "start", str(path)):
+        wait_until(lambda: status(path)["A->B"]["state"] == "DEGRADED", "the stop")
+        assert "is no mirror topic" in status(path)["A->B"]["why"]
+    assert end_of(target.bootstrap, topic) == 1
+    refused = klamm("mirror", "promote", str(path), "A->B", topic)
+    assert refused.returncode == 1
+    assert "no mirror topic at B" in refused.stderr
