@@ -36,6 +36,12 @@ class Mover:
         assert done.returncode == code, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
         return json.loads(done.stdout) if code == 0 else done.stderr
 
+    def run_offsets(self, flow: str | None = None) -> Any:
+        """Returns up to where a flow has copied."""
+        done = klamm("mirror", "offsets", "list", str(self.path), flow or self.there, "-o", "json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
     def killed_at(
         self, step: str, command: str, *args: str, flow: str | None = None, after: bool = False
     ) -> None:

@@ -35,7 +35,6 @@ class Step(StrEnum):
     LOSS = "loss"
     DIVERGED = "diverged"
     SETTLE = "settle"
-    BACK = "back"
     QUIET = "quiet"
     DRAIN = "drain"
     VERIFY = "verify"
@@ -55,13 +54,12 @@ PLANS: Final[Mapping[Kind, tuple[Step, ...]]] = {
     Kind.CUTOVER: (Step.CHECK, Step.QUIET, Step.DRAIN, Step.VERIFY, Step.GROUPS, Step.TELL),
     Kind.FAILOVER: (Step.CHECK, Step.HOLD, Step.LOSS, Step.GROUPS, Step.TELL),
     Kind.FAILBACK: (
-        Step.CHECK, Step.DIVERGED, Step.SETTLE, Step.BACK,
-        Step.QUIET, Step.DRAIN, Step.VERIFY, Step.GROUPS, Step.TELL,
+        Step.CHECK, Step.DIVERGED, Step.SETTLE, Step.QUIET, Step.DRAIN, Step.VERIFY, Step.GROUPS, Step.TELL,
     ),
 }  # fmt: skip
 STANDING: Final = frozenset({Step.QUIET, Step.DRAIN, Step.VERIFY})
 """Steps whose result holds only while the source's logs end where they ended then (`ends`)."""
-CHANGING: Final = frozenset({Step.HOLD, Step.SETTLE, Step.BACK, Step.GROUPS})
+CHANGING: Final = frozenset({Step.HOLD, Step.GROUPS})
 """Steps that change something, and can be undone."""
 ENDS: Final = "ends"
 

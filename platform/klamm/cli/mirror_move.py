@@ -1,4 +1,4 @@
-"""`klamm mirror cutover`: moves applications to the other cluster, step by step."""
+"""`klamm mirror cutover` and `failover`: move applications to the other cluster, step by step."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from klamm.cli.common import EXIT_FAILED, Output, OutputOption, OverrideOption, fail, reported
-from klamm.cli.mirror_move_words import Bar, drawn, step_line, told_undone
+from klamm.cli.mirror_move_words import Bar, drawn, loss_table, step_line, told_undone
 from klamm.cli.mirror_options import ConfigArgument, FlowArgument
 
 if TYPE_CHECKING:
-    from klamm.mirror.moves.cutover import Cutover
+    from klamm.mirror.moves.common import CommonSteps
     from klamm.mirror.moves.ground import Options
     from klamm.mirror.moves.runner import Found, Runner
-    from klamm_mirror.move.steps import Kind, Move, Step
+    from klamm_mirror.move.steps import Move, Step
 
 EXIT_UNREACHABLE: Final = 3
 EXIT_NOT_YET: Final = 4
@@ -28,7 +28,7 @@ UndoOption = Annotated[
     bool, typer.Option("--undo", help="Undo the move, the latest step first, while the target was not used.")
 ]
 RestartOption = Annotated[
-    bool, typer.Option("--restart", help="Begin a new move, whatever the journal says.")
+    bool, typer.Option("--restart", help="Begin anew, though an earlier command did not end.")
 ]
 TimeoutOption = Annotated[
     float, typer.Option("--timeout", metavar="SECONDS", min=0, help="How long each step may wait.")
@@ -74,59 +74,86 @@ def cutover(
     offsets at B, and says what to start where. The mirror must run. A command that was killed goes on when it is given
     again. Exit code 1: it cannot be done as things are, 3: a cluster does not answer, 4: not in time, give the command again.
     """
+    from klamm.mirror.moves.cutover import Cutover
     from klamm.mirror.moves.ground import Options
-    from klamm_mirror.move.steps import Kind
 
+    options = Options(
+        timeout_s=timeout, quiet_s=quiet, records=_records(verify), groups_may_run=groups_may_run
+    )
+    _Command(config, name, override, output, Cutover).moved(
+        options, dry_run=dry_run, undo=undo, restart=restart
+    )
+
+
+def failover(
+    config: ConfigArgument,
+    name: FlowArgument,
+    dry_run: DryRunOption = False,
+    undo: UndoOption = False,
+    restart: RestartOption = False,
+    force: Annotated[bool, typer.Option("--force", help="Move though the source answers.")] = False,
+    output: OutputOption = Output.TABLE,
+    override: OverrideOption = None,
+) -> None:
+    """Move applications from A to B when A is lost.
+
+    Says what was not copied, by partition in records and seconds, as far as the target and the flow's process know. Holds the
+    flow, so that nothing is copied by itself when A is back (klamm mirror failback decides then), sets the groups' offsets
+    at B by their last checkpoints, and says what to start. Exit code 1: it cannot be done as things are, as when A answers,
+    3: B does not answer.
+    """
+    from klamm.mirror.moves.failover import Failover
+    from klamm.mirror.moves.ground import Options
+
+    command = _Command(config, name, override, output, Failover)
+    command.moved(Options(force=force), dry_run=dry_run, undo=undo, restart=restart)
+
+
+def _records(verify: str) -> bool:
     if verify not in {"records", "ends"}:
         raise typer.BadParameter(f"{verify!r} is neither records nor ends", param_hint="--verify")
-    options = Options(
-        timeout_s=timeout, quiet_s=quiet, records=verify == "records", groups_may_run=groups_may_run
-    )
-    with reported():
-        _moved(
-            Kind.CUTOVER, config, name, override, options, output, dry_run=dry_run, undo=undo, restart=restart
-        )
+    return verify == "records"
 
 
-def _moved(
-    kind: Kind, config: Path, name: str, override: list[str] | None, options: Options, output: Output, *,
-    dry_run: bool, undo: bool, restart: bool,
-) -> None:  # fmt: skip
-    import asyncio
+class _Command:
+    """One command: finds the move in the journal, and begins, continues or undoes it."""
 
-    from klamm.mirror.moves.ground import NotYet
-    from klamm_kafka.client import ClientError
-
-    with Bar() as bar:
-        work = _Work(kind, name, bar, output)
-        try:
-            asyncio.run(work.run(config, override, options, dry_run=dry_run, undo=undo, restart=restart))
-        except NotYet as e:
-            bar.clear()
-            fail(str(e), EXIT_NOT_YET)
-        except ClientError as e:
-            bar.clear()
-            fail(str(e), EXIT_UNREACHABLE)
-
-
-class _Work:
-    """One command: finds the move in the journal, and begins, continues, shows or undoes it."""
-
-    def __init__(self, kind: Kind, name: str, bar: Bar, output: Output) -> None:
-        self._kind = kind
+    def __init__(
+        self, config: Path, name: str, override: list[str] | None, output: Output, steps: type[CommonSteps]
+    ) -> None:
+        self._config = config
         self._name = name
-        self._bar = bar
+        self._override = override
         self._output = output
+        self._steps = steps
+        self._kind = steps.kind
+        self._bar = Bar()
 
-    async def run(
-        self, config: Path, override: list[str] | None, options: Options, *, dry_run: bool, undo: bool, restart: bool
-    ) -> None:  # fmt: skip
+    def moved(self, options: Options, *, dry_run: bool, undo: bool, restart: bool) -> None:
         """Does what the command says, and prints it."""
-        from klamm.mirror.moves.cutover import Cutover
+        import asyncio
+
+        from klamm.mirror.moves.ground import NotYet
+        from klamm_kafka.client import ClientError
+
+        with reported(), self._bar:
+            try:
+                asyncio.run(self._run(options, dry_run=dry_run, undo=undo, restart=restart))
+            except NotYet as e:
+                self._bar.clear()
+                fail(str(e), EXIT_NOT_YET)
+            except ClientError as e:
+                self._bar.clear()
+                fail(str(e), EXIT_UNREACHABLE)
+
+    async def _run(self, options: Options, *, dry_run: bool, undo: bool, restart: bool) -> None:
         from klamm.mirror.moves.ground import opened
 
-        async with opened(config, self._name, override, options, self._bar.say) as ground:
-            steps = Cutover(ground)
+        ground = opened(
+            self._config, self._name, self._override, options, self._bar.say, lost=self._steps.lost
+        )
+        async with ground as opened_ground:
+            steps = self._steps(opened_ground)
             runner = steps.runner(self._told)
             known = await runner.find(self._kind, self._name)
             if dry_run:
@@ -136,8 +163,8 @@ class _Work:
             else:
                 self._show(await self._go_on(runner, None if restart else known))
 
-    async def _preview(self, steps: Cutover, known: Move | None) -> None:
-        from klamm_mirror.move.steps import Phase
+    async def _preview(self, steps: CommonSteps, known: Move | None) -> None:
+        from klamm_mirror.move.steps import Phase, Step
 
         if known is not None and known.phase is Phase.RUNNING:
             typer.echo(f"klamm: a {self._kind} that did not end is in the journal: it would go on", err=True)
@@ -150,6 +177,8 @@ class _Work:
         typer.echo(f"dry run of {self._kind} {self._name}: nothing is changed")
         for step, result in found:
             typer.echo(step_line(step, result, planned=True))
+            for line in loss_table(result) if step is Step.LOSS else ():
+                typer.echo(f"           {line}")
 
     async def _undo(self, runner: Runner, known: Move | None) -> None:
         from klamm_mirror.move.steps import Phase
@@ -167,12 +196,10 @@ class _Work:
     async def _go_on(self, runner: Runner, known: Move | None) -> Move:
         from klamm_mirror.move.steps import Phase
 
-        if known is None or known.phase is Phase.UNDONE:
+        if known is None or known.phase is not Phase.RUNNING:
             known = await runner.begin(self._kind, self._name, {})
-        elif known.phase is Phase.RUNNING:
-            self._bar.line(f"going on with the {self._kind} of {self._name} that did not end")
         else:
-            self._bar.line(f"the {self._kind} of {self._name} is done already (--restart begins a new one)")
+            self._bar.line(f"going on with the {self._kind} of {self._name} that did not end")
         return await runner.run(known)
 
     def _told(self, move: Move, step: Step, found: Found | None) -> None:
@@ -203,3 +230,4 @@ def _as_json(move: Move) -> dict[str, object]:
 def register(app: typer.Typer) -> None:
     """Add the commands to `klamm mirror`."""
     app.command()(cutover)
+    app.command()(failover)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -12,6 +13,7 @@ import typer
 from klamm.cli.common import counted
 from klamm.cli.output import table
 from klamm.cli.words import bar as drawn_bar
+from klamm.cli.words import duration
 
 if TYPE_CHECKING:
     from klamm_mirror.move.steps import Move
@@ -72,7 +74,8 @@ def step_line(step: str, found: Found, *, planned: bool = False) -> str:
 
 
 def _check(found: Found, planned: bool) -> str:
-    return f"{counted(found['topics'], 'topic')} with {counted(found['partitions'], 'partition')}, no gap"
+    said = f"{counted(found['topics'], 'topic')} with {counted(found['partitions'], 'partition')}"
+    return f"the source is lost; {said} were copied" if "heard" in found else f"{said}, no gap"
 
 
 def _quiet(found: Found, planned: bool) -> str:
@@ -105,6 +108,43 @@ def _groups(found: Found, planned: bool) -> str:
     return (f"would be: {said}" if planned else said) + refused
 
 
+def _hold(found: Found, planned: bool) -> str:
+    return f"{'would hold' if planned else 'holds'} the flow, so that nothing is copied by itself when the source is back"
+
+
+def _loss(found: Found, planned: bool) -> str:
+    rows = found["partitions"]
+    known = [p["records"] for p in rows if p["records"] is not None]
+    parts = [f"{counted(sum(known), 'record')} known of that were not copied"] if known else []
+    if unknown := len(rows) - len(known):
+        parts.append(f"nothing is known of {counted(unknown, 'partition')}")
+    seconds = [p["seconds"] for p in rows if p["seconds"] is not None]
+    if seconds:
+        parts.append(f"at most the last {duration(max(seconds))} before this command")
+    return "; ".join(parts) or "nothing was copied"
+
+
+def loss_table(found: Found) -> list[str]:
+    """Returns the loss by partition, as lines."""
+    rows = [
+        {
+            "topic": p["topic"],
+            "partition": p["partition"],
+            "copied to": p["copied"],
+            "source end": "unknown" if p["end"] is None else p["end"],
+            "not copied": "unknown" if p["records"] is None else p["records"],
+            "at most": "unknown" if p["seconds"] is None else duration(p["seconds"]),
+            "newest record": "-" if p["newest_ms"] is None else _moment(p["newest_ms"]),
+        }
+        for p in found.get("partitions", ())
+    ]
+    return table(rows, list(rows[0])).splitlines() if rows else []
+
+
+def _moment(ms: int) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(ms / 1000))
+
+
 def _tell(found: Found, planned: bool) -> str:
     return f"start producers and groups at {found['cluster']} ({found['bootstrap']})"
 
@@ -115,6 +155,7 @@ _VERDICTS: Final = {
 }  # fmt: skip
 _WORDS: Final = {
     "check": _check, "quiet": _quiet, "drain": _drain, "verify": _verify, "groups": _groups, "tell": _tell,
+    "hold": _hold, "loss": _loss,
 }  # fmt: skip
 
 
@@ -123,7 +164,10 @@ def drawn(move: Move) -> list[str]:
     from klamm_mirror.move.steps import Step
 
     told, groups = move.found(Step.TELL), move.found(Step.GROUPS)
-    lines = [f"{move.kind} {move.flow}: {move.phase}", f"start at {told['cluster']}, {told['bootstrap']}:"]
+    lines = [f"{move.kind} {move.flow}: {move.phase}"]
+    if loss := loss_table(move.found(Step.LOSS)):
+        lines += ["not copied:", *(f"    {line}" for line in loss)]
+    lines += [f"start at {told['cluster']}, {told['bootstrap']}:"]
     renamed = [t for t in told["topics"] if t["topic"] != t["target_topic"]]
     lines.append(f"  producers   {_names([t['topic'] for t in told['topics']])}")
     if renamed:

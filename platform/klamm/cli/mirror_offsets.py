@@ -183,13 +183,10 @@ class _Found:
         from klamm.mirror.places import place_of
 
         if execute and places:
-            from klamm.mirror.at_rest import set_places
+            from klamm.mirror.at_rest import Seat, set_places
 
-            asyncio.run(
-                set_places(
-                    self.mirror, self.flow, place_of(self.path, self.flow.name), places, self.committed
-                )
-            )
+            seat = Seat(self.mirror, self.flow, place_of(self.path, self.flow.name))
+            asyncio.run(set_places(seat, places, self.committed))
         rows = [
             {"topic": t, "partition": p, "offset": self.next_offset((t, p)), "new_offset": new}
             for (t, p), new in places.items()

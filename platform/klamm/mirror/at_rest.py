@@ -1,16 +1,18 @@
-"""Sets the places up to which a flow has copied, whether it runs or not.
+"""Changes a flow, whether it runs or not: sets the places up to which it has copied, holds it, lets it go on.
 
-A running flow sets them itself: it stops its source connector for a moment. Where nothing runs, this process becomes
-the flow's worker for that moment, so that nobody else can start in between.
+A running flow does it itself. Where nothing runs, this process becomes the flow's worker for that moment, so that nobody
+else can start in between.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
-from klamm.mirror import flow_offsets, orders
+from klamm.connect.service.connectors import ConnectService
+from klamm.mirror import flow_hold, flow_offsets, orders
 from klamm.mirror.flow import FlowWorker
 from klamm.mirror.flow_offsets import Partition
 from klamm.mirror.places import Place, claimed
@@ -21,29 +23,55 @@ from klamm_mirror.settings.mm2_config import Flow, MirrorConfig
 START_S: Final = 60.0
 
 
+Work = Callable[[ConnectService, Any], Awaitable[Any]]
+"""Work in the flow's worker, with its argument."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """The worker of one flow of a file: a process that runs it, or this one."""
+
+    mirror: MirrorConfig
+    flow: Flow
+    place: Place
+
+
 async def set_places(
-    mirror: MirrorConfig,
-    flow: Flow,
-    place: Place,
-    places: Mapping[Partition, int | None],
-    before: Mapping[Partition, Position],
+    seat: Seat, places: Mapping[Partition, int | None], before: Mapping[Partition, Position]
 ) -> None:
     """Sets where the flow goes on. Raises KlammError, also when another machine runs the flow."""
-    changes = flow_offsets.entries(flow, places, before)
+    changes = flow_offsets.entries(seat.flow, places, before)
+    await _ask(
+        seat, flow_offsets.ALTER, changes, lambda service, c: flow_offsets.alter(service, seat.place, c)
+    )
+
+
+async def hold(seat: Seat) -> None:
+    """Holds the flow. Raises KlammError, also when another machine runs it."""
+    await _ask(seat, flow_hold.HOLD, None, flow_hold.hold)
+
+
+async def release(seat: Seat) -> None:
+    """Lets the flow go on. Raises KlammError, also when another machine runs it."""
+    await _ask(seat, flow_hold.RELEASE, None, flow_hold.release)
+
+
+async def _ask(seat: Seat, order: str, argument: Any, work: Work) -> None:
+    """Has an order carried out by the flow's process; where none is, does the work as the flow's worker."""
     try:
-        await orders.give(place.orders, flow_offsets.ALTER, changes)
+        await orders.give(seat.place.orders, order, argument)
     except orders.NobodyThereError:
-        await _at_rest(mirror, flow, place, changes)
+        await _at_rest(seat, argument, work)
 
 
-async def _at_rest(mirror: MirrorConfig, flow: Flow, place: Place, changes: Sequence[Sequence[Any]]) -> None:
-    with claimed(place):
-        worker = FlowWorker(flow, place, mirror)
+async def _at_rest(seat: Seat, argument: Any, work: Work) -> None:
+    with claimed(seat.place):
+        worker = FlowWorker(seat.flow, seat.place, seat.mirror)
         try:
             async with asyncio.timeout(START_S):
                 service = await worker.start_at_rest()
-            await flow_offsets.alter(service, place, changes)
+            await work(service, argument)
         except TimeoutError:
-            raise KlammError(f"{flow.target} does not answer within {START_S:g} s") from None
+            raise KlammError(f"{seat.flow.target} does not answer within {START_S:g} s") from None
         finally:
             await worker.stop()

@@ -22,7 +22,7 @@ from klamm.connect.model import State, TaskId
 from klamm.connect.runtime import Runtime
 from klamm.connect.service.connectors import ConnectService
 from klamm.connect.worker import BROKER_ASK_S, Worker, serve
-from klamm.mirror import flow_offsets, orders, reload
+from klamm.mirror import flow_hold, flow_offsets, orders, reload
 from klamm.mirror.flow_status import STATUS_PATH, FlowTold
 from klamm.mirror.owner import Membership
 from klamm.mirror.places import Place
@@ -71,7 +71,11 @@ class FlowWorker(Worker):
         service.ready = True
         self._orders = await orders.serve(
             self._place.orders,
-            {flow_offsets.ALTER: lambda changes: flow_offsets.alter(service, self._place, changes)},
+            {
+                flow_offsets.ALTER: lambda changes: flow_offsets.alter(service, self._place, changes),
+                flow_hold.HOLD: lambda argument: flow_hold.hold(service, argument),
+                flow_hold.RELEASE: lambda argument: flow_hold.release(service, argument),
+            },
         )
         await _until_running(runtime, list(wanted))
         self._service = service

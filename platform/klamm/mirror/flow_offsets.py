@@ -99,17 +99,19 @@ def entries(
 
 
 async def alter(service: ConnectService, place: Place, changes: Sequence[Sequence[Any]]) -> str:
-    """Sets offsets in the worker that runs the flow, or could. Raises KlammError.
+    """Sets offsets in the worker that runs the flow, or could. Raises KlammError. A flow that was stopped stays so.
 
     A file says that the stop is ours, so that a process that is killed meanwhile is no reason to stay stopped.
     """
-    place.altering.touch(mode=0o600)
+    before = service.runtime.configs.target(SOURCE)
+    if before is not TargetState.STOPPED:
+        place.altering.touch(mode=0o600)
     try:
         await service.set_target(SOURCE, TargetState.STOPPED)
         try:
             said = await service.offsets.alter(SOURCE, [(partition, offset) for partition, offset in changes])
         finally:
-            await service.set_target(SOURCE, TargetState.STARTED)
+            await service.set_target(SOURCE, before)
     except RequestError as e:
         raise KlammError(str(e)) from None
     place.altering.unlink(missing_ok=True)

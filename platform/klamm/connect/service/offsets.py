@@ -115,6 +115,11 @@ class ConnectorOffsets:
                 await self._sources.write(name, resets)
         return _message("reset", known=known)
 
+    async def wait_stopped(self, name: str) -> None:
+        """Waits until the tasks of a stopped connector have committed and ended. Raises NotFound, Conflict."""
+        await self._wait_for_tasks(name)
+        await self._check_stopped(name)
+
     def _config(self, name: str) -> dict[str, str]:
         config = self._runtime.configs.config(name)
         if config is None:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from klamm.mirror.moves.ground import Ground, NotYet, Partition, Refused, as_text, named
-from klamm.mirror.moves.runner import Begin, Found
+from klamm.mirror.moves.runner import Begin, Found, Runner, Told
 from klamm_mirror.copy.source_offsets import Position
 from klamm_mirror.move import group_offsets
 from klamm_mirror.move.group_offsets import GroupPlace, Verdict
-from klamm_mirror.move.steps import ENDS, Move, Step
+from klamm_mirror.move.steps import ENDS, Kind, Move, Step
 from klamm_mirror.settings.mm2_keys import changing_keys
 from klamm_mirror.verify.flow import FlowComparison
 from klamm_mirror.verify.state import State, default_path
@@ -27,11 +28,23 @@ def listed(names: list[str]) -> str:
     return ", ".join(names[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
 
 
-class CommonSteps:
+class CommonSteps(ABC):
     """See the module."""
+
+    kind: ClassVar[Kind]
+    lost: ClassVar[bool] = False
+    """True where the source is lost."""
 
     def __init__(self, ground: Ground) -> None:
         self.ground = ground
+
+    @abstractmethod
+    def runner(self, told: Told) -> Runner:
+        """Returns the runner of this move."""
+
+    @abstractmethod
+    async def preview(self) -> list[tuple[Step, Found]]:
+        """Returns what each step finds or would do now. Changes nothing."""
 
     # ---- quiet
 
@@ -166,7 +179,7 @@ class CommonSteps:
         ground = self.ground
         await self.refuse_use(found)
         before = {
-            group: {_parsed(name): offset for name, offset in each.items()}
+            group: {parsed_name(name): offset for name, offset in each.items()}
             for group, each in found.get("before", {}).items()
         }
         said = await group_offsets.restore(ground.target, before)
@@ -189,7 +202,7 @@ class CommonSteps:
         """Returns the target's partitions that grew by more than the flow has copied since."""
         remotes: dict[str, int] = {}
         for name, offset in now["copied"].items():
-            topic, partition = _parsed(name)
+            topic, partition = parsed_name(name)
             was = then["copied"].get(name)
             came = max(0 if offset is None else offset + 1 - (0 if was is None else was + 1), 0)
             remotes[named((self.ground.topics.remote(topic), partition))] = came
@@ -207,16 +220,13 @@ class CommonSteps:
     async def where(self) -> Found:
         """Returns the cluster to go to, and the topics' names there."""
         ground = self.ground
-        names = sorted({t for t, _ in await self.wanted()})
+        partitions = await ground.partitions()
+        names = sorted({t for t, _ in partitions})
         return {
             "cluster": ground.flow.target,
             "bootstrap": ground.bootstrap(ground.flow.target),
             "topics": [{"topic": t, "target_topic": ground.topics.remote(t)} for t in names],
         }
-
-    async def wanted(self) -> list[Partition]:
-        """Returns the partitions that move."""
-        return await self.ground.partitions()
 
 
 def missing(ends: Mapping[Partition, int], positions: Mapping[Partition, Position]) -> dict[Partition, int]:
@@ -240,7 +250,8 @@ def with_former(
     return found
 
 
-def _parsed(name: str) -> Partition:
+def parsed_name(name: str) -> Partition:
+    """Returns topic and partition of `topic-0`."""
     topic, _, partition = name.rpartition("-")
     return topic, int(partition)
 

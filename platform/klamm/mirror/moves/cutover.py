@@ -11,6 +11,7 @@ from klamm.mirror.moves.runner import Begin, Found, Runner, Told
 from klamm.mirror.shapes import FlowState
 from klamm.mirror.status import status_of
 from klamm_mirror.flow_plan import FlowPlan, Kind
+from klamm_mirror.move import steps
 from klamm_mirror.move.steps import Move, Step
 from klamm_mirror.source.config import PAUSED, SEGMENTS
 
@@ -18,8 +19,9 @@ from klamm_mirror.source.config import PAUSED, SEGMENTS
 class Cutover(CommonSteps):
     """The steps of a planned move along a flow."""
 
+    kind = steps.Kind.CUTOVER
+
     def runner(self, told: Told) -> Runner:
-        """Returns the runner of this move."""
         work = {
             Step.CHECK: self.check, Step.QUIET: self.quiet, Step.DRAIN: self.drain,
             Step.VERIFY: self.verify, Step.GROUPS: self.groups, Step.TELL: self.tell,
@@ -34,7 +36,6 @@ class Cutover(CommonSteps):
         return await check_flow(self.ground, self)
 
     async def preview(self) -> list[tuple[Step, Found]]:
-        """Returns what each step finds or would do now. Changes nothing."""
         ground = self.ground
         checked = await check_flow(ground, self)
         writing, reading = await self.noise()
@@ -50,9 +51,9 @@ class Cutover(CommonSteps):
         ]
 
 
-async def check_flow(ground: Ground, steps: CommonSteps) -> dict[str, Any]:
+async def check_flow(ground: Ground, work: CommonSteps) -> dict[str, Any]:
     """Returns what the flow has to do with; raises Refused where it cannot copy everything."""
-    await steps.refuse_stopped()
+    await work.refuse_stopped()
     paused = ground.props.get(PAUSED, "")
     if paused.strip():
         raise Refused(f"{paused}: paused. klamm mirror resume {ground.path} '{ground.flow.name}' goes on")
@@ -61,7 +62,7 @@ async def check_flow(ground: Ground, steps: CommonSteps) -> dict[str, Any]:
     return {
         "topics": len({t for t, _ in partitions}),
         "partitions": len(partitions),
-        "groups_with_members": await steps.reading(),
+        "groups_with_members": await work.reading(),
         "warnings": warnings,
     }
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from klamm.mirror import files
+from klamm.mirror.at_rest import Seat
 from klamm.mirror.flow_offsets import committed
 from klamm.mirror.flow_props import source_props
 from klamm.mirror.places import Place, place_of
@@ -55,6 +56,8 @@ class Options:
     """Compare every record in the step `verify`."""
     groups_may_run: bool = False
     """Groups may have members at the source."""
+    force: bool = False
+    """Move though the source answers."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -74,7 +77,14 @@ class Ground:
     replicas: int
     options: Options
     said: Said
+    lost: bool = False
+    """The source is lost: the target says which partitions there are."""
     _deadline: float = field(default=0.0)
+
+    @property
+    def seat(self) -> Seat:
+        """The worker of the flow."""
+        return Seat(self.mirror, self.flow, self.place)
 
     @property
     def wants_group(self) -> Callable[[str], bool]:
@@ -109,13 +119,11 @@ class Ground:
 
     async def partitions(self) -> list[Partition]:
         """Returns the source's partitions that the flow copies, less heartbeats, which never rest."""
-        found = await self.topics.find()
-        return [
-            (t, p)
-            for t, count in sorted(found.items())
-            if not self.policy.is_heartbeats_topic(t)
-            for p in range(count)
-        ]
+        if self.lost:
+            found = sorted(await self.positions())
+        else:
+            found = [(t, p) for t, n in sorted((await self.topics.find()).items()) for p in range(n)]
+        return [(t, p) for t, p in found if not self.policy.is_heartbeats_topic(t)]
 
     async def ends(self) -> dict[Partition, int]:
         """Returns the ends of the source's logs. Raises NotYet when a partition does not answer."""
@@ -173,7 +181,7 @@ def as_text(ends: Mapping[Partition, Any]) -> dict[str, Any]:
 
 @asynccontextmanager
 async def opened(
-    path: Path, name: str, overrides: list[str] | None, options: Options, said: Said
+    path: Path, name: str, overrides: list[str] | None, options: Options, said: Said, *, lost: bool = False
 ) -> AsyncIterator[Ground]:
     """Gives the ground of a move along a flow. Raises ConfigError."""
     mirror = files.load(path, overrides, warn=False)
@@ -182,14 +190,14 @@ async def opened(
         raise ConfigError(f"{name} copies no topics: set {name}.enabled=true")
     props = source_props(flow)
     parsed = config_def().parse(props)
-    plugins = FlowPlugins(props, parsed)
     async with AsyncExitStack() as stack:
+        plugins = stack.enter_context(FlowPlugins(props, parsed))
         source = await stack.enter_async_context(open_cluster(props, "source"))
         target = await stack.enter_async_context(open_cluster(props, "target"))
         yield Ground(
             path=path, mirror=mirror, flow=flow, place=place_of(path, name), props=props, source=source,
             target=target, topics=Topics(parsed, plugins, source, target), policy=plugins.policy,
-            groups=checkpoint_config.parse(_checkpoint_props(flow)), options=options, said=said,
+            groups=checkpoint_config.parse(_checkpoint_props(flow)), options=options, said=said, lost=lost,
             replicas=parsed["mirror.gaps.topic.replication.factor"],
         )  # fmt: skip
 
