@@ -26,6 +26,8 @@ class GroupTranslator:
         self.forward = OffsetMapping(
             OffsetSyncReader(syncs, settings.syncs_topic), SegmentReader(target, settings.segments_topic)
         )
+        self.left_out: dict[Partition, tuple[int, int]] = {}
+        """Offsets of the target whose records are not copied on purpose, from the first up to the second."""
         self._settings = settings
         self._kept = KeptOffsets(target, self.remote) if settings.keeps_offsets else None
         self._ledger = Ledger(target, settings.gaps_topic, settings.replication_factor)
@@ -68,7 +70,8 @@ class GroupTranslator:
             follows = self._kept.follows(topic)
             return (remote, self._kept.translate(topic, partition, offset)) if follows else None
         if remote == topic:
-            return remote, translate_shared(self.forward, self._back, topic, partition, offset)
+            left_out = self.left_out.get((topic, partition), (0, 0))
+            return remote, translate_shared(self.forward, self._back, topic, partition, offset, left_out)
         return remote, self.forward.translate(topic, partition, offset)
 
     def ends(self) -> dict[Partition, int]:

@@ -11,9 +11,17 @@ from klamm_mirror.offsets.mapping import OffsetMapping, Translated
 
 
 def translate_shared(
-    forward: OffsetMapping, back: OffsetMapping, topic: str, partition: int, offset: int
+    forward: OffsetMapping,
+    back: OffsetMapping,
+    topic: str,
+    partition: int,
+    offset: int,
+    left_out: tuple[int, int] = (0, 0),
 ) -> Translated:
-    """Returns the target's offset for a reader that is at `offset` of the source."""
+    """Returns the target's offset for a reader that is at `offset` of the source.
+
+    `left_out` are offsets of the target, from the first up to the second, whose records are not copied on purpose.
+    """
     key = topic, partition
     ours = forward.translate(*key, offset)
     begin = back.begin(*key)
@@ -25,6 +33,8 @@ def translate_shared(
         copies = back.first_without(*key, end)
     if (end := back.read_past(*key, offset)) is not None:
         records = forward.first_without(*key, end)
+        if left_out[0] <= records < left_out[1]:
+            records = forward.first_without(*key, left_out[1])
     if copies is None and forward.begin(*key) is not None:
         return ours  # the mapping does not reach so far back
     found = [o for o in (copies, begin if records is None else records) if o is not None]

@@ -1,4 +1,4 @@
-"""`klamm mirror cutover` and `failover`: move applications to the other cluster, step by step."""
+"""`klamm mirror cutover`, `failover` and `failback`: move applications to the other cluster, step by step."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from klamm.cli.common import EXIT_FAILED, Output, OutputOption, OverrideOption, fail, reported
-from klamm.cli.mirror_move_words import Bar, drawn, loss_table, step_line, told_undone
+from klamm.cli.mirror_move_words import Bar, drawn, step_line, told_undone
 from klamm.cli.mirror_options import ConfigArgument, FlowArgument
 
 if TYPE_CHECKING:
@@ -109,6 +109,56 @@ def failover(
     command.moved(Options(force=force), dry_run=dry_run, undo=undo, restart=restart)
 
 
+def failback(
+    config: ConfigArgument,
+    name: Annotated[str, typer.Argument(metavar="B->A", help="The flow back to the cluster that was lost.")],
+    diverged: Annotated[
+        str | None,
+        typer.Option(
+            "--diverged", metavar="copy|export", help="What becomes of records that only A has: see below."
+        ),
+    ] = None,
+    export: Annotated[
+        Path | None,
+        typer.Option("--export", metavar="FILE", help="The file for --diverged=export: JSON lines."),
+    ] = None,
+    show: Annotated[
+        int,
+        typer.Option("--show", metavar="N", min=0, help="Show the first N such records of each partition."),
+    ] = 0,
+    dry_run: DryRunOption = False,
+    undo: UndoOption = False,
+    restart: RestartOption = False,
+    timeout: TimeoutOption = 300.0,
+    quiet: QuietOption = 3.0,
+    verify: VerifyOption = "records",
+    groups_may_run: GroupsOption = False,
+    output: OutputOption = Output.TABLE,
+    override: OverrideOption = None,
+) -> None:
+    """Move applications from B back to A, which was lost and is there again.
+
+    Shows the records that A has and B lacks, and those that B got since. --diverged=copy copies A's to B, behind B's;
+    export writes them to a file and leaves them at A alone. Then A->B goes on, and B->A brings A what it missed. The rest is as in a
+    cutover: give the command again when producers and groups at B have stopped. Exit code 1: it cannot be done as things
+    are, as without a decision, 3: a cluster does not answer, 4: not in time, give the command again.
+    """
+    from klamm.mirror.moves.failback import COPY, EXPORT, Failback
+    from klamm.mirror.moves.ground import Options
+
+    if diverged not in {None, COPY, EXPORT}:
+        raise typer.BadParameter(f"{diverged!r} is neither {COPY} nor {EXPORT}", param_hint="--diverged")
+    if (diverged == EXPORT) != (export is not None):
+        raise typer.BadParameter("--diverged=export and --export FILE belong together", param_hint="--export")
+    options = Options(
+        timeout_s=timeout, quiet_s=quiet, records=_records(verify), groups_may_run=groups_may_run,
+        diverged=diverged, export=export, show=show,
+    )  # fmt: skip
+    _Command(config, name, override, output, Failback).moved(
+        options, dry_run=dry_run, undo=undo, restart=restart
+    )
+
+
 def _records(verify: str) -> bool:
     if verify not in {"records", "ends"}:
         raise typer.BadParameter(f"{verify!r} is neither records nor ends", param_hint="--verify")
@@ -147,13 +197,8 @@ class _Command:
                 fail(str(e), EXIT_UNREACHABLE)
 
     async def _run(self, options: Options, *, dry_run: bool, undo: bool, restart: bool) -> None:
-        from klamm.mirror.moves.ground import opened
-
-        ground = opened(
-            self._config, self._name, self._override, options, self._bar.say, lost=self._steps.lost
-        )
-        async with ground as opened_ground:
-            steps = self._steps(opened_ground)
+        opened = self._steps.open(self._config, self._name, self._override, options, self._bar.say)
+        async with opened as steps:
             runner = steps.runner(self._told)
             known = await runner.find(self._kind, self._name)
             if dry_run:
@@ -164,7 +209,7 @@ class _Command:
                 self._show(await self._go_on(runner, None if restart else known))
 
     async def _preview(self, steps: CommonSteps, known: Move | None) -> None:
-        from klamm_mirror.move.steps import Phase, Step
+        from klamm_mirror.move.steps import Phase
 
         if known is not None and known.phase is Phase.RUNNING:
             typer.echo(f"klamm: a {self._kind} that did not end is in the journal: it would go on", err=True)
@@ -177,8 +222,6 @@ class _Command:
         typer.echo(f"dry run of {self._kind} {self._name}: nothing is changed")
         for step, result in found:
             typer.echo(step_line(step, result, planned=True))
-            for line in loss_table(result) if step is Step.LOSS else ():
-                typer.echo(f"           {line}")
 
     async def _undo(self, runner: Runner, known: Move | None) -> None:
         from klamm_mirror.move.steps import Phase
@@ -231,3 +274,4 @@ def register(app: typer.Typer) -> None:
     """Add the commands to `klamm mirror`."""
     app.command()(cutover)
     app.command()(failover)
+    app.command()(failback)

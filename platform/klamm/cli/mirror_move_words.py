@@ -68,9 +68,14 @@ class Bar:
 
 
 def step_line(step: str, found: Found, *, planned: bool = False) -> str:
-    """Returns a step's name and what it found, or would do."""
+    """Returns a step's name and what it found, or would do; below it, its details."""
     said = _WORDS[str(step)](found, planned)
-    return f"  {step!s:<8} {said}" + "".join(f"\n           note: {w}" for w in found.get("warnings", ()))
+    more = [f"note: {w}" for w in found.get("warnings", ())] + _TABLES.get(str(step), _no_table)(found)
+    return "".join([f"  {step!s:<8} {said}", *(f"\n           {line}" for line in more)])
+
+
+def _no_table(found: Found) -> list[str]:
+    return []
 
 
 def _check(found: Found, planned: bool) -> str:
@@ -124,6 +129,50 @@ def _loss(found: Found, planned: bool) -> str:
     return "; ".join(parts) or "nothing was copied"
 
 
+def _diverged(found: Found, planned: bool) -> str:
+    alone, own = found["diverged"], found["own"]
+    said = f"{counted(sum(t['records'] for t in alone), 'record')} only {found['at']} has"
+    if lost := sum(t["lost"] for t in alone):
+        said += f", {lost} offsets that were copied are gone there"
+    if own:
+        said += f"; {counted(sum(t['records'] for t in own), 'record')} written at the other side since the failover"
+    return said
+
+
+def _settle(found: Found, planned: bool) -> str:
+    match found["decision"]:
+        case "copy":
+            said = f"{'would copy' if planned else 'copied'} {counted(found['records'], 'record')}"
+        case "export":
+            into = f" to {found['file']}" if found["file"] else ""
+            said = f"{'would write' if planned else 'wrote'} {counted(found['records'], 'record')}{into}"
+        case _:
+            said = "needs --diverged" if found["records"] else "nothing to decide"
+    return said + ("" if planned else "; this is not undone, and the flow goes on")
+
+
+def tail_table(found: Found) -> list[str]:
+    """Returns the records that each side has alone by partition, and those that are to be shown, as lines."""
+    rows = [
+        {
+            "only at": at, "topic": t["topic"], "partition": t["partition"], "from": t["start"], "to": t["end"],
+            "records": t["records"], "lost": t["lost"], "first": _when(t["first_ms"]), "last": _when(t["last_ms"]),
+        }
+        for at, side in ((found.get("at"), "diverged"), ("the other", "own")) for t in found.get(side, ())
+    ]  # fmt: skip
+    if not rows:
+        return []
+    shown = [r for side in ("diverged", "own") for t in found[side] for r in t["shown"]]
+    lines = table(rows, list(rows[0])).splitlines()
+    if shown:
+        lines += table(shown, ["topic", "partition", "offset", "timestamp", "key", "value"]).splitlines()
+    return lines
+
+
+def _when(ms: int | None) -> str:
+    return "-" if ms is None else _moment(ms)
+
+
 def loss_table(found: Found) -> list[str]:
     """Returns the loss by partition, as lines."""
     rows = [
@@ -134,7 +183,7 @@ def loss_table(found: Found) -> list[str]:
             "source end": "unknown" if p["end"] is None else p["end"],
             "not copied": "unknown" if p["records"] is None else p["records"],
             "at most": "unknown" if p["seconds"] is None else duration(p["seconds"]),
-            "newest record": "-" if p["newest_ms"] is None else _moment(p["newest_ms"]),
+            "newest record": _when(p["newest_ms"]),
         }
         for p in found.get("partitions", ())
     ]
@@ -155,8 +204,11 @@ _VERDICTS: Final = {
 }  # fmt: skip
 _WORDS: Final = {
     "check": _check, "quiet": _quiet, "drain": _drain, "verify": _verify, "groups": _groups, "tell": _tell,
-    "hold": _hold, "loss": _loss,
+    "hold": _hold, "loss": _loss, "diverged": _diverged, "settle": _settle,
 }  # fmt: skip
+
+
+_TABLES: Final = {"loss": loss_table, "diverged": tail_table}
 
 
 def drawn(move: Move) -> list[str]:
@@ -165,8 +217,6 @@ def drawn(move: Move) -> list[str]:
 
     told, groups = move.found(Step.TELL), move.found(Step.GROUPS)
     lines = [f"{move.kind} {move.flow}: {move.phase}"]
-    if loss := loss_table(move.found(Step.LOSS)):
-        lines += ["not copied:", *(f"    {line}" for line in loss)]
     lines += [f"start at {told['cluster']}, {told['bootstrap']}:"]
     renamed = [t for t in told["topics"] if t["topic"] != t["target_topic"]]
     lines.append(f"  producers   {_names([t['topic'] for t in told['topics']])}")

@@ -5,11 +5,26 @@ from __future__ import annotations
 import asyncio
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, ClassVar, Self
 
-from klamm.mirror.moves.ground import Ground, NotYet, Partition, Refused, as_text, named
+from klamm.mirror.moves.ground import (
+    Ground,
+    NotYet,
+    Options,
+    Partition,
+    Refused,
+    Said,
+    as_text,
+    listed,
+    named,
+    opened,
+    parsed_name,
+)
 from klamm.mirror.moves.runner import Begin, Found, Runner, Told
+from klamm_mirror.checkpoint.translator import GroupTranslator
 from klamm_mirror.copy.source_offsets import Position
 from klamm_mirror.move import group_offsets
 from klamm_mirror.move.group_offsets import GroupPlace, Verdict
@@ -17,15 +32,6 @@ from klamm_mirror.move.steps import ENDS, Kind, Move, Step
 from klamm_mirror.settings.mm2_keys import changing_keys
 from klamm_mirror.verify.flow import FlowComparison
 from klamm_mirror.verify.state import State, default_path
-
-NAMED_MAX = 5
-"""Names in a sentence; the others are counted."""
-
-
-def listed(names: list[str]) -> str:
-    """Returns the first names, and how many more there are."""
-    more = len(names) - NAMED_MAX
-    return ", ".join(names[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
 
 
 class CommonSteps(ABC):
@@ -37,6 +43,15 @@ class CommonSteps(ABC):
 
     def __init__(self, ground: Ground) -> None:
         self.ground = ground
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls, path: Path, name: str, overrides: list[str] | None, options: Options, said: Said
+    ) -> AsyncIterator[Self]:
+        """Gives the steps of a move along a flow. Raises ConfigError."""
+        async with opened(path, name, overrides, options, said, lost=cls.lost) as ground:
+            yield cls(ground)
 
     @abstractmethod
     def runner(self, told: Told) -> Runner:
@@ -87,24 +102,12 @@ class CommonSteps(ABC):
             left = {p: n for p, n in missing(ends, await ground.positions()).items() if n}
             if not left:
                 return {ENDS: as_text(ends)}
-            await self.refuse_stopped()
+            await ground.refuse_stopped()
             total = sum(left.values())
             peak = max(peak, total)
             worst = max(left, key=lambda p: left[p])
             said = f"{total:,} records to copy, most of them in {named(worst)}"
             await ground.wait(said, 1 - total / peak)
-
-    async def refuse_stopped(self) -> None:
-        """Raises Refused while partitions are stopped at a gap."""
-        ground = self.ground
-        ledger = self.ground.ledger()
-        await ledger.catch_up()
-        waiting = ledger.table.waiting()
-        if waiting:
-            raise Refused(
-                f"{listed([str(g) for g in waiting])}: stopped ({waiting[0].why}). Decide by "
-                f"klamm mirror resolve {ground.path} '{ground.flow.name}'"
-            )
 
     # ---- verify
 
@@ -149,17 +152,19 @@ class CommonSteps(ABC):
 
     # ---- groups
 
-    async def places(self) -> list[GroupPlace]:
-        """Returns where each group goes on at the target."""
+    async def places(self, move: Move | None) -> list[GroupPlace]:
+        """Returns where each group goes on at the target. `move`: None in a dry run."""
+        return await self.places_by(self.ground.translator())
+
+    async def places_by(self, translator: GroupTranslator) -> list[GroupPlace]:
+        """Returns where each group goes on, by a mapping."""
         ground = self.ground
-        return await group_offsets.at_source(
-            ground.source, ground.target, ground.translator(), ground.wants_group
-        )
+        return await group_offsets.at_source(ground.source, ground.target, translator, ground.wants_group)
 
     async def groups(self, move: Move, begin: Begin) -> Found:
         """Sets the groups' offsets at the target."""
         ground = self.ground
-        places = await self.places()
+        places = await self.places(move)
         before = with_former(places, move.found(Step.GROUPS).get("before", {}))
         mark = await self.mark()
         await begin({"before": before, **mark})
@@ -248,12 +253,6 @@ def with_former(
         if p.verdict is Verdict.SET:
             found.setdefault(p.group, {}).setdefault(named((p.remote, p.partition)), p.before)
     return found
-
-
-def parsed_name(name: str) -> Partition:
-    """Returns topic and partition of `topic-0`."""
-    topic, _, partition = name.rpartition("-")
-    return topic, int(partition)
 
 
 def _noise(alias: str, writing: list[str], reading: list[str], rested: float, quiet_s: float) -> str:

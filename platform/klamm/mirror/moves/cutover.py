@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from klamm.mirror.flow_props import resolved
-from klamm.mirror.moves.common import CommonSteps, listed, missing
-from klamm.mirror.moves.ground import Ground, Refused, as_text
+from klamm.mirror.moves.common import CommonSteps, missing
+from klamm.mirror.moves.ground import Ground, Refused, as_text, listed
 from klamm.mirror.moves.runner import Begin, Found, Runner, Told
 from klamm.mirror.shapes import FlowState
 from klamm.mirror.status import status_of
@@ -40,7 +40,7 @@ class Cutover(CommonSteps):
         checked = await check_flow(ground, self)
         writing, reading = await self.noise()
         left = missing(await ground.ends(), await ground.positions())
-        places = [p.as_json() for p in await self.places()]
+        places = [p.as_json() for p in await self.places(None)]
         return [
             (Step.CHECK, checked),
             (Step.QUIET, {"topics_written_to": writing, "groups_with_members": reading}),
@@ -53,7 +53,7 @@ class Cutover(CommonSteps):
 
 async def check_flow(ground: Ground, work: CommonSteps) -> dict[str, Any]:
     """Returns what the flow has to do with; raises Refused where it cannot copy everything."""
-    await work.refuse_stopped()
+    await ground.refuse_stopped()
     paused = ground.props.get(PAUSED, "")
     if paused.strip():
         raise Refused(f"{paused}: paused. klamm mirror resume {ground.path} '{ground.flow.name}' goes on")

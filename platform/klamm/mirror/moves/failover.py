@@ -6,8 +6,8 @@ import asyncio
 from typing import Any, Final
 
 from klamm.mirror import at_rest
-from klamm.mirror.moves.common import CommonSteps, parsed_name
-from klamm.mirror.moves.ground import Ground, Partition, Refused, as_text
+from klamm.mirror.moves.common import CommonSteps
+from klamm.mirror.moves.ground import Ground, Partition, Refused, as_text, parsed_name
 from klamm.mirror.moves.runner import Begin, Found, Runner, Told
 from klamm.mirror.status import status_of
 from klamm_kafka.client import BrokerError, ClientError
@@ -125,7 +125,7 @@ class Failover(CommonSteps):
 
     # ---- groups
 
-    async def places(self) -> list[GroupPlace]:
+    async def places(self, move: Move | None) -> list[GroupPlace]:
         """Returns where each group goes on, by its last checkpoint and the mapping at the target."""
         ground = self.ground
         policy, alias = ground.policy, ground.flow.source
@@ -157,7 +157,7 @@ class Failover(CommonSteps):
             (Step.CHECK, checked),
             (Step.HOLD, {}),
             (Step.LOSS, await self._loss(checked)),
-            (Step.GROUPS, {"places": [p.as_json() for p in await self.places()]}),
+            (Step.GROUPS, {"places": [p.as_json() for p in await self.places(None)]}),
             (Step.TELL, await self.where()),
         ]
 

@@ -36,6 +36,8 @@ Said = Callable[[str, float | None], None]
 """Called with what is waited for, and the share that is done if that is known."""
 
 LOOK_S: Final = 0.5
+NAMED_MAX: Final = 5
+"""Names in a sentence; the others are counted."""
 
 
 class NotYet(KlammError):
@@ -58,6 +60,12 @@ class Options:
     """Groups may have members at the source."""
     force: bool = False
     """Move though the source answers."""
+    diverged: str | None = None
+    """The decision about records that only a cluster that is back has: copy, export."""
+    export: Path | None = None
+    """The file for them."""
+    show: int = 0
+    """The number of such records to show of each partition."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -105,10 +113,6 @@ class Ground:
         cluster, other = (self.source, self.flow.target) if at_source else (self.target, self.flow.source)
         return Journal(cluster, self.policy.moves_topic(other), self.replicas)
 
-    def ledger(self) -> Ledger:
-        """Returns the flow's gap ledger, not read yet."""
-        return Ledger(self.target, self.policy.gaps_topic(self.flow.source), self.replicas)
-
     def translator(self) -> GroupTranslator:
         """Returns the flow's mapping of offsets, not read yet."""
         return GroupTranslator(
@@ -153,6 +157,17 @@ class Ground:
         """Returns up to where the flow has copied."""
         return await committed(self.target, self.flow)
 
+    async def refuse_stopped(self) -> None:
+        """Raises Refused while partitions are stopped at a gap."""
+        ledger = Ledger(self.target, self.policy.gaps_topic(self.flow.source), self.replicas)
+        await ledger.catch_up()
+        waiting = ledger.table.waiting()
+        if waiting:
+            raise Refused(
+                f"{listed([str(g) for g in waiting])}: stopped ({waiting[0].why}). Decide by "
+                f"klamm mirror resolve {self.path} '{self.flow.name}'"
+            )
+
     # ---- waits
 
     def begin_wait(self) -> None:
@@ -177,6 +192,18 @@ def named(partition: Partition) -> str:
 def as_text(ends: Mapping[Partition, Any]) -> dict[str, Any]:
     """Returns values by partition in the form that the journal has."""
     return {named(p): value for p, value in sorted(ends.items())}
+
+
+def parsed_name(name: str) -> Partition:
+    """Returns topic and partition of `topic-0`."""
+    topic, _, partition = name.rpartition("-")
+    return topic, int(partition)
+
+
+def listed(names: list[str]) -> str:
+    """Returns the first names, and how many more there are."""
+    more = len(names) - NAMED_MAX
+    return ", ".join(names[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
 
 
 @asynccontextmanager

@@ -1,0 +1,242 @@
+"""The way back to a cluster that was lost: shows what each side has alone, decides about it, and moves back."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final, Self
+
+from klamm.mirror import at_rest
+from klamm.mirror.moves.common import CommonSteps, missing
+from klamm.mirror.moves.cutover import check_flow
+from klamm.mirror.moves.ground import (
+    Ground,
+    Options,
+    Partition,
+    Refused,
+    Said,
+    as_text,
+    listed,
+    named,
+    opened,
+    parsed_name,
+)  # fmt: skip
+from klamm.mirror.moves.runner import Begin, Found, Runner, Told
+from klamm_base.errors import ConfigError
+from klamm_kafka.client import Cluster
+from klamm_kafka.wire.offset_specs import EARLIEST
+from klamm_mirror.move.diverged import Side, Tail, as_line, own_records
+from klamm_mirror.move.group_offsets import GroupPlace
+from klamm_mirror.move.steps import Kind, Move, Step
+from klamm_mirror.provenance.marks import MarkReader
+from klamm_mirror.source.config import PROVENANCE
+from klamm_mirror.topics import internal_topics
+
+COPY, EXPORT = "copy", "export"
+LINES: Final = 1000
+"""Lines of an export that are written at a time."""
+
+
+class Failback(CommonSteps):
+    """The steps of a move from B back to A, along B->A. `forward` is the ground of A->B."""
+
+    kind = Kind.FAILBACK
+
+    def __init__(self, ground: Ground, forward: Ground) -> None:
+        super().__init__(ground)
+        self.forward = forward
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls, path: Path, name: str, overrides: list[str] | None, options: Options, said: Said
+    ) -> AsyncIterator[Self]:
+        there, _, back = name.partition("->")
+        async with opened(path, name, overrides, options, said) as ground:
+            if ground.opposite() is None:
+                raise ConfigError(
+                    f"{name} leads back only where {back}->{there} is enabled: which was the way there"
+                )
+            async with opened(path, f"{back}->{there}", overrides, options, said) as forward:
+                yield cls(ground, forward)
+
+    def runner(self, told: Told) -> Runner:
+        work = {
+            Step.CHECK: self.check, Step.DIVERGED: self.diverged, Step.SETTLE: self.settle, Step.QUIET: self.quiet,
+            Step.DRAIN: self.drain, Step.VERIFY: self.verify, Step.GROUPS: self.groups, Step.TELL: self.tell,
+        }  # fmt: skip
+        journal = self.ground.journal(at_source=True)
+        return Runner(journal, work, {Step.GROUPS: self.undo_groups}, self._ends, told)
+
+    async def _ends(self) -> dict[str, int]:
+        return as_text(await self.ground.ends())
+
+    async def check(self, move: Move, begin: Begin) -> Found:
+        """Looks whether the flow back copies everything, and is safe. Raises Refused."""
+        self._refuse_unmarked()
+        return await check_flow(self.ground, self)
+
+    def _refuse_unmarked(self) -> None:
+        hides = self.ground.policy.hides_origin
+        if hides and self.ground.props.get(PROVENANCE, "true").strip().lower() == "false":
+            raise Refused(
+                f"{PROVENANCE}=false: nothing would tell which records of {self.ground.flow.source} came from "
+                f"{self.ground.flow.target}, and they would come back as new ones"
+            )
+
+    # ---- diverged
+
+    async def diverged(self, move: Move, begin: Begin) -> Found:
+        """Returns the records that each side has alone."""
+        return await self._diverged()
+
+    async def _diverged(self) -> Found:
+        here, there = await self._sides()
+        ours = await self._tails(there)
+        theirs = await self._own_since(here)
+        return {
+            "at": self.ground.flow.target,
+            "diverged": [t.as_json() for t in ours if t.records or t.lost],
+            "own": [t.as_json() for t in theirs if t.records],
+            "ends": as_text({(t.topic, t.partition): t.end for t in ours}),
+        }
+
+    async def _sides(self) -> tuple[Side, Side]:
+        """Returns B and A as sides that are read."""
+        ground = self.ground
+
+        def side(cluster: Cluster, other: str | None) -> Side:
+            return Side(cluster, MarkReader(cluster) if ground.policy.hides_origin else None, other)
+
+        ids = [(await c.refresh([])).cluster_id for c in (ground.source, ground.target)]
+        return side(ground.source, ids[1]), side(ground.target, ids[0])
+
+    async def _tails(self, there: Side) -> list[Tail]:
+        """Returns what A has behind the last record that was copied to B."""
+        forward, show = self.forward, self.ground.options.show
+        ends, positions = await forward.ends(), await forward.positions()
+        starts = await internal_topics.offsets_of(there.cluster, list(ends), EARLIEST)
+        found = []
+        for number, (partition, end) in enumerate(ends.items()):
+            at = positions.get(partition)
+            copied = 0 if at is None or at.offset is None else at.offset + 1
+            start = max(copied, starts.get(partition, 0))
+            tail = Tail(
+                topic=partition[0], partition=partition[1], start=start, end=end, lost=max(copied - end, 0)
+            )
+            self.ground.said(f"reading the end of {named(partition)}", number / len(ends))
+            async for record in own_records(there, partition, start, end):
+                tail.add(record, show)
+            found.append(tail)
+        return found
+
+    async def _own_since(self, here: Side) -> list[Tail]:
+        """Returns what B got of its own since the failover, if the journal knows when that was."""
+        journal = self.ground.journal(at_source=True)
+        await journal.catch_up()
+        failover = journal.move(Kind.FAILOVER, self.forward.flow.name)
+        then: Mapping[str, int] = (
+            {} if failover is None else failover.found(Step.GROUPS).get("target_ends", {})
+        )
+        ends = await self.ground.ends()
+        found = []
+        for name, start in then.items():
+            partition = parsed_name(name)
+            if (end := ends.get(partition, 0)) > start:
+                tail = Tail(topic=partition[0], partition=partition[1], start=start, end=end)
+                async for record in own_records(here, partition, start, end):
+                    tail.add(record, self.ground.options.show)
+                found.append(tail)
+        return found
+
+    # ---- settle
+
+    async def settle(self, move: Move, begin: Begin) -> Found:
+        """Does with A's records what was decided, and lets A->B go on. Raises Refused without a decision."""
+        noted = move.found(Step.DIVERGED)
+        tails, decision = noted["diverged"], self.ground.options.diverged
+        alone = [t for t in tails if t["records"]]
+        if alone and decision is None:
+            count = sum(t["records"] for t in alone)
+            raise Refused(
+                f"{self.ground.flow.target} has {count} records that {self.ground.flow.source} lacks, in "
+                f"{listed([named((t['topic'], t['partition'])) for t in alone])}: give --diverged=copy or --diverged=export"
+            )
+        exported = None
+        if alone and decision == EXPORT:
+            exported = await self._export(alone)
+            places = {(t["topic"], t["partition"]): int(t["end"]) for t in alone}
+            await at_rest.set_places(self.forward.seat, places, await self.forward.positions())
+        await at_rest.release(self.forward.seat)
+        if alone and decision == COPY:
+            await self._copied({parsed_name(n): end for n, end in noted["ends"].items()})
+        return {
+            "decision": decision if alone else None,
+            "records": sum(t["records"] for t in alone),
+            "file": exported,
+        }
+
+    async def _export(self, tails: list[Mapping[str, int]]) -> str:
+        """Writes A's records to the file, one after the other. Returns its path."""
+        path = self.ground.options.export
+        if path is None:
+            raise Refused("--diverged=export needs --export FILE")
+        _, there = await self._sides()
+        part = path.with_name(f"{path.name}.part")
+        _append(part, [], fresh=True)
+        for t in tails:
+            partition, lines = (str(t["topic"]), t["partition"]), list[bytes]()
+            async for record in own_records(there, partition, t["start"], t["end"]):
+                lines.append(as_line(*partition, record))
+                if len(lines) >= LINES:
+                    _append(part, lines)
+                    lines = []
+            _append(part, lines)
+        part.replace(path)
+        return str(path.resolve())
+
+    async def _copied(self, ends: dict[Partition, int]) -> None:
+        """Waits until A->B has copied up to these ends."""
+        self.ground.begin_wait()
+        peak = 0
+        while left := sum(missing(ends, await self.forward.positions()).values()):
+            await self.forward.refuse_stopped()
+            peak = max(peak, left)
+            await self.ground.wait(f"{left:,} records to copy to {self.forward.flow.target}", 1 - left / peak)
+
+    # ---- groups
+
+    async def places(self, move: Move | None) -> list[GroupPlace]:
+        """Returns where each group goes on at A: behind records that were exported."""
+        translator = self.ground.translator()
+        if move is not None and move.found(Step.SETTLE).get("decision") == EXPORT:
+            translator.left_out = {
+                (t["topic"], t["partition"]): (t["start"], t["end"])
+                for t in move.found(Step.DIVERGED)["diverged"]
+            }
+        return await self.places_by(translator)
+
+    # ---- dry run
+
+    async def preview(self) -> list[tuple[Step, Found]]:
+        self._refuse_unmarked()
+        checked, found = await check_flow(self.ground, self), await self._diverged()
+        writing, reading = await self.noise()
+        left = missing(await self.ground.ends(), await self.ground.positions())
+        alone = sum(t["records"] for t in found["diverged"])
+        return [
+            (Step.CHECK, checked),
+            (Step.DIVERGED, found),
+            (Step.SETTLE, {"decision": self.ground.options.diverged, "records": alone, "file": None}),
+            (Step.QUIET, {"topics_written_to": writing, "groups_with_members": reading}),
+            (Step.DRAIN, {"records_to_copy": sum(left.values())}),
+            (Step.VERIFY, {"why_not": self.why_no_records()}),
+            (Step.GROUPS, {"places": [p.as_json() for p in await self.places(None)]}),
+            (Step.TELL, await self.where()),
+        ]
+
+
+def _append(path: Path, lines: list[bytes], *, fresh: bool = False) -> None:
+    with path.open("wb" if fresh else "ab") as file:
+        file.writelines(lines)
