@@ -71,7 +71,9 @@ class GroupTranslator:
             return (remote, self._kept.translate(topic, partition, offset)) if follows else None
         if remote == topic:
             left_out = self.left_out.get((topic, partition), (0, 0))
-            return remote, translate_shared(self.forward, self._back, topic, partition, offset, left_out)
+            return remote, translate_shared(
+                self.forward, self._back, topic, partition, offset, left_out=left_out
+            )
         return remote, self.forward.translate(topic, partition, offset)
 
     def ends(self) -> dict[Partition, int]:

@@ -16,6 +16,7 @@ def translate_shared(
     topic: str,
     partition: int,
     offset: int,
+    *,
     left_out: tuple[int, int] = (0, 0),
 ) -> Translated:
     """Returns the target's offset for a reader that is at `offset` of the source.
