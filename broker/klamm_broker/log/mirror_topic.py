@@ -134,10 +134,7 @@ def abort_markers(producers: ProducerState, start: int, now_ms: int) -> bytearra
 
 def forget_foreign(producers: ProducerState, start: int) -> None:
     """Forgets the producers of the other cluster: the same ids are other producers here."""
-    foreign = [
-        entry.producer_id for entry in producers.entries.values()
-        if entry.current_txn_first_offset is None
-        and (not entry.batches or entry.batches[-1].last_offset < start)
-    ]  # fmt: skip
-    for producer_id in foreign:
-        del producers.entries[producer_id]
+    for entry in list(producers.entries.values()):
+        entry.batches = [batch for batch in entry.batches if batch.last_offset >= start]
+        if not entry.batches and entry.current_txn_first_offset is None:
+            del producers.entries[entry.producer_id]

@@ -1,0 +1,260 @@
+"""Logs of mirror topics: batches of another cluster's log, crashes, promotion."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from klamm_broker.log import errors, mirror_topic
+from klamm_broker.log.config import LogConfig
+from klamm_broker.log.log_manager import LogManager
+from klamm_broker.log.mirror_topic import MIRROR, PROMOTED, STATE, why_not
+from klamm_broker.log.partition_log import PartitionLog
+from klamm_kafka.wire.batch import (
+    HEADER_BYTES,
+    Record,
+    encode_batch,
+    encode_end_txn_marker,
+    iter_headers,
+    patch,
+)
+
+NOW = 1_800_000_000_000
+
+
+def copied(offset: int, count: int = 1, *, epoch: int = 0, last: int | None = None, **more) -> bytearray:
+    """Returns a batch as another log has it; `last` leaves holes behind its records."""
+    records = [Record(offset + i, NOW - 5 + i, b"k", b"%d" % (offset + i)) for i in range(count)]
+    return encode_batch(
+        records, base_offset=offset, leader_epoch=epoch, keep_offsets=True, last_offset=last, **more
+    )
+
+
+def of_producer(offset: int, sequence: int, count: int = 1, *, producer: int = 3, **more) -> bytearray:
+    return copied(offset, count, producer_id=producer, producer_epoch=0, base_sequence=sequence, **more)
+
+
+def stored(log: PartitionLog) -> bytes:
+    return b"".join(path.read_bytes() for path in sorted(log.directory.glob("*.log")))
+
+
+@pytest.fixture
+def start(tmp_path: Path):
+    """Starts managers with the mirror topic `t`, as after kill -9 of the one before."""
+    running: list[LogManager] = []
+
+    def begin() -> LogManager:
+        if running:
+            running[-1].release()
+        manager = LogManager(tmp_path / "data", now_ms=NOW)
+        if "t" not in manager.topics:
+            manager.create_topic("t", 1, {STATE: MIRROR}, now_ms=NOW)
+        running.append(manager)
+        return manager
+
+    yield begin
+    running[-1].release()
+
+
+def log_of(manager: LogManager) -> PartitionLog:
+    found = manager.get("t", 0)
+    assert found is not None
+    return found
+
+
+def promoted(manager: LogManager) -> PartitionLog:
+    [log] = manager.promote("t", {STATE: PROMOTED})
+    log.end_promotion(log.promotion_epoch, NOW)
+    return log
+
+
+def test_batches_are_kept_with_holes_and_epochs_over_a_crash(start):
+    sent = copied(5, 3, epoch=4) + copied(20, 2, epoch=4, last=30) + copied(31, epoch=9)
+    log = log_of(start())
+    assert log.append_copied(sent, now_ms=NOW)[:2] == (5, 31)
+    assert (log.log_end_offset, log.high_watermark, log.leader_epoch) == (32, 32, 9)
+    assert log.end_offset_for_epoch(4) == (4, 31)
+    log = log_of(start())
+    assert stored(log) == sent
+    assert (log.log_end_offset, log.leader_epoch) == (32, 9)
+    assert log.end_offset_for_epoch(4) == (4, 31)
+    log.append_copied(copied(40, epoch=9), now_ms=NOW)
+    assert log_of(start()).log_end_offset == 41
+
+
+def test_what_is_there_is_acknowledged_again_and_what_differs_is_refused(start):
+    log = log_of(start())
+    first, second = copied(0, 3), copied(3, 2)
+    log.append_copied(first, now_ms=NOW)
+    assert log.append_copied(first, now_ms=NOW).duplicate
+    assert not log.append_copied(first + second, now_ms=NOW).duplicate
+    assert stored(log) == first + second
+    for other in (
+        copied(0, 2),
+        copied(0, 3, epoch=1),
+        copied(1, 2),
+        copied(4, 3),
+        copied(5, 1) + copied(5, 1),
+    ):
+        with pytest.raises(errors.InvalidRecordBatch):
+            log.append_copied(other, now_ms=NOW)
+    assert stored(log) == first + second
+
+
+def test_ordinary_records_and_coordinators_are_refused(start):
+    log = log_of(start())
+    for origin in ("client", "coordinator"):
+        with pytest.raises(errors.PolicyViolation, match="read-only"):
+            log.append(encode_batch([Record(timestamp=NOW, value=b"v")]), now_ms=NOW, origin=origin)
+    log = promoted(start())
+    log.append(encode_batch([Record(timestamp=NOW, value=b"v")]), now_ms=NOW)
+    with pytest.raises(errors.PolicyViolation, match="promoted"):
+        log.append_copied(copied(1), now_ms=NOW)
+    ordinary = start().create_topic("ordinary", 1, now_ms=NOW)
+    assert ordinary.configs == {}
+
+
+def test_damaged_batches_change_nothing(start):
+    log = log_of(start())
+    batch = copied(0, 3)
+    batch[-1] ^= 1
+    with pytest.raises(errors.CorruptMessage):
+        log.append_copied(batch, now_ms=NOW)
+    with pytest.raises(errors.CorruptMessage):
+        log.append_copied(copied(0)[:-1], now_ms=NOW)
+    with pytest.raises(errors.InvalidRecordBatch):
+        log.append_copied(bytearray(), now_ms=NOW)
+    assert log.log_end_offset == 0
+
+
+def test_an_empty_copy_begins_anywhere_also_within_a_batch(start):
+    log = log_of(start())
+    log.begin_copy_at(7_000_000_000, now_ms=NOW)
+    assert (log.log_start_offset, log.log_end_offset) == (7_000_000_000, 7_000_000_000)
+    batch = copied(6_999_999_990, 20)
+    log.append_copied(batch, now_ms=NOW)
+    assert (log.log_start_offset, log.log_end_offset) == (7_000_000_000, 7_000_000_010)
+    assert stored(log) == batch
+    with pytest.raises(errors.OffsetOutOfRange):
+        log.begin_copy_at(7_000_000_005, now_ms=NOW)
+
+
+def test_the_leader_epoch_of_a_promoted_log_is_above_all_and_never_falls(start):
+    log_of(start()).append_copied(copied(0, epoch=50), now_ms=NOW)
+    manager = start()
+    assert promoted(manager).leader_epoch == 51
+    assert log_of(start()).leader_epoch == 52
+    log = log_of(start())
+    log.append(encode_batch([Record(timestamp=NOW, value=b"v")]), now_ms=NOW)
+    assert log.epochs.latest == 53
+    assert log.end_offset_for_epoch(50) == (50, 1)
+
+
+@pytest.mark.parametrize("crash", [False, True])
+def test_a_producer_of_ours_is_not_taken_for_one_of_the_other_cluster(start, crash):
+    manager = start()
+    log = log_of(manager)
+    log.append_copied(of_producer(0, 0, 2) + of_producer(2, 2, 2), now_ms=NOW)
+    promoted(manager)
+    log = log_of(start() if crash else manager)
+    ours = encode_batch(
+        [Record(timestamp=NOW, value=b"ours")] * 2, producer_id=3, producer_epoch=0, base_sequence=0
+    )
+    assert not log.append(bytearray(ours), now_ms=NOW, transaction_version=0).duplicate
+    assert log.log_end_offset == 6
+    again = log_of(start()).append(bytearray(ours), now_ms=NOW, transaction_version=0)
+    assert (again.duplicate, again.first_offset) == (True, 4)
+
+
+@pytest.mark.parametrize("crash", [False, True])
+def test_transactions_without_an_end_are_aborted(start, crash):
+    manager = start()
+    log = log_of(manager)
+    transactional = {"is_transactional": True}
+    log.append_copied(of_producer(0, 0, 2, producer=8, **transactional), now_ms=NOW)
+    ended = encode_end_txn_marker(
+        committed=True, producer_id=8, producer_epoch=0, coordinator_epoch=2, timestamp=NOW, base_offset=2
+    )
+    patch(ended, 0, base_offset=2, leader_epoch=0)
+    log.append_copied(ended, now_ms=NOW)
+    log.append_copied(of_producer(3, 2, 2, producer=8, **transactional), now_ms=NOW)
+    log.append_copied(of_producer(5, 0, 1, producer=9, **transactional), now_ms=NOW)
+    assert log.last_stable_offset == 3
+    if crash:  # between the write of the registry and the markers
+        manager.promote("t", {STATE: PROMOTED})
+        log = log_of(start())
+    else:
+        log = promoted(manager)
+    assert log.last_stable_offset == log.log_end_offset == 8
+    assert {(t.producer_id, t.first_offset) for t in log.aborted_transactions(0, 8)} == {(8, 3), (9, 5)}
+    assert log_of(start()).log_end_offset == 8, "a later start adds no markers"
+
+
+def test_a_topic_is_a_mirror_from_its_creation_on_and_promoted_for_ever():
+    mirror, ended = {STATE: MIRROR}, {STATE: PROMOTED}
+    assert why_not(None, {}) is why_not(None, mirror) is why_not(mirror, ended) is None
+    assert why_not(mirror, mirror | {"retention.ms": "1"}) is why_not({}, {"retention.ms": "1"}) is None
+    for before, after in [
+        (None, ended),
+        ({}, mirror),
+        ({}, ended),
+        (mirror, {}),
+        (ended, {}),
+        (ended, mirror),
+    ]:
+        assert why_not(before, after), (before, after)
+
+
+class Source:
+    """Batches of another log, drawn by hypothesis: with holes, empty ones, producers, growing epochs."""
+
+    def __init__(self, data: st.DataObject) -> None:
+        self.end = data.draw(st.integers(0, 50))
+        self.epoch = 0
+
+    def batches(self, data: st.DataObject) -> bytearray:
+        found = bytearray()
+        for _ in range(data.draw(st.integers(1, 3))):
+            self.end += data.draw(st.sampled_from([0, 0, 1, 100]))
+            self.epoch += data.draw(st.sampled_from([0, 0, 1]))
+            count, hole = data.draw(st.integers(1, 4)), data.draw(st.sampled_from([0, 0, 3]))
+            last = self.end + count - 1 + hole
+            producer = data.draw(st.sampled_from([-1, 3]))
+            found += copied(
+                self.end, count, epoch=self.epoch, last=last, producer_id=producer,
+                producer_epoch=-1 if producer < 0 else 0, base_sequence=-1 if producer < 0 else self.end,
+            )  # fmt: skip
+            self.end = last + 1
+        return found
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_a_copy_has_the_bytes_of_its_source_over_crashes_and_repetitions(tmp_path_factory, data):
+    path = tmp_path_factory.mktemp("log")
+    config = LogConfig(klamm_mirror_state=MIRROR, segment_bytes=1 << 20, index_interval_bytes=64)
+    source, sent, log = Source(data), bytearray(), None
+    for _ in range(data.draw(st.integers(1, 6))):
+        if log is None or data.draw(st.booleans()):
+            if log is not None:
+                log.release()
+            log = PartitionLog.open(path, "t", 0, config, clean=log is None, now_ms=NOW)
+        batches = source.batches(data)
+        sent += batches
+        assert not log.append_copied(batches, now_ms=NOW).duplicate
+        if data.draw(st.booleans()):
+            assert log.append_copied(bytearray(batches), now_ms=NOW).duplicate
+        if data.draw(st.booleans()):
+            log.roll(NOW)
+    assert log is not None
+    assert stored(log) == bytes(sent)
+    assert log.log_end_offset == source.end
+    headers = [header for _, header in iter_headers(sent)]
+    assert log.leader_epoch == headers[-1].leader_epoch
+    for header in headers:
+        piece = log.read(header.base_offset, HEADER_BYTES, up_to=log.log_end_offset)
+        assert mirror_topic.written_before(piece, header)
+    log.release()
