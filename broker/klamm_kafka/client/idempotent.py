@@ -49,7 +49,7 @@ B = TypeVar("B", bound=Outbox)  # type: ignore[type-arg]
 class IdempotentSender(Generic[B, P]):
     """A sender with its own `cluster`, which nobody else uses. Set `wake` when there may be something to send.
 
-    `outboxes` are in the order in which they are served; a served outbox goes behind the others.
+    `outboxes` are those that have something, in the order in which they are served; a served one goes behind the others.
     """
 
     def __init__(
@@ -120,9 +120,13 @@ class IdempotentSender(Generic[B, P]):
         if outbox.writing.why is None:
             log.warning("%s waits for its leader: %s", outbox, error)
 
+    def every_outbox(self) -> Iterable[B]:
+        """Returns all outboxes, those that have nothing included, if the sender is to know their leaders."""
+        return self.outboxes
+
     def topics(self) -> list[str]:
         """Returns the topics whose leaders are needed."""
-        return sorted({o.remote for o in self.outboxes})
+        return sorted({o.remote for o in self.every_outbox()})
 
     def learned(self, answer: MetadataResponse) -> str | None:
         """Called with news of topics and leaders. Returns what is missing in it, so that it is asked for again."""
@@ -152,7 +156,7 @@ class IdempotentSender(Generic[B, P]):
     async def run(self) -> None:
         """Send until cancelled. Raises what `unusable` and `refused` raise."""
         self.producer = await self.new_producer()
-        for outbox in self.outboxes:
+        for outbox in self.every_outbox():
             outbox.producer = self.producer
         while True:
             if self._error is not None:
@@ -183,7 +187,10 @@ class IdempotentSender(Generic[B, P]):
         if not self.may_send(now):
             return False
         ready: dict[int, list[B]] = defaultdict(list)
-        for outbox in self.outboxes:
+        for outbox in list(self.outboxes):
+            if outbox.empty:
+                del self.outboxes[outbox]
+                continue
             leader = self._leaders.get((outbox.remote, outbox.partition), -1)
             if (
                 leader >= 0
@@ -299,7 +306,7 @@ class IdempotentSender(Generic[B, P]):
             for p in t.partitions
         }  # fmt: skip
         lacking = self.learned(answer)
-        missing = [o for o in self.outboxes if self.leader(o.remote, o.partition) < 0]
+        missing = [o for o in self.every_outbox() if self.leader(o.remote, o.partition) < 0]
         self.why = f"{missing[0]} has no leader" if missing else None
         if missing or lacking:
             self.stale = True

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from klamm_base.backoff import Backoff
 from klamm_kafka.wire.batch import stamp
@@ -35,6 +35,19 @@ class Parcel(Protocol):
 P = TypeVar("P", bound=Parcel)
 
 
+@dataclass(slots=True, eq=False)
+class Gate:
+    """Shared by outboxes. While it is closed, because a transaction ends, no further batch is sent; batches that failed go
+    again nevertheless.
+    """
+
+    closed: bool = False
+
+
+OPEN: Final = Gate()
+"""The gate of outboxes that are never held up."""
+
+
 @dataclass(slots=True, eq=False, kw_only=True)
 class Outbox(Generic[P]):
     """The batches for one partition of the topic `remote`. `producer` is producer id and epoch."""
@@ -45,8 +58,9 @@ class Outbox(Generic[P]):
     transactional: bool = False
     whole: bool = False
     """True for batches that are complete: they are sent as they are, each after the acknowledgement of the one before."""
-    held: bool = False
-    """True while no further batch may be sent: a transaction ends. Batches that failed go again nevertheless."""
+    gate: Gate = OPEN
+    busy: dict[Any, None] | None = None
+    """The outboxes of the sender that have something; this one enters itself."""
     writing: Backoff = field(default_factory=Backoff)
     _unsent: deque[P] = field(default_factory=deque)
     _again: deque[P] = field(default_factory=deque)
@@ -93,6 +107,8 @@ class Outbox(Generic[P]):
 
     def put(self, parcels: Sequence[P]) -> None:
         self._unsent.extend(parcels)
+        if self.busy is not None and parcels:
+            self.busy[self] = None
 
     def take(self, now: float) -> P | None:
         """Returns the next batch to send, stamped; None when there is none or its time has not come."""
@@ -102,7 +118,11 @@ class Outbox(Generic[P]):
             if self._under_way >= IN_FLIGHT_MAX:
                 return None
             parcel = self._again.popleft()
-        elif self._unsent and not self.held and len(self._unacked) < (1 if self.whole else IN_FLIGHT_MAX):
+        elif (
+            self._unsent
+            and not self.gate.closed
+            and len(self._unacked) < (1 if self.whole else IN_FLIGHT_MAX)
+        ):
             parcel = self._unsent.popleft()
             self._unacked.append(parcel)
         else:

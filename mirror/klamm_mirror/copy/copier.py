@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from klamm_kafka.client import ClientError, Cluster
 from klamm_mirror.clients import ClientSettings, ProducerSettings
+from klamm_mirror.copy.changes import Committed, Uncommitted
 from klamm_mirror.copy.copies import Copies
 from klamm_mirror.copy.exactly_once import Committer, ExactlyOnce
 from klamm_mirror.copy.fetch_settings import FetchSettings
@@ -30,7 +31,6 @@ from klamm_mirror.copy.partition import MirrorPartition
 from klamm_mirror.copy.rewrite import Rewriter
 from klamm_mirror.copy.segment_writer import SegmentWriter, changed_records
 from klamm_mirror.copy.sender import Sender
-from klamm_mirror.copy.source_offsets import Position
 from klamm_mirror.copy.throttle import Throttle
 from klamm_mirror.copy.transactional_sender import TransactionalSender
 from klamm_mirror.offsets.syncs import SyncWriter
@@ -49,8 +49,6 @@ DRAIN_S: Final = 2.0
 SHOWN_PARTITIONS: Final = 50
 PARTITIONS_BYTES, STOPS_BYTES = 7_000, 4_000
 """Parts of the details, which may have 16 KiB of JSON however long the topics' names are."""
-
-Committed = list[tuple[MirrorPartition, Position]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +90,7 @@ class Copier:
         self._settings = settings
         self._commit = commit
         self._rewriter = rewriter
-        self._committed: dict[str, Position | None] = {str(p): p.committed for p in partitions}
+        self._uncommitted = Uncommitted(partitions)
         self._storing = asyncio.Lock()
         self._gaps: GapKeeper | None = None
         self._fetcher: Fetcher | None = None
@@ -101,7 +99,7 @@ class Copier:
         self._segments: SegmentWriter | None = None
         self._once = once
         self._stopping = asyncio.Event()
-        self._committer = None if once is None else Committer(once, partitions, settings.segments_topic)
+        self._committer: Committer | None = None
         self._provenance: Provenance | None = None
         self._copies: Copies | None = None
 
@@ -156,14 +154,8 @@ class Copier:
         provenance = self._provenance
         common = await cluster(settings.target), self.partitions, self._on_ack, settings.producer, provenance
         copies = Copies(await cluster(settings.target), self.partitions) if settings.keep else None
-        sender: Sender
-        if copies is not None:
-            sender = KeepingSender(*common, copies=copies)
-        elif self._once is not None:
-            sender = TransactionalSender(*common, producer=self._once.producer)
-        else:
-            sender = Sender(*common)
-        self._sender, self._copies = sender, copies
+        sender = self._sender = self._new_sender(common, copies)
+        self._copies = copies
         meta = await cluster(settings.source)
         fetcher = self._fetcher = Fetcher(
             settings.source.cluster, meta, self.partitions, settings.fetch,
@@ -177,6 +169,16 @@ class Copier:
         parts = gaps, sender, self._syncs, self._segments, provenance, copies
         return [self._fetch(gaps, fetcher), *(part.run() for part in parts if part is not None)]
 
+    def _new_sender(self, common: tuple[Any, ...], copies: Copies | None) -> Sender:
+        if copies is not None:
+            return KeepingSender(*common, copies=copies)
+        once = self._once
+        if once is None:
+            return Sender(*common)
+        sender = TransactionalSender(*common, producer=once.producer)
+        self._committer = Committer(once, sender, self.partitions, self._settings.segments_topic)
+        return sender
+
     async def _fetch(self, gaps: GapKeeper, fetcher: Fetcher) -> None:
         """Fetches once the ledger has said what is known of the topics."""
         await gaps.loaded.wait()
@@ -186,23 +188,26 @@ class Copier:
         """Stores the ids of topics before their first records are copied."""
         if self._gaps is not None:
             self._gaps.learned(partitions)
+        for partition in partitions:
+            partition.changed()
         if self._committer is None:
             await asyncio.shield(self._store())
         else:
             await asyncio.shield(self._committer.end(self._stopping))
 
     def _on_ack(self, partition: MirrorPartition, batch: Batch, base: int) -> None:
+        if self._committer is not None:
+            self._committer.bytes += len(batch.data)
         if self._syncs is not None and base >= 0:
             self._syncs.acked(partition.topic, partition.partition, batch, base)
 
     async def _store(self) -> None:
         async with self._storing:
-            at = [(p, p.committed) for p in self.partitions]
-            news = [(p, here) for p, here in at if here is not None and here != self._committed[str(p)]]
+            news = self._uncommitted.news()
             # What is committed is never copied again, so its mapping must be there before.
             if news and await self._write_segments():
                 await self._commit(news)
-                self._committed |= {str(p): here for p, here in news}
+                self._uncommitted.committed(news)
 
     async def _write_segments(self) -> bool:
         """Returns False when they must wait for the target."""

@@ -100,6 +100,7 @@ class Copies:
         partition.copy_start = await self._offset(partition, EARLIEST)
         partition.copy_end = end
         partition.epoch = partition.done_epoch = await self._last_epoch(partition, end)
+        partition.changed()
         return end
 
     async def end(self, partition: MirrorPartition) -> int:

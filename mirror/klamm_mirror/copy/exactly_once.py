@@ -21,9 +21,10 @@ from klamm_kafka.client.partitioner import partition_of
 from klamm_kafka.client.transaction import State
 from klamm_kafka.client.transactional import TransactionalProducer
 from klamm_kafka.wire.batch import Record
+from klamm_mirror.copy.changes import Changes, Committed, Uncommitted
 from klamm_mirror.copy.partition import MirrorPartition
 from klamm_mirror.copy.segment_writer import changed_records
-from klamm_mirror.copy.source_offsets import Position
+from klamm_mirror.copy.transactional_sender import TransactionalSender
 from klamm_mirror.stops import Kind
 from klamm_mirror.topics.internal_topics import as_records
 
@@ -38,7 +39,6 @@ STOP_S: Final = 2.0
 SETTLE_S: Final = 10.0
 """Seconds that a partition may hold up the end of a transaction. Then all begin anew, and those that have a leader go on."""
 
-Committed = list[tuple[MirrorPartition, Position]]
 Encode = Callable[[Committed], Sequence[tuple[bytes, bytes]]]
 """Returns the offset topic's records for partitions and their positions."""
 
@@ -57,19 +57,21 @@ class ExactlyOnce:
 
 
 class Committer:
-    """Ends the transactions of a task's partitions."""
+    """Ends the transactions of a task's partitions, which `sender` sends."""
 
     def __init__(
-        self, once: ExactlyOnce, partitions: Sequence[MirrorPartition], segments_topic: str | None
-    ) -> None:
+        self, once: ExactlyOnce, sender: TransactionalSender, partitions: Sequence[MirrorPartition],
+        segments_topic: str | None,
+    ) -> None:  # fmt: skip
         self.transactions = 0
+        self.bytes = 0
+        """The bytes that were acknowledged in the open transaction."""
         self._once = once
         self._producer = once.producer
-        self._partitions = partitions
+        self._sender = sender
         self._segments_topic = segments_topic
-        self._committed = {p: p.committed for p in partitions}
+        self._uncommitted, self._changes = Uncommitted(partitions), Changes(partitions)
         self._ending = asyncio.Lock()
-        self._bytes = 0
         self._ended_at = time.monotonic()
 
     async def run(self, stopping: asyncio.Event) -> None:
@@ -85,16 +87,13 @@ class Committer:
     async def end(self, stopping: asyncio.Event) -> None:
         """Commits what is acknowledged, and waits before for the answers that are due."""
         async with self._ending:
-            for partition in self._partitions:
-                partition.held = True
+            self._sender.gate.closed = True
             try:
                 await self._settle(stopping)
-                await self._commit(self._news())
+                await self._commit(self._uncommitted.news())
             finally:
-                for partition in self._partitions:
-                    partition.held = False
-                self._ended_at = time.monotonic()
-                self._bytes = self._sent()
+                self._ended_at, self.bytes = time.monotonic(), 0
+                self._sender.open_gate()
 
     async def _commit(self, news: Committed) -> None:
         await self._once.settle()
@@ -103,11 +102,7 @@ class Committer:
         if self._producer.transaction.state is State.OPEN:
             await self._producer.commit()
             self.transactions += 1
-        self._committed |= dict(news)
-
-    def _news(self) -> Committed:
-        at = [(p, p.committed) for p in self._partitions]
-        return [(p, here) for p, here in at if here is not None and here != self._committed[p]]
+        self._uncommitted.committed(news)
 
     async def finish(self) -> None:
         """Ends the last transaction, if that is possible soon; if not, the next start aborts it."""
@@ -122,14 +117,11 @@ class Committer:
     def _due(self) -> bool:
         since = time.monotonic() - self._ended_at
         if self._producer.opened.is_set():
-            return since >= self._once.interval_s or self._sent() - self._bytes >= BYTES_MAX
-        return since >= REST_S and bool(self._news())
-
-    def _sent(self) -> int:
-        return sum(p.bytes for p in self._partitions)
+            return since >= self._once.interval_s or self.bytes >= BYTES_MAX
+        return since >= REST_S and bool(self._uncommitted.news())
 
     async def _settle(self, stopping: asyncio.Event) -> None:
-        unsettled = [p for p in self._partitions if not _settled(p)]
+        unsettled = [p for p in self._sender.outboxes if not _settled(p)]
         patience, until = None, time.monotonic() + SETTLE_S
         while unsettled:
             if stopping.is_set():
@@ -155,7 +147,7 @@ class Committer:
         await asyncio.gather(*(self._producer.produce(topic, p, rows) for p, rows in records.items()))
 
     async def _write_segments(self) -> None:
-        changed = changed_records(self._partitions)
+        changed = changed_records(self._changes.take())
         if changed and self._segments_topic is not None:
             records = as_records(changed, time.time_ns() // 1_000_000)
             await self._producer.produce(self._segments_topic, 0, records)

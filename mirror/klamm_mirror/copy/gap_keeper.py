@@ -104,6 +104,7 @@ class GapKeeper:
         if partition.partition >= known.partitions:
             partition.topic_id = known.topic_id
             partition.remote = known.remote or partition.named
+            partition.changed()
 
     def learned(self, partitions: Sequence[MirrorPartition]) -> None:
         """Takes partitions that belong to the topic which has the name now."""

@@ -43,7 +43,7 @@ class KeepingSender(Sender):
         connection = await self._cluster.broker(node)
         if self._known.get(node) is connection:
             return {}
-        for partition in self.outboxes:
+        for partition in self.every_outbox():
             if self.leader(partition.remote, partition.partition) != node or partition.copy_end < 0:
                 continue
             end = await self._copies.end(partition)

@@ -87,6 +87,8 @@ class MirrorPartition(Outbox[Batch]):
     """The last time at which the source had no more than the target has by now, -1: not known."""
     last_ms: int = -1
     """The latest timestamp of the batch that the target acknowledged last, -1: not known."""
+    watchers: list[dict[MirrorPartition, None]] = field(default_factory=list)
+    """Collections that a change of the position enters the partition into (`copy.changes`)."""
     segments: SegmentLog = field(default_factory=SegmentLog)
     """The offsets at the target of what is acknowledged."""
 
@@ -122,6 +124,11 @@ class MirrorPartition(Outbox[Batch]):
             epoch=self.done_epoch,
             remote=self.remote if self.named and self.remote != self.named else None,
         )
+
+    def changed(self) -> None:
+        """Tells the watchers of a change of `committed` or `segments`."""
+        for watcher in self.watchers:
+            watcher[self] = None
 
     def resume(self, position: Position) -> None:
         """Continues behind a committed position."""
@@ -214,6 +221,7 @@ class MirrorPartition(Outbox[Batch]):
         """Sets the offset to fetch from."""
         self.position = self.done = offset
         self.segments.begin(offset)
+        self.changed()
 
     def add(self, batches: Sequence[Batch], next_offset: int, epoch: int = -1) -> None:
         """Takes fetched batches. `next_offset` may lie after the last batch, because control records have no batch here.
@@ -227,6 +235,7 @@ class MirrorPartition(Outbox[Batch]):
         last = self._unsent[-1] if self._unsent else self._unacked[-1] if self._unacked else None
         if last is None:
             self.done, self.done_epoch = next_offset, epoch
+            self.changed()
         else:
             last.next_offset, last.epoch = next_offset, epoch
 
@@ -242,6 +251,7 @@ class MirrorPartition(Outbox[Batch]):
             self.done, self.done_epoch = done.next_offset, done.epoch
             self.last_ms = done.max_timestamp
             self._map(done)
+        self.changed()
         self._compare()
 
     def promote(self) -> None:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 
 from klamm_kafka.client import ClientError, Cluster
+from klamm_mirror.copy.changes import Changes
 from klamm_mirror.copy.partition import MirrorPartition
 from klamm_mirror.offsets.segment_topic import BATCH_RECORDS, SegmentRecord
 from klamm_mirror.topics import internal_topics
@@ -39,7 +40,7 @@ class SegmentWriter(TopicWriter):
         self.given_up = False
         self._cluster = cluster
         self._topic = topic
-        self._partitions = partitions
+        self._changes = Changes(partitions)
         self._pending: list[SegmentRecord] = []
         self._lock = asyncio.Lock()
 
@@ -54,7 +55,7 @@ class SegmentWriter(TopicWriter):
     def _collect(self) -> None:
         """Takes what changed. A waiting form of a block is replaced by its newer form."""
         waiting = {(r.partition, r.downstream): r for r in self._pending}
-        for record in changed_records(self._partitions):
+        for record in changed_records(self._changes.take()):
             waiting.pop((record.partition, record.downstream), None)
             waiting[record.partition, record.downstream] = record
         self._pending = list(waiting.values())

@@ -42,11 +42,14 @@ class Sender(IdempotentSender[MirrorPartition, Batch]):
     ) -> None:  # fmt: skip
         super().__init__(
             cluster,
-            partitions,
+            (),
             in_flight=settings.in_flight,
             timeout_ms=settings.timeout_ms,
             request_bytes=settings.request_bytes,
         )
+        self._partitions = partitions
+        for partition in partitions:
+            partition.busy = self.outboxes
         self._provenance = provenance
         self._producers = Producers()
         for partition in partitions if provenance is not None else ():
@@ -54,6 +57,9 @@ class Sender(IdempotentSender[MirrorPartition, Batch]):
         self.room = asyncio.Event()
         """Set when something was acknowledged."""
         self._on_ack = on_ack
+
+    def every_outbox(self) -> Sequence[MirrorPartition]:
+        return self._partitions
 
     async def prepare(self) -> None:
         for origin in list(self._producers.wanted):

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Never
 
 from klamm_kafka.client import BrokerError, ClientError, ProducerFenced, TransactionFailed
+from klamm_kafka.client.outbox import Gate
 from klamm_kafka.client.transaction import ENDED
 from klamm_kafka.client.transactional import PRODUCE_VERSION, TransactionalProducer
 from klamm_kafka.wire.messages.produce import PartitionProduceResponse
@@ -27,8 +28,14 @@ class TransactionalSender(Sender):
         super().__init__(*common)
         self.transactional_id = producer.id
         self._transactional = producer
-        for partition in self.outboxes:
-            partition.transactional = True
+        self.gate = Gate()
+        for partition in self.every_outbox():
+            partition.transactional, partition.gate = True, self.gate
+
+    def open_gate(self) -> None:
+        """Goes on sending after the end of a transaction."""
+        self.gate.closed = False
+        self.wake.set()
 
     async def new_producer(self, outbox: MirrorPartition | None = None) -> tuple[int, int]:
         """Returns the producer, which stays. `MirrorPartition.move` continues its sequence numbers."""

@@ -12,7 +12,8 @@ from klamm_base.errors import ConfigError
 from klamm_base.security import ClientSecurity
 from klamm_kafka.client import ClientError, Cluster, ProducerFenced, TransactionFailed
 from klamm_kafka.client.transactional import TransactionalProducer
-from klamm_mirror.copy.copier import Committed, CopierSettings
+from klamm_mirror.copy.changes import Committed
+from klamm_mirror.copy.copier import CopierSettings
 from klamm_mirror.copy.exactly_once import ExactlyOnce
 from klamm_plugins.connector import DriverTaskContext
 from klamm_plugins.errors import ConnectError, RetriableError

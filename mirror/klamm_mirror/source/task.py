@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from klamm_kafka.client import TransactionFailed
 from klamm_kafka.wire.offset_specs import EARLIEST
-from klamm_mirror.copy.copier import PROGRESS_S, Committed, Copier, CopierSettings
+from klamm_mirror.copy.changes import Committed
+from klamm_mirror.copy.copier import PROGRESS_S, Copier, CopierSettings
 from klamm_mirror.copy.copies import BeginAgain
 from klamm_mirror.copy.lag_tables import lag_tables, rows_that_fit
 from klamm_mirror.copy.parcels import Unchanged
