@@ -2,10 +2,12 @@
  *
  * Each direction holds what it relays for DELAY_MS, and passes at most BYTES_PER_S, all connections together (0: no
  * limit). A connection has at most WINDOW bytes under way for a round trip (0: no limit), as a TCP window has it that the
- * systems at both ends permit. One thread, one copy in and one out. */
+ * systems at both ends permit. One thread, one copy in and one out. On SIGUSR1 it prints what has passed: bytes to the
+ * server, pieces to the server, bytes back, pieces back. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdint.h>
@@ -31,7 +33,10 @@ struct flow { /* one direction of a connection */
 };
 struct pair { int used; struct flow flows[2]; } pairs[CONNECTIONS];
 static struct chunk *spare;
-static int64_t delay_ns, rate, window_, line_free[2];
+static int64_t delay_ns, rate, window_, line_free[2], bytes[2], pieces[2];
+static volatile sig_atomic_t asked;
+
+static void ask(int signal_) { asked = signal_; }
 
 static int64_t now_ns(void) {
     struct timespec t;
@@ -61,6 +66,7 @@ static int take(struct flow *f, int direction, int64_t now) {
     if (rate) line_free[direction] += (int64_t)((double)size * 1e9 / rate);
     c->size = size; c->at = line_free[direction] + delay_ns;
     f->under_way += size;
+    bytes[direction] += size; pieces[direction]++;
     if (f->last) f->last->next = c; else f->first = c;
     f->last = c;
     return 1;
@@ -127,6 +133,7 @@ int main(int argc, char **argv) {
     setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
     if (bind(listener, (struct sockaddr *)&at, sizeof at) || listen(listener, 128)) return perror("line"), 1;
     fcntl(listener, F_SETFL, O_NONBLOCK);
+    signal(SIGUSR1, ask);
     struct epoll_event e = {.events = EPOLLIN, .data.fd = -1};
     epoll_ctl(epoll, EPOLL_CTL_ADD, listener, &e);
     for (;;) {
@@ -154,6 +161,11 @@ int main(int argc, char **argv) {
         int64_t wait = busy ? 0 : next < 0 ? 1000000000 : next - now_ns();
         struct timespec limit = {wait > 0 ? wait / 1000000000 : 0, wait > 0 ? wait % 1000000000 : 0};
         int n = epoll_pwait2(epoll, events, 64, &limit, NULL);
+        if (asked) {
+            asked = 0;
+            printf("%ld %ld %ld %ld\n", (long)bytes[0], (long)pieces[0], (long)bytes[1], (long)pieces[1]);
+            fflush(stdout);
+        }
         for (int i = 0; i < n; i++)
             if (events[i].data.fd == -1) greet(listener, atoi(argv[2]), epoll);
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -53,9 +54,18 @@ class Line:
         self._stop()
         ports = str(self._server.advertised_port), str(self._server.port)
         self._process = subprocess.Popen(
-            [str(compiled()), *ports, str(round_trip_ms / 2), str(bytes_per_s), str(window)]
+            [str(compiled()), *ports, str(round_trip_ms / 2), str(bytes_per_s), str(window)],
+            stdout=subprocess.PIPE,
         )
         _wait_for(self._server.advertised_port)
+
+    def passed(self) -> tuple[int, int, int, int]:
+        """Returns what has passed so far: bytes and pieces to the server, bytes and pieces back."""
+        assert self._process is not None
+        assert self._process.stdout is not None
+        self._process.send_signal(signal.SIGUSR1)
+        up, up_pieces, down, down_pieces = self._process.stdout.readline().split()
+        return int(up), int(up_pieces), int(down), int(down_pieces)
 
     def _stop(self) -> None:
         if self._process is not None:
