@@ -22,6 +22,7 @@ from klamm_mirror.schemas.config import ENABLED, check_registries
 from klamm_mirror.settings.common_config import client_security, client_settings
 from klamm_mirror.settings.keep_offsets import KEEP, check_keep, contradictions
 from klamm_mirror.source.config import ASSIGNED, FOUND_LATER, INDEX, config_def
+from klamm_mirror.source.placement import Shares, place
 from klamm_plugins.connector import SourceOffset, SourcePartition
 from klamm_plugins.errors import ConfigError
 
@@ -44,6 +45,7 @@ class MirrorSourceConnector(MirrorConnector):
     def __init__(self) -> None:
         self._props: dict[str, str] = {}
         self._keeper: TopicKeeper | None = None
+        self._shares: Shares | None = None
 
     @classmethod
     def version(cls) -> str:
@@ -106,6 +108,7 @@ class MirrorSourceConnector(MirrorConnector):
         partitions = self._keeper.partitions()
         later = self._keeper.found_later
         limits = Limits.of(self.config().parse(self._props))
+        self._shares = place(partitions, max_tasks, self._keeper.sizes, self._shares)
         return [
             {
                 **self._props,
@@ -114,7 +117,7 @@ class MirrorSourceConnector(MirrorConnector):
                 FOUND_LATER: ",".join(name for t, p in share if (name := f"{t}-{p}") in later),
                 SHARE: limits.share(partitions, share),
             }
-            for index, share in enumerate(spread(partitions, max_tasks))
+            for index, share in enumerate(self._shares)
         ]
 
     def stop(self) -> None:
@@ -142,9 +145,3 @@ class MirrorSourceConnector(MirrorConnector):
                 check_partition(partition)
                 check_offset(offset)
         return True
-
-
-def spread(partitions: Sequence[tuple[str, int]], tasks: int) -> list[list[tuple[str, int]]]:
-    """Deals partitions out to tasks in turns, so that many tasks share a large topic. No share is empty."""
-    count = min(tasks, len(partitions))
-    return [list(partitions[i::count]) for i in range(count)]

@@ -17,6 +17,7 @@ from klamm_mirror.settings.common_config import Side
 from klamm_mirror.settings.filters import patterns
 from klamm_mirror.settings.plugins import FlowPlugins
 from klamm_mirror.source.config import PAUSED
+from klamm_mirror.source.log_sizes import log_sizes
 from klamm_mirror.topics.acls import AclSync
 from klamm_mirror.topics.target import DELETE, DELETIONS, Topics
 from klamm_plugins.errors import ConnectError
@@ -36,6 +37,7 @@ class TopicKeeper:
         self, props: Mapping[str, str], parsed: Mapping[str, Any], changed: Callable[[], None]
     ) -> None:
         self._parsed = parsed
+        self._tasks = int(props.get("tasks.max", "1"))
         sides: tuple[Side, Side] = ("source", "target")
         self._clients = [ClientSettings.of(props, side, "admin") for side in sides]
         self._changed = changed
@@ -44,6 +46,8 @@ class TopicKeeper:
         self._fail: Callable[[Exception], None] = lambda _: None
         self._topics: dict[str, int] | None = None
         self._remotes: dict[str, str] = {}
+        self.sizes: Mapping[tuple[str, int], int] = {}
+        """The bytes that the source holds of partitions, where several tasks share them."""
         self.found_later: frozenset[str] = frozenset()
         """The partitions (`topic-0`) that came after the first look."""
         self._error: Exception | None = None
@@ -130,6 +134,8 @@ class TopicKeeper:
             await topics.prepare_syncs()
             await topics.prepare_segments()
             found = await topics.find()
+            if self._tasks > 1:
+                self.sizes = await log_sizes(source, found)
             await topics.make(found)
             await ledger.write(ledger.table.news(found, topics.ids))
             if self._parsed[DELETIONS] == DELETE and (ended := ledger.table.ended(found, topics.wants)):
