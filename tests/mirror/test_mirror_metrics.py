@@ -266,7 +266,7 @@ async def test_a_socket_that_was_left_behind_is_served_again(tmp_path):
     server = MetricsServer(families)
     await server.bind_unix(paths["A->B"])
     await server.serve()
-    found = parsed("".join(await FlowsMetrics(paths, families).text()))
+    found = parsed("".join(await FlowsMetrics(lambda: paths, families).text()))
     assert values(found["klamm_mirror_flow_up"], flow="A->B") == [1]
     assert values(found["klamm_mirror_flow_up"], flow="B->A") == [0]
     assert [s.labels for s in found["x"]] == [{}, {"flow": "A->B"}]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import signal
+from typing import Any
+from urllib.request import urlopen
 
 import pytest
 from support.broker import new_name, new_topic, wait_until
@@ -24,6 +27,16 @@ def done(*args: str) -> str:
 
 def logged(server: Server, text: str) -> bool:
     return any(text in line for line in list(server.errors))
+
+
+def answer(server: Server, path: str) -> str:
+    """Returns what the mirror's REST says."""
+    with urlopen(server.ready["rest"] + path.replace(">", "%3E"), timeout=60) as response:
+        return str(response.read().decode())
+
+
+def asked(server: Server, path: str) -> Any:
+    return json.loads(answer(server, path))
 
 
 def test_topics_rest_and_go_on_also_across_a_restart(source, target, tmp_path):
@@ -67,7 +80,8 @@ def test_flows_are_added_and_removed_while_the_mirror_runs(source, target, tmp_p
     settings = {
         f"{a}->{b}.enabled": "true", "topics": f"{there},{back}", "emit.heartbeats.enabled": "false",
         "heartbeats.replication.enabled": "false", "emit.checkpoints.enabled": "false",
-        "sync.group.offsets.enabled": "false",
+        "sync.group.offsets.enabled": "false", "dedicated.mode.enable.internal.rest": "true",
+        "listeners": "http://127.0.0.1:0",
     }  # fmt: skip
     path = mirror_file(tmp_path / "mm2.properties", {a: source.bootstrap, b: target.bootstrap}, settings)
     with Server("mirror", "start", str(path)) as server:
@@ -76,10 +90,15 @@ def test_flows_are_added_and_removed_while_the_mirror_runs(source, target, tmp_p
         done("flow", "add", str(path), f"{b}->{a}", "--set", f"topics={back}")
         produce(target.bootstrap, back, ["2"])
         assert read_all(source.bootstrap, f"{b}.{back}", at_least(1)) == ["2"]
+        assert asked(server, "/flows") == [f"{a}->{b}", f"{b}->{a}"]
+        wait_until(lambda: asked(server, f"/flows/{b}->{a}")["state"] == "RUNNING", "the flow's status")
+        assert "MirrorSourceConnector" in asked(server, f"/flows/{b}->{a}/connectors")
+        assert f'klamm_mirror_flow_up{{flow="{b}->{a}"}} 1' in answer(server, "/metrics")
         done("flow", "remove", str(path), f"{b}->{a}")
         wait_until(
             lambda: logged(server, f"flow {b}->{a} is not in the file any more"), "the end of the flow"
         )
+        assert asked(server, "/flows") == [f"{a}->{b}"]
         produce(source.bootstrap, there, ["3"])
         assert read_all(target.bootstrap, f"{a}.{there}", at_least(2)) == ["1", "3"]
         assert klamm("mirror", "flow", "remove", str(path), f"{b}->{a}").returncode == 2

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from klamm.mirror.places import Place
     from klamm.mirror.shapes import MirrorStatus
     from klamm.mirror.supervisor import Side
+    from klamm.mirror.watched import Watched
     from klamm_mirror.settings.mm2_config import MirrorConfig
 
 EXIT_NOT_RUNNING: Final = 3
@@ -59,7 +59,7 @@ def start(config: ConfigArgument, clusters: ClustersOption = None, override: Ove
     import contextlib
 
     from klamm.mirror import files, supervisor
-    from klamm.mirror.places import keeping, place_of
+    from klamm.mirror.watched import Watched
     from klamm.up.supervisor import ChildSpec
 
     with reported(server=True), contextlib.ExitStack() as stack:
@@ -69,12 +69,10 @@ def start(config: ConfigArgument, clusters: ClustersOption = None, override: Ove
             word for each in (*(override or ()), f"{METRICS_PORT}=-1") for word in ("--override", each)
         ]
         line = "ready mirror=" + ",".join(f.name for f in mirror.enabled)
-        kept: dict[str, Place] = {}
+        watched = stack.enter_context(contextlib.closing(Watched(config, mirror.flows)))
 
         def specs(now: MirrorConfig) -> list[ChildSpec]:
-            for new in (f.name for f in now.flows if f.name not in kept):
-                kept[new] = place_of(config, new)
-                stack.enter_context(keeping([kept[new]]))
+            watched.become(now.flows)
             return [
                 ChildSpec(f"flow {f.name}", ("mirror", "flow", "run", str(config), f.name, *overrides))
                 for f in now.flows
@@ -83,7 +81,7 @@ def start(config: ConfigArgument, clusters: ClustersOption = None, override: Ove
         first = specs(mirror)
         again = config, lambda: specs(_towards(files.load(config, override), clusters))
         try:
-            sides = _sides(config, mirror, list(kept.values()))
+            sides = _sides(mirror, watched)
             asyncio.run(supervisor.run(first, lambda urls: say_ready(line, urls), sides, again))
         except supervisor.FlowRefused:
             raise typer.Exit(EXIT_USAGE) from None
@@ -94,17 +92,17 @@ def _towards(mirror: MirrorConfig, clusters: list[str] | None) -> MirrorConfig:
     return mirror.towards(targets) if targets else mirror
 
 
-def _sides(path: Path, mirror: MirrorConfig, places: list[Place]) -> list[Side]:
+def _sides(mirror: MirrorConfig, watched: Watched) -> list[Side]:
     """Return the servers beside the flows."""
     from klamm.mirror.metrics import FlowsMetrics, own_families
     from klamm.mirror.supervisor import MetricsSide
 
-    metrics = FlowsMetrics({p.flow: p.socket for p in places}, own_families)
+    metrics = FlowsMetrics(lambda: watched.sockets, own_families)
     sides: list[Side] = []
     if mirror.rest is not None:
         from klamm.mirror.rest import MirrorRest
 
-        sides.append(MirrorRest(path, mirror.flows, places, mirror.rest, metrics))
+        sides.append(MirrorRest(watched, mirror.rest, metrics))
     if mirror.metrics.port >= 0:
         sides.append(MetricsSide(mirror.metrics, metrics))
     return sides

@@ -29,16 +29,19 @@ _ABOUT, _TYPE = "# HELP ", "# TYPE "
 
 
 class FlowsMetrics(MetricsServer):
-    """The endpoint of all flows, by their sockets; `own` are this process's families."""
+    """The endpoint of all flows; `sockets` gives their sockets of now by name, `own` are this process's families."""
 
-    def __init__(self, sockets: Mapping[str, Path], own: Callable[[], Iterator[Family]]) -> None:
+    def __init__(
+        self, sockets: Callable[[], Mapping[str, Path]], own: Callable[[], Iterator[Family]]
+    ) -> None:
         super().__init__(own)
-        self._sockets = dict(sockets)
+        self._sockets = sockets
 
     async def text(self) -> Iterator[str]:
         """Returns the present metrics: asks each flow."""
-        answers = await asyncio.gather(*(ask(path, "/metrics", ANSWER_S) for path in self._sockets.values()))
-        found = dict(zip(self._sockets, answers, strict=True))
+        sockets = self._sockets()
+        answers = await asyncio.gather(*(ask(path, "/metrics", ANSWER_S) for path in sockets.values()))
+        found = dict(zip(sockets, answers, strict=True))
         up = [Sample({"flow": flow}, int(answer is not None)) for flow, answer in found.items()]
         said = "1: the flow's process answers. 0: it waits for its cluster to start, has ended, or hangs."
         own = [*self._families(), Family("klamm_mirror_flow_up", "gauge", said, up)]

@@ -29,9 +29,9 @@ from klamm.connect.rest.server import RestServer
 from klamm.connect.service.connectors import ConnectService
 from klamm.connect.service.request_counts import RequestCounts
 from klamm.mirror.metrics import FlowsMetrics
-from klamm.mirror.places import Place
 from klamm.mirror.shapes import FlowState, FlowStatus, MirrorStatus
 from klamm.mirror.status import status_of
+from klamm.mirror.watched import Watched
 from klamm_base.errors import KlammError
 from klamm_base.metrics_text import CONTENT_TYPE
 from klamm_base.properties import Properties
@@ -91,19 +91,11 @@ class MirrorRest:
 
     name = "rest"
 
-    def __init__(
-        self,
-        path: Path,
-        flows: Sequence[Flow],
-        places: Sequence[Place],
-        settings: Properties,
-        metrics: FlowsMetrics,
-    ) -> None:
-        self._path = path
-        self._flows = {flow.name: flow for flow in flows}
-        self._places = {place.flow: place for place in places}
+    def __init__(self, watched: Watched, settings: Properties, metrics: FlowsMetrics) -> None:
+        self._watched = watched
         self._metrics = metrics
-        self._config = WorkerConfig.from_properties(_worker(flows[0], settings))
+        some = next(iter(watched.flows.values()))
+        self._config = WorkerConfig.from_properties(_worker(some, settings))
         self._server = RestServer(self._config)
         self._sessions: dict[str, aiohttp.ClientSession] = {}
 
@@ -158,7 +150,7 @@ class MirrorRest:
                 "version": __version__,
                 "commit": "unknown",
                 "kafka_cluster_id": None,
-                "flows": list(self._flows),
+                "flows": list(self._watched.flows),
             }
         )
 
@@ -190,23 +182,23 @@ class MirrorRest:
 
     async def list_flows(self, _request: web.Request) -> web.Response:
         """List the flows."""
-        return json_response(list(self._flows))
+        return json_response(list(self._watched.flows))
 
     async def get_flow(self, request: web.Request) -> web.Response:
         """Show the status of a flow."""
         name = self._named(request)
-        found = await status_of(self._path, [self._flows[name]])
+        found = await status_of(self._watched.path, [self._watched.flows[name]])
         return json_response(found["flows"][0])
 
     async def _status(self) -> MirrorStatus:
-        return await status_of(self._path, list(self._flows.values()))
+        return await status_of(self._watched.path, list(self._watched.flows.values()))
 
     # ---- the connectors of a flow
 
     def _named(self, request: web.Request) -> str:
         name = request.match_info["flow"]
-        if name not in self._flows:
-            raise NotFound(f"Flow {name} not found; there are: {', '.join(self._flows)}")
+        if name not in (flows := self._watched.flows):
+            raise NotFound(f"Flow {name} not found; there are: {', '.join(flows)}")
         return name
 
     def _passed_on(self, endpoint: Endpoint) -> Endpoint:
@@ -240,7 +232,7 @@ class MirrorRest:
     def _session(self, flow: str) -> aiohttp.ClientSession:
         if flow not in self._sessions:
             self._sessions[flow] = aiohttp.ClientSession(
-                connector=aiohttp.UnixConnector(str(self._places[flow].rest)),
+                connector=aiohttp.UnixConnector(str(self._watched.place(flow).rest)),
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S),
             )
         return self._sessions[flow]
