@@ -6,13 +6,14 @@ import asyncio
 import json
 import time
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.broker import new_name, new_topic, wait_until
 from support.klamm import Server, klamm
-from support.mirror import mirror_file, produce, read_all
+from support.mirror import committed, mirror_file, produce, read_all, read_as
 
 from klamm.connect.topics.config_topic import TargetState
 from klamm.mirror import files
@@ -129,3 +130,28 @@ def test_a_process_that_was_killed_while_it_set_offsets_leaves_no_stopped_flow(s
     with Server("mirror", "start", str(mirror.path)):
         assert read_all(target.bootstrap, mirror.remote, lambda found: len(found) >= 10) == names(10)
     assert not place.altering.exists()
+
+
+def test_groups_follow_into_the_copies_after_offsets_went_back(source, target, tmp_path):
+    mirror, group = Mirror(tmp_path, source, target), new_name("group")
+    a = mirror.flow.partition("->")[0]
+    text = mirror.path.read_text().replace("emit.checkpoints.enabled=false", f"groups={group}")
+    mirror.path.write_text(
+        text.replace("sync.group.offsets.enabled=false", "sync.group.offsets.enabled=true")
+    )
+    produce(source.bootstrap, mirror.topic, names(1000))
+    read_as(source.bootstrap, group, mirror.topic, lambda values: len(values) >= 400)
+    at = committed(source.bootstrap, group, mirror.topic)
+    with Server("mirror", "start", str(mirror.path)) as server:
+        there = partial(committed, target.bootstrap, group, f"{a}.{mirror.topic}")
+        wait_until(lambda: there() == at, "the group's offset")
+        mirror.offsets("set", "--to-offset", "100", "--execute")
+        # The copies from 100 on lie behind the first 1000.
+        wait_until(lambda: there() == 1000 + at - 100, "its offset in the new copies")
+        mirror.offsets("reset", "--execute")
+        wait_until(lambda: there() == 1900 + at, "its offset after the reset")
+        mirror.offsets("set", "--to-latest", "--execute")
+        produce(source.bootstrap, mirror.topic, ["last"])
+        read_as(source.bootstrap, group, mirror.topic, lambda values: "last" in values)
+        wait_until(lambda: there() == 2901, "its offset at the end")
+        assert server.stop() == 0

@@ -192,3 +192,10 @@ def test_other_bytes_are_refused(value, error, said):
     key, _ = SegmentRecord(PARTITION, 0, None).encode()
     with pytest.raises(error, match=said):
         SegmentRecord.decode(key, value)
+
+
+def test_blocks_that_later_copies_replaced_get_tombstones_once():
+    store = store_of((0, [(0, 0, 100)]), (100, [(100, 100, 50)]), (0, [(0, 150, 30)]), (0, [(0, 150, 60)]))
+    assert store.trim(PARTITION, 0) == [0, 100]
+    assert store.trim(PARTITION, 0) == []
+    assert store.translate(PARTITION, 20) == 170

@@ -208,11 +208,12 @@ class SegmentStore:
         """Drops the block that begins at this downstream offset: the topic has a tombstone for it."""
         if (blocks := self._partitions.get(partition)) is not None:
             blocks.blocks = [b for b in blocks.blocks if b.downstream != downstream]
+            blocks.replaced.discard(downstream)
 
     def trim(self, partition: Partition, log_start: int) -> list[int]:
         """Notes the target's log start. Drops blocks whose records all lie before it, except the last.
 
-        Returns where the dropped blocks began downstream.
+        Returns where the dropped blocks began downstream, and those that later copies have replaced.
         """
         blocks = self._partitions.get(partition)
         return [] if blocks is None else blocks.trim(log_start)
@@ -259,11 +260,13 @@ class SegmentStore:
 class _Blocks:
     """Blocks of one partition: disjoint and ascending on both sides."""
 
-    __slots__ = ("blocks", "log_start")
+    __slots__ = ("blocks", "log_start", "replaced")
 
     def __init__(self) -> None:
         self.blocks: list[Block] = []
         self.log_start = 0
+        self.replaced: set[int] = set()
+        """Where blocks began downstream of which nothing is left; the topic still has them."""
 
     @property
     def end(self) -> tuple[int, int]:
@@ -277,6 +280,8 @@ class _Blocks:
             if kept is not None:
                 self.blocks.append(kept)
                 break
+            self.replaced.add(last.downstream)
+        self.replaced.discard(block.downstream)
         self.blocks.append(block)
         del self.blocks[:-BLOCKS_MAX]
         self.log_start = min(self.log_start, block.downstream)
@@ -285,7 +290,10 @@ class _Blocks:
         self.log_start = log_start
         gone = [b.downstream for b in self.blocks[:-1] if b.downstream_end <= log_start]
         self.blocks = self.blocks[len(gone) :]
-        return gone
+        # A writer may begin a block anew only from the last one on.
+        replaced = {at for at in self.replaced if at < self.blocks[-1].downstream}
+        self.replaced -= replaced
+        return [*gone, *sorted(replaced)]
 
     def translate(self, upstream: int) -> int | None:
         at = bisect_right(self.blocks, upstream, key=lambda b: b.upstream) - 1
