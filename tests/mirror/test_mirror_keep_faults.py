@@ -1,0 +1,158 @@
+"""Flows that keep offsets where source or target are not what they were: restored, recreated, purged, ordinary, away."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+from support.broker import NO_RETENTION, new_topic, wait_until
+from support.mirror_topics import end_of, keeping, log_bytes, read_offsets, wait_same
+from support.mirroring import produce, rows
+
+from klamm.testing import EmbeddedBroker
+from klamm_base.errors import ConfigError
+from klamm_mirror.source.connector import MirrorSourceConnector
+
+
+@pytest.fixture
+def clusters(processes: None, tmp_path: Path) -> Iterator[tuple[EmbeddedBroker, EmbeddedBroker]]:
+    with (
+        EmbeddedBroker(tmp_path / "a", config=NO_RETENTION) as source,
+        EmbeddedBroker(tmp_path / "b", config=NO_RETENTION) as target,
+    ):
+        yield source, target
+
+
+def recreate(broker: EmbeddedBroker, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.delete_topics([topic])[topic].result(60)
+    wait_until(lambda: topic not in admin.list_topics(timeout=60).topics, "it is gone")
+    new_topic(broker, name=topic)
+
+
+def delete_before(broker: EmbeddedBroker, topic: str, offset: int) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    at = TopicPartition(topic, 0, offset)
+    admin.delete_records([at])[at].result(60)
+
+
+def test_a_target_that_lost_what_it_had_acknowledged_gets_it_again(clusters, tmp_path):
+    source, target = clusters
+    topic = new_topic(source)
+    produce(source.bootstrap, topic, rows(100))
+    with keeping(source.bootstrap, target.bootstrap, topic) as mirror:
+        wait_same(source.bootstrap, target.bootstrap, topic)
+        target.kill()
+        shutil.copytree(target.data_dir, tmp_path / "earlier")
+        target.start()
+        produce(source.bootstrap, topic, rows(100, "lost"))
+        wait_same(source.bootstrap, target.bootstrap, topic)
+        target.kill()
+        shutil.rmtree(target.data_dir)
+        (tmp_path / "earlier").rename(target.data_dir)
+        target.start()
+        assert end_of(target.bootstrap, topic) == 100
+        produce(source.bootstrap, topic, rows(100, "later"))
+        wait_same(source.bootstrap, target.bootstrap, topic)
+        assert "stopped" not in mirror.details()
+    assert log_bytes(source.bootstrap, topic) == log_bytes(target.bootstrap, topic)
+
+
+@pytest.mark.parametrize("policy", ["stop", "new-topic"])
+def test_a_topic_that_was_made_again_goes_into_a_copy_of_its_own(clusters, policy):
+    source, target = clusters
+    topic = new_topic(source)
+    produce(source.bootstrap, topic, rows(100))
+    with keeping(source.bootstrap, target.bootstrap, topic, mirror__topic__recreated=policy) as mirror:
+        wait_same(source.bootstrap, target.bootstrap, topic)
+        before = log_bytes(target.bootstrap, topic)
+        recreate(source, topic)
+        produce(source.bootstrap, topic, rows(150, "new"))
+        if policy == "stop":
+            mirror.until(lambda: mirror.details().get("stopped"), "the stop")
+            assert mirror.details()["stopped"][f"{topic}-0"]["kind"] == "recreated"
+        else:
+            admin = AdminClient({"bootstrap.servers": target.bootstrap})
+            names = wait_until(
+                lambda: [
+                    t for t in admin.list_topics(timeout=60).topics if t.startswith(f"{topic}.recreated-")
+                ],
+                "the new copy",
+            )
+            wait_until(lambda: end_of(target.bootstrap, names[0]) == 150, "all copied")
+            assert log_bytes(source.bootstrap, topic) == log_bytes(target.bootstrap, names[0])
+    assert log_bytes(target.bootstrap, topic) == before
+
+
+def test_records_that_the_source_deleted_unread_are_a_gap_and_a_hole(clusters):
+    source, target = clusters
+    topic = new_topic(source)
+    produce(source.bootstrap, topic, rows(100))
+    with keeping(source.bootstrap, target.bootstrap, topic) as mirror:
+        wait_same(source.bootstrap, target.bootstrap, topic)
+    commits = mirror.commits
+    produce(source.bootstrap, topic, rows(100, "unread"))
+    delete_before(source, topic, 150)
+    again = keeping(source.bootstrap, target.bootstrap, topic, mirror__gap__policy="record")
+    again.start(commits)
+    try:
+        wait_same(source.bootstrap, target.bootstrap, topic)
+        again.until(lambda: again.details().get("gaps"), "the gap's entry")
+        assert again.details()["gaps"]["records"] == 50
+        there = read_offsets(source.bootstrap, topic, "read_uncommitted")
+        wait_until(
+            lambda: read_offsets(target.bootstrap, topic, "read_uncommitted") == there, "the start followed"
+        )
+    finally:
+        again.stop()
+
+
+def test_a_copy_that_was_deleted_is_made_anew(clusters):
+    source, target = clusters
+    topic = new_topic(source)
+    produce(source.bootstrap, topic, rows(100))
+    with keeping(source.bootstrap, target.bootstrap, topic) as mirror:
+        wait_same(source.bootstrap, target.bootstrap, topic)
+    admin = AdminClient({"bootstrap.servers": target.bootstrap})
+    admin.delete_topics([topic])[topic].result(60)
+    wait_until(lambda: topic not in admin.list_topics(timeout=60).topics, "it is gone")
+    again = keeping(source.bootstrap, target.bootstrap, topic)
+    again.start(mirror.commits)
+    try:
+        wait_same(source.bootstrap, target.bootstrap, topic)
+        assert log_bytes(source.bootstrap, topic) == log_bytes(target.bootstrap, topic)
+    finally:
+        again.stop()
+
+
+CONTRADICTIONS = {
+    "transforms": "x",
+    "predicates": "x",
+    "producer.override.compression.type": "zstd",
+    "target.producer.compression.type": "zstd",
+    "mirror.topic.recreated": "append",
+    "mirror.provenance": "true",
+    "sync.schemas.ids": "translate",
+}
+
+
+@pytest.mark.parametrize("key", CONTRADICTIONS)
+def test_settings_that_change_batches_are_refused_by_name(key):
+    config = {
+        "name": "m", "connector.class": "MirrorSourceConnector", "mirror.keep.offsets": "true",
+        "source.cluster.alias": "A", "target.cluster.alias": "B",
+        "source.cluster.bootstrap.servers": "a:9092", "target.cluster.bootstrap.servers": "b:9092",
+        "replication.policy.class": "IdentityReplicationPolicy", key: CONTRADICTIONS[key],
+    }  # fmt: skip
+    errors = {v.name: v.errors for v in MirrorSourceConnector.validate(config)}
+    assert any("mirror.keep.offsets=true" in error for error in errors[key]), errors[key]
+    with pytest.raises(ConfigError, match=key.replace(".", r"\.")):
+        MirrorSourceConnector().start(config)
+    assert not [
+        v.name for v in MirrorSourceConnector.validate(config | {"mirror.keep.offsets": "false", key: ""})
+        if any("mirror.keep.offsets" in error for error in v.errors)
+    ]  # fmt: skip
