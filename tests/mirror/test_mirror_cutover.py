@@ -119,3 +119,18 @@ def test_names_of_the_default_policy(tmp_path, source, target):
 def test_a_flow_that_does_not_run_is_waited_for(world):
     said = world.mover.run("cutover", "--quiet", "0.5", "--timeout", "1", code=1)
     assert "lacks" in said
+
+
+def test_copies_that_keep_offsets_are_promoted(tmp_path, source, target):
+    world = World(tmp_path, source, target, **IDENTITY, **{"mirror.keep.offsets": "true"})
+    with Server("mirror", "start", str(world.mover.path)):
+        assert world.mover.run("cutover", "--dry-run", "--quiet", "0.2")["steps"]["promote"] == {
+            "promoted": [world.topic]
+        }
+        world.mover.killed_at("promote", "cutover", "--quiet", "0.5")
+        found = world.mover.run("cutover", "--quiet", "0.5")
+        assert found["steps"]["promote"]["found"]["promoted"] == [world.topic]
+        assert "promoted" in world.mover.run("cutover", "--undo", code=1)
+        produce(world.b, world.topic, values(1000, 100))
+    rest = read_as(world.b, world.group, world.topic, lambda v: len(v) >= 1100 - len(world.read_before))
+    assert [*world.read_before, *rest] == values(0, 1100)

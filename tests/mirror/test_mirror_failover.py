@@ -108,3 +108,17 @@ def test_a_killed_command_goes_on_at_every_step_and_is_undone(world):
         assert world.mover.run_offsets()[0]["lag"] == 1
         world.mover.run("failover", "--undo")
         wait_until(lambda: world.mover.run_offsets()[0]["lag"] == 0, "the flow goes on")
+
+
+def test_copies_that_keep_offsets_are_promoted(tmp_path, source, target):
+    world = World(tmp_path, source, target, **IDENTITY, **{"mirror.keep.offsets": "true"})
+    with Server("mirror", "start", str(world.mover.path)):
+        wait_until(lambda: end(world.b, world.topic) == 1000, "all is copied")
+        wait_until(lambda: end(world.b, world.checkpoints) >= 1, "the group's checkpoint")
+        wait_until(world.mover.run_offsets, "a committed offset")
+        world.source.kill()
+        found = world.mover.run("failover")
+        assert found["steps"]["loss"]["found"]["partitions"][0]["copied"] == 1000
+        produce(world.b, world.topic, values(1000, 100))
+    rest = read_as(world.b, world.group, world.topic, lambda v: len(v) >= 1100 - len(world.read_before))
+    assert [*world.read_before, *rest] == values(0, 1100)

@@ -39,6 +39,7 @@ class Step(StrEnum):
     DRAIN = "drain"
     VERIFY = "verify"
     GROUPS = "groups"
+    PROMOTE = "promote"
     TELL = "tell"
 
 
@@ -51,16 +52,16 @@ class Phase(StrEnum):
 
 
 PLANS: Final[Mapping[Kind, tuple[Step, ...]]] = {
-    Kind.CUTOVER: (Step.CHECK, Step.QUIET, Step.DRAIN, Step.VERIFY, Step.GROUPS, Step.TELL),
-    Kind.FAILOVER: (Step.CHECK, Step.HOLD, Step.LOSS, Step.GROUPS, Step.TELL),
+    Kind.CUTOVER: (Step.CHECK, Step.QUIET, Step.DRAIN, Step.VERIFY, Step.GROUPS, Step.PROMOTE, Step.TELL),
+    Kind.FAILOVER: (Step.CHECK, Step.HOLD, Step.LOSS, Step.GROUPS, Step.PROMOTE, Step.TELL),
     Kind.FAILBACK: (
         Step.CHECK, Step.DIVERGED, Step.SETTLE, Step.QUIET, Step.DRAIN, Step.VERIFY, Step.GROUPS, Step.TELL,
     ),
 }  # fmt: skip
 STANDING: Final = frozenset({Step.QUIET, Step.DRAIN, Step.VERIFY})
 """Steps whose result holds only while the source's logs end where they ended then (`ends`)."""
-CHANGING: Final = frozenset({Step.HOLD, Step.GROUPS})
-"""Steps that change something, and can be undone."""
+CHANGING: Final = frozenset({Step.HOLD, Step.GROUPS, Step.PROMOTE})
+"""Steps that change something: an undo takes them back, or refuses."""
 ENDS: Final = "ends"
 
 

@@ -113,6 +113,13 @@ def _groups(found: Found, planned: bool) -> str:
     return (f"would be: {said}" if planned else said) + refused
 
 
+def _promote(found: Found, planned: bool) -> str:
+    if not found["promoted"]:
+        return "no copy keeps offsets"
+    said = f"{'would promote' if planned else 'promoted'} {_names(found['promoted'])}"
+    return said + ("" if planned else "; this is not undone")
+
+
 def _hold(found: Found, planned: bool) -> str:
     return f"{'would hold' if planned else 'holds'} the flow, so that nothing is copied by itself when the source is back"
 
@@ -204,7 +211,7 @@ _VERDICTS: Final = {
 }  # fmt: skip
 _WORDS: Final = {
     "check": _check, "quiet": _quiet, "drain": _drain, "verify": _verify, "groups": _groups, "tell": _tell,
-    "hold": _hold, "loss": _loss, "diverged": _diverged, "settle": _settle,
+    "hold": _hold, "promote": _promote, "loss": _loss, "diverged": _diverged, "settle": _settle,
 }  # fmt: skip
 
 
@@ -237,6 +244,8 @@ def drawn(move: Move) -> list[str]:
     ]
     if rows:
         lines += ["  groups go on at", *(f"    {line}" for line in table(rows, list(rows[0])).splitlines())]
+    if move.found(Step.PROMOTE).get("promoted"):
+        return lines
     return [*lines, _undo_line(move)]
 
 

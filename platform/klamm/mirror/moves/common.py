@@ -24,11 +24,12 @@ from klamm.mirror.moves.ground import (
     parsed_name,
 )
 from klamm.mirror.moves.runner import Begin, Found, Runner, Told
+from klamm_mirror import promote
 from klamm_mirror.checkpoint.translator import GroupTranslator
-from klamm_mirror.copy.source_offsets import Position
 from klamm_mirror.move import group_offsets
 from klamm_mirror.move.group_offsets import GroupPlace, Verdict
 from klamm_mirror.move.steps import ENDS, Kind, Move, Step
+from klamm_mirror.settings.keep_offsets import MIRROR
 from klamm_mirror.settings.mm2_keys import changing_keys
 from klamm_mirror.verify.flow import FlowComparison
 from klamm_mirror.verify.state import State, default_path
@@ -99,7 +100,7 @@ class CommonSteps(ABC):
         peak = 0
         while True:
             ends = await ground.ends()
-            left = {p: n for p, n in missing(ends, await ground.positions()).items() if n}
+            left = {p: n for p, n in missing(ends, await ground.copied()).items() if n}
             if not left:
                 return {ENDS: as_text(ends)}
             await ground.refuse_stopped()
@@ -176,7 +177,7 @@ class CommonSteps(ABC):
         ground = self.ground
         return {
             "target_ends": as_text(await ground.target_ends()),
-            "copied": as_text({p: at.offset for p, at in (await ground.positions()).items()}),
+            "copied": as_text(await ground.copied()),
         }
 
     async def undo_groups(self, move: Move, found: Found) -> None:
@@ -206,15 +207,42 @@ class CommonSteps(ABC):
     def own_records(self, then: Found, now: Found) -> list[str]:
         """Returns the target's partitions that grew by more than the flow has copied since."""
         remotes: dict[str, int] = {}
-        for name, offset in now["copied"].items():
+        for name, at in now["copied"].items():
             topic, partition = parsed_name(name)
-            was = then["copied"].get(name)
-            came = max(0 if offset is None else offset + 1 - (0 if was is None else was + 1), 0)
-            remotes[named((self.ground.topics.remote(topic), partition))] = came
+            remotes[named((self.ground.topics.remote(topic), partition))] = max(
+                at - then["copied"].get(name, 0), 0
+            )
         return [
             name for name, end in now["target_ends"].items()
             if end - then["target_ends"].get(name, 0) > remotes.get(name, 0)
         ]  # fmt: skip
+
+    # ---- promote
+
+    async def promote(self, move: Move, begin: Begin) -> Found:
+        """Makes ordinary topics of copies that keep offsets. Raises Refused."""
+        ground = self.ground
+        names = {t: ground.topics.remote(t) for t, _ in await ground.partitions()}
+        rest = [t for t in await promote.survey(None, ground.target, names) if t.state == MIRROR]
+        promoted = sorted({*move.found(Step.PROMOTE).get("promoted", ()), *(t.remote for t in rest)})
+        if rest:
+            await begin({"promoted": promoted})
+            refused = await promote.promote(ground.target, rest)
+            if refused:
+                raise Refused("; ".join(f"{remote}: {why}" for remote, why in sorted(refused.items())))
+        return {"promoted": promoted}
+
+    async def would_promote(self) -> Found:
+        """Returns the topics that would be promoted now."""
+        ground = self.ground
+        names = {t: ground.topics.remote(t) for t, _ in await ground.partitions()}
+        found = await promote.survey(None, ground.target, names)
+        return {"promoted": [t.remote for t in found if t.state == MIRROR]}
+
+    async def undo_promote(self, move: Move, found: Found) -> None:
+        """Raises Refused where topics were promoted."""
+        if promoted := list(found["promoted"]):
+            raise Refused(f"{listed(promoted)}: promoted, and no mirror topic any more. This is not undone")
 
     # ---- tell
 
@@ -234,14 +262,9 @@ class CommonSteps(ABC):
         }
 
 
-def missing(ends: Mapping[Partition, int], positions: Mapping[Partition, Position]) -> dict[Partition, int]:
+def missing(ends: Mapping[Partition, int], copied: Mapping[Partition, int]) -> dict[Partition, int]:
     """Returns how many offsets each partition has that are not copied. Pure."""
-    found = {}
-    for partition, end in ends.items():
-        at = positions.get(partition)
-        copied = 0 if at is None or at.offset is None else at.offset + 1
-        found[partition] = max(end - copied, 0)
-    return found
+    return {partition: max(end - copied.get(partition, 0), 0) for partition, end in ends.items()}
 
 
 def with_former(

@@ -24,9 +24,10 @@ class Cutover(CommonSteps):
     def runner(self, told: Told) -> Runner:
         work = {
             Step.CHECK: self.check, Step.QUIET: self.quiet, Step.DRAIN: self.drain,
-            Step.VERIFY: self.verify, Step.GROUPS: self.groups, Step.TELL: self.tell,
+            Step.VERIFY: self.verify, Step.GROUPS: self.groups, Step.PROMOTE: self.promote, Step.TELL: self.tell,
         }  # fmt: skip
-        return Runner(self.ground.journal(), work, {Step.GROUPS: self.undo_groups}, self._ends, told)
+        undo = {Step.GROUPS: self.undo_groups, Step.PROMOTE: self.undo_promote}
+        return Runner(self.ground.journal(), work, undo, self._ends, told)
 
     async def _ends(self) -> dict[str, int]:
         return as_text(await self.ground.ends())
@@ -39,7 +40,7 @@ class Cutover(CommonSteps):
         ground = self.ground
         checked = await check_flow(ground, self)
         writing, reading = await self.noise()
-        left = missing(await ground.ends(), await ground.positions())
+        left = missing(await ground.ends(), await ground.copied())
         places = [p.as_json() for p in await self.places(None)]
         return [
             (Step.CHECK, checked),
@@ -47,6 +48,7 @@ class Cutover(CommonSteps):
             (Step.DRAIN, {"records_to_copy": sum(left.values())}),
             (Step.VERIFY, {"why_not": self.why_no_records()}),
             (Step.GROUPS, {"places": places}),
+            (Step.PROMOTE, await self.would_promote()),
             (Step.TELL, await self.where()),
         ]
 

@@ -115,12 +115,11 @@ class Failback(CommonSteps):
     async def _tails(self, there: Side) -> list[Tail]:
         """Returns what A has behind the last record that was copied to B."""
         forward, show = self.forward, self.ground.options.show
-        ends, positions = await forward.ends(), await forward.positions()
+        ends, done = await forward.ends(), await forward.copied()
         starts = await internal_topics.offsets_of(there.cluster, list(ends), EARLIEST)
         found = []
         for number, (partition, end) in enumerate(ends.items()):
-            at = positions.get(partition)
-            copied = 0 if at is None or at.offset is None else at.offset + 1
+            copied = done.get(partition, 0)
             start = max(copied, starts.get(partition, 0))
             tail = Tail(
                 topic=partition[0], partition=partition[1], start=start, end=end, lost=max(copied - end, 0)
@@ -200,7 +199,7 @@ class Failback(CommonSteps):
         """Waits until A->B has copied up to these ends."""
         self.ground.begin_wait()
         peak = 0
-        while left := sum(missing(ends, await self.forward.positions()).values()):
+        while left := sum(missing(ends, await self.forward.copied()).values()):
             await self.forward.refuse_stopped()
             peak = max(peak, left)
             await self.ground.wait(f"{left:,} records to copy to {self.forward.flow.target}", 1 - left / peak)
@@ -223,7 +222,7 @@ class Failback(CommonSteps):
         self._refuse_unmarked()
         checked, found = await check_flow(self.ground, self), await self._diverged()
         writing, reading = await self.noise()
-        left = missing(await self.ground.ends(), await self.ground.positions())
+        left = missing(await self.ground.ends(), await self.ground.copied())
         alone = sum(t["records"] for t in found["diverged"])
         return [
             (Step.CHECK, checked),

@@ -35,9 +35,9 @@ class Failover(CommonSteps):
     def runner(self, told: Told) -> Runner:
         work = {
             Step.CHECK: self.check, Step.HOLD: self.hold, Step.LOSS: self.loss,
-            Step.GROUPS: self.groups, Step.TELL: self.tell,
+            Step.GROUPS: self.groups, Step.PROMOTE: self.promote, Step.TELL: self.tell,
         }  # fmt: skip
-        undo = {Step.HOLD: self.undo_hold, Step.GROUPS: self.undo_groups}
+        undo = {Step.HOLD: self.undo_hold, Step.GROUPS: self.undo_groups, Step.PROMOTE: self.undo_promote}
         return Runner(self.ground.journal(), work, undo, self._no_ends, told)
 
     async def _no_ends(self) -> dict[str, int]:
@@ -97,11 +97,8 @@ class Failover(CommonSteps):
 
     async def _loss(self, checked: Found) -> Found:
         ground = self.ground
-        positions = await ground.positions()
         copied = {
-            p: at.offset + 1
-            for p, at in positions.items()
-            if at.offset is not None and not ground.policy.is_heartbeats_topic(p[0])
+            p: at for p, at in (await ground.copied()).items() if not ground.policy.is_heartbeats_topic(p[0])
         }
         heard = {
             parsed_name(n): Heard(end=end, seconds=s) for n, (end, s) in checked.get("heard", {}).items()
@@ -158,6 +155,7 @@ class Failover(CommonSteps):
             (Step.HOLD, {}),
             (Step.LOSS, await self._loss(checked)),
             (Step.GROUPS, {"places": [p.as_json() for p in await self.places(None)]}),
+            (Step.PROMOTE, await self.would_promote()),
             (Step.TELL, await self.where()),
         ]
 

@@ -24,6 +24,7 @@ from klamm_mirror.copy.source_offsets import Position
 from klamm_mirror.gaps.ledger import Ledger
 from klamm_mirror.loop import open_cluster
 from klamm_mirror.move.journal import Journal
+from klamm_mirror.settings.keep_offsets import KEEP
 from klamm_mirror.settings.mm2_config import CHECKPOINT, Flow, MirrorConfig
 from klamm_mirror.settings.plugins import FlowPlugins
 from klamm_mirror.settings.policy import ReplicationPolicy
@@ -36,6 +37,7 @@ Said = Callable[[str, float | None], None]
 """Called with what is waited for, and the share that is done if that is known."""
 
 LOOK_S: Final = 0.5
+REPLICAS: Final = "mirror.gaps.topic.replication.factor"
 NAMED_MAX: Final = 5
 """Names in a sentence; the others are counted."""
 
@@ -83,6 +85,8 @@ class Ground:
     policy: ReplicationPolicy
     groups: checkpoint_config.Settings
     replicas: int
+    keeps_offsets: bool
+    """Copies are mirror topics: their ends say how far they go."""
     options: Options
     said: Said
     lost: bool = False
@@ -154,8 +158,17 @@ class Ground:
         return found
 
     async def positions(self) -> dict[Partition, Position]:
-        """Returns up to where the flow has copied."""
+        """Returns the committed source offsets of the flow."""
         return await committed(self.target, self.flow)
+
+    async def copied(self) -> dict[Partition, int]:
+        """Returns the next offset to copy of each partition that the flow copies."""
+        positions = await self.positions()
+        if not self.keeps_offsets:
+            return {p: at.offset + 1 for p, at in positions.items() if at.offset is not None}
+        remotes = {(self.topics.remote(t), p): (t, p) for t, p in positions}
+        found = await internal_topics.offsets_of(self.target, list(remotes), LATEST)
+        return {remotes[p]: end for p, end in found.items()}
 
     async def refuse_stopped(self) -> None:
         """Raises Refused while partitions are stopped at a gap."""
@@ -221,11 +234,15 @@ async def opened(
         plugins = stack.enter_context(FlowPlugins(props, parsed))
         source = await stack.enter_async_context(open_cluster(props, "source"))
         target = await stack.enter_async_context(open_cluster(props, "target"))
+        gaps = Ledger(target, plugins.policy.gaps_topic(flow.source), parsed[REPLICAS])
+        await gaps.catch_up()
+        topics = Topics(parsed, plugins, source, target, gaps.table.remotes())
         yield Ground(
             path=path, mirror=mirror, flow=flow, place=place_of(path, name), props=props, source=source,
-            target=target, topics=Topics(parsed, plugins, source, target), policy=plugins.policy,
+            target=target, topics=topics, policy=plugins.policy,
             groups=checkpoint_config.parse(_checkpoint_props(flow)), options=options, said=said, lost=lost,
-            replicas=parsed["mirror.gaps.topic.replication.factor"],
+            replicas=parsed[REPLICAS],
+            keeps_offsets=parsed[KEEP],
         )  # fmt: skip
 
 
