@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
-from support.broker import NO_RETENTION, new_topic, wait_until
+from support.broker import NO_RETENTION, new_name, new_topic, wait_until
 from support.mirror_topics import end_of, keeping, log_bytes, read_offsets, wait_same
-from support.mirroring import produce, rows
+from support.mirroring import Running, produce, props, read, rows
 
 from klamm.testing import EmbeddedBroker
 from klamm_base.errors import ConfigError
@@ -127,6 +127,30 @@ def test_a_copy_that_was_deleted_is_made_anew(clusters):
         assert log_bytes(source.bootstrap, topic) == log_bytes(target.bootstrap, topic)
     finally:
         again.stop()
+
+
+def test_a_flow_out_of_a_mirror_topic_takes_no_producer_of_the_other_cluster_for_a_marked_one(
+    clusters, tmp_path
+):
+    source, target = clusters
+    topic, other = new_topic(source), new_name("other")
+    with EmbeddedBroker(tmp_path / "c", config=NO_RETENTION) as third:
+        new_topic(third, name=other)
+        produce(third.bootstrap, other, rows(10))
+        identity = {"replication__policy__class": "IdentityReplicationPolicy"}
+        back = props(third.bootstrap, target.bootstrap, topics=other, **identity)
+        with Running(
+            back | {"source.cluster.alias": "C"}
+        ):  # the first producer at the target, marked as of C
+            wait_same(third.bootstrap, target.bootstrap, other)
+        produce(
+            source.bootstrap, topic, rows(50), **{"enable.idempotence": True}
+        )  # the first producer at the source
+        with keeping(source.bootstrap, target.bootstrap, topic):
+            wait_same(source.bootstrap, target.bootstrap, topic)
+        on = props(target.bootstrap, third.bootstrap, topics=topic, **identity)
+        with Running(on | {"source.cluster.alias": "B", "target.cluster.alias": "C"}):
+            assert read(third.bootstrap, topic, 50) == rows(50)
 
 
 CONTRADICTIONS = {

@@ -150,7 +150,9 @@ class Copier:
             )
         if settings.provenance is not None:
             clients = await cluster(settings.source), await cluster(settings.target)
-            self._provenance = Provenance(settings.provenance, *clients)
+            self._provenance = Provenance(
+                settings.provenance, *clients, topics={p.topic for p in self.partitions}
+            )
         provenance = self._provenance
         common = await cluster(settings.target), self.partitions, self._on_ack, settings.producer, provenance
         copies = Copies(await cluster(settings.target), self.partitions) if settings.keep else None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Final
 
 from klamm_base.backoff import Backoff
@@ -19,6 +19,8 @@ from klamm_mirror.origins import LeftOut, Origin, Verdict
 from klamm_mirror.provenance.config import ProvenanceSettings
 from klamm_mirror.provenance.marks import MarkReader, MarkWriter
 from klamm_mirror.provenance.opposite import RECENT_MS, copied_back_unmarked
+from klamm_mirror.settings.keep_offsets import MIRROR
+from klamm_mirror.topics.mirror_states import states_of
 from klamm_plugins.errors import ConnectError
 
 log = logging.getLogger(__name__)
@@ -28,10 +30,17 @@ LOOK_S: Final = 10.0
 
 
 class Provenance:
-    """Decides about batches and marks producers, for one task. Clients of both clusters are its own."""
+    """Decides about batches and marks producers, for one task. Clients of both clusters are its own. `topics` are those
+    that the task reads.
+    """
 
-    def __init__(self, settings: ProvenanceSettings, source: Cluster, target: Cluster) -> None:
+    def __init__(
+        self, settings: ProvenanceSettings, source: Cluster, target: Cluster, topics: Collection[str] = ()
+    ) -> None:
         self.why: str | None = None
+        self._topics = sorted(topics)
+        self._mirrors: frozenset[str] = frozenset()
+        """The source's mirror topics: their batches have producer ids of another cluster, of which marks say nothing."""
         self._settings = settings
         self._clusters = (source, target)
         self._reader = MarkReader(source)
@@ -47,6 +56,8 @@ class Provenance:
 
     def lens(self, topic: str) -> Callable[[int], Verdict]:
         """Returns the function that decides about a batch of the topic by its producer id. `learn` must know it."""
+        if topic in self._mirrors:
+            return _at_source
         found = self._lenses.get(topic)
         if found is None:
             found = self._lenses[topic] = self._make_lens(topic)
@@ -74,6 +85,7 @@ class Provenance:
         if self._ids is None:
             ids = await self._ask_ids()
             await self._refuse_blind_flow_back()
+            await self._find_mirrors()
             self._ids = ids
         return self._ids
 
@@ -91,6 +103,11 @@ class Provenance:
         if self._ids is not None and ids != self._ids:
             raise ConnectError(f"Another cluster has taken the place of one: ids {self._ids} became {ids}")
         await self._refuse_blind_flow_back()
+        await self._find_mirrors()
+
+    async def _find_mirrors(self) -> None:
+        states = await states_of(self._clusters[0], self._topics)
+        self._mirrors = frozenset(topic for topic, state in states.items() if state == MIRROR)
 
     async def _refuse_blind_flow_back(self) -> None:
         """Raises ConnectError while a flow back that writes no marks copies our topics."""
@@ -137,3 +154,8 @@ class Provenance:
             else:
                 self.why = None
                 return
+
+
+def _at_source(producer_id: int) -> Verdict:
+    """Decides that a batch counts as first written at the source."""
+    return None
