@@ -62,6 +62,10 @@ class Mirror:
         tasks = self.worker.get(f"/connectors/{self.name}/status").get("tasks") or [{}]
         return tasks[0].get("progress") or {}
 
+    def trace(self) -> str:
+        """Returns all that the connector's status says."""
+        return str(self.worker.get(f"/connectors/{self.name}/status"))
+
     def details(self) -> dict:
         return self.progress().get("details") or {}
 

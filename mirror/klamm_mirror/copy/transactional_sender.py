@@ -16,7 +16,9 @@ from klamm_kafka.client.transactional import PRODUCE_VERSION, TransactionalProdu
 from klamm_kafka.wire.messages.produce import PartitionProduceResponse
 from klamm_mirror.copy.partition import MirrorPartition
 from klamm_mirror.copy.sender import Sender
+from klamm_mirror.provenance.config import ORIGIN
 from klamm_mirror.raw import Batch
+from klamm_plugins.errors import ConnectError
 
 
 class TransactionalSender(Sender):
@@ -26,7 +28,8 @@ class TransactionalSender(Sender):
 
     def __init__(self, *common: Any, producer: TransactionalProducer) -> None:
         super().__init__(*common)
-        self.transactional_id = producer.id
+        self.transactional_id: str = producer.id
+        self._marked = -1
         self._transactional = producer
         self.gate = Gate()
         for partition in self.every_outbox():
@@ -39,7 +42,20 @@ class TransactionalSender(Sender):
 
     async def new_producer(self, outbox: MirrorPartition | None = None) -> tuple[int, int]:
         """Returns the producer, which stays. `MirrorPartition.move` continues its sequence numbers."""
-        return self._transactional.transaction.producer
+        producer = self._transactional.transaction.producer
+        if self._provenance is not None and self._marked != producer[0]:
+            await self._provenance.mark_lasting(producer[0], self.transactional_id)
+            self._marked = producer[0]
+        return producer
+
+    async def prepare(self) -> None:
+        """Raises ConnectError for records of a third cluster: they would need a producer, and a transaction, of their own."""
+        for origin in self._producers.wanted:
+            raise ConnectError(
+                f"Records that first were at cluster {origin and origin.alias} come by this flow. Exactly once keeps records of "
+                "the flow's source alone from going round: bring the others by a flow of their own "
+                f"({ORIGIN.format(origin and origin.alias)} leaves them out here), or leave exactly once off for this flow"
+            )
 
     async def before_sending(self, outboxes: Sequence[MirrorPartition]) -> dict[MirrorPartition, BrokerError]:
         by_place = {(o.remote, o.partition): o for o in outboxes}

@@ -72,10 +72,13 @@ class Mark:
 
 
 class MarkReader:
-    """The marks of one cluster, read when an unknown producer id comes. `cluster` is a client of it."""
+    """The marks of one cluster, read when an unknown producer id comes. `cluster` is a client of it; `side` is its name in
+    a flow.
+    """
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, side: str = "source") -> None:
         self._cluster = cluster
+        self._side = side
         self._origins: dict[int, Origin] = {}
         self._unmarked: dict[int, None] = {}
         self._position = 0
@@ -113,7 +116,7 @@ class MarkReader:
             if e.retriable:
                 raise
             raise ConnectError(
-                f"{PROVENANCE_TOPIC} of the source cannot be read, so records that came from the target would go back: {e}. "
+                f"{PROVENANCE_TOPIC} of the {self._side} cannot be read, so records that came from the target would go back: {e}. "
                 f"Permit Describe and Read; {NO_ORIGIN_LEAVES}"
             ) from None
 
@@ -131,7 +134,7 @@ class MarkReader:
             mark = Mark.decode(record)
         except MalformedMark as e:
             raise ConnectError(
-                f"{PROVENANCE_TOPIC} of the source, offset {record.offset}, is no mark, so records that came from the "
+                f"{PROVENANCE_TOPIC} of the {self._side}, offset {record.offset}, is no mark, so records that came from the "
                 f"target might go back: {e}. A newer version wrote it: update this mirror, too"
             ) from None
         self._origins[mark.producer_id] = mark.origin

@@ -44,6 +44,7 @@ class Provenance:
         self._settings = settings
         self._clusters = (source, target)
         self._reader = MarkReader(source)
+        self._target_reader = MarkReader(target, "target")
         flow = f"{settings.source_alias}->{settings.target_alias}"
         self._writer = MarkWriter(target, flow, settings.replication_factor)
         self._ids: tuple[str, str] | None = None
@@ -71,6 +72,24 @@ class Provenance:
             await self._writer.write(producer_id, origin or Origin(source, self._settings.source_alias))
 
         await self._patiently(write)
+
+    async def mark_lasting(self, producer_id: int, owner: str) -> None:
+        """Marks a producer id that `owner`, a transactional id, keeps across starts and configurations. Raises ConnectError
+        where it has written records of another cluster than the source.
+        """
+
+        async def check() -> None:
+            source, _ = await self._identify()
+            await self._target_reader.learn([producer_id])
+            known = self._target_reader.origin(producer_id)
+            if known is not None and known.cluster != source:
+                raise ConnectError(
+                    f"The transactional id {owner} has written records of cluster {known.cluster} ({known.alias}) at the "
+                    f"target, and records of {source} could not be told from them: give the connector another name"
+                )
+
+        await self._patiently(check)
+        await self.mark(producer_id, None)
 
     async def run(self) -> None:
         """Looks after the marks until cancelled."""

@@ -36,12 +36,6 @@ class TransactionalBeginning:
                 "read_committed",
                 key=ISOLATION,
             )
-        if settings.provenance is not None:
-            raise ConfigError(
-                "exactly.once.source.support=enabled cannot be combined with mirror.provenance=true, which needs "
-                "several producers: set mirror.provenance=false where no records go in circles",
-                key="mirror.provenance",
-            )
         self._context = context
         self._settings = settings
         self._previous = (-1, -1)
