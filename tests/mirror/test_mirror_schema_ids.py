@@ -161,10 +161,12 @@ def config_of(
 
 
 def with_header(registry: SchemaRegistry, topic: str, schema: str, row: dict[str, int]) -> Any:
-    client = SchemaRegistryClient({"url": registry.url})
     context = SerializationContext(topic, MessageField.VALUE, [])
-    serializer = AvroSerializer(client, schema, conf={"schema.id.serializer": header_schema_id_serializer})
-    return serializer(row, context), context.headers
+    with SchemaRegistryClient({"url": registry.url}) as client:
+        serializer = AvroSerializer(
+            client, schema, conf={"schema.id.serializer": header_schema_id_serializer}
+        )
+        return serializer(row, context), context.headers
 
 
 def test_readers_at_the_target_find_schemas_under_ids_of_their_own(registries, source, target):
@@ -182,8 +184,8 @@ def test_readers_at_the_target_find_schemas_under_ids_of_their_own(registries, s
     assert found[0][1] == head(1) + first[5:]
     assert understood(b, f"A.{topic}", found[0][1]) == {"a": 1}
     context = SerializationContext(f"A.{topic}", MessageField.VALUE, found[1][2])
-    client = SchemaRegistryClient({"url": b.url})
-    assert AvroDeserializer(client)(found[1][1], context) == {"a": 2_000_000, "b": 3_000_000}
+    with SchemaRegistryClient({"url": b.url}) as client:
+        assert AvroDeserializer(client)(found[1][1], context) == {"a": 2_000_000, "b": 3_000_000}
     assert found[2][1] is None
     assert list(b.subjects) == [f"A.{topic}-value"]
 

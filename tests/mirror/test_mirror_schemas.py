@@ -210,15 +210,15 @@ def order_schema(*fields: str) -> str:
 
 
 def written(registry: SchemaRegistry, topic: str, schema: str, value: dict[str, int]) -> bytes:
-    client = SchemaRegistryClient({"url": registry.url})
-    made = AvroSerializer(client, schema)(value, SerializationContext(topic, MessageField.VALUE))
+    with SchemaRegistryClient({"url": registry.url}) as client:
+        made = AvroSerializer(client, schema)(value, SerializationContext(topic, MessageField.VALUE))
     assert made is not None
     return made
 
 
 def understood(registry: SchemaRegistry, topic: str, data: bytes | None) -> object:
-    client = SchemaRegistryClient({"url": registry.url})
-    return AvroDeserializer(client)(data or b"", SerializationContext(topic, MessageField.VALUE))
+    with SchemaRegistryClient({"url": registry.url}) as client:
+        return AvroDeserializer(client)(data or b"", SerializationContext(topic, MessageField.VALUE))
 
 
 def config_of(

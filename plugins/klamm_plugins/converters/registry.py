@@ -29,6 +29,7 @@ URL: Final = "schema.registry.url"
 _MEDIA: Final = "application/vnd.schemaregistry.v1+json"
 _TIMEOUT_S: Final = 10.0
 _ANSWER_MAX: Final = 16 << 20
+NO_CONTENT: Final = 204
 _DEPTH_MAX: Final = 20  # references of references: more is a circle
 
 
@@ -226,7 +227,7 @@ class RegistryClient:
                 failure = f"{_without_user(url)}: {e or type(e).__name__}"
             else:
                 if status < 300:
-                    return _parsed(answer, url)
+                    return None if status == NO_CONTENT else _parsed(answer, url)
                 error = _refused(status, answer, f"{method} {path}")
                 if status < 500 and status != 429:
                     raise error

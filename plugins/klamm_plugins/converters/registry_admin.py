@@ -21,8 +21,8 @@ from klamm_plugins.converters.registry import (
     schema_of,
 )
 
-NOT_FOUND: Final = frozenset({404, 40401, 40402, 40403, 40408, 40409})
-"""Codes of a subject, version, schema, level or mode that is not there."""
+NOT_FOUND: Final = frozenset({404, 405, 40401, 40402, 40403, 40408, 40409})
+"""Codes of a subject, version, schema, level or mode that is not there, and of registries that have no modes."""
 IMPORT: Final = "IMPORT"
 READONLY: Final = "READONLY"
 READWRITE: Final = "READWRITE"
