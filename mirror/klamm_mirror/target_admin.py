@@ -144,16 +144,22 @@ class AdminRequests:
         return _refused("an ACL of", ((b.topic, r.error_code, r.error_message) for b, r in pairs))
 
     async def _ask(self, request: Any, version_max: int | None = None) -> Any:
-        """Asks the controller, or any broker where the metadata names none."""
-        if self._cluster.metadata is None:
-            await self._cluster.refresh([])
-        node = self._cluster.metadata.controller_id if self._cluster.metadata is not None else -1
-        connection: Connection = await (
-            self._cluster.broker(node) if node >= 0 else self._cluster.any_broker()
+        return await ask_controller(
+            self._cluster, request, version_max=version_max, timeout_s=self._timeout_ms / 1000
         )
-        version = connection.version_for(type(request))
-        version = version if version_max is None else min(version, version_max)
-        return await connection.request(request, version, timeout_s=self._timeout_ms / 1000)
+
+
+async def ask_controller(
+    cluster: Cluster, request: Any, *, version_max: int | None = None, timeout_s: float = TIMEOUT_MS / 1000
+) -> Any:
+    """Asks the controller, or any broker where the metadata names none. Raises ClientError."""
+    if cluster.metadata is None:
+        await cluster.refresh([])
+    node = cluster.metadata.controller_id if cluster.metadata is not None else -1
+    connection: Connection = await (cluster.broker(node) if node >= 0 else cluster.any_broker())
+    version = connection.version_for(type(request))
+    version = version if version_max is None else min(version, version_max)
+    return await connection.request(request, version, timeout_s=timeout_s)
 
 
 def _refused(what: str, results: Any) -> Refused:

@@ -13,6 +13,7 @@ from klamm_mirror.clients import ClientSettings, ProducerSettings
 from klamm_mirror.copy.start_offset import KEY as START
 from klamm_mirror.copy.start_offset import check_start
 from klamm_mirror.copy.throttle import SHARE, throttle_config
+from klamm_mirror.principals.config import PrincipalSettings, principal_settings, principals_config
 from klamm_mirror.provenance.config import ORIGIN, FlowBack, ProvenanceSettings, left_out
 from klamm_mirror.schemas.config import SchemaSettings, schema_settings, schemas_config
 from klamm_mirror.settings import filters
@@ -52,6 +53,7 @@ class Settings:
     copier: CopierSettings
     index: int = 0
     schemas: SchemaSettings | None = None
+    principals: PrincipalSettings | None = None
 
 
 def config_def() -> ConfigDef:
@@ -112,7 +114,7 @@ def config_def() -> ConfigDef:
     )  # fmt: skip
     _define_exactness(keys)
     _define_gaps(keys)
-    return keys.merged(_choices()).merged(schemas_config())
+    return keys.merged(_choices()).merged(schemas_config()).merged(principals_config())
 
 
 def _define_exactness(keys: ConfigDef) -> None:
@@ -201,6 +203,7 @@ def _settings(props: Mapping[str, str], values: Mapping[str, Any], policy: Repli
         found_later=frozenset(filter(None, props.get(FOUND_LATER, "").split(","))),
         index=int(props.get(INDEX, "0")),
         schemas=schema_settings(props, values),
+        principals=principal_settings(props, values),
         copier=CopierSettings(
             source=ClientSettings.of(props, "source", "consumer"),
             target=ClientSettings.of(props, "target", "producer"),

@@ -24,11 +24,12 @@ from klamm_mirror.copy.start_offset import start_of
 from klamm_mirror.metrics.sensors import SOURCE_ABOUT, SOURCE_PREFIX, WINDOW_MS
 from klamm_mirror.metrics.tables import Pace, figures, tables
 from klamm_mirror.origins import LeftOut
-from klamm_mirror.schemas.sync import SchemaSync
 from klamm_mirror.schemas.translation import Translation
 from klamm_mirror.settings.keep_offsets import check_pipeline
 from klamm_mirror.source.beginning import TransactionalBeginning
 from klamm_mirror.source.config import parse
+from klamm_mirror.source.upkeep import upkeep_of
+from klamm_mirror.upkeep import Upkeep
 from klamm_plugins.connector import DriverTask
 from klamm_plugins.errors import ConnectError
 
@@ -60,7 +61,7 @@ class MirrorSourceTask(DriverTask):
         """The records in gaps, by topic and partition."""
         self._beginning: TransactionalBeginning | None = None
         self._left_out: Mapping[LeftOut, int] = {}
-        self._schemas: SchemaSync | None = None
+        self._upkeep: list[Upkeep] = []
 
     def start(self, props: Mapping[str, str]) -> None:
         settings = parse(props)
@@ -88,9 +89,9 @@ class MirrorSourceTask(DriverTask):
         else:  # no offset is read before the producer has fenced its predecessors
             self._beginning = TransactionalBeginning(self.context, settings.copier)
         self.context.use_topics(sorted({p.remote for p in self._partitions}))
-        if schemas is not None and settings.index == 0:
-            self._schemas = SchemaSync(schemas)
-            self._schemas.start()
+        self._upkeep = upkeep_of(settings)
+        for work in self._upkeep:
+            work.start()
 
     def run(self) -> None:
         while self._partitions and not self.context.stopping.is_set():
@@ -123,8 +124,8 @@ class MirrorSourceTask(DriverTask):
     def stop(self) -> None:
         if self._rewriter is not None and self._rewriter.pipeline is not None:
             self._rewriter.pipeline.close()
-        if self._schemas is not None:
-            self._schemas.stop()
+        for work in self._upkeep:
+            work.stop()
 
     def _tick(self, copier: Copier) -> bool:
         if time.monotonic() - self._said_at >= PROGRESS_S:
@@ -138,7 +139,7 @@ class MirrorSourceTask(DriverTask):
         self._said_at = time.monotonic()
         self._left_out = copier.left_out
         records = self._before + copier.records
-        details = {**copier.details(), **({"schemas": self._schemas.details()} if self._schemas else {})}
+        details = {**copier.details(), **{work.name: work.details() for work in self._upkeep}}
         self.context.progress(records, lag=copier.lag, waiting_for=copier.waiting_for, details=details)
 
     def _measure(self, *, idle: bool = False) -> None:

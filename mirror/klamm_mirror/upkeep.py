@@ -1,0 +1,72 @@
+"""Work that a flow does from time to time beside its records, in a thread of one task: copies of schemas, quotas and so on.
+
+A pass that fails is told in the task's status, logged once, and tried again soon. It holds no record back.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, Final
+
+from klamm_base.errors import KlammError
+from klamm_mirror.stops import WHY_MAX
+
+log = logging.getLogger(__name__)
+
+RETRY_S: Final = 5.0
+STOP_S: Final = 2.0
+
+
+class Upkeep(ABC):
+    """See the module. `name` is the part of the task's status that `details` is. Any thread may ask `details`."""
+
+    def __init__(self, name: str, interval_s: float) -> None:
+        self.name = name
+        self.stopping = threading.Event()
+        self._interval_s = interval_s
+        self._synced_ms: int | None = None
+        self._why: str | None = None
+        self._thread = threading.Thread(target=self._run, name=f"mirror-{name}", daemon=True)
+
+    @abstractmethod
+    def look(self) -> None:
+        """Does one pass. Raises KlammError when it must be repeated."""
+
+    @abstractmethod
+    def figures(self) -> Mapping[str, Any]:
+        """Returns what the passes have found and done, for the task's status."""
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self.stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(STOP_S)
+
+    def details(self) -> dict[str, Any]:
+        """Returns the figures, the time of the last whole pass, and the reason why the present one fails."""
+        found = {**self.figures(), "synced_ms": self._synced_ms}
+        if self._why is not None:
+            found["why"] = self._why[:WHY_MAX]
+        return found
+
+    def _run(self) -> None:
+        while not self.stopping.is_set():
+            try:
+                self.look()
+            except KlammError as e:
+                if str(e) != self._why:
+                    log.warning("%s wait: %s", self.name, e)
+                self._why = str(e)
+            except Exception as e:
+                log.exception("%s wait", self.name)
+                self._why = f"{type(e).__name__}: {e}"
+            else:
+                self._why = None
+                self._synced_ms = time.time_ns() // 1_000_000
+            self.stopping.wait(min(RETRY_S, self._interval_s) if self._why is not None else self._interval_s)
