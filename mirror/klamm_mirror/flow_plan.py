@@ -5,6 +5,7 @@ Raises ClientError (a cluster is away), ConfigError.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -16,6 +17,10 @@ from klamm_mirror.checkpoint import config as checkpoint_config
 from klamm_mirror.checkpoint import groups
 from klamm_mirror.heartbeat import config as heartbeat_config
 from klamm_mirror.loop import open_cluster
+from klamm_mirror.principals import quotas, users
+from klamm_mirror.principals.config import principal_settings
+from klamm_mirror.schemas.config import schema_settings
+from klamm_mirror.schemas.copier import ConflictError, SchemaCopier
 from klamm_mirror.settings.keep_offsets import KEEP
 from klamm_mirror.settings.mm2_config import CHECKPOINT, HEARTBEAT, SOURCE, Flow
 from klamm_mirror.settings.plugins import FlowPlugins
@@ -38,6 +43,12 @@ class Kind(StrEnum):
     ACL = "acl"
     GROUP = "group"
     TAKEN_OVER = "taken over"
+    SCHEMA = "schema"
+    QUOTA = "quota"
+    MISSING_USER = "missing user"
+    """A user that the mirror cannot make."""
+    CONFLICT = "conflict"
+    """A thing that the mirror cannot bring to the target."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +80,8 @@ class FlowPlan:
             found: list[Change] = []
             if SOURCE in self._connectors:
                 found += await self._topics(source, target)
+                found += await self._principals(source, target)
+                found += await asyncio.to_thread(self._schemas)
             found += await self._internal_topics(source, target)
             if CHECKPOINT in self._connectors:
                 found += await self._groups(source)
@@ -103,6 +116,54 @@ class FlowPlan:
             Change(cluster=self._flow.target, kind=Kind.ACL, name=acl.topic, setting=acl.principal, new=_words(acl))
             for acl in sorted(missing, key=lambda a: (a.topic, a.principal, a.operation))
         ]  # fmt: skip
+
+    async def _principals(self, source: Cluster, target: Cluster) -> list[Change]:
+        """Returns the quotas that would be set, and the users whom the target lacks."""
+        props, at = self._connectors[SOURCE], self._flow.target
+        settings = principal_settings(props, source_config.config_def().parse(props))
+        found: list[Change] = []
+        try:
+            wanted = await quotas.plan(settings, source, target) if settings.quotas_s is not None else []
+        except quotas.QuotasUnsupported as e:
+            return [Change(cluster=at, kind=Kind.CONFLICT, name="quotas", new=str(e))]
+        found += [
+            Change(
+                cluster=at, kind=Kind.QUOTA, name=quotas.name_of(quota.entity), setting=quota.key,
+                old=_number(quota.old), new=_number(quota.new),
+            )
+            for quota in wanted
+        ]  # fmt: skip
+        if settings.users_s is not None:
+            there = await users.list_credentials(source), await users.list_credentials(target)
+            found += [
+                Change(cluster=at, kind=Kind.MISSING_USER, name=c.user, setting=c.mechanism, new=c.iterations)
+                for c in users.missing(*there)
+            ]
+        return found
+
+    def _schemas(self) -> list[Change]:
+        """Returns the versions of schemas that would be registered. Raises RegistryError, RetriableError."""
+        props, at = self._connectors[SOURCE], self._flow.target
+        settings = schema_settings(props, source_config.config_def().parse(props))
+        if settings is None:
+            return []
+        found: list[Change] = []
+        with settings.plugins:
+            copier = SchemaCopier(*settings.registries(), settings.names, settings.ids)
+            for subject in copier.subjects():
+                try:
+                    missing = copier.missing(subject)
+                except ConflictError as e:
+                    found.append(Change(cluster=at, kind=Kind.CONFLICT, name=subject, new=str(e)))
+                    continue
+                found += [
+                    Change(
+                        cluster=at, kind=Kind.SCHEMA, name=m.remote, source=m.source.subject,
+                        setting=f"version {m.source.version}", new=None if settings.translates else f"id {m.schema.id}",
+                    )
+                    for m in missing
+                ]  # fmt: skip
+        return list(dict.fromkeys(found))  # a schema that others refer to comes once
 
     async def _internal_topics(self, source: Cluster, target: Cluster) -> list[Change]:
         wanted = self._own_topics()
@@ -190,6 +251,10 @@ def _of_plan(plan: TopicPlan, cluster: str) -> Iterator[Change]:
             old=change.old,
             new=change.new,
         )
+
+
+def _number(quota: float | None) -> str | None:
+    return None if quota is None else f"{quota:g}" if quota != int(quota) else str(int(quota))
 
 
 def _words(acl: AclBinding) -> str:

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import jsonschema
@@ -34,7 +34,8 @@ def family(server: Server) -> list[psutil.Process]:
 
 def kill_all(server: Server) -> None:
     for process in family(server):
-        process.kill()
+        with suppress(psutil.NoSuchProcess):  # children end by themselves when their parent is gone
+            process.kill()
     server.stop()
 
 
@@ -314,7 +315,7 @@ def mirror(partitions: list[Any], **changes: Any) -> Any:
         "started_ms": 1, "partitions_total": len(partitions), "partitions_unknown": 0, "partitions_stopped": 0,
         "lag": 0, "lag_seconds": 0.0, "record_rate": 0.0, "byte_rate": 0.0, "catch_up_seconds": 0.0,
         "caught_up": 1.0, "gap_records": 0, "checkpoint_age_seconds": 12.0, "group_offset_age_seconds": None,
-        "heartbeat_age_seconds": 0.4, "connectors": [], "partitions": partitions,
+        "heartbeat_age_seconds": 0.4, "upkeep": {}, "connectors": [], "partitions": partitions,
     }  # fmt: skip
     return {"at_ms": 0, "flows": [flow | changes]}
 

@@ -78,9 +78,21 @@ class SchemaCopier:
         return sum(self._copy_version(subject, number) for number in self._source.versions(subject))
 
     def missing(self, subject: str) -> list[Missing]:
-        """Returns the versions that `copy` would register, and writes nothing. Raises ConflictError."""
-        found = (self._compare(subject, number, lambda *_: None) for number in self._source.versions(subject))
-        return [item for item in found if isinstance(item, Missing)]
+        """Returns the versions that `copy` would register, references first, and writes nothing. Raises ConflictError."""
+        found: dict[tuple[str, int], Missing] = {}
+        seen = set[tuple[str, int]]()
+
+        def look(place: tuple[str, int]) -> bool:
+            if place not in seen:
+                seen.add(place)
+                item = self._compare(*place, lambda r: not look((r.subject, r.version)))
+                if isinstance(item, Missing):
+                    found[place] = item
+            return place in found
+
+        for number in self._source.versions(subject):
+            look((subject, number))
+        return list(found.values())
 
     def sync_settings(self, subject: str) -> bool:
         """Gives the remote subject the compatibility level and the mode of its source. Returns True for a change.
@@ -117,9 +129,10 @@ class SchemaCopier:
             )
         made = 0
 
-        def first(reference: Reference) -> None:
+        def first(reference: Reference) -> bool:
             nonlocal made
             made += self._copy_version(reference.subject, reference.version, depth + 1)
+            return True
 
         found = self._compare(subject, number, first)
         if isinstance(found, Missing):
@@ -128,11 +141,12 @@ class SchemaCopier:
         return made
 
     def _compare(
-        self, subject: str, number: int, first: Callable[[Reference], None]
+        self, subject: str, number: int, first: Callable[[Reference], bool]
     ) -> Missing | Copied | None:
         """Returns a version as it is at both sides, or what is missing at the target; None for a version that is gone.
 
-        `first` is called with each reference before the version itself is looked at. Raises ConflictError.
+        `first` is called with each reference before the version itself is looked at, and returns True when it is at the
+        target. Raises ConflictError.
         """
         known = self.copied.get((subject, number))
         if known is not None:
@@ -140,13 +154,12 @@ class SchemaCopier:
         source = self._source.version(subject, number)
         if source is None:
             return None
-        for reference in source.schema.references:
-            first(reference)
+        ready = [first(reference) for reference in source.schema.references]
         remote = self._names.remote(subject)
         schema = replace(
             source.schema, references=tuple(self._moved(r) for r in source.schema.references), version=None
         )
-        there = self._at_target(source, remote, schema)
+        there = self._at_target(source, remote, schema) if all(ready) else None
         if there is None:
             return Missing(source, remote, schema)
         copied = self.copied[subject, number] = Copied(source, there)

@@ -34,18 +34,20 @@ def plan(
     """Show what the mirror would create or change if it started now.
 
     Asks both clusters of each flow about topics, partitions, settings (old and new), the mirror's own topics, ACLs, and
-    the groups that would be followed. Names the topics in which it would go on at MirrorMaker's offsets. Changes nothing. Exit code 1: a cluster could not be asked.
+    the groups that would be followed; by policy also about schemas, quotas and users. Names the topics in which it would go on
+    at MirrorMaker's offsets. Changes nothing. Exit code 1: a cluster could not be asked.
     """
     with reported():
         rows, problems = _planned(config, flows or [], override)
         if rows or not problems:
             print_rows(rows, COLUMNS, output, wide=["source"])
         kinds = Counter(row["kind"] for row in rows)
-        groups, taken_over = kinds.pop("group", 0), kinds.pop("taken over", 0)
-        said = f"{counted(kinds.total(), 'change')}, {counted(groups, 'group')} followed"
-        if taken_over:
-            said += f", {counted(taken_over, 'topic')} taken over from MirrorMaker"
-        typer.echo(said, err=True)
+        others = {kind: kinds.pop(kind, 0) for kind in ("group", "taken over", "conflict", "missing user")}
+        said = [counted(kinds.total(), "change"), f"{counted(others.pop('group'), 'group')} followed"]
+        if taken_over := others.pop("taken over"):
+            said.append(f"{counted(taken_over, 'topic')} taken over from MirrorMaker")
+        said += [counted(count, kind) for kind, count in others.items() if count]
+        typer.echo(", ".join(said), err=True)
         if problems:
             fail("; ".join(problems))
 
@@ -58,6 +60,7 @@ def _planned(
 
     from klamm.mirror import files
     from klamm_kafka.client import ClientError
+    from klamm_plugins.errors import ConnectError
 
     mirror = files.load(config, override, warn=False)
     flows = [mirror.flow(name) for name in names] or list(mirror.flows)
@@ -65,7 +68,7 @@ def _planned(
     for flow in flows:
         try:
             found = asyncio.run(_changes(flow))
-        except ClientError as e:
+        except (ClientError, ConnectError) as e:
             problems.append(f"{flow.name}: {e}")
         else:
             rows += [{"flow": flow.name, **change} for change in found]

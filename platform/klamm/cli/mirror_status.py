@@ -11,7 +11,7 @@ from klamm.cli.output import table
 from klamm.cli.words import ago, amount, bar, duration, size
 
 if TYPE_CHECKING:
-    from klamm.mirror.shapes import FlowStatus, MirrorStatus, PartitionStatus
+    from klamm.mirror.shapes import FlowStatus, MirrorStatus, PartitionStatus, UpkeepStatus
 
 WORST: Final = 10
 """Partitions of a flow that are shown unless somebody asks for more."""
@@ -78,7 +78,20 @@ def _flow(flow: FlowStatus, room: int, *, unicode: bool) -> list[str]:
     for facts in (_counts(flow), _ages(flow)):
         if facts:
             lines += _wrapped("; ".join(facts), room)
+    for name, part in (flow.get("upkeep") or {}).items():  # older mirrors tell of none
+        lines += [line for said in _upkeep(name, part) for line in _wrapped(said, room)]
     return lines
+
+
+def _upkeep(name: str, part: UpkeepStatus) -> list[str]:
+    """Returns a sentence on schemas, quotas or users, and one for each conflict."""
+    facts = [f"{count:,} {what}" for what, count in part["figures"].items() if count or what != "conflicts"]
+    if part["age_seconds"] is not None:
+        facts.append(f"as of {whole(ago(part['age_seconds']))}")
+    found = [f"{name}: {', '.join(facts)}" + (f"; {part['why']}" if part["why"] else "")]
+    if part["examples"]:
+        found.append(f"  {', '.join(part['examples'])}")
+    return found + [f"  {what}: {why}" for what, why in part["conflicts"].items()]
 
 
 def _lag(flow: FlowStatus) -> str:

@@ -8,13 +8,20 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
 from klamm.connect.model import State, TaskId
-from klamm.mirror.shapes import ConnectorStatus, FlowState, FlowStatus, PartitionStatus, TaskStatus
+from klamm.mirror.shapes import (
+    ConnectorStatus,
+    FlowState,
+    FlowStatus,
+    PartitionStatus,
+    TaskStatus,
+    UpkeepStatus,
+)
 from klamm_mirror.copy.lag_tables import STATUS_COLUMNS, STATUS_PREFIX
 from klamm_mirror.settings.mm2_config import CHECKPOINT, HEARTBEAT, SOURCE, Flow, connectors_of
 
@@ -22,6 +29,7 @@ if TYPE_CHECKING:
     from klamm.connect.service.connectors import ConnectService
 
 STATUS_PATH: Final = "/status"
+UPKEEP: Final = ("schemas", "quotas", "users")
 STALE_MS: Final = 15_000
 """Figures so old are those of a task that hangs or pauses: nothing is known of the time since."""
 PATIENCE_MS: Final = 5_000
@@ -50,7 +58,8 @@ class FlowTold:
         rows, total = self._reported()
         partitions = sorted((_partition(row, now_ms) for row in rows), key=_badness)
         stopped = [p for p in partitions if p["state"] == State.STOPPED]
-        state, why = self._state(connectors, stopped)
+        upkeep = self._upkeep(now_ms)
+        state, why = self._state(connectors, stopped, upkeep)
         known = [p for p in partitions if p["lag"] is not None]
         lag = sum(p["lag"] or 0 for p in known) if known else None
         return {
@@ -75,6 +84,7 @@ class FlowTold:
             "checkpoint_age_seconds": self._age(CHECKPOINT, "checkpoints_ms", now_ms),
             "group_offset_age_seconds": self._age(CHECKPOINT, "group_offsets_ms", now_ms),
             "heartbeat_age_seconds": self._age(HEARTBEAT, "last_heartbeat_ms", now_ms),
+            "upkeep": upkeep,
             "connectors": connectors,
             "partitions": partitions,
         }
@@ -82,7 +92,10 @@ class FlowTold:
     # ---- connectors and tasks
 
     def _state(
-        self, connectors: Sequence[ConnectorStatus], stopped: Sequence[PartitionStatus]
+        self,
+        connectors: Sequence[ConnectorStatus],
+        stopped: Sequence[PartitionStatus],
+        upkeep: Mapping[str, UpkeepStatus],
     ) -> tuple[FlowState, str | None]:
         """Returns the flow's state, and the reason when it is not RUNNING."""
         if self._service.cluster_id is None:
@@ -99,6 +112,9 @@ class FlowTold:
         if stopped:
             worst = stopped[0]
             return FlowState.DEGRADED, f"{worst['topic']}-{worst['partition']}: {worst['why']}"
+        for name, part in upkeep.items():
+            for what, reason in part["conflicts"].items():
+                return FlowState.DEGRADED, f"{name}: {what}: {reason}"
         waits = [t for c in connectors for t in c["tasks"] if t["waiting_for"] in CLUSTERS]
         if waits:
             named = [task for task in waits if task["waiting_for"] != "broker"]
@@ -151,6 +167,12 @@ class FlowTold:
         times = [p.details[key] for p in found if p is not None and isinstance(p.details.get(key), int)]
         return round(max(now_ms - min(times), 0) / 1000, 1) if times else None
 
+    def _upkeep(self, now_ms: int) -> dict[str, UpkeepStatus]:
+        """Returns what the flow's first task does beside its records."""
+        progress = self._service.runtime.children.progress(TaskId(SOURCE, 0))
+        details = progress.details if progress is not None else {}
+        return {name: _upkeep_status(details[name], now_ms) for name in UPKEEP if name in details}
+
     def _reported(self) -> tuple[list[dict[str, Any]], int]:
         """Returns the figures of each partition that tasks report, see `klamm_mirror.copy.lag_tables`, and the number of all
         partitions.
@@ -165,6 +187,19 @@ class FlowTold:
             for row in table.rows
         ]
         return rows, sum(int(table.labels["partitions"]) for table in tables)
+
+
+def _upkeep_status(told: Mapping[str, Any], now_ms: int) -> UpkeepStatus:
+    synced_ms = told["synced_ms"]
+    return {
+        "age_seconds": None if synced_ms is None else round(max(now_ms - synced_ms, 0) / 1000, 1),
+        "figures": {
+            key: value for key, value in told.items() if isinstance(value, int) and key != "synced_ms"
+        },
+        "conflicts": dict(told.get("conflicting", {})),
+        "examples": list(told.get("examples", [])),
+        "why": told.get("why"),
+    }
 
 
 def _partition(row: dict[str, Any], now_ms: int) -> PartitionStatus:

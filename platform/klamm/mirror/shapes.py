@@ -57,6 +57,16 @@ class TaskStatus(TypedDict):
     why: str | None
 
 
+class UpkeepStatus(TypedDict):
+    """The state of schemas, quotas or users: since when it is whole, figures, what conflicts, why the present pass fails."""
+
+    age_seconds: float | None
+    figures: dict[str, int]
+    conflicts: dict[str, str]
+    examples: list[str]
+    why: str | None
+
+
 class ConnectorStatus(TypedDict):
     """A connector of a flow."""
 
@@ -94,6 +104,8 @@ class FlowStatus(TypedDict):
     checkpoint_age_seconds: float | None
     group_offset_age_seconds: float | None
     heartbeat_age_seconds: float | None
+    upkeep: dict[str, UpkeepStatus]
+    """By name: schemas, quotas, users; without those that the flow does not look after."""
     connectors: list[ConnectorStatus]
     partitions: list[PartitionStatus]
 

@@ -85,6 +85,7 @@ def _unknown(flow: Flow, state: FlowState, pid: int | None, why: str | None) -> 
         "partitions_unknown": 0,
         "partitions_stopped": 0,
         "gap_records": 0,
+        "upkeep": {},
         "connectors": [],
         "partitions": [],
     }
