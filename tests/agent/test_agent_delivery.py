@@ -224,14 +224,16 @@ def test_a_full_disk_under_the_state_does_not_stop_an_agent_that_ran_before(agen
     a.start()
     a.has_acknowledged(a.folder / "logs/x.log")
     assert a.stop() == 0
-    # A folder where the new registry is written first: as with a full disk, it cannot be
-    (a.state / "registry.json.tmp").mkdir()
-    (a.folder / "logs/x.log").write_text("a-1 x\na-2 x\n")
     a.start()
     a.begun()
+    # A folder in the registry's place: as with a full disk, it cannot be written
+    registry = a.state / "registry.json"
+    registry.rename(a.state / "kept.json")
+    registry.mkdir()
+    (a.folder / "logs/x.log").write_text("a-1 x\na-2 x\n")
     wait_until(lambda: a.status().get("acked") == 1, "the line")
     wait_until(lambda: "registry.json cannot be written" in a.log, "the warning")
-    (a.state / "registry.json.tmp").rmdir()
+    registry.rmdir()
     a.has_acknowledged(a.folder / "logs/x.log")
     assert a.stop(signal.SIGINT) == 0
     assert arrived(broker.bootstrap, topic) == {"a-1": 1, "a-2": 1}
