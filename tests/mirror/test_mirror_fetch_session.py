@@ -56,7 +56,7 @@ class Sessions(RuleBasedStateMachine):
     @rule(wanted=st.sets(st.sampled_from(KEYS), min_size=1), most=st.sampled_from([100, 200]))
     def fetch(self, wanted: set[tuple[str, int]], most: int) -> None:
         topics = self.world.topics.by_name
-        asked = {key: Asked(topics[key[0]].id, self.offsets[key], EPOCH, most) for key in wanted}
+        asked = {key: (topics[key[0]].id, self.offsets[key], EPOCH, most) for key in wanted}
         for attempt in range(3):
             answer = self._send(asked)
             if self.handler.handle_response(answer):
@@ -83,12 +83,12 @@ class Sessions(RuleBasedStateMachine):
     def _compare(self, session_id: int, asked: dict[tuple[str, int], Asked]) -> None:
         session = self.world.fetch_sessions._sessions[session_id]
         held = {
-            key: (w.asked.fetch_offset, w.asked.current_leader_epoch, w.asked.partition_max_bytes)
+            key: [w.asked.fetch_offset, w.asked.current_leader_epoch, w.asked.partition_max_bytes]
             for key, w in session.partitions.items()
         }
         assert held == {
-            (a.topic_id if self.uses_ids else name, index): (a.offset, a.leader_epoch, a.max_bytes)
-            for (name, index), a in asked.items()
+            (topic_id if self.uses_ids else name, index): wishes
+            for (name, index), (topic_id, *wishes) in asked.items()
         }
         assert len(self.world.fetch_sessions) == 1, "no session is left behind"
 
@@ -98,7 +98,7 @@ TestSessions.settings = settings(max_examples=150, stateful_step_count=30)
 
 
 def asked(**offsets: int) -> dict[tuple[str, int], Asked]:
-    return {(name, 0): Asked(name.encode() * 16, offset, EPOCH, 100) for name, offset in offsets.items()}
+    return {(name, 0): (name.encode() * 16, offset, EPOCH, 100) for name, offset in offsets.items()}
 
 
 def answer(session_id: int = 7, **more: int) -> FetchResponse:

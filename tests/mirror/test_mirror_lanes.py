@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
@@ -14,8 +15,14 @@ from support.long_line import LongLine
 from support.mirroring import Running, produce, props, read, rows
 
 from klamm.testing import EmbeddedBroker
-from klamm_kafka.client import Connection
+from klamm_kafka.client import Cluster, Connection
 from klamm_kafka.wire.messages.fetch import FetchRequest
+from klamm_mirror.copy.fetch_lane import FetchLane
+from klamm_mirror.copy.fetch_settings import FetchSettings
+from klamm_mirror.copy.partition import MirrorPartition
+from klamm_mirror.copy.source_check import SourceCheck
+from klamm_mirror.copy.source_metadata import SourceMetadata
+from klamm_mirror.copy.throttle import Throttle
 
 DELAY_S = 0.02
 PARTITIONS = 10
@@ -88,3 +95,22 @@ def test_one_partition_alone_gets_one_lane(line, target, sessions):
     with Running(props(line.bootstrap, target.bootstrap, topics=topic)) as mirror:
         mirror.until(lambda: mirror.records == 300, "copied")
     assert len([session_id for session_id in sessions if session_id]) == 1
+
+
+def test_an_answer_from_before_a_move_is_not_taken():
+    metadata, partition = SourceMetadata(), MirrorPartition(topic="t", partition=0, remote="A.t")
+    partition.topic_id = b"1" * 16
+    partition.begin(100)
+    lane = FetchLane(
+        1, Cluster("127.0.0.1:1"), FetchSettings(), metadata, check=SourceCheck(Cluster("127.0.0.1:1"), [partition]),
+        intake=None, throttle=Throttle({}), may_fetch=bool, fetched=list, room=asyncio.Event(),
+    )  # fmt: skip
+    lane.size.fit(lanes=0, share=1)
+    metadata.ids, metadata.epochs = {"t": b"1" * 16}, {("t", 0): 0}
+    lane._session.build(lane._asked([partition], 0.0), uses_ids=True)
+    assert lane._is_due(partition)
+    partition.topic_id = b"2" * 16
+    assert not lane._is_due(partition)
+    partition.topic_id = b"1" * 16
+    partition.move(50, (7, 0))
+    assert not lane._is_due(partition)

@@ -171,14 +171,17 @@ class FetchLane:
 
     def _asked(self, wanted: Sequence[MirrorPartition], now: float) -> Mapping[Key, Asked]:
         ids, epochs, most = self._metadata.ids, self._metadata.epochs, self.size.partition_bytes
-        counts = Counter(p.topic for p in wanted if self._throttle.active)
+        if not self._throttle.active:
+            return {
+                (key := p.key): (ids.get(p.topic, UUID_ZERO), p.position, epochs.get(key, -1), most)
+                for p in wanted
+            }
+        each = {
+            topic: self._throttle.topic_bytes(topic, count, now, most)
+            for topic, count in Counter(p.topic for p in wanted).items()
+        }
         return {
-            p.key: Asked(
-                ids.get(p.topic, UUID_ZERO),
-                p.position,
-                epochs.get(p.key, -1),
-                self._throttle.topic_bytes(p.topic, counts[p.topic], now, most) if counts else most,
-            )
+            p.key: (ids.get(p.topic, UUID_ZERO), p.position, epochs.get(p.key, -1), each[p.topic])
             for p in wanted
         }
 
@@ -196,7 +199,11 @@ class FetchLane:
             name = self._session.name_of(topic)
             for data in topic.partitions:
                 partition = self.partitions.get((name, data.partition_index))
-                if partition is not None and await self._intake.take(partition, data):
+                if (
+                    partition is not None
+                    and self._is_due(partition)
+                    and await self._intake.take(partition, data)
+                ):
                     self._rotate(partition)
         if now_ms - self._heard_ms >= HEARD_MS:
             self._heard_ms = now_ms
@@ -204,6 +211,15 @@ class FetchLane:
                 if partition.heard_ms < now_ms and partition.reading.why is None:
                     partition.heard(now_ms)
         self._fetched()
+
+    def _is_due(self, partition: MirrorPartition) -> bool:
+        """Returns False for an answer from before the partition went on at another offset, or in another topic."""
+        asked = self._session.asked(partition.key)
+        return (
+            asked is not None
+            and asked[1] == partition.position
+            and (partition.topic_id is None or asked[0] in {UUID_ZERO, partition.topic_id})
+        )
 
     def _rotate(self, partition: MirrorPartition) -> None:
         """Puts a partition that got bytes behind the others: a full request's bytes go to the first that it names."""

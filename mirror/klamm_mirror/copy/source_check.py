@@ -84,7 +84,7 @@ class SourceCheck:
         """Asks the leader where earlier epochs ended. Returns the partitions that may be fetched. Raises ClientError."""
         doubtful = [
             p for p in wanted
-            if p.epoch >= 0 and p.checked < epochs.get((p.topic, p.partition), -1)
+            if p.epoch >= 0 and p.checked < epochs.get(p.key, -1)
         ]  # fmt: skip
         if not doubtful:
             return list(wanted)
