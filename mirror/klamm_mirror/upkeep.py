@@ -19,13 +19,18 @@ log = logging.getLogger(__name__)
 
 RETRY_S: Final = 5.0
 STOP_S: Final = 2.0
+PAUSE_S: Final = 0.5
 
 
 class Upkeep(ABC):
-    """See the module. `name` is the part of the task's status that `details` is. Any thread may ask `details`."""
+    """See the module. `name` is the part of the task's status that `details` is. Any thread may ask `details`.
+
+    `paused` holds off the next pass.
+    """
 
     def __init__(self, name: str, interval_s: float) -> None:
         self.name = name
+        self.paused = False
         self.stopping = threading.Event()
         self._interval_s = interval_s
         self._synced_ms: int | None = None
@@ -57,6 +62,9 @@ class Upkeep(ABC):
 
     def _run(self) -> None:
         while not self.stopping.is_set():
+            if self.paused:
+                self.stopping.wait(PAUSE_S)
+                continue
             try:
                 self.look()
             except KlammError as e:

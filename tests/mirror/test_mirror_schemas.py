@@ -246,3 +246,7 @@ def test_readers_at_the_target_find_schemas_under_the_same_ids(registries, sourc
     assert rows[1][1] == later
     details = mirror.details()["schemas"]
     assert (details["subjects"], details["conflicts"]) == (1, 0)
+    tables = [
+        t for shown in mirror.contexts[0].metric_tables for t in shown if "schemas_conflicts" in t.columns
+    ]
+    assert "schemas_age_seconds" in tables[-1].columns

@@ -42,9 +42,9 @@ class RegistryAwayError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """The change to the records of an answer. `end`: only records before this offset can be copied now."""
+    """The change to the records of an answer; None: there is none. `end`: only records before this offset can be copied now."""
 
-    change: Change
+    change: Change | None
     end: int | None = None
 
 
@@ -72,6 +72,8 @@ class SchemaRewriter:
                 end = refused.offset
                 if end <= partition.position:
                     raise refused
+        if end is None and all(schema.name == name for schema, name in ids.items()):
+            return Prepared(None)
         return Prepared(partial(_change, ids, end), end)
 
     async def _asked(

@@ -1,11 +1,13 @@
 """Keeps the target's schema registry up to date, pass by pass.
 
-Each pass looks at all subjects. A subject with a conflict is tried again in the next pass, and holds no other back.
+Each pass looks at all subjects: one request for each. Their levels and modes need more, and are looked at every ten minutes,
+and when a version was registered. A subject with a conflict is tried again in the next pass, and holds no other back.
 """
 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -18,6 +20,7 @@ from klamm_plugins.converters.registry import RegistryError
 log = logging.getLogger(__name__)
 
 CONFLICTS_SHOWN: Final = 5
+SETTINGS_S: Final = 600.0
 
 
 class SchemaSync(Upkeep):
@@ -30,6 +33,7 @@ class SchemaSync(Upkeep):
         self._conflicts: dict[str, str] = {}
         self._subjects = 0
         self._registered = 0
+        self._settings_at = 0.0
 
     def stop(self) -> None:
         super().stop()
@@ -49,14 +53,19 @@ class SchemaSync(Upkeep):
         subjects = self._copier.subjects()
         self._subjects = len(subjects)
         conflicts = {}
+        all_settings = time.monotonic() >= self._settings_at
         for subject in subjects:
             if self.stopping.is_set():
                 return
             try:
-                self._registered += self._copier.copy(subject)
-                self._copier.sync_settings(subject)
+                made = self._copier.copy(subject)
+                self._registered += made
+                if made or all_settings or subject in self._conflicts:
+                    self._copier.sync_settings(subject)
             except (ConflictError, RegistryError) as e:
                 conflicts[subject] = str(e)
                 if self._conflicts.get(subject) != str(e):
                     log.error("%s is not copied: %s", subject, e)  # noqa: TRY400 - the sentence says it all
         self._conflicts = conflicts
+        if all_settings:
+            self._settings_at = time.monotonic() + SETTINGS_S

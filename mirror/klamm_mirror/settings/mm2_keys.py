@@ -52,6 +52,7 @@ REGISTRY: Final = frozenset(
 )
 """Settings of a cluster's schema registry."""
 
+_SCHEMA_IDS: Final = ("sync.schemas.enabled", "sync.schemas.ids")
 BYTE_ARRAY: Final = ("org.apache.kafka.connect.converters.ByteArrayConverter", "ByteArrayConverter")
 
 _CLIENT: Final = re.compile(
@@ -221,7 +222,7 @@ def changing_keys(config: Mapping[str, str]) -> list[str]:
     """
     converters = (f"{part}.converter" for part in ("key", "value", "header"))
     found = [key for key in converters if config.get(key, "").strip() not in {"", *BYTE_ARRAY}]
-    if (config.get("sync.schemas.enabled"), config.get("sync.schemas.ids")) == ("true", "translate"):
+    if [config.get(key, "").strip().lower() for key in _SCHEMA_IDS] == ["true", "translate"]:
         found.append("sync.schemas.ids")
     return (["transforms"] if config.get("transforms", "").strip() else []) + found
 

@@ -28,7 +28,7 @@ from klamm_mirror.schemas.translation import Translation
 from klamm_mirror.settings.keep_offsets import check_pipeline
 from klamm_mirror.source.beginning import TransactionalBeginning
 from klamm_mirror.source.config import parse
-from klamm_mirror.source.upkeep import upkeep_of
+from klamm_mirror.source.upkeep import upkeep_figures, upkeep_of
 from klamm_mirror.upkeep import Upkeep
 from klamm_plugins.connector import DriverTask
 from klamm_plugins.errors import ConnectError
@@ -104,7 +104,9 @@ class MirrorSourceTask(DriverTask):
                 self._restart()
             if self.context.paused:
                 self._measure(idle=True)
+                self._pause_upkeep(True)
                 self.context.stay_paused()
+                self._pause_upkeep(False)
                 self._restart()
 
     async def _copy(self) -> None:
@@ -126,6 +128,10 @@ class MirrorSourceTask(DriverTask):
             self._rewriter.pipeline.close()
         for work in self._upkeep:
             work.stop()
+
+    def _pause_upkeep(self, paused: bool) -> None:
+        for work in self._upkeep:
+            work.paused = paused
 
     def _tick(self, copier: Copier) -> bool:
         if time.monotonic() - self._said_at >= PROGRESS_S:
@@ -158,6 +164,7 @@ class MirrorSourceTask(DriverTask):
             tables(SOURCE_PREFIX, SOURCE_ABOUT, flow=flow, by=by, rows=rows, left_out=left_out)
             + lag_tables(self._partitions, shown, self._missing, flow=flow, now_ms=now_ms)
             + [figures(flow, LEFT_OUT_ABOUT, [self._left_out.get(why, 0) for why in LeftOut])]
+            + upkeep_figures(self._upkeep, flow, now_ms)
         )
         self._pace.took(began, time.monotonic())
 
