@@ -90,6 +90,8 @@ class TransactionalProducer:
     async def init(self) -> tuple[int, int]:
         """Ends what an earlier producer with this id left open. Returns producer id and epoch."""
         producer_id, epoch = self.transaction.producer
+        if producer_id >= 0:
+            await self._abort_own(producer_id, epoch)
         request = InitProducerIdRequest(
             transactional_id=self.id,
             transaction_timeout_ms=self._timeout_ms,
@@ -164,6 +166,23 @@ class TransactionalProducer:
         await self._end(commit=False)
 
     # ---- inside
+
+    async def _abort_own(self, producer_id: int, epoch: int) -> None:
+        """Ends what the earlier life left open, if anything. Coordinators with the first version of the protocol would
+        fence the open transaction in `init`, and take us for another producer then.
+        """
+        request = EndTxnRequest(
+            transactional_id=self.id, producer_id=producer_id, producer_epoch=epoch, committed=False
+        )
+
+        async def ask() -> None:
+            code = (await self._ask(request, _END_VERSION)).error_code
+            if code in _MOVED:
+                self._cluster.forget_coordinator(self.id, TRANSACTION)
+            if code and (error := broker_error(code, f"aborting a transaction of {self.id}")).retriable:
+                raise error
+
+        await self._patiently(ask)
 
     async def _end(self, *, commit: bool) -> None:
         self.transaction.ending()

@@ -97,8 +97,7 @@ class Committer:
 
     async def _commit(self, news: Committed) -> None:
         await self._once.settle()
-        await self._write_offsets(news)
-        await self._write_segments()
+        await self._write(news)
         if self._producer.transaction.state is State.OPEN:
             await self._producer.commit()
             self.transactions += 1
@@ -134,23 +133,20 @@ class Committer:
             await asyncio.sleep(LOOK_S / 2)
             unsettled = [p for p in unsettled if not _settled(p)]
 
-    async def _write_offsets(self, news: Committed) -> None:
-        if not news:
-            return
-        topic = self._once.offsets_topic
-        count = await self._partition_count(topic)
-        records: dict[int, list[Record]] = defaultdict(list)
-        now_ms = time.time_ns() // 1_000_000
-        for key, value in self._once.encode(news):
-            records[partition_of(key, count)].append(Record(timestamp=now_ms, key=key, value=value))
-        await self._producer.add([(topic, p) for p in records])
-        await asyncio.gather(*(self._producer.produce(topic, p, rows) for p, rows in records.items()))
-
-    async def _write_segments(self) -> None:
+    async def _write(self, news: Committed) -> None:
+        """Writes offsets and mapping, in as few round trips as there can be."""
+        records: dict[tuple[str, int], list[Record]] = defaultdict(list)
+        topic, now_ms = self._once.offsets_topic, time.time_ns() // 1_000_000
+        count = await self._partition_count(topic) if news else 0
+        for key, value in self._once.encode(news) if news else ():
+            record = Record(timestamp=now_ms, key=key, value=value)
+            records[topic, partition_of(key, count)].append(record)
         changed = changed_records(self._changes.take())
         if changed and self._segments_topic is not None:
-            records = as_records(changed, time.time_ns() // 1_000_000)
-            await self._producer.produce(self._segments_topic, 0, records)
+            records[self._segments_topic, 0] = as_records(changed, now_ms)
+        if records:
+            await self._producer.add(records)
+            await asyncio.gather(*(self._producer.produce(*at, rows) for at, rows in records.items()))
 
     async def _partition_count(self, topic: str) -> int:
         metadata = self._once.target.metadata
