@@ -117,6 +117,24 @@ def test_ordinary_records_and_coordinators_are_refused(start):
     assert ordinary.configs == {}
 
 
+def test_a_set_of_batches_may_be_larger_than_a_segment(tmp_path):
+    config = LogConfig(klamm_mirror_state=MIRROR, segment_bytes=1 << 20)
+    log = PartitionLog.open(tmp_path / "t-0", "t", 0, config, clean=True, now_ms=NOW)
+    big = [
+        encode_batch([Record(i, NOW, None, b"x" * 400_000)], base_offset=i, keep_offsets=True)
+        for i in range(8)
+    ]
+    log.append_copied(bytearray(b"".join(big)), now_ms=NOW)
+    assert log.segment_base_offsets == [0, 2, 4, 6]
+    assert stored(log) == b"".join(big)
+    with pytest.raises(errors.RecordBatchTooLarge):
+        log.append_copied(
+            encode_batch([Record(8, NOW, None, b"x" * (2 << 20))], base_offset=8, keep_offsets=True),
+            now_ms=NOW,
+        )
+    log.release()
+
+
 def test_damaged_batches_change_nothing(start):
     log = log_of(start())
     batch = copied(0, 3)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import KafkaError
-from support.broker import NO_RETENTION, new_topic, wait_until
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+from support.broker import NO_RETENTION, new_name, new_topic, wait_until
 from support.mirror_topics import (
     end_of,
     keeping,
@@ -115,7 +115,6 @@ def test_a_transaction_that_is_open_when_the_copy_is_promoted_is_aborted(source,
 
 
 def test_a_copy_begins_where_its_source_does_and_follows_its_start(source, target):
-    from confluent_kafka import TopicPartition
     from confluent_kafka.admin import AdminClient
 
     topic = new_topic(source)
@@ -135,3 +134,44 @@ def test_a_copy_begins_where_its_source_does_and_follows_its_start(source, targe
             lambda: read_offsets(target.bootstrap, topic, "read_uncommitted")[0][0] == 250,
             "the start followed",
         )
+
+
+def test_a_reader_of_the_copy_goes_on_over_new_leader_epochs_and_the_promotion(source, target):
+    topic, group = new_topic(source), new_name("group")
+    produce(source.bootstrap, topic, rows(10, "0"))
+    expected = rows(10, "0")
+    consumer = Consumer({
+        "bootstrap.servers": target.bootstrap, "group.id": group, "auto.offset.reset": "error",
+        "topic.metadata.refresh.interval.ms": 500, "enable.auto.commit": False,
+    })  # fmt: skip
+    found: list[bytes | None] = []
+
+    def read_on(count: int) -> bool:
+        found.extend(m.value() for m in consumer.consume(1000, 0.1) if not m.error())
+        return len(found) >= count
+
+    with keeping(source.bootstrap, target.bootstrap, topic):
+        wait_same(source.bootstrap, target.bootstrap, topic)
+        consumer.commit(offsets=[TopicPartition(topic, 0, 0)], asynchronous=False)
+        consumer.subscribe([topic])
+        for epoch in range(1, 4):
+            wait_until(lambda: read_on(len(expected)), "what there is")
+            source.kill()
+            source.start()
+            if epoch == 2:
+                target.kill()
+                target.start()
+            produce(source.bootstrap, topic, rows(10, str(epoch)))
+            expected += rows(10, str(epoch))
+        wait_same(source.bootstrap, target.bootstrap, topic)
+        promote_by_config(target.bootstrap, topic)
+    produce(target.bootstrap, topic, rows(10, "own"))
+    expected += rows(10, "own")
+    wait_until(lambda: read_on(len(expected)), "the target's own")
+    consumer.commit(asynchronous=False)
+    target.kill()
+    target.start()
+    produce(target.bootstrap, topic, rows(10, "after"))
+    wait_until(lambda: read_on(len(expected) + 10), "after a restart")
+    consumer.close()
+    assert found == [row[1] for row in expected + rows(10, "after")]

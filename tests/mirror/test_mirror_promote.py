@@ -10,7 +10,7 @@ import pytest
 from support.broker import NO_RETENTION, new_name, new_topic, wait_until
 from support.klamm import Server, klamm
 from support.mirror import committed, mirror_file, produce, read_as, status
-from support.mirror_topics import end_of, log_bytes, refusal, same_ends, state, wait_same
+from support.mirror_topics import end_of, log_bytes, refusal, same_ends, state, transactions, wait_same
 
 from klamm.testing import EmbeddedBroker
 
@@ -40,6 +40,7 @@ def test_a_group_goes_on_at_its_very_offset_after_the_copy_is_promoted(clusters,
     )
     produce(source.bootstrap, topic, [f"a-{i}" for i in range(3000)])
     produce(source.bootstrap, other, ["other"])
+    transactions(source.bootstrap, other, new_name("t"), [True, False]).abort_transaction(60)
     with Server("mirror", "start", str(path)) as server:
         wait_until(lambda: end_of(target.bootstrap, topic) > 0, "the first records")
         target.kill()
@@ -55,6 +56,9 @@ def test_a_group_goes_on_at_its_very_offset_after_the_copy_is_promoted(clusters,
     assert f"not copied yet: {topic} (1 record)" in early.stderr
     with Server("mirror", "start", str(path)):
         wait_same(source.bootstrap, target.bootstrap, topic)
+        wait_same(source.bootstrap, target.bootstrap, other)
+        same = klamm("mirror", "verify", str(path), "A->B", "--restart")
+        assert same.returncode == 0, same.stdout + same.stderr
         dry = klamm("mirror", "promote", str(path), "A->B", topic, "--dry-run", "-o", "json")
         assert [row["state"] for row in json.loads(dry.stdout)] == ["would be promoted"], dry.stderr
         assert state(target.bootstrap, topic) == "mirror"

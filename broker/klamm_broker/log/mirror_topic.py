@@ -10,7 +10,7 @@ header.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from klamm_broker.log.errors import (
@@ -60,10 +60,6 @@ def check_copied(data: Buffer, *, state: str | None, segment_bytes: int, where: 
         raise PolicyViolation(
             f"{where}: {what} ({STATE}={state or ''}): it keeps no offsets of another cluster"
         )
-    if len(data) > segment_bytes:
-        raise RecordBatchTooLarge(
-            f"{where}: a record set of {len(data)} bytes exceeds segment.bytes={segment_bytes}"
-        )
     batches: list[Batch] = []
     position, next_offset, epoch = 0, 0, -1
     while position < len(data):
@@ -79,6 +75,10 @@ def check_copied(data: Buffer, *, state: str | None, segment_bytes: int, where: 
                 f"{where}: inconsistent batch: last offset delta {header.last_offset_delta} with "
                 f"{header.record_count} records"
             )
+        if header.size > segment_bytes:
+            raise RecordBatchTooLarge(
+                f"{where}: a batch of {header.size} bytes exceeds segment.bytes={segment_bytes}"
+            )
         if header.base_offset < next_offset or header.leader_epoch < epoch:
             raise InvalidRecordBatch(
                 f"{where}: offset {header.base_offset} of leader epoch {header.leader_epoch} after offset "
@@ -89,6 +89,19 @@ def check_copied(data: Buffer, *, state: str | None, segment_bytes: int, where: 
     if not batches:
         raise InvalidRecordBatch(f"{where}: an empty record set")
     return batches
+
+
+def runs(batches: Sequence[Batch], segment_bytes: int) -> Iterator[list[Batch]]:
+    """Yields batches that follow each other, as many as fit into one segment."""
+    run: list[Batch] = []
+    size = 0
+    for batch in batches:
+        if run and size + batch[1].size > segment_bytes:
+            yield run
+            run, size = [], 0
+        run.append(batch)
+        size += batch[1].size
+    yield run
 
 
 def written_before(stored: FileSlice | None, header: BatchHeader) -> bool:

@@ -129,7 +129,8 @@ class PartitionLog(StoredLog):
     def append_copied(self, batches: bytearray | memoryview, *, now_ms: int) -> AppendInfo:
         """Write batches of another cluster's log as they are, and note their producers, as a follower does.
 
-        Batches that are there already are left out. If it raises a LogError, the log is unchanged.
+        Batches that are there already are left out. If it raises a StorageError, some may be written; after any other LogError
+        the log is unchanged.
         """
         config = self.config
         accepted = mirror_topic.check_copied(
@@ -139,18 +140,19 @@ class PartitionLog(StoredLog):
         new = [batch for batch in accepted if not self._has_copy_of(batch[1])]
         if not new:
             return AppendInfo(first, last, -1, self.log_start_offset, True)
-        begin, header = new[0]
-        start, epoch = self.log_start_offset, new[-1][1].leader_epoch
+        header, start = new[0][1], self.log_start_offset
         if header.leader_epoch < self.epochs.latest or last - self.log_end_offset > MAX_RELATIVE_OFFSET:
             raise mirror_topic.refuse_others(header, self.log_end_offset, self.name)
         if header.base_offset < self.log_end_offset:  # the log begins within the other log's batch
             self.truncate_fully(header.base_offset, now_ms=now_ms)
-        data = memoryview(batches)[begin:]
-        rows = [(h.size, h.last_offset, h.max_timestamp) for _, h in new]
-        self._write(data, rows, last, now_ms, copied=[h for _, h in new])
-        self._note(data, [(at - begin, h) for at, h in new], first, rows)
-        self.log_start_offset = max(start, self.log_start_offset)
-        self.leader_epoch = max(self.leader_epoch, epoch)
+        for run in mirror_topic.runs(new, config.segment_bytes):
+            begin, end = run[0][0], run[-1][0] + run[-1][1].size
+            data = memoryview(batches)[begin:end]
+            rows = [(h.size, h.last_offset, h.max_timestamp) for _, h in run]
+            self._write(data, rows, rows[-1][1], now_ms, copied=[h for _, h in run])
+            self._note(data, [(at - begin, h) for at, h in run], first, rows)
+            self.log_start_offset = max(start, self.log_start_offset)
+            self.leader_epoch = max(self.leader_epoch, run[-1][1].leader_epoch)
         return AppendInfo(first, last, -1, self.log_start_offset, False)
 
     def _has_copy_of(self, header: BatchHeader) -> bool:

@@ -14,8 +14,8 @@ from klamm_kafka.wire.varint import Buffer
 from klamm_mirror.copy.partition import MirrorPartition
 from klamm_mirror.raw import Batch, Counts, whole_batches
 
-PARCEL_BYTES: Final = 512 << 10
-"""A parcel ends before it is larger, unless one batch is. The target's segment.bytes is 1 MiB at least."""
+PARCEL_BYTES: Final = 4 << 20
+"""A parcel ends before it is larger, unless one batch is: as much as a fetch brings of a partition."""
 
 
 def parcels(buf: Buffer, offset: int) -> Iterator[Batch]:
