@@ -122,6 +122,8 @@ class FlowPlan:
         props, at = self._connectors[SOURCE], self._flow.target
         settings = principal_settings(props, source_config.config_def().parse(props))
         found: list[Change] = []
+        if settings is None:
+            return found
         try:
             wanted = await quotas.plan(settings, source, target) if settings.quotas_s is not None else []
         except quotas.QuotasUnsupported as e:

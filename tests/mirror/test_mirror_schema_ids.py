@@ -231,3 +231,25 @@ def test_records_wait_for_a_registry_that_is_away(registries, source, target):
         b.failures = 0
         mirror.until(lambda: mirror.records == 1, "the record")
     assert understood(b, f"A.{topic}", read(target.bootstrap, f"A.{topic}", 1)[0][1]) == {"a": 1}
+
+
+def test_both_ways_each_record_has_the_ids_of_its_cluster(registries, source, target):
+    a, b = registries
+    topic = new_topic(source)
+    new_topic(target, name=topic)
+    ours, theirs = ((a, source), (b, target))
+    for number, (registry, broker) in enumerate((ours, theirs)):
+        written(registry, f"pad-{number}", order_schema("pad" * (number + 1)), {})
+        value = written(registry, topic, order_schema("a"), {"a": number})
+        produce(broker.bootstrap, topic, [(None, value, None, 1000)])
+    there = config_of(a, b, source, target, topic)
+    there["replication.policy.class"] = "IdentityReplicationPolicy"
+    back = {**there, **config_of(b, a, target, source, topic)}
+    back |= {"source.cluster.alias": "B", "target.cluster.alias": "A"}
+    with Running(there) as flow, Running(back) as flow_back:
+        for mirror in (flow, flow_back):
+            mirror.until(lambda mirror=mirror: mirror.records == 1, "the other side's record")
+        flow.until(lambda: flow.details().get("batches_of_target"), "its own record, left out")
+    for registry, broker in (ours, theirs):
+        found = [understood(registry, topic, value) for _, value, _, _ in read(broker.bootstrap, topic, None)]
+        assert sorted(row["a"] for row in found) == [0, 1]  # type: ignore[index]

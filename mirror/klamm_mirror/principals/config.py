@@ -62,8 +62,10 @@ def principals_config() -> ConfigDef:
     return keys
 
 
-def principal_settings(props: Mapping[str, str], parsed: Mapping[str, Any]) -> PrincipalSettings:
-    """Returns the settings; reads key stores. Raises ConfigError."""
+def principal_settings(props: Mapping[str, str], parsed: Mapping[str, Any]) -> PrincipalSettings | None:
+    """Returns the settings; None where nothing is enabled. Reads key stores. Raises ConfigError."""
+    if not any(parsed[f"{what}.enabled"] for what in (QUOTAS, USERS)):
+        return None
     sides: tuple[Side, Side] = ("source", "target")
     source, target = (ClientSettings.of(props, side, "admin") for side in sides)
 
