@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from klamm_plugins.metrics import MetricTable
 from klamm_plugins.record_pipeline import RecordPipeline
 from klamm_plugins.records import SinkRecord, SourceRecord, TopicPartition
+
+LIVE_SETTINGS: Final = "task.live.settings"
+"""A key that a connector gives its driver tasks' configurations: the names, by commas, of settings whose change restarts no
+task. The running task takes it by `DriverTaskContext.take_update`.
+"""
 
 SourcePartition = Mapping[str, Any]
 SourceOffset = Mapping[str, Any]
@@ -31,6 +36,13 @@ class ConnectorContext(Protocol):
 
     def raise_error(self, error: Exception) -> None:
         """Fails the connector (not its tasks), from a thread of its own."""
+        ...
+
+    @property
+    def present_task_configs(self) -> Sequence[Mapping[str, str]]:
+        """The configurations that the tasks have while `task_configs` is asked for the next ones, so that these can be like
+        them. Secrets in them are references.
+        """
         ...
 
 
@@ -185,6 +197,10 @@ class DriverTaskContext(Protocol):
 
     def stay_paused(self) -> None:
         """Makes the task PAUSED, and returns when it should go on or stop. Call it from the task's thread."""
+        ...
+
+    def take_update(self) -> Mapping[str, str] | None:
+        """Returns the task's changed configuration, once: settings named by `LIVE_SETTINGS` have changed. None: nothing has."""
         ...
 
     def wait(self, timeout_s: float) -> None:

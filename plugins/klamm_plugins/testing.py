@@ -136,6 +136,7 @@ class MemoryDriverContext:
         self.is_paused = threading.Event()
         self.transactions: DriverTransactions | None = None
         self._paused = False
+        self.update: Mapping[str, str] | None = None
         self._order = threading.Event()
         self._offsets: dict[str, dict[str, Any]] = {}
 
@@ -151,6 +152,10 @@ class MemoryDriverContext:
     def resume(self) -> None:
         self._paused = False
         self._order.set()
+
+    def take_update(self) -> Mapping[str, str] | None:
+        found, self.update = self.update, None
+        return found
 
     def stop(self) -> None:
         self.stopping.set()
@@ -214,6 +219,7 @@ class MemoryConnectorContext:
     def __init__(self) -> None:
         self.reconfigurations = 0
         self.errors: list[Exception] = []
+        self.present_task_configs: Sequence[Mapping[str, str]] = ()
 
     def request_task_reconfiguration(self) -> None:
         self.reconfigurations += 1

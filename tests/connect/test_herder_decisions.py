@@ -122,6 +122,18 @@ def test_herder_reconcile_without_a_change_does_nothing(bench: Bench) -> None:
     assert bench.write() == []
 
 
+def test_herder_settings_that_a_running_task_takes_start_nothing_again(bench: Bench) -> None:
+    bench.running()
+    live = {"n": "0", "task.live.settings": "limit,rate", "limit": "1"}
+    assert "StopTask" in kinds(bench.remake([live]))  # which settings are live is none of them
+    bench.event(0, State.UNASSIGNED)
+    bench.meet()
+    (action,) = bench.remake([live | {"limit": "2", "rate": "3"}])
+    assert isinstance(action, do.UpdateTask)
+    assert action.spec.task_config["limit"] == "2"
+    assert "StopTask" in kinds(bench.remake([live | {"limit": "2", "n": "1"}]))
+
+
 def test_herder_equal_task_configs_are_not_written_again(bench: Bench) -> None:
     bench.running()
     question = bench.question(bench.herder.on_task_configs_changed("a"))

@@ -11,6 +11,7 @@ import pytest
 from support.broker import new_name, new_topic, wait_until
 from support.klamm import Server, klamm
 from support.mirror import mirror_file, produce, read_all, topics
+from support.mirroring import read
 
 pytestmark = pytest.mark.usefixtures("processes")
 
@@ -107,3 +108,47 @@ def test_flows_are_added_and_removed_while_the_mirror_runs(source, target, tmp_p
         assert "no flow is enabled" in last.stderr
         assert server.stop() == 0
     assert f"{a}.{b}.{back}" not in topics(target.bootstrap)
+
+
+def starts(bootstrap: str, source: str) -> int:
+    """Returns how often tasks of the source connector have become RUNNING."""
+    statuses = read(bootstrap, f"mm2-status.{source}.internal", None)
+    tasks = [
+        v or b"" for k, v, _, _ in statuses if (k or b"").startswith(b"status-task-MirrorSourceConnector")
+    ]
+    return sum(b'"RUNNING"' in value for value in tasks)
+
+
+def test_filters_intervals_and_limits_start_no_task_again(source, target, tmp_path):
+    a, b = new_name("a"), new_name("b")
+    flow, first, second = f"{a}->{b}", new_topic(source, 3), new_topic(source, 2)
+    settings = {
+        f"{flow}.enabled": "true", f"{flow}.topics": first, "emit.heartbeats.enabled": "false",
+        "heartbeats.replication.enabled": "false", "emit.checkpoints.enabled": "false", "tasks.max": "2",
+        "sync.group.offsets.enabled": "false",
+    }  # fmt: skip
+    path = mirror_file(tmp_path / "mm2.properties", {a: source.bootstrap, b: target.bootstrap}, settings)
+    sent = [str(n) for n in range(3000)]
+    with Server("mirror", "start", str(path)) as server:
+        produce(source.bootstrap, first, sent[:1000])
+        read_all(target.bootstrap, f"{a}.{first}", at_least(1000))
+        before = starts(target.bootstrap, a)
+        assert before >= 2
+        text = path.read_text()
+        path.write_text(
+            text.replace("refresh.topics.interval.seconds=1", "refresh.topics.interval.seconds=2")
+            + f"{flow}.mirror.throttle.bytes=20000000\n"
+        )
+        wait_until(lambda: logged(server, "go on with changed settings"), "the limit")
+        produce(source.bootstrap, first, sent[1000:2000])
+        text = path.read_text()
+        path.write_text(text.replace(f"{flow}.topics={first}", f"{flow}.topics={first},{second}"))
+        produce(source.bootstrap, second, ["x"] * 10)
+        read_all(target.bootstrap, f"{a}.{second}", at_least(10))
+        produce(source.bootstrap, first, sent[2000:])
+        got = read_all(target.bootstrap, f"{a}.{first}", at_least(3000))
+        assert sorted(got, key=int) == sent
+        assert starts(target.bootstrap, a) == before
+        path.write_text(path.read_text() + f"{flow}.source.consumer.fetch.max.bytes=1000000\n")
+        wait_until(lambda: starts(target.bootstrap, a) >= before + 2, "the tasks' restart")
+        assert server.stop() == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from support.connect_worker import worker_properties
@@ -54,12 +55,18 @@ class HandChildren:
     async def stop_connector(self, name: str) -> None:
         pass
 
-    async def task_configs(self, name: str, max_tasks: int) -> list[dict[str, str]]:
+    async def task_configs(
+        self, name: str, max_tasks: int, present: Sequence[Mapping[str, str]] = ()
+    ) -> list[dict[str, str]]:
         return [{"n": str(i)} for i in range(max_tasks)]
 
     async def start_task(self, spec: TaskSpec) -> None:
         self.tasks[spec.id] = spec
         self.log.append(f"start {spec.id}")
+
+    async def update_task(self, spec: TaskSpec) -> None:
+        self.tasks[spec.id] = spec
+        self.log.append(f"update {spec.id}")
 
     async def stop_task(self, task: TaskId) -> None:
         if task in self.slow:

@@ -191,7 +191,7 @@ def _settings(props: Mapping[str, str], values: Mapping[str, Any], policy: Repli
     emits = values["emit.offset-syncs.enabled"]
     partitions = tuple(
         (topic, partition, policy.remote_topic(topic))
-        for topic, partition in _split_assigned(props.get(ASSIGNED, ""))
+        for topic, partition in split_assigned(props.get(ASSIGNED, ""))
     )
     # Copies that keep offsets need no mapping.
     maps = not values[KEEP]
@@ -266,12 +266,12 @@ def _flow_back(
     renaming = DefaultReplicationPolicy(separator=policy.separator)
     return FlowBack(
         syncs_topic=policy.offset_syncs_topic(values["source.cluster.alias"]),
-        topics=frozenset(topic for topic, _ in _split_assigned(props.get(ASSIGNED, ""))),
+        topics=frozenset(topic for topic, _ in split_assigned(props.get(ASSIGNED, ""))),
         renamed=partial(renaming.format_remote_topic, values["target.cluster.alias"]),
     )
 
 
-def _split_assigned(text: str) -> list[tuple[str, int]]:
+def split_assigned(text: str) -> list[tuple[str, int]]:
     """Parses `a-0,b-c-1` into topics and partitions."""
     found = []
     for item in filter(None, text.split(",")):

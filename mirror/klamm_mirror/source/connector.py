@@ -22,6 +22,7 @@ from klamm_mirror.schemas.config import ENABLED, check_registries
 from klamm_mirror.settings.common_config import client_security, client_settings
 from klamm_mirror.settings.keep_offsets import KEEP, check_keep, contradictions
 from klamm_mirror.source.config import ASSIGNED, FOUND_LATER, INDEX, config_def
+from klamm_mirror.source.live import live, shares_of
 from klamm_mirror.source.placement import Shares, place
 from klamm_plugins.connector import SourceOffset, SourcePartition
 from klamm_plugins.errors import ConfigError
@@ -108,10 +109,12 @@ class MirrorSourceConnector(MirrorConnector):
         partitions = self._keeper.partitions()
         later = self._keeper.found_later
         limits = Limits.of(self.config().parse(self._props))
-        self._shares = place(partitions, max_tasks, self._keeper.sizes, self._shares)
+        present = self.context.present_task_configs
+        self._shares = place(partitions, max_tasks, self._keeper.sizes, self._shares or shares_of(present))
+        shared = {**self._props, **live(present, self._shares)}
         return [
             {
-                **self._props,
+                **shared,
                 INDEX: str(index),
                 ASSIGNED: ",".join(f"{t}-{p}" for t, p in share),
                 FOUND_LATER: ",".join(name for t, p in share if (name := f"{t}-{p}") in later),

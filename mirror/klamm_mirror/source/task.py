@@ -62,18 +62,15 @@ class MirrorSourceTask(DriverTask):
         self._beginning: TransactionalBeginning | None = None
         self._left_out: Mapping[LeftOut, int] = {}
         self._upkeep: list[Upkeep] = []
+        self._update: Mapping[str, str] | None = None
+        """Changed settings that the task has not taken yet."""
 
     def start(self, props: Mapping[str, str]) -> None:
         settings = parse(props)
         self._alias, self._target = settings.source_alias, settings.target_alias
         self._settings = settings.copier
         self._found_later = settings.found_later
-        self._partitions = [
-            MirrorPartition(
-                topic=topic, partition=partition, remote=remote, named=remote, whole=settings.copier.keep
-            )
-            for topic, partition, remote in settings.partitions
-        ]
+        self._partitions = [_new(place, whole=settings.copier.keep) for place in settings.partitions]
         schemas = settings.schemas
         if settings.copier.keep:
             check_pipeline(self.context.record_pipeline())
@@ -108,6 +105,8 @@ class MirrorSourceTask(DriverTask):
                 self.context.stay_paused()
                 self._pause_upkeep(False)
                 self._restart()
+            if self._update is not None:
+                self._take_update(self._update)
 
     async def _copy(self) -> None:
         assert self._settings is not None, "started"
@@ -139,7 +138,8 @@ class MirrorSourceTask(DriverTask):
             if self._pace.due(time.monotonic()):
                 self._missing = copier.gap_records()
                 self._measure()
-        return not self.context.stopping.is_set() and not self.context.paused
+        self._update = self.context.take_update() or self._update
+        return not self.context.stopping.is_set() and not self.context.paused and self._update is None
 
     def _say(self, copier: Copier) -> None:
         self._said_at = time.monotonic()
@@ -214,21 +214,33 @@ class MirrorSourceTask(DriverTask):
     def _restart(self) -> None:
         """Forgets, after a pause, what was fetched and not acknowledged, and resumes."""
         self._before += sum(p.records for p in self._partitions)
-        self._partitions = [
-            MirrorPartition(
-                topic=p.topic,
-                partition=p.partition,
-                remote=p.named,
-                named=p.named,
-                whole=p.whole,
-                sensors=p.sensors,
-                trend=p.trend,
-                heard_ms=p.heard_ms,
-                even_ms=p.even_ms,
-                last_ms=p.last_ms,
-                purged=p.purged,
-            )
-            for p in self._partitions
-        ]
+        self._partitions = [_again(p) for p in self._partitions]
         if self._beginning is None:
             self._resume()
+
+    def _take_update(self, props: Mapping[str, str]) -> None:
+        """Goes on with changed settings and partitions, where each partition was."""
+        settings, known = parse(props), {(p.topic, p.partition): p for p in self._partitions}
+        self._update, self._settings, self._found_later = None, settings.copier, settings.found_later
+        self._before += sum(p.records for p in self._partitions)
+        self._partitions = [
+            _new(place, whole=settings.copier.keep) if (p := known.get(place[:2])) is None else _again(p)
+            for place in settings.partitions
+        ]
+        self.context.use_topics(sorted({p.remote for p in self._partitions}))
+        if self._beginning is None:
+            self._resume()
+        log.info("%d partitions go on with changed settings", len(self._partitions))
+
+
+def _new(place: tuple[str, int, str], *, whole: bool) -> MirrorPartition:
+    topic, partition, remote = place
+    return MirrorPartition(topic=topic, partition=partition, remote=remote, named=remote, whole=whole)
+
+
+def _again(p: MirrorPartition) -> MirrorPartition:
+    """Returns the partition without what was fetched and not acknowledged."""
+    return MirrorPartition(
+        topic=p.topic, partition=p.partition, remote=p.named, named=p.named, whole=p.whole, sensors=p.sensors,
+        trend=p.trend, heard_ms=p.heard_ms, even_ms=p.even_ms, last_ms=p.last_ms, purged=p.purged,
+    )  # fmt: skip

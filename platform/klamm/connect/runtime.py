@@ -455,6 +455,8 @@ class Runtime:
                 self.lanes.stop_task(id, lambda: children.stop_task(id))
             case do.PauseTask(id=id, paused=paused):
                 self.lanes.run(id, lambda: children.set_paused(id, paused))
+            case do.UpdateTask(id=id, spec=task):
+                self.lanes.run(id, lambda: children.update_task(task))
             case do.ComputeTasks():
                 self.job(self.task_configs.compute(action))
             case do.WriteTasks():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import queue
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -31,6 +32,7 @@ class HostContext:
     def __init__(self, control: Control) -> None:
         self._control = control
         self.error: Exception | None = None
+        self.present_task_configs: Sequence[Mapping[str, str]] = ()
 
     def request_task_reconfiguration(self) -> None:
         self._control.notify("reconfigure")
@@ -118,6 +120,7 @@ class _Host:
         if self._connector is None:
             self._start()
         assert self._connector is not None
+        self._context.present_task_configs = request["params"]["present"]
         added = self._added_to_tasks()
         return [
             {**config, **added} for config in self._connector.task_configs(request["params"]["max_tasks"])

@@ -48,6 +48,7 @@ class Control:
         self.stopping = threading.Event()
         self.changed = threading.Event()
         self.paused = False
+        self.update: dict[str, str] | None = None
         self.requests: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._signals_r, self.signals_fd = os.pipe()
         os.set_blocking(self.signals_fd, False)
@@ -148,6 +149,9 @@ class Control:
                 self.ask_to_stop(message["params"]["timeout_s"])
             case "pause":
                 self.paused = message["params"]["paused"]
+                self.changed.set()
+            case "update":
+                self.update = message["params"]["task_config"]
                 self.changed.set()
             case _:
                 self.requests.put(message)

@@ -65,6 +65,11 @@ class DriverContext:
         if not control.stopping.is_set():
             control.notify("state", state="RUNNING")
 
+    def take_update(self) -> Mapping[str, str] | None:
+        found, self._control.update = self._control.update, None
+        self.configs = self.configs if found is None else found
+        return found
+
     def wait(self, timeout_s: float) -> None:
         self._control.vitals.beat()
         if not self._control.stopping.is_set():

@@ -188,6 +188,13 @@ class Supervised:
         if self._child is not None:
             self._child.send({"method": "pause", "params": {"paused": paused}})
 
+    async def update(self, spec: dict[str, Any]) -> None:
+        """Give the present process, and those that follow it, settings that a task takes while it runs."""
+        made = self._order = self._order | {"spec": spec | {"paused": self.spec["paused"]}}
+        order, _ = await self._around.secrets.order(made)
+        if self._child is not None and self._order is made:
+            self._child.send({"method": "update", "params": {"task_config": order["spec"]["task_config"]}})
+
     async def request(self, method: str, params: dict[str, Any], timeout_s: float) -> Any:
         """Ask the child, once it runs. Raises PluginCallError."""
         try:
@@ -287,7 +294,7 @@ class Supervised:
         self._beat_ms = self._report_ms = self._around.clock()
         try:
             # Each process gets the values of its moment.
-            order, self._resolved = await self._around.secrets.order(self._order)
+            order, self._resolved = await self._around.secrets.order(made := self._order)
         except ConfigError as e:
             return Failure.of(ErrorClass.CONFIG, str(e))
         try:
@@ -296,6 +303,8 @@ class Supervised:
             return Failure.of(ErrorClass.LOST, str(e))
         self._child = child
         self._give(child, order)
+        if self._order is not made:
+            await self.update(self.spec)
         with self._expiring():
             how = await child.exited
         # The child's last words and the news of its end come on two sockets: read the words to their end.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -186,13 +186,15 @@ class Supervisor:
         """Stop a connector; returns when its process is gone. Does nothing when there is none."""
         await self._stop(name, self._graceful_s)
 
-    async def task_configs(self, name: str, max_tasks: int) -> list[dict[str, str]]:
-        """Ask the connector for its tasks' configs, once it runs. Raises PluginCallError."""
+    async def task_configs(
+        self, name: str, max_tasks: int, present: Sequence[Mapping[str, str]] = ()
+    ) -> list[dict[str, str]]:
+        """Ask the connector for its tasks' configs, once it runs; `present` are those of now. Raises PluginCallError."""
         supervised = self._supervised.get(name)
         if supervised is None:
             raise PluginCallError(f"Connector {name} is not running here", kind="exit")
         configs: list[dict[str, str]] = await supervised.request(
-            "task_configs", {"max_tasks": max_tasks}, timeout_s=60
+            "task_configs", {"max_tasks": max_tasks, "present": list(present)}, timeout_s=60
         )
         return supervised.references(configs)
 
@@ -211,6 +213,11 @@ class Supervisor:
         """Pause or resume a task, or (by name) a connector; PAUSED or RUNNING comes as an event."""
         if (supervised := self._supervised.get(target)) is not None:
             supervised.set_paused(paused)
+
+    async def update_task(self, spec: TaskSpec) -> None:
+        """Give a task changed settings that it takes while it runs."""
+        if (supervised := self._supervised.get(spec.id)) is not None:
+            await supervised.update(spec.to_json())
 
     async def restart(self, target: TaskId | str) -> None:
         """Stop a task, or (by name) a connector, and start it in the present environment of its packages with a

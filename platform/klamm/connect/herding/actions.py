@@ -62,6 +62,14 @@ class PauseTask:
 
 
 @dataclass(frozen=True, slots=True)
+class UpdateTask:
+    """Give a running task its changed settings, all of which it takes without a restart."""
+
+    id: TaskId
+    spec: TaskSpec
+
+
+@dataclass(frozen=True, slots=True)
 class PutStatus:
     target: Target
     state: State
@@ -102,6 +110,7 @@ Action = (
     | StartTask
     | StopTask
     | PauseTask
+    | UpdateTask
     | PutStatus
     | DropStatus
     | SeeTopic

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from klamm.connect.model import PluginInfo, State, TaskSpec
+from klamm_plugins.contexts import LIVE_SETTINGS
 
 
 class Hold(Enum):
@@ -52,7 +53,12 @@ class HerdedConnector:
 
 
 def made_of(spec: TaskSpec) -> tuple[dict[str, str], dict[str, str], int]:
-    """Returns the parts of a task's spec whose change restarts it. A new generation of an exactly-once source
-    fences all tasks of the one before.
+    """Returns the parts of a task's spec whose change restarts it: all but the settings that the running task takes. A
+    new generation of an exactly-once source fences all tasks of the one before.
     """
-    return spec.task_config, spec.connector_config, spec.generation
+    live = frozenset(spec.task_config.get(LIVE_SETTINGS, "").split(","))
+    task, connector = (
+        {k: v for k, v in config.items() if k not in live}
+        for config in (spec.task_config, spec.connector_config)
+    )
+    return task, connector, spec.generation

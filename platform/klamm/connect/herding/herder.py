@@ -37,6 +37,7 @@ from klamm.connect.herding.actions import (
     StopConnector,
     StopTask,
     Target,
+    UpdateTask,
     WriteTasks,
 )
 from klamm.connect.herding.assignment import Assignment, view
@@ -47,7 +48,7 @@ from klamm.connect.validation.definitions import enforce_tasks_max, tasks_max
 
 __all__ = [
     "Action", "Assignment", "ComputeTasks", "DropStatus", "DropTopics", "Herder", "PauseTask", "PutStatus", "Rejoin",
-    "SeeTopic", "StartConnector", "StartTask", "StopConnector", "StopTask", "Target", "WriteTasks",
+    "SeeTopic", "StartConnector", "StartTask", "StopConnector", "StopTask", "Target", "UpdateTask", "WriteTasks",
 ]  # fmt: skip
 
 log = logging.getLogger(__name__)
@@ -272,9 +273,12 @@ class Herder:
                 starts.append(StartTask(spec))
             elif task.hold is not Hold.NO:
                 task.spec = spec
-            elif task.spec.paused != spec.paused:
+            else:
+                if task.spec.task_config != spec.task_config:
+                    starts.append(UpdateTask(spec.id, spec))
+                if task.spec.paused != spec.paused:
+                    starts.append(PauseTask(spec.id, spec.paused))
                 task.spec = spec
-                starts.append(PauseTask(spec.id, spec.paused))
         return [*out, *starts]
 
     def _task_specs(self, name: str, config: ConfigState) -> dict[int, TaskSpec]:

@@ -48,7 +48,8 @@ class TaskConfigs:
         """Ask the connector's process."""
         name, epoch = question.name, question.epoch
         try:
-            configs = await self._children.task_configs(name, question.max_tasks)
+            present = self._writer.configs.tasks(name) if name in self._writer.configs else ()
+            configs = await self._children.task_configs(name, question.max_tasks, present)
         except KlammError as e:
             self._failed(name, epoch, str(e))
         else:

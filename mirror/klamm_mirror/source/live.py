@@ -1,0 +1,49 @@
+"""The settings that a source task takes while it runs, so that their change starts no task again. Pure.
+
+A task also takes partitions that nobody had, and loses some. Only where partitions move from one task to another, all tasks
+start again (`LAYOUT` changes), because a task must not read a partition that another one has not given up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from klamm_mirror.copy import throttle
+from klamm_mirror.source.config import ASSIGNED, FOUND_LATER, PAUSED, split_assigned
+from klamm_mirror.source.placement import Shares
+from klamm_plugins.contexts import LIVE_SETTINGS
+
+LAYOUT: Final = "task.layout"
+"""A number that grows whenever partitions move between tasks."""
+_TIMED: Final = (
+    "refresh.topics", "refresh.groups", "sync.topic.configs", "sync.topic.acls", "sync.group.offsets",
+    "emit.checkpoints", "emit.heartbeats",
+)  # fmt: skip
+_LIVE: Final = (
+    "topics", "topics.exclude", "groups", "groups.exclude", PAUSED, throttle.FLOW, throttle.TOPICS, throttle.SHARE,
+    ASSIGNED, FOUND_LATER, "offset.lag.max", "replication.factor", "config.properties.exclude", "use.defaults.from",
+    "sync.topic.deletions", "mirror.gap.policy", "mirror.topic.recreated",
+    *(f"{what}.{key}" for what in _TIMED for key in ("enabled", "interval.seconds")),
+)  # fmt: skip
+
+
+def live(present: Sequence[Mapping[str, str]], shares: Shares) -> dict[str, str]:
+    """Returns what each of the next task configurations says of its settings. `present` are those of now."""
+    before, layout = shares_of(present), 0
+    if present and (number := present[0].get(LAYOUT, "")).isdigit():
+        layout = int(number)
+    if before is None or moved(before, shares):
+        layout += 1
+    return {LIVE_SETTINGS: ",".join(sorted(_LIVE)), LAYOUT: str(layout)}
+
+
+def shares_of(present: Sequence[Mapping[str, str]]) -> Shares | None:
+    """Returns the partitions of each task, by their configurations; None where there is no task."""
+    return [split_assigned(config.get(ASSIGNED, "")) for config in present] or None
+
+
+def moved(before: Shares, after: Shares) -> bool:
+    """Returns whether a partition goes from one task to another."""
+    held = {partition: index for index, share in enumerate(before) for partition in share}
+    return any(held.get(p, index) != index for index, share in enumerate(after) for p in share)
