@@ -12,8 +12,8 @@ import typer
 
 from klamm.cli.common import counted
 from klamm.cli.output import table
+from klamm.cli.words import ago, duration
 from klamm.cli.words import bar as drawn_bar
-from klamm.cli.words import duration
 
 if TYPE_CHECKING:
     from klamm_mirror.move.steps import Move
@@ -80,7 +80,11 @@ def _no_table(found: Found) -> list[str]:
 
 def _check(found: Found, planned: bool) -> str:
     said = f"{counted(found['topics'], 'topic')} with {counted(found['partitions'], 'partition')}"
-    return f"the source is lost; {said} were copied" if "heard" in found else f"{said}, no gap"
+    if "heard" not in found:
+        return f"{said}, no gap"
+    age = found["checkpoint_age_seconds"]
+    groups = "nobody knows how old the groups' checkpoints are" if age is None else f"checkpoints {ago(age)}"
+    return f"the source is lost; {said} were copied; {groups}"
 
 
 def _quiet(found: Found, planned: bool) -> str:

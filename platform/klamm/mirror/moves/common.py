@@ -163,8 +163,10 @@ class CommonSteps(ABC):
         return await group_offsets.at_source(ground.source, ground.target, translator, ground.wants_group)
 
     async def groups(self, move: Move, begin: Begin) -> Found:
-        """Sets the groups' offsets at the target."""
+        """Sets the groups' offsets at the target. Raises NotYet while groups read at the source."""
         ground = self.ground
+        if not self.lost and not ground.options.groups_may_run and (reading := await self.reading()):
+            raise NotYet(f"groups have members at {ground.flow.source} again: {listed(reading)}")
         places = await self.places(move)
         before = with_former(places, move.found(Step.GROUPS).get("before", {}))
         mark = await self.mark()
@@ -183,7 +185,7 @@ class CommonSteps(ABC):
     async def undo_groups(self, move: Move, found: Found) -> None:
         """Gives groups at the target the offsets back that they had. Raises Refused once the target is in use."""
         ground = self.ground
-        await self.refuse_use(found)
+        await self.refuse_use(move, found)
         before = {
             group: {parsed_name(name): offset for name, offset in each.items()}
             for group, each in found.get("before", {}).items()
@@ -192,12 +194,16 @@ class CommonSteps(ABC):
         if said:
             raise NotYet("; ".join(said))
 
-    async def refuse_use(self, found: Found) -> None:
+    async def refuse_use(self, move: Move, found: Found) -> None:
         """Raises Refused when applications have used the target since the groups' offsets were set."""
         ground, alias = self.ground, self.ground.flow.target
         there = await group_offsets.with_members(ground.target, lambda g: g in found.get("before", {}))
         if there:
             raise Refused(f"groups have members at {alias}: {listed(there)}. Stop them first")
+        moved = {(group, name) for group, each in found.get("before", {}).items() for name in each}
+        ahead = [p for p in await self.places(move) if p.verdict is Verdict.AHEAD]
+        if read := sorted({p.group for p in ahead if (p.group, named((p.remote, p.partition))) in moved}):
+            raise Refused(f"groups have read on at {alias}, and would read that again: {listed(read)}")
         if own := self.own_records(found, await self.mark()):
             raise Refused(
                 f"{alias} has records of its own by now ({listed(own)}): a way back is klamm mirror failback "

@@ -97,9 +97,8 @@ class Failover(CommonSteps):
 
     async def _loss(self, checked: Found) -> Found:
         ground = self.ground
-        copied = {
-            p: at for p, at in (await ground.copied()).items() if not ground.policy.is_heartbeats_topic(p[0])
-        }
+        done = await ground.copied()
+        copied = {p: done.get(p, 0) for p in await ground.partitions()}
         heard = {
             parsed_name(n): Heard(end=end, seconds=s) for n, (end, s) in checked.get("heard", {}).items()
         }

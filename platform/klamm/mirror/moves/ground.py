@@ -128,7 +128,7 @@ class Ground:
     async def partitions(self) -> list[Partition]:
         """Returns the source's partitions that the flow copies, less heartbeats, which never rest."""
         if self.lost:
-            found = sorted(await self.positions())
+            found = [(t, p) for t, p in sorted(await self.positions()) if self.topics.wants(t)]
         else:
             found = [(t, p) for t, n in sorted((await self.topics.find()).items()) for p in range(n)]
         return [(t, p) for t, p in found if not self.policy.is_heartbeats_topic(t)]
