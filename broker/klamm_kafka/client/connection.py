@@ -9,7 +9,6 @@ the session, the connection authenticates again before its end, and requests wai
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import ssl
 import struct
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from klamm_base.version import __version__
 from klamm_kafka.client.errors import ClientError, ConnectionLost, RequestTimedOut, UnsupportedApi
+from klamm_kafka.client.frames import FrameProtocol
 from klamm_kafka.wire.api_keys import ApiKey, message_types
 from klamm_kafka.wire.errors import ErrorCode, ProtocolError
 from klamm_kafka.wire.headers import RequestHeader, decode_response_header, frame_request
@@ -36,7 +36,6 @@ TLS_SHUTDOWN_S: Final = 1.0
 SESSION_USE: Final = 0.85
 """The share of a session after which we authenticate again; Kafka's clients do so after 85 to 95 percent."""
 
-_SIZE: Final = struct.Struct(">i")
 _REFUSED_VERSION: Final = struct.pack(">h", ErrorCode.UNSUPPORTED_VERSION)
 _TLS_ALERT: Final = 0x1503  # the beginning of a TLS alert
 _Pending = tuple[
@@ -49,8 +48,7 @@ class Connection:
 
     def __init__(
         self,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
+        frames: FrameProtocol,
         *,
         client_id: str,
         timeout_s: float,
@@ -62,8 +60,9 @@ class Connection:
         """The time of the answer about the versions: nothing is quicker to answer."""
         self.features: dict[str, int] = {}
         """The features that the broker supports, with their highest levels (KIP-584)."""
-        self._reader = reader
-        self._writer = writer
+        assert frames.transport is not None, "connected"
+        self._transport = frames.transport
+        self._closed = frames.closed
         self._client_id = client_id
         self._timeout_s = timeout_s
         self._correlation_id = 0
@@ -73,7 +72,7 @@ class Connection:
         self._where = where
         self._authenticate_at: float | None = None  # of the loop's clock
         self._authenticating = asyncio.Lock()
-        self._receiver = asyncio.create_task(self._receive())
+        frames.owner = self
 
     @classmethod
     async def open(
@@ -95,7 +94,8 @@ class Connection:
             tls["ssl_shutdown_timeout"] = TLS_SHUTDOWN_S
         try:
             async with asyncio.timeout(timeout_s):
-                reader, writer = await asyncio.open_connection(host, port, **tls)
+                loop = asyncio.get_running_loop()
+                _, frames = await loop.create_connection(FrameProtocol, host, port, **tls)
         except TimeoutError:
             raise RequestTimedOut(f"{where}: no connection within {timeout_s} s") from None
         except ssl.SSLError as e:
@@ -105,7 +105,7 @@ class Connection:
             # asyncio's own text names the address once more
             said = os.strerror(e.errno) if e.errno is not None and e.errno > 0 else e.strerror or str(e)
             raise ConnectionLost(f"{where}: {said or 'the connection ended'}{tls_hint}") from e
-        connection = cls(reader, writer, client_id=client_id, timeout_s=timeout_s, secure=secure, where=where)
+        connection = cls(frames, client_id=client_id, timeout_s=timeout_s, secure=secure, where=where)
         try:
             await connection._negotiate()
             await connection._authenticate()
@@ -155,11 +155,7 @@ class Connection:
 
     async def close(self) -> None:
         self._fail(ConnectionLost("the connection was closed here"))
-        self._receiver.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._receiver
-        with contextlib.suppress(OSError):
-            await self._writer.wait_closed()
+        await asyncio.shield(self._closed)
 
     async def __aenter__(self) -> Self:
         return self
@@ -217,30 +213,44 @@ class Connection:
             raise ConnectionLost(str(self._lost))
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         header = RequestHeader(message.API_KEY, version, self._correlation_id, self._client_id)
-        self._writer.write(frame_request(header, message))
+        self._transport.write(frame_request(header, message))
         return self._correlation_id
 
-    async def _receive(self) -> None:
-        error: ClientError
-        try:
-            while True:
-                (size,) = _SIZE.unpack(await self._reader.readexactly(4))
-                if size >> 16 == _TLS_ALERT:
-                    raise ConnectionLost(
-                        "the other side speaks TLS: security.protocol must be SSL or SASL_SSL"
-                    )
-                if not 4 <= size <= RESPONSE_BYTES_MAX:
-                    raise ConnectionLost(f"the peer is no broker: an answer of {size} bytes")
-                self._deliver(await self._reader.readexactly(size))
-        except ssl.SSLError as e:  # with TLS 1.3 a client learns only now that its certificate was refused
-            error = _tls_failure(e, self._where)
-        except (asyncio.IncompleteReadError, OSError) as e:
-            error = ConnectionLost(f"the broker closed the connection ({e}){self._why_closed}")
-        except ProtocolError as e:
-            error = ConnectionLost(f"an answer that cannot be read: {e}")
-        except ClientError as e:
-            error = e
-        self._fail(error)
+    # ---- what the frames' protocol calls
+
+    def check_size(self, size: int) -> None:
+        if size >> 16 == _TLS_ALERT:
+            raise ConnectionLost("the other side speaks TLS: security.protocol must be SSL or SASL_SSL")
+        if not 4 <= size <= RESPONSE_BYTES_MAX:
+            raise ConnectionLost(f"the peer is no broker: an answer of {size} bytes")
+
+    def deliver(self, frame: bytes) -> None:
+        if not self._pending:
+            raise ConnectionLost("an answer that nobody asked for")
+        correlation_id, answer_type, version, waiter = self._pending[0]
+        got, pos = decode_response_header(frame, answer_type.API_KEY, version)
+        if got != correlation_id:
+            raise ConnectionLost(f"answer to request {got} where {correlation_id} was next")
+        if not waiter.done():  # otherwise the caller was cancelled
+            if answer_type is ApiVersionsResponse and frame[pos : pos + 2] == _REFUSED_VERSION:
+                version = 0
+            waiter.set_result(answer_type.decode(frame, version, pos)[0])
+        self._pending.popleft()
+
+    def failed(self, error: Exception | None) -> None:
+        if isinstance(error, ClientError):
+            self._fail(error)
+        elif isinstance(error, ssl.SSLError):
+            # With TLS 1.3 a client learns only now that its certificate was refused.
+            self._fail(_tls_failure(error, self._where))
+        elif error is None or isinstance(error, OSError):
+            said = "" if error is None else f" ({error})"
+            self._fail(ConnectionLost(f"the broker closed the connection{said}{self._why_closed}"))
+        else:
+            said = str(error) if isinstance(error, ProtocolError) else repr(error)
+            self._fail(ConnectionLost(f"an answer that cannot be read: {said}"))
+
+    # ---- inside
 
     @property
     def _why_closed(self) -> str:
@@ -248,23 +258,10 @@ class Connection:
         new = self._secure is not None and self._secure.wants_hint and not self.api_versions
         return "; does it want a certificate (ssl.keystore.location)?" if new else ""
 
-    def _deliver(self, data: bytes) -> None:
-        if not self._pending:
-            raise ConnectionLost("an answer that nobody asked for")
-        correlation_id, answer_type, version, waiter = self._pending[0]
-        got, pos = decode_response_header(data, answer_type.API_KEY, version)
-        if got != correlation_id:
-            raise ConnectionLost(f"answer to request {got} where {correlation_id} was next")
-        if not waiter.done():  # otherwise the caller was cancelled
-            if answer_type is ApiVersionsResponse and data[pos : pos + 2] == _REFUSED_VERSION:
-                version = 0
-            waiter.set_result(answer_type.decode(data, version, pos)[0])
-        self._pending.popleft()
-
     def _fail(self, error: ClientError) -> None:
         if self._lost is None:
             self._lost = error
-            self._writer.close()
+            self._transport.close()
         while self._pending:
             waiter = self._pending.popleft()[3]
             if not waiter.done():
