@@ -2,35 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from pathlib import Path
 
-import psutil
 import pytest
 from support.broker import new_name, new_topic, wait_until
 from support.circles import Circle, topic_at
-from support.klamm import Server, gone
-from support.mirror import mirror_file, produce
+from support.klamm import Server
+from support.mirror import kill, mirror_file, produce
 from support.mirroring_once import Mirror, read_committed
 
 from klamm.testing import EmbeddedBroker
 
 pytestmark = pytest.mark.usefixtures("processes")
-
-
-def kill(server: Server, victim: str) -> None:
-    """Kills the process that watches over the flows, or those of the flows, with all of their children."""
-    assert server.process is not None
-    below = psutil.Process(server.process.pid).children(recursive=True)
-    victims = [psutil.Process(server.process.pid)] if victim == "supervisor" else below
-    for process in victims:
-        try:
-            os.kill(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            continue  # it ended with its parent
-        assert gone(process.pid)
 
 
 def values(bootstrap: str, topic: str) -> list[str]:

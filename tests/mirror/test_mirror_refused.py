@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.broker import new_topic, wait_until
-from support.gaps import decide, gaps, make
+from support.gaps import decide, delete, gaps, make
 from support.kafka_broker import KafkaBroker
 from support.mirroring import Row, produce
 from support.mirroring_once import Mirror, read_committed
@@ -241,3 +241,26 @@ def test_records_that_the_target_finds_invalid_are_left_out_and_no_others(world:
         assert len(gaps(world.target, topic)) == 1
     finally:
         mirror.worker.end()
+
+
+@pytest.mark.usefixtures("processes")
+def test_a_copy_that_is_gone_holds_up_no_other_topic_of_its_transactions(tmp_path: Path):
+    with EmbeddedBroker(tmp_path / "a") as source, EmbeddedBroker(tmp_path / "b") as target:
+        world = World(source, target.bootstrap, tmp_path)
+        gone, other = world.topic(), world.topic()
+        mirror = world.mirror(f"{gone},{other}", once=True, refresh__topics__enabled="false")
+        try:
+            sent = {topic: numbered(0, 20) for topic in (gone, other)}
+            for topic, rows in sent.items():
+                world.produce(topic, rows)
+            for topic, rows in sent.items():
+                world.wait(topic, values(rows))
+            delete(target.bootstrap, f"A.{gone}")
+            more = numbered(20, 20)
+            world.produce(gone, more)
+            world.produce(other, more)
+            world.wait(other, values(sent[other], more))
+            make(target.bootstrap, f"A.{gone}", 2)
+            world.wait(gone, values(more))
+        finally:
+            mirror.worker.end()

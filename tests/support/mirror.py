@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import psutil
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from support.klamm import klamm
+from support.klamm import Server, gone, klamm
 
 QUICK = {
     "offset.storage.partitions": "1",
@@ -32,6 +35,18 @@ def mirror_file(path: Path, clusters: dict[str, str], settings: dict[str, str]) 
     lines |= {f"{alias}.bootstrap.servers": servers for alias, servers in clusters.items()}
     path.write_text("".join(f"{k}={v}\n" for k, v in (lines | settings).items()))
     return path
+
+
+def kill(server: Server, victim: str) -> None:
+    """Kills the `supervisor` that watches over the flows, or the processes of all flows (`flow`), with all of their children."""
+    assert server.process is not None
+    supervisor = psutil.Process(server.process.pid)
+    for process in [supervisor] if victim == "supervisor" else supervisor.children(recursive=True):
+        try:
+            os.kill(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue  # it ended with its parent
+        assert gone(process.pid)
 
 
 def produce(bootstrap: str, topic: str, values: Iterable[str]) -> None:
