@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +19,8 @@ from confluent_kafka.admin import (
 )
 from support.broker import new_name
 from support.kafka_broker import KafkaBroker
+from support.klamm import klamm
+from support.mirror import mirror_file
 from support.mirroring import Running, props
 
 from klamm_kafka.client import Cluster
@@ -117,7 +121,20 @@ def details(mirror: Running, part: str) -> dict[str, Any]:
     return found
 
 
-def test_quotas_and_users_between_clusters_of_kafka(pair):
+def planned(a: KafkaBroker, b: KafkaBroker, topic: str, path: Path) -> list[tuple[Any, ...]]:
+    settings = {
+        "A->B.enabled": "true", "topics": topic, "sync.client.quotas.enabled": "true", "check.users.enabled": "true",
+        "client.quotas.exclude": "ip=.*",
+    }  # fmt: skip
+    file = mirror_file(path / "mm2.properties", {"A": a.address, "B": b.address}, settings)
+    done = klamm("mirror", "plan", str(file), "--flow", "A->B", "-o", "json")
+    assert done.returncode == 0, done.stderr
+    assert "1 missing user" in done.stderr
+    rows = [r for r in json.loads(done.stdout) if r["kind"] in {"quota", "missing user"}]
+    return [(r["kind"], r["name"], r["setting"], r["old"], r["new"]) for r in rows]
+
+
+def test_quotas_and_users_between_clusters_of_kafka(pair, tmp_path):
     a, b = pair
     set_quotas(a.address, ANN, {PRODUCE: 1_000_000.0, CONSUME: 2_000_000.0})
     set_quotas(a.address, APP, {"request_percentage": 50.0})
@@ -125,6 +142,12 @@ def test_quotas_and_users_between_clusters_of_kafka(pair):
     set_quotas(b.address, (("user", "bob"),), {PRODUCE: 5.0})
     add_user(a.address, "ann")
     topic = made(a)
+    assert planned(a, b, topic, tmp_path) == [
+        ("quota", "user=<default>/client-id=app", "request_percentage", None, "50"),
+        ("quota", "user=ann", CONSUME, None, "2000000"),
+        ("quota", "user=ann", PRODUCE, None, "1000000"),
+        ("missing user", "ann", "SCRAM-SHA-512", None, 5000),
+    ]
     config = props(
         a.address, b.address, topics=topic, sync__client__quotas__enabled="true", check__users__enabled="true",
         client__quotas__exclude="ip=.*", sync__client__quotas__interval__seconds="1",
