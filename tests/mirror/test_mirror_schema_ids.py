@@ -18,12 +18,19 @@ from support.mirroring import Running, produce, props, read, rows
 from support.schema_registry import SchemaRegistry
 
 from klamm_kafka.wire.batch import Record
-from klamm_mirror.schemas.config import SchemaSettings
 from klamm_mirror.schemas.prefix import SchemaId, translate
 from klamm_mirror.schemas.translation import RefusedError, Translation
 from klamm_plugins.converters.registry import RegisteredSchema
 
-from .test_mirror_schemas import NAMES, admin, order_schema, record, registries, understood, written
+from .test_mirror_schemas import (
+    admin,
+    order_schema,
+    record,
+    registries,
+    settings_of,
+    understood,
+    written,
+)
 
 __all__ = ["registries"]
 
@@ -72,14 +79,7 @@ def test_ids_and_guids_in_headers_are_translated_and_the_payload_is_left_alone()
 
 
 def translation(a: SchemaRegistry, b: SchemaRegistry, **more: Any) -> Translation:
-    from klamm_base.configdef import ConfigDef
-    from klamm_plugins.converters.registry import client_config
-
-    parsed = [client_config(ConfigDef()).parse({"schema.registry.url": r.url}) for r in (a, b)]
-    plugins: Any = None
-    return Translation(
-        SchemaSettings(clients=(parsed[0], parsed[1]), names=NAMES, plugins=plugins, ids="translate", **more)
-    )
+    return Translation(settings_of(a, b, ids="translate", **more))
 
 
 def value(id_: int) -> SchemaId:

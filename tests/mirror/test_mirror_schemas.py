@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
@@ -15,9 +16,10 @@ from support.schema_registry import SchemaRegistry
 
 from klamm_base.configdef import ConfigDef
 from klamm_base.errors import ConfigError
-from klamm_mirror.schemas.config import KEEP, check_registries
+from klamm_mirror.schemas.config import KEEP, SchemaSettings, check_registries
 from klamm_mirror.schemas.copier import ConflictError, SchemaCopier
 from klamm_mirror.schemas.names import SubjectNames
+from klamm_mirror.schemas.sync import SchemaSync
 from klamm_mirror.source.config import config_def
 from klamm_plugins.converters.registry import Reference, RegisteredSchema, RegistryClient, client_config
 from klamm_plugins.converters.registry_admin import RegistryAdmin
@@ -45,6 +47,12 @@ def record(name: str, *fields: str, type: str = "int") -> RegisteredSchema:
 NAMES = SubjectNames(
     lambda subject: subject != "secret", lambda topic: topic.startswith("orders"), "A.{}".format
 )
+
+
+def settings_of(a: SchemaRegistry, b: SchemaRegistry, **more: Any) -> SchemaSettings:
+    source, target = (client_config(ConfigDef()).parse({"schema.registry.url": r.url}) for r in (a, b))
+    plugins: Any = None  # a test's names ask none
+    return SchemaSettings(clients=(source, target), names=NAMES, plugins=plugins, **more)
 
 
 def copier(a: SchemaRegistry, b: SchemaRegistry, ids: str = KEEP) -> SchemaCopier:
@@ -145,6 +153,30 @@ def test_an_id_that_another_schema_has_is_a_conflict_and_nothing_is_written(regi
     assert list(b.subjects) == ["mine-value", "A.orders-key"]
 
 
+def test_versions_after_a_conflict_are_copied(registries):
+    a, b = registries
+    for fields in ("a", "ab", "abc"):
+        admin(a).register("orders-value", record("Order", *fields), {})
+    admin(b).register("A.orders-value", record("Mine", "z"), {})
+    copies = copier(a, b)
+    with pytest.raises(ConflictError, match="version 1 is at"):
+        copies.copy("orders-value")
+    assert copies.registered == 2
+    assert b.subjects["A.orders-value"] == {1: 1, 2: 102, 3: 103}
+
+
+def test_a_user_who_may_not_ask_is_no_conflict(registries):
+    from klamm_plugins.converters.registry import RegistryError
+
+    a, b = registries
+    admin(a).register("orders-value", record("Order", "a"), {})
+    b._user = "ann:secret"
+    sync = SchemaSync(settings_of(a, b))
+    with pytest.raises(RegistryError, match="Unauthorized"):
+        sync.look()
+    assert not sync.figures()["conflicts"]
+
+
 def test_a_version_that_is_another_schema_is_a_conflict_and_stays(registries):
     a, b = registries
     admin(a).register("orders-value", record("Order", "a"), {})
@@ -171,8 +203,8 @@ def test_versions_that_the_level_forbids_today_are_copied_all_the_same(registrie
     b.incompatible.add("A.orders-value")
     copies = copier(a, b, TRANSLATE)
     assert copies.copy("orders-value") == 2
-    copies.sync_settings("orders-value")
     assert sorted(b.subjects["A.orders-value"]) == [1, 2]
+    assert b.levels == {None: "BACKWARD"}
 
 
 # ---- settings

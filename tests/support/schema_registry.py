@@ -217,7 +217,10 @@ class SchemaRegistry:
                 "error_code": 40408,
                 "message": f"Subject '{subject}' does not have subject-level compatibility",
             }
-        return 200, {"compatibilityLevel": self.levels.get(subject) or self.levels[None]}
+        level = self.levels.get(subject) or self.levels[None]
+        if method == "DELETE":
+            del self.levels[subject]
+        return 200, {"compatibilityLevel": level}
 
     def _mode(self, method: str, subject: str | None, body: Any, query: dict[str, str]) -> Answer:
         if method == "PUT":

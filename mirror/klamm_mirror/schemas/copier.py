@@ -62,6 +62,8 @@ class SchemaCopier:
 
     def __init__(self, source: RegistryAdmin, target: RegistryAdmin, names: SubjectNames, ids: str) -> None:
         self.copied: dict[tuple[str, int], Copied] = {}
+        self.registered = 0
+        """The number of versions that were registered at the target."""
         self._source = source
         self._target = target
         self._names = names
@@ -74,8 +76,19 @@ class SchemaCopier:
         return [subject for subject in self._source.subjects() if self._names.selects(subject)]
 
     def copy(self, subject: str) -> int:
-        """Copies what the target lacks of a subject. Returns how many versions were registered. Raises ConflictError."""
-        return sum(self._copy_version(subject, number) for number in self._source.versions(subject))
+        """Copies what the target lacks of a subject. Returns how many versions were registered.
+
+        Raises ConflictError for the first version that cannot be copied, after the other ones.
+        """
+        before, conflict = self.registered, None
+        for number in self._source.versions(subject):
+            try:
+                self._copy_version(subject, number)
+            except ConflictError as e:
+                conflict = conflict or e
+        if conflict is not None:
+            raise conflict
+        return self.registered - before
 
     def missing(self, subject: str) -> list[Missing]:
         """Returns the versions that `copy` would register, references first, and writes nothing. Raises ConflictError."""
@@ -119,26 +132,21 @@ class SchemaCopier:
 
     # ---- one version
 
-    def _copy_version(self, subject: str, number: int, depth: int = 0) -> int:
-        """Copies a version and all that it refers to. Returns how many were registered."""
-        if (subject, number) in self.copied:
-            return 0
+    def _copy_version(self, subject: str, number: int, depth: int = 0) -> None:
+        """Copies a version and all that it refers to."""
         if depth > DEPTH_MAX:
             raise ConflictError(
                 f"{subject} version {number}: its references are nested too deeply, or form a circle"
             )
-        made = 0
 
         def first(reference: Reference) -> bool:
-            nonlocal made
-            made += self._copy_version(reference.subject, reference.version, depth + 1)
+            self._copy_version(reference.subject, reference.version, depth + 1)
             return True
 
         found = self._compare(subject, number, first)
         if isinstance(found, Missing):
             self.copied[subject, number] = Copied(found.source, self._write(found))
-            made += 1
-        return made
+            self.registered += 1
 
     def _compare(
         self, subject: str, number: int, first: Callable[[Reference], bool]
@@ -219,9 +227,12 @@ class SchemaCopier:
         except RegistryError as e:
             if e.code != INCOMPATIBLE:
                 raise
-            # The source has accepted it, maybe under another level. `sync_settings` sets the level that holds now.
+            own = self._target.level(remote)  # the source has accepted it, maybe under another level
             self._target.set_level(remote, NONE)
-            self._target.register(remote, schema, contract)
+            try:
+                self._target.register(remote, schema, contract)
+            finally:
+                self._target.set_level(remote, own)
         found = self._target.find(remote, schema, contract)
         if found is None:
             raise ConflictError(

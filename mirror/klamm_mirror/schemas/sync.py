@@ -16,6 +16,7 @@ from klamm_mirror.schemas.copier import ConflictError, SchemaCopier
 from klamm_mirror.stops import WHY_MAX
 from klamm_mirror.upkeep import Upkeep
 from klamm_plugins.converters.registry import RegistryError
+from klamm_plugins.converters.registry_admin import NOT_US
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +33,6 @@ class SchemaSync(Upkeep):
         self._copier = SchemaCopier(*settings.registries(), settings.names, settings.ids)
         self._conflicts: dict[str, str] = {}
         self._subjects = 0
-        self._registered = 0
         self._settings_at = 0.0
 
     def stop(self) -> None:
@@ -42,7 +42,7 @@ class SchemaSync(Upkeep):
     def figures(self) -> Mapping[str, Any]:
         conflicts = self._conflicts
         found: dict[str, Any] = {
-            "subjects": self._subjects, "registered": self._registered, "conflicts": len(conflicts),
+            "subjects": self._subjects, "registered": self._copier.registered, "conflicts": len(conflicts),
         }  # fmt: skip
         if conflicts:
             shown = sorted(conflicts.items())[:CONFLICTS_SHOWN]
@@ -59,10 +59,11 @@ class SchemaSync(Upkeep):
                 return
             try:
                 made = self._copier.copy(subject)
-                self._registered += made
                 if made or all_settings or subject in self._conflicts:
                     self._copier.sync_settings(subject)
             except (ConflictError, RegistryError) as e:
+                if isinstance(e, RegistryError) and e.code in NOT_US:
+                    raise
                 conflicts[subject] = str(e)
                 if self._conflicts.get(subject) != str(e):
                     log.error("%s is not copied: %s", subject, e)  # noqa: TRY400 - the sentence says it all

@@ -14,17 +14,13 @@ Only translations are remembered. Everything else may be another tomorrow, and i
 
 from __future__ import annotations
 
-from typing import Final
-
 from klamm_mirror.schemas.config import RECORDS, UNKNOWN, SchemaSettings
 from klamm_mirror.schemas.copier import ConflictError, SchemaCopier
 from klamm_mirror.schemas.names import PARTS, topic_of
 from klamm_mirror.schemas.prefix import SchemaId
 from klamm_plugins.converters.registry import RegistryError
+from klamm_plugins.converters.registry_admin import NOT_US
 from klamm_plugins.errors import RetriableError
-
-WAITING: Final = frozenset({401, 403, 408, 40101, 40301})
-"""Codes of refusals that concern us, not the schema: they may be cured without a change of the records."""
 
 
 class RefusedError(Exception):
@@ -57,7 +53,7 @@ class Translation:
         except ConflictError as e:
             raise RefusedError(str(e)) from e
         except RegistryError as e:
-            if e.code in WAITING:
+            if e.code in NOT_US:
                 raise RetriableError(str(e)) from e
             raise RefusedError(str(e)) from e
 

@@ -23,6 +23,8 @@ from klamm_plugins.converters.registry import (
 
 NOT_FOUND: Final = frozenset({404, 405, 40401, 40402, 40403, 40408, 40409})
 """Codes of a subject, version, schema, level or mode that is not there, and of registries that have no modes."""
+NOT_US: Final = frozenset({401, 403, 408, 40101, 40301})
+"""Codes of refusals that concern the user, not the schema: they may be cured without a change of it."""
 IMPORT: Final = "IMPORT"
 READONLY: Final = "READONLY"
 READWRITE: Final = "READWRITE"
@@ -105,7 +107,11 @@ class RegistryAdmin:
         level = answer.get("compatibilityLevel") or answer.get("compatibility")
         return str(level) if level else None
 
-    def set_level(self, subject: str, level: str) -> None:
+    def set_level(self, subject: str, level: str | None) -> None:
+        """Sets the compatibility level of a subject; None removes it."""
+        if level is None:
+            self._found("DELETE", f"/config/{_name(subject)}")
+            return
         self._client.ask("PUT", f"/config/{_name(subject)}", {"compatibility": level})
 
     def mode(self, subject: str | None = None) -> str | None:
