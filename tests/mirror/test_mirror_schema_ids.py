@@ -126,10 +126,22 @@ def test_an_unknown_id_is_refused_unless_it_may_pass(registries):
     a, b = registries
     admin(a).register("orders-value", record("Order", "a"), {})
     with pytest.raises(
-        RefusedError, match=r"schema 9 of the value is not at the registry.*unknown\.ids=pass"
+        RefusedError, match=r"schema 9 of the value is not at the registry of the source.*unknown\.ids=pass"
     ):
         translation(a, b).find("orders", value(9))
     assert translation(a, b, passes_unknown=True).find("orders", value(9)) == 9
+
+
+def test_a_deleted_schema_is_copied_for_its_records_and_deleted_again(registries):
+    a, b = registries
+    id_ = admin(a).register("orders-value", record("Order", "a"), {})
+    admin(a).register("orders-value", record("Order", "a", "b"), {})
+    admin(a).delete_version("orders-value", 1)
+    assert translation(a, b).find("orders", value(id_)) == 1
+    assert translation(a, b).find("orders", value(id_)) == 1, "it is there, deleted"
+    assert b.subjects["A.orders-value"] == {1: 1}
+    assert b.deleted == {("A.orders-value", 1)}
+    assert translation(a, b).find("orders", value(id_ + 1)) == 2
 
 
 def test_guids_are_those_of_the_copy(registries):

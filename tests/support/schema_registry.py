@@ -105,7 +105,7 @@ class SchemaRegistry:
         url = urlsplit(path)
         route, query = url.path, {k: v[-1] for k, v in parse_qs(url.query).items()}
         if route.startswith("/schemas/"):
-            return self._schemas(route)
+            return self._schemas(route, query)
         if found := re.fullmatch(r"/(config|mode)(?:/([^/]+))?", route):
             subject = unquote(found[2]) if found[2] else None
             return (self._config if found[1] == "config" else self._mode)(method, subject, body, query)
@@ -116,18 +116,18 @@ class SchemaRegistry:
             if method == "DELETE":
                 self.deleted.add((subject, int(found[2])))
                 return 200, int(found[2])
-            return self._version(subject, found[2])
+            return self._version(subject, found[2], query)
         if found := re.fullmatch(r"/subjects/([^/]+)(/versions)?", route):
             subject = unquote(found[1])
             if method == "GET":
                 there = self._there(subject)
                 return (200, sorted(there)) if there else _no_subject(subject)
-            return self._register(subject, body) if found[2] else self._lookup(subject, body)
+            return self._register(subject, body) if found[2] else self._lookup(subject, body, query)
         return 404, {"error_code": 404, "message": "HTTP 404 Not Found"}
 
     # ---- schemas
 
-    def _schemas(self, route: str) -> Answer:
+    def _schemas(self, route: str, query: dict[str, str]) -> Answer:
         if found := re.fullmatch(r"/schemas/ids/(\d+)", route):
             id_ = int(found[1])
             if id_ not in self.schemas:
@@ -137,7 +137,7 @@ class SchemaRegistry:
             places = [
                 {"subject": s, "version": v}
                 for s in self.subjects
-                for v, i in self._there(s).items()
+                for v, i in self._there(s, query).items()
                 if i == int(found[1])
             ]
             return (200, places) if places else (404, {"error_code": 40403, "message": "Schema not found"})
@@ -148,11 +148,13 @@ class SchemaRegistry:
             return 200, [{"context": ".", "id": i} for i in ids] if found[2] else self.schemas[ids[0]]
         return 404, {"error_code": 404, "message": "HTTP 404 Not Found"}
 
-    def _there(self, subject: str) -> dict[int, int]:
-        return {v: i for v, i in self.subjects.get(subject, {}).items() if (subject, v) not in self.deleted}
+    def _there(self, subject: str, query: dict[str, str] | None = None) -> dict[int, int]:
+        every = (query or {}).get("deleted") == "true"
+        versions = self.subjects.get(subject, {}).items()
+        return {v: i for v, i in versions if every or (subject, v) not in self.deleted}
 
-    def _version(self, subject: str, version: str) -> Answer:
-        versions = self._there(subject)
+    def _version(self, subject: str, version: str, query: dict[str, str]) -> Answer:
+        versions = self._there(subject, query)
         if not versions:
             return _no_subject(subject)
         number = max(versions) if version == "latest" else int(version)
@@ -190,8 +192,8 @@ class SchemaRegistry:
         self.subjects.setdefault(subject, {})[number] = id_
         return 200, {"id": id_, "guid": self.schemas[id_]["guid"]}
 
-    def _lookup(self, subject: str, body: Any) -> Answer:
-        there = self._there(subject)
+    def _lookup(self, subject: str, body: Any, query: dict[str, str]) -> Answer:
+        there = self._there(subject, query)
         if not there:
             return _no_subject(subject)
         key = _key(body)

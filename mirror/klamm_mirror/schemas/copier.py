@@ -90,6 +90,26 @@ class SchemaCopier:
             raise conflict
         return self.registered - before
 
+    def copy_deleted(self, subject: str, number: int) -> None:
+        """Copies a version that the source has deleted, for records that still have it, and deletes the copy: its schema stays
+        known by its id. Raises ConflictError.
+        """
+        if (subject, number) in self.copied:
+            return
+        source = self._source.version(subject, number, deleted=True)
+        if source is None:
+            return
+        for reference in source.schema.references:
+            self._copy_version(reference.subject, reference.version)
+        missing = self._missing(source)
+        there = self._target.find(missing.remote, missing.schema, source.contract, deleted=True)
+        if there is None:
+            before = self._target.versions(missing.remote)
+            there = self._write(missing)
+            if there.version not in before:
+                self._target.delete_version(missing.remote, there.version)
+        self.copied[subject, number] = Copied(source, there)
+
     def missing(self, subject: str) -> list[Missing]:
         """Returns the versions that `copy` would register, references first, and writes nothing. Raises ConflictError."""
         found: dict[tuple[str, int], Missing] = {}
@@ -163,15 +183,18 @@ class SchemaCopier:
         if source is None:
             return None
         ready = [first(reference) for reference in source.schema.references]
-        remote = self._names.remote(subject)
-        schema = replace(
-            source.schema, references=tuple(self._moved(r) for r in source.schema.references), version=None
-        )
-        there = self._at_target(source, remote, schema) if all(ready) else None
+        missing = self._missing(source)
+        there = self._at_target(missing) if all(ready) else None
         if there is None:
-            return Missing(source, remote, schema)
+            return missing
         copied = self.copied[subject, number] = Copied(source, there)
         return copied
+
+    def _missing(self, source: SubjectVersion) -> Missing:
+        """Returns a version as the target should have it. Its references must have been looked at."""
+        references = tuple(self._moved(r) for r in source.schema.references)
+        schema = replace(source.schema, references=references, version=None)
+        return Missing(source, self._names.remote(source.subject), schema)
 
     def _moved(self, reference: Reference) -> Reference:
         """Returns a reference to the copy of what it refers to."""
@@ -179,10 +202,9 @@ class SchemaCopier:
         version = reference.version if copied is None else copied.target.version
         return Reference(reference.name, self._names.remote(reference.subject), version)
 
-    def _at_target(
-        self, source: SubjectVersion, remote: str, schema: RegisteredSchema
-    ) -> SubjectVersion | None:
+    def _at_target(self, missing: Missing) -> SubjectVersion | None:
         """Returns the version of the remote subject that is this schema. Raises ConflictError."""
+        source, remote, schema = missing.source, missing.remote, missing.schema
         if not self._keep:
             return self._target.find(remote, schema, source.contract)
         there = self._target.version(remote, source.version)

@@ -59,9 +59,12 @@ class Translation:
 
     def _find(self, topic: str, schema: SchemaId) -> int | str:
         places = self._places(schema)
+        live = bool(places)
+        if not live and (schema.sure or self._has_schemas(topic, schema.part)):
+            places = self._places(schema, deleted=True)
         own = [place for place in places if _is_of(place[0], topic, schema.part)]
         if own or (places and (schema.sure or self._has_schemas(topic, schema.part))):
-            found = self._known[topic, schema] = self._translated(own or places, schema)
+            found = self._known[topic, schema] = self._translated(own or places, schema, live=live)
             return found
         if not schema.sure and not self._has_schemas(topic, schema.part):
             if all(topic_of(subject)[1] in PARTS for subject, _ in places):
@@ -73,30 +76,28 @@ class Translation:
         if self._settings.passes_unknown:
             return schema.name
         raise RefusedError(
-            f"{schema} is not at the registry of the source, or its versions are deleted. {UNKNOWN}=pass copies such records as "
-            "they are"
+            f"{schema} is not at the registry of the source. {UNKNOWN}=pass copies such records as they are"
         )
 
-    def _places(self, schema: SchemaId) -> list[tuple[str, int]]:
-        """Returns the subjects and versions that are this schema."""
-        if schema.id is not None:
-            return self._source.places_of(schema.id)
-        assert schema.guid is not None, "one of them"
-        return [
-            place for id_ in self._source.ids_of_guid(schema.guid) for place in self._source.places_of(id_)
-        ]
+    def _places(self, schema: SchemaId, *, deleted: bool = False) -> list[tuple[str, int]]:
+        """Returns the subjects and versions that are this schema. `deleted`: also deleted ones."""
+        ids = [schema.id] if schema.guid is None else self._source.ids_of_guid(schema.guid)
+        return [p for id_ in ids if id_ is not None for p in self._source.places_of(id_, deleted=deleted)]
 
     def _has_schemas(self, topic: str, part: str) -> bool:
         name = f"{topic}-{part}"
         return bool(self._settings.records.fullmatch(name)) or bool(self._source.versions(name))
 
-    def _translated(self, places: list[tuple[str, int]], schema: SchemaId) -> int | str:
+    def _translated(self, places: list[tuple[str, int]], schema: SchemaId, *, live: bool) -> int | str:
         wanted = next((p for p in places if self._settings.names.selects(p[0])), None)
         if wanted is None:
             raise RefusedError(
                 f"{schema} is {places[0][0]}, which the flow does not copy (schemas, schemas.exclude)"
             )
-        self._copier.copy(wanted[0])
+        if live:
+            self._copier.copy(wanted[0])
+        else:
+            self._copier.copy_deleted(*wanted)
         copied = self._copier.copied.get(wanted)
         if copied is None:
             raise RefusedError(f"{schema}: version {wanted[1]} of {wanted[0]} is gone")

@@ -61,17 +61,19 @@ class RegistryAdmin:
         """Returns the numbers of a subject's versions, ascending; none for a subject that is not there."""
         return sorted(self._found("GET", f"/subjects/{_name(subject)}/versions") or ())
 
-    def version(self, subject: str, number: int) -> SubjectVersion | None:
-        return _version(subject, self._found("GET", f"/subjects/{_name(subject)}/versions/{number}"))
+    def version(self, subject: str, number: int, *, deleted: bool = False) -> SubjectVersion | None:
+        """Returns a version. `deleted`: also a deleted one."""
+        path = f"/subjects/{_name(subject)}/versions/{number}"
+        return _version(subject, self._found("GET", path + _also(deleted)))
 
     def by_id(self, id: int) -> RegisteredSchema | None:
         """Returns the schema with an id of the default context."""
         answer = self._found("GET", f"/schemas/ids/{id}")
         return None if answer is None else schema_of(id, answer)
 
-    def places_of(self, id: int) -> list[tuple[str, int]]:
-        """Returns the subjects and versions that are the schema with an id of the default context."""
-        found = self._found("GET", f"/schemas/ids/{id}/versions") or ()
+    def places_of(self, id: int, *, deleted: bool = False) -> list[tuple[str, int]]:
+        """Returns the subjects and versions that are the schema with an id of the default context. `deleted`: also deleted ones."""
+        found = self._found("GET", f"/schemas/ids/{id}/versions{_also(deleted)}") or ()
         return [(place["subject"], int(place["version"])) for place in found]
 
     def ids_of_guid(self, guid: str) -> list[int]:
@@ -80,10 +82,11 @@ class RegistryAdmin:
         return [int(place["id"]) for place in found]
 
     def find(
-        self, subject: str, schema: RegisteredSchema, contract: Mapping[str, Any]
+        self, subject: str, schema: RegisteredSchema, contract: Mapping[str, Any], *, deleted: bool = False
     ) -> SubjectVersion | None:
-        """Returns the version of a subject that is this schema."""
-        return _version(subject, self._found("POST", f"/subjects/{_name(subject)}", _body(schema, contract)))
+        """Returns the version of a subject that is this schema. `deleted`: also a deleted one."""
+        path = f"/subjects/{_name(subject)}{_also(deleted)}"
+        return _version(subject, self._found("POST", path, _body(schema, contract)))
 
     def register(self, subject: str, schema: RegisteredSchema, contract: Mapping[str, Any]) -> int:
         """Makes a schema the newest version of a subject, unless it is one. Returns the id that the registry gave it."""
@@ -96,6 +99,10 @@ class RegistryAdmin:
         that the registry gave it: registries that know no such mode ignore both numbers.
         """
         return self._register(subject, {**_body(schema, contract), "id": schema.id, "version": number})
+
+    def delete_version(self, subject: str, number: int) -> None:
+        """Deletes a version. Its schema stays known by its id."""
+        self._found("DELETE", f"/subjects/{_name(subject)}/versions/{number}")
 
     def _register(self, subject: str, body: Mapping[str, Any]) -> int:
         return int(self._client.ask("POST", f"/subjects/{_name(subject)}/versions", body)["id"])
@@ -144,6 +151,10 @@ class RegistryAdmin:
 
 def _name(subject: str) -> str:
     return quote(subject, safe=":")
+
+
+def _also(deleted: bool) -> str:
+    return "?deleted=true" if deleted else ""
 
 
 def _body(schema: RegisteredSchema, contract: Mapping[str, Any]) -> dict[str, Any]:
