@@ -107,6 +107,9 @@ def test_what_only_the_lost_cluster_has_is_exported(tmp_path, source, target):
     with Server("mirror", "start", str(world.mover.path)):
         wait_until(lambda: end(world.a, world.topic) == 620, "B's records at A")
         world.failback("--diverged", "export", code=2)
+        args = ("--quiet", "0.5", "--diverged", "export", "--export", str(file))
+        for step in ("diverged", "settle", "verify"):
+            world.mover.killed_at(step, "failback", *args, flow=world.mover.back)
         found = world.failback("--diverged", "export", "--export", str(file))
         assert found["phase"] == "done"
         rows = [json.loads(line) for line in file.read_text().splitlines()]

@@ -21,6 +21,7 @@ from klamm_mirror.move.steps import (
     begun,
     done,
     next_step,
+    resumed,
     undo_next,
     undone,
 )  # fmt: skip
@@ -93,6 +94,15 @@ def test_what_was_begun_is_undone_in_reverse(kind, steps, records):
             records = 9
         move = now
     assert not changed
+
+
+def test_what_is_to_be_decided_is_shown_until_it_is():
+    move = new(Kind.FAILBACK)
+    for step in (Step.CHECK, Step.DIVERGED):
+        move = done(move, step, {}, 2)
+    assert next_step(move) is Step.SETTLE
+    assert next_step(resumed(move)) is Step.DIVERGED
+    assert next_step(resumed(begun(move, Step.SETTLE, {}, 3))) is Step.SETTLE
 
 
 def test_a_new_move_takes_no_step_of_the_former_one():

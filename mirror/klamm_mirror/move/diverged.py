@@ -50,6 +50,24 @@ async def own_records(side: Side, partition: Partition, start: int, end: int) ->
         offset = max(internal_topics.next_offset(data), offset)
 
 
+async def glance(side: Side, partition: Partition, ends: tuple[int, int], show: int) -> Tail:
+    """Returns a tail that may be long without reading it: offsets count as records, its first and last tell the times.
+
+    Raises ClientError.
+    """
+    start, end = ends
+    tail = Tail(topic=partition[0], partition=partition[1], start=start, end=end)
+    async for record in own_records(side, partition, start, end):
+        tail.add(record, show)
+        if tail.records >= max(show, 1):
+            break
+    last = await internal_topics.fetch(side.cluster, partition[0], end - 1, partition=partition[1])
+    latest = [h.max_timestamp for _, h in whole_batches(last.records or b"")]
+    tail.last_ms = max([t for t in (*latest, tail.last_ms) if t is not None], default=None)
+    tail.records = end - start
+    return tail
+
+
 def _came(side: Side, producer_id: int) -> bool:
     origin = None if side.marks is None or producer_id < 0 else side.marks.origin(producer_id)
     return origin is not None and origin.cluster == side.other

@@ -108,6 +108,14 @@ def _outdated(step: Step, move: Move, ends: Ends | None) -> bool:
     return ends is not None and step in STANDING and dict(move.found(step).get(ENDS, {})) != dict(ends)
 
 
+def resumed(move: Move) -> Move:
+    """Returns a move that another command goes on with: it shows again what is to be decided, until that is."""
+    shown = move.notes.get(Step.DIVERGED)
+    if shown is None or Step.SETTLE in move.notes:
+        return move
+    return _noted(move, Step.DIVERGED, replace(shown, done=False))
+
+
 def begun(move: Move, step: Step, before: Mapping[str, Any], at_ms: int) -> Move:
     """Notes what is there before a step changes it."""
     return _noted(move, step, Note(at_ms=at_ms, done=False, found=before))

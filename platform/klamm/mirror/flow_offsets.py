@@ -30,24 +30,45 @@ ALTER: Final = "alter-offsets"
 Partition = tuple[str, int]
 
 
+class CommittedOffsets:
+    """Follows the offset topic of a flow, each time from where it was to its end."""
+
+    def __init__(self, target: Cluster, flow: Flow) -> None:
+        self._target = target
+        self._flow = flow
+        self._topic = flow.worker["offset.storage.topic"]
+        self._state = OffsetState()
+        self._next: dict[int, int] = {}
+
+    async def read(self) -> dict[Partition, Position]:
+        """Returns the position of each partition that has one now. Raises ClientError."""
+        try:
+            topics = (await self._target.refresh([self._topic])).topics
+            found = next(t for t in topics if t.name == self._topic)
+            for partition in sorted(p.partition_index for p in found.partitions):
+                await self._catch_up(partition)
+        except BrokerError as e:
+            if e.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+        return _places(self._state, self._flow)
+
+    async def _catch_up(self, partition: int) -> None:
+        target, topic = self._target, self._topic
+        end = await internal_topics.offset_of(target, topic, LATEST, partition=partition, committed=True)
+        start = self._next.get(partition)
+        if start is None or end < start:
+            start = await internal_topics.offset_of(target, topic, EARLIEST, partition=partition)
+        async for record in internal_topics.read(
+            target, topic, start, end, partition=partition, committed=True
+        ):
+            if record.key is not None:
+                self._state.apply(record.key.decode(errors="replace"), record.value, record.timestamp)
+        self._next[partition] = end
+
+
 async def committed(target: Cluster, flow: Flow) -> dict[Partition, Position]:
     """Returns the position of each partition that has one. Raises ClientError."""
-    state = OffsetState()
-    topic = flow.worker["offset.storage.topic"]
-    try:
-        found = next(t for t in (await target.refresh([topic])).topics if t.name == topic)
-        for partition in sorted(p.partition_index for p in found.partitions):
-            start = await internal_topics.offset_of(target, topic, EARLIEST, partition=partition)
-            end = await internal_topics.offset_of(target, topic, LATEST, partition=partition, committed=True)
-            async for record in internal_topics.read(
-                target, topic, start, end, partition=partition, committed=True
-            ):
-                if record.key is not None:
-                    state.apply(record.key.decode(errors="replace"), record.value, record.timestamp)
-    except BrokerError as e:
-        if e.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            raise
-    return _places(state, flow)
+    return await CommittedOffsets(target, flow).read()
 
 
 def _places(state: OffsetState, flow: Flow) -> dict[Partition, Position]:

@@ -26,7 +26,7 @@ from klamm.mirror.moves.runner import Begin, Found, Runner, Told
 from klamm_base.errors import ConfigError
 from klamm_kafka.client import Cluster
 from klamm_kafka.wire.offset_specs import EARLIEST
-from klamm_mirror.move.diverged import Side, Tail, as_line, own_records
+from klamm_mirror.move.diverged import Side, Tail, as_line, glance, own_records
 from klamm_mirror.move.group_offsets import GroupPlace
 from klamm_mirror.move.steps import Kind, Move, Step
 from klamm_mirror.provenance.marks import MarkReader
@@ -131,7 +131,7 @@ class Failback(CommonSteps):
         return found
 
     async def _own_since(self, here: Side) -> list[Tail]:
-        """Returns what B got of its own since the failover, if the journal knows when that was."""
+        """Returns what B got since the failover, counted by offsets, if the journal knows when that was."""
         journal = self.ground.journal(at_source=True)
         await journal.catch_up()
         failover = journal.move(Kind.FAILOVER, self.forward.flow.name)
@@ -143,10 +143,7 @@ class Failback(CommonSteps):
         for name, start in then.items():
             partition = parsed_name(name)
             if (end := ends.get(partition, 0)) > start:
-                tail = Tail(topic=partition[0], partition=partition[1], start=start, end=end)
-                async for record in own_records(here, partition, start, end):
-                    tail.add(record, self.ground.options.show)
-                found.append(tail)
+                found.append(await glance(here, partition, (start, end), self.ground.options.show))
         return found
 
     # ---- settle
@@ -154,7 +151,8 @@ class Failback(CommonSteps):
     async def settle(self, move: Move, begin: Begin) -> Found:
         """Does with A's records what was decided, and lets A->B go on. Raises Refused without a decision."""
         noted = move.found(Step.DIVERGED)
-        tails, decision = noted["diverged"], self.ground.options.diverged
+        tails = noted["diverged"]
+        decision = move.found(Step.SETTLE).get("decision") or self.ground.options.diverged
         alone = [t for t in tails if t["records"]]
         if alone and decision is None:
             count = sum(t["records"] for t in alone)
@@ -162,16 +160,18 @@ class Failback(CommonSteps):
                 f"{self.ground.flow.target} has {count} records that {self.ground.flow.source} lacks, in "
                 f"{listed([named((t['topic'], t['partition'])) for t in alone])}: give --diverged=copy or --diverged=export"
             )
+        decision = decision if alone else None
+        await begin({"decision": decision})
         exported = None
-        if alone and decision == EXPORT:
+        if decision == EXPORT:
             exported = await self._export(alone)
             places = {(t["topic"], t["partition"]): int(t["end"]) for t in alone}
             await at_rest.set_places(self.forward.seat, places, await self.forward.positions())
         await at_rest.release(self.forward.seat)
-        if alone and decision == COPY:
+        if decision == COPY:
             await self._copied({parsed_name(n): end for n, end in noted["ends"].items()})
         return {
-            "decision": decision if alone else None,
+            "decision": decision,
             "records": sum(t["records"] for t in alone),
             "file": exported,
         }

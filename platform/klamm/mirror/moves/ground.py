@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from klamm.mirror import files
 from klamm.mirror.at_rest import Seat
-from klamm.mirror.flow_offsets import committed
+from klamm.mirror.flow_offsets import CommittedOffsets
 from klamm.mirror.flow_props import source_props
 from klamm.mirror.places import Place, place_of
 from klamm_base.errors import ConfigError, KlammError
@@ -84,6 +84,7 @@ class Ground:
     topics: Topics
     policy: ReplicationPolicy
     groups: checkpoint_config.Settings
+    offsets: CommittedOffsets
     replicas: int
     keeps_offsets: bool
     """Copies are mirror topics: their ends say how far they go."""
@@ -159,7 +160,7 @@ class Ground:
 
     async def positions(self) -> dict[Partition, Position]:
         """Returns the committed source offsets of the flow."""
-        return await committed(self.target, self.flow)
+        return await self.offsets.read()
 
     async def copied(self) -> dict[Partition, int]:
         """Returns the next offset to copy of each partition that the flow copies."""
@@ -241,7 +242,7 @@ async def opened(
             path=path, mirror=mirror, flow=flow, place=place_of(path, name), props=props, source=source,
             target=target, topics=topics, policy=plugins.policy,
             groups=checkpoint_config.parse(_checkpoint_props(flow)), options=options, said=said, lost=lost,
-            replicas=parsed[REPLICAS],
+            offsets=CommittedOffsets(target, flow), replicas=parsed[REPLICAS],
             keeps_offsets=parsed[KEEP],
         )  # fmt: skip
 

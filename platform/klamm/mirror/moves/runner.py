@@ -19,6 +19,7 @@ from klamm_mirror.move.steps import (
     closed,
     done,
     next_step,
+    resumed,
     undo_next,
     undone,
 )  # fmt: skip
@@ -62,6 +63,7 @@ class Runner:
 
     async def run(self, move: Move) -> Move:
         """Does the steps that are left. Returns the move as it is then."""
+        move = resumed(move)
         while True:
             standing = any(move.is_done(s) for s in STANDING)
             step = next_step(move, await self._ends() if standing else None)
