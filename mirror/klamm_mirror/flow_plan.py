@@ -26,6 +26,7 @@ from klamm_mirror.settings.mm2_config import CHECKPOINT, HEARTBEAT, SOURCE, Flow
 from klamm_mirror.settings.plugins import FlowPlugins
 from klamm_mirror.source import config as source_config
 from klamm_mirror.topics import acls
+from klamm_mirror.topics.config_policy import POLICY, ConfigPolicy
 from klamm_mirror.topics.target import Topics
 from klamm_mirror.topics.topic_plan import TopicPlan
 from klamm_plugins.mirror import AclBinding
@@ -101,7 +102,9 @@ class FlowPlan:
         wanted = await topics.find()
         found = list(_of_plan(await topics.plan(wanted), self._flow.target))
         if parsed["sync.topic.configs.enabled"]:
-            found += _of_plan(await topics.plan_configs(sorted(wanted)), self._flow.target)
+            found += _of_plan(
+                await topics.plan_configs(sorted(wanted), ConfigPolicy(parsed[POLICY])), self._flow.target
+            )
         if parsed["sync.topic.acls.enabled"]:
             found += await self._acls(topics, source, target)
         return found

@@ -26,6 +26,7 @@ from klamm_mirror.settings.common_config import (
 from klamm_mirror.settings.keep_offsets import KEEP
 from klamm_mirror.settings.plugins import CONFIG_FILTER, JAVA_CLASSES, FlowPlugins, class_for
 from klamm_mirror.settings.policy import DefaultReplicationPolicy, ReplicationPolicy
+from klamm_mirror.topics.config_policy import policy_config
 
 if TYPE_CHECKING:
     from klamm_mirror.copy.copier import CopierSettings
@@ -59,6 +60,7 @@ class Settings:
 def config_def() -> ConfigDef:
     """Returns the configuration keys."""
     keys = common_config().merged(topics_config()).merged(syncs_config()).merged(throttle_config())
+    keys = keys.merged(policy_config())
     define = keys.define
     define(
         "config.properties.exclude", Type.LIST, filters.CONFIG_PROPERTIES_EXCLUDE,

@@ -12,6 +12,7 @@ from typing import Final
 from klamm_mirror.copy import throttle
 from klamm_mirror.source.config import ASSIGNED, FOUND_LATER, PAUSED, split_assigned
 from klamm_mirror.source.placement import Shares
+from klamm_mirror.topics import config_policy
 from klamm_plugins.contexts import LIVE_SETTINGS
 
 LAYOUT: Final = "task.layout"
@@ -23,7 +24,7 @@ _TIMED: Final = (
 _LIVE: Final = (
     "topics", "topics.exclude", "groups", "groups.exclude", PAUSED, throttle.FLOW, throttle.TOPICS, throttle.SHARE,
     ASSIGNED, FOUND_LATER, "offset.lag.max", "replication.factor", "config.properties.exclude", "use.defaults.from",
-    "sync.topic.deletions", "mirror.gap.policy", "mirror.topic.recreated",
+    "sync.topic.deletions", config_policy.POLICY, "mirror.gap.policy", "mirror.topic.recreated",
     *(f"{what}.{key}" for what in _TIMED for key in ("enabled", "interval.seconds")),
 )  # fmt: skip
 

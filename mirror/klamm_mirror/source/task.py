@@ -27,7 +27,7 @@ from klamm_mirror.origins import LeftOut
 from klamm_mirror.schemas.translation import Translation
 from klamm_mirror.settings.keep_offsets import check_pipeline
 from klamm_mirror.source.beginning import TransactionalBeginning
-from klamm_mirror.source.config import parse
+from klamm_mirror.source.config import Settings, parse
 from klamm_mirror.source.upkeep import upkeep_figures, upkeep_of
 from klamm_mirror.upkeep import Upkeep
 from klamm_plugins.connector import DriverTask
@@ -86,6 +86,11 @@ class MirrorSourceTask(DriverTask):
         else:  # no offset is read before the producer has fenced its predecessors
             self._beginning = TransactionalBeginning(self.context, settings.copier)
         self.context.use_topics(sorted({p.remote for p in self._partitions}))
+        self._start_upkeep(settings)
+
+    def _start_upkeep(self, settings: Settings) -> None:
+        for work in self._upkeep:
+            work.stop()
         self._upkeep = upkeep_of(settings)
         for work in self._upkeep:
             work.start()
@@ -230,6 +235,7 @@ class MirrorSourceTask(DriverTask):
         self.context.use_topics(sorted({p.remote for p in self._partitions}))
         if self._beginning is None:
             self._resume()
+        self._start_upkeep(settings)
         log.info("%d partitions go on with changed settings", len(self._partitions))
 
 

@@ -19,6 +19,7 @@ from klamm_mirror.settings.plugins import FlowPlugins
 from klamm_mirror.source.config import PAUSED
 from klamm_mirror.source.log_sizes import log_sizes
 from klamm_mirror.topics.acls import AclSync
+from klamm_mirror.topics.config_policy import POLICY, ConfigPolicy
 from klamm_mirror.topics.target import DELETE, DELETIONS, Topics
 from klamm_plugins.errors import ConnectError
 
@@ -43,6 +44,7 @@ class TopicKeeper:
         self._changed = changed
         self._plugins = FlowPlugins(props, parsed)
         self._acls = AclSync()
+        self._configs = ConfigPolicy(parsed[POLICY])
         self._fail: Callable[[Exception], None] = lambda _: None
         self._topics: dict[str, int] | None = None
         self._remotes: dict[str, str] = {}
@@ -169,7 +171,7 @@ class TopicKeeper:
         if not self._topics:
             return
         async with self._cluster(0) as source, self._cluster(1) as target:
-            changed = await self._topics_of(source, target).sync_configs(sorted(self._topics))
+            changed = await self._topics_of(source, target).sync_configs(sorted(self._topics), self._configs)
         if changed:
             log.info("%d remote topics got the settings of their sources", changed)
 

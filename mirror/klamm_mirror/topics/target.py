@@ -17,6 +17,7 @@ from klamm_mirror.settings.plugins import FlowPlugins
 from klamm_mirror.settings.policy import ReplicationPolicy
 from klamm_mirror.target_admin import AdminRequests
 from klamm_mirror.topics import internal_topics, topic_admin
+from klamm_mirror.topics.config_policy import ConfigPolicy
 from klamm_mirror.topics.topic_plan import (
     NewTopic,
     TopicPlan,
@@ -139,12 +140,12 @@ class Topics:
         )
         return TopicPlan(create=tuple(create), grow=grow)
 
-    async def plan_configs(self, topics: Sequence[str]) -> TopicPlan:
-        """Returns how the settings of remote topics differ from those of their sources."""
+    async def plan_configs(self, topics: Sequence[str], policy: ConfigPolicy) -> TopicPlan:
+        """Returns which settings of remote topics become those of their sources."""
         names = {topic: self.remote(topic) for topic in topics}
         ours = await self._target_configs(topics)
         theirs = await topic_admin.own_configs(self._target, [*names.values()], self._settings.wants)
-        return TopicPlan(configure=plan_configs(ours, theirs, names))
+        return TopicPlan(configure=policy.chosen(ours, names, plan_configs(ours, theirs, names)))
 
     async def carry_out(self, plan: TopicPlan) -> None:
         """Creates, extends and configures remote topics."""
@@ -169,10 +170,11 @@ class Topics:
         """Creates missing remote topics and adds missing partitions."""
         await self.carry_out(await self.plan(topics))
 
-    async def sync_configs(self, topics: Sequence[str]) -> int:
+    async def sync_configs(self, topics: Sequence[str], policy: ConfigPolicy) -> int:
         """Copies the settings of source topics to their remote topics. Returns how many topics changed."""
-        plan = await self.plan_configs(topics)
+        plan = await self.plan_configs(topics, policy)
         await self.carry_out(plan)
+        policy.carried_out()
         return len({change.topic for change in plan.configure})
 
     def wants(self, topic: str) -> bool:

@@ -18,6 +18,7 @@ from klamm_mirror.settings.mm2_keys import changing_keys
 from klamm_mirror.settings.plugins import FlowPlugins
 from klamm_mirror.source.config import config_def
 from klamm_mirror.topics import topic_admin
+from klamm_mirror.topics.config_policy import OVERWRITE, ConfigPolicy
 from klamm_mirror.topics.formats import Checkpoint
 from klamm_mirror.topics.target import Topics
 from klamm_mirror.topics.topic_plan import ConfigChange, remote_names
@@ -109,7 +110,7 @@ class FlowComparison:
         there = {t.name: len(t.partitions) for t in (await target.refresh(None)).topics if not t.error_code}
         changes: Sequence[ConfigChange] = ()
         if self._parsed["sync.topic.configs.enabled"]:
-            changes = (await topics.plan_configs(list(wanted))).configure
+            changes = (await topics.plan_configs(list(wanted), ConfigPolicy(OVERWRITE))).configure
         return [
             TopicOutcome(
                 topic=topic, remote=remotes[topic], source_partitions=count,
