@@ -48,6 +48,7 @@ class Pair:
             "wants_group": lambda g: g == self.group,
             "wants_topic": lambda t: t == self.topic,
             "gaps_topic": new_name("none"),
+            "back_gaps_topic": new_name("none"),
             "rename": lambda t: f"a.{t}",
             "original": lambda t: t.removeprefix("b.") if t.startswith("b.") else None,
             "emit_every_s": 60,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 from support.broker import new_name, new_topic, wait_until
 from support.klamm import Server, klamm
 from support.mirror import committed, mirror_file, produce, read_all, read_as, topics
@@ -108,3 +109,48 @@ def test_records_groups_plan_and_verify_know_the_names_and_nothing_goes_in_circl
     assert len(read_all(target.bootstrap, given, lambda values: len(values) >= 501)) == 501
     assert f"{a}.{topic}" not in topics(target.bootstrap)
     assert row["topic"] == given
+
+
+def test_groups_of_mapped_topics_are_translated_back(source, target, tmp_path):
+    a, b, group, topic, given = (new_name(p) for p in ("a", "b", "group", "orders", "sales"))
+    new_topic(source, name=topic)
+    produce(source.bootstrap, topic, [f"v{i}" for i in range(500)])
+    flows = {
+        f"{a}->{b}.enabled": "true", f"{b}->{a}.enabled": "true", "groups": group, f"{a}->{b}.topics": topic,
+        f"{a}->{b}.topic.map": f"{topic}={given}", f"{b}->{a}.topics": topic,
+        "emit.heartbeats.enabled": "false", "heartbeats.replication.enabled": "false",
+    }  # fmt: skip
+    path = mirror_file(tmp_path / "mm2.properties", {a: source.bootstrap, b: target.bootstrap}, flows)
+    with Server("mirror", "start", str(path)):
+        read_all(target.bootstrap, given, lambda values: len(values) >= 500)
+        read_as(target.bootstrap, group, given, lambda values: len(values) >= 200)
+        at = committed(target.bootstrap, group, given)
+        wait_until(
+            lambda: committed(source.bootstrap, group, topic) == at, "the group's offset at the source"
+        )
+
+
+def test_groups_of_topics_that_are_mapped_both_ways_skip_nothing(source, target, tmp_path):
+    a, b, group, topic, given = (new_name(p) for p in ("a", "b", "group", "orders", "sales"))
+    new_topic(source, name=topic)
+    new_topic(target, name=given)
+    produce(source.bootstrap, topic, [f"a{i}" for i in range(100)])
+    produce(target.bootstrap, given, [f"b{i}" for i in range(100)])
+    flows = {
+        f"{a}->{b}.enabled": "true", f"{b}->{a}.enabled": "true", "groups": group,
+        f"{a}->{b}.topics": topic, f"{a}->{b}.topic.map": f"{topic}={given}",
+        f"{b}->{a}.topics": given, f"{b}->{a}.topic.map": f"{given}={topic}",
+        "emit.heartbeats.enabled": "false", "heartbeats.replication.enabled": "false",
+    }  # fmt: skip
+    path = mirror_file(tmp_path / "mm2.properties", {a: source.bootstrap, b: target.bootstrap}, flows)
+    with Server("mirror", "start", str(path)):
+        at_a = read_all(source.bootstrap, topic, lambda values: len(values) >= 200)
+        at_b = read_all(target.bootstrap, given, lambda values: len(values) >= 200)
+        consumer = Consumer({"bootstrap.servers": target.bootstrap, "group.id": group})
+        consumer.commit(offsets=[TopicPartition(given, 0, 150)], asynchronous=False)
+        consumer.close()
+        assert at_b[150] == "a50"  # its own records come first, as at A
+        assert at_a[50] == "a50"
+        wait_until(
+            lambda: committed(source.bootstrap, group, topic) == 50, "the first record that it has not read"
+        )

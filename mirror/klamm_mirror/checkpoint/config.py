@@ -122,6 +122,7 @@ def parse(props: Mapping[str, str]) -> Settings:
             wants_group=plugins.wants_group,
             wants_topic=plugins.wants_topic,
             gaps_topic=policy.gaps_topic(source),
+            back_gaps_topic=policy.gaps_topic(target),
             rename=policy.remote_topic,
             original=original,
             keeps_offsets=values[KEEP],

@@ -23,6 +23,8 @@ class CheckpointSettings:
     wants_topic: Callable[[str], bool]
     gaps_topic: str
     """The gap ledger: a topic that was made anew may have another downstream name."""
+    back_gaps_topic: str
+    """The gap ledger of the opposite flow, at the source: it has the names of `topic.map`."""
     rename: Callable[[str], str]
     """Returns the downstream name of an upstream topic, by the replication policy."""
     original: Callable[[str], str | None]

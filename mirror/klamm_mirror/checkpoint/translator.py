@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from klamm_kafka.client import Cluster
 from klamm_mirror.checkpoint.kept_offsets import KeptOffsets
+from klamm_mirror.checkpoint.mapped_names import MappedNames
 from klamm_mirror.checkpoint.settings import CheckpointSettings
 from klamm_mirror.gaps.ledger import Ledger
 from klamm_mirror.offsets.mapping import OffsetMapping, OffsetSyncReader, Translated
@@ -31,6 +32,7 @@ class GroupTranslator:
         self._settings = settings
         self._kept = KeptOffsets(target, self.remote) if settings.keeps_offsets else None
         self._ledger = Ledger(target, settings.gaps_topic, settings.replication_factor)
+        self._names = MappedNames(source, settings.back_gaps_topic)
         self._back = OffsetMapping(
             OffsetSyncReader(back_syncs, settings.back_syncs_topic, backwards=True),
             SegmentReader(source, settings.back_segments_topic),
@@ -42,6 +44,7 @@ class GroupTranslator:
         await self._ledger.catch_up()
         if self._kept is not None:
             return True
+        await self._names.catch_up()
         there = [await mapping.catch_up() for mapping in (self.forward, self._back)]
         return any(there)
 
@@ -58,21 +61,21 @@ class GroupTranslator:
     def translate(self, topic: str, partition: int, offset: int) -> tuple[str, Translated] | None:
         """Returns the topic's name and the offset downstream; None for a topic that is not mirrored."""
         settings = self._settings
-        original = settings.original(topic)
-        if original is not None:
-            if not settings.wants_topic(original):
-                return None
-            return original, self._back.translate(original, partition, offset)
+        mapped = self._names.original(topic)
+        original = mapped or settings.original(topic)
+        remote = self.remote(topic)
+        if original is not None and (mapped is None or remote != original):
+            wanted = settings.wants_topic(original) or (mapped is not None and settings.wants_topic(topic))
+            return (original, self._back.translate(original, partition, offset)) if wanted else None
         if not settings.wants_topic(topic):
             return None
-        remote = self.remote(topic)
         if self._kept is not None:
             follows = self._kept.follows(topic)
             return (remote, self._kept.translate(topic, partition, offset)) if follows else None
-        if remote == topic:
+        if remote in {topic, mapped}:
             left_out = self.left_out.get((topic, partition), (0, 0))
             return remote, translate_shared(
-                self.forward, self._back, topic, partition, offset, left_out=left_out
+                self.forward, self._back, topic, partition, offset, there=remote, left_out=left_out
             )
         return remote, self.forward.translate(topic, partition, offset)
 

@@ -264,10 +264,12 @@ class GapKeeper:
         if partition.topic_id is not None:
             partition.former_ids.add(partition.topic_id)
         await self._go_on(partition, first, remote=remote, topic_id=gap.new_id)
+        before = self._ledger.table.topics.get(partition.topic)
         known = Known(
-            topic=partition.topic, topic_id=gap.new_id, partitions=count, remote=_other(partition)
+            topic=partition.topic, topic_id=gap.new_id, partitions=count, remote=_other(partition),
+            named=None if before is None else before.named,
         )  # fmt: skip
-        if self._ledger.table.topics.get(partition.topic) != known:
+        if before != known:
             await self._ledger.write([known])
 
     async def _make(self, topic: str, remote: str) -> None:

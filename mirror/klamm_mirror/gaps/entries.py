@@ -6,7 +6,7 @@ records are in it:
 * a gap. Key: topic, topic_id, partition, from (the source offset at which it begins). Value: kind, to (exclusive; null:
   not known), when (ms), why, state. The topic's id is part of the key, because an offset means nothing without it.
 * a topic that the flow mirrors. Key: topic. Value: topic_id, partitions, remote (its name at the target). So a start
-  knows of topics that were deleted while no mirror ran.
+  knows of topics that were deleted while no mirror ran. Named is its name by `topic.map`.
 
 The latest record of a key counts.
 """
@@ -117,16 +117,21 @@ class Gap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """A topic that the flow mirrors. `remote`: its name at the target, where it is not the replication policy's."""
+    """A topic that the flow mirrors. `remote`: its name at the target, where it is not the replication policy's. `named`: its
+    name by `topic.map`, where a rule is about it.
+    """
 
     topic: str
     topic_id: bytes
     partitions: int
     remote: str | None = None
+    named: str | None = None
 
     def encode(self) -> tuple[bytes, bytes]:
         """Returns key and value of the ledger's record."""
-        value = {"topic_id": _text(self.topic_id), "partitions": self.partitions, "remote": self.remote}
+        value = {
+            "topic_id": _text(self.topic_id), "partitions": self.partitions, "remote": self.remote, "named": self.named,
+        }  # fmt: skip
         return _json({"topic": self.topic}), _json(value)
 
 
@@ -138,6 +143,7 @@ def decode(key: bytes | None, value: bytes | None) -> Gap | Known:
             return Known(
                 topic=name["topic"], topic_id=topic_ids.from_text(found["topic_id"]),
                 partitions=int(found["partitions"]), remote=found.get("remote"),
+                named=found.get("named"),
             )  # fmt: skip
         action = found.get("action")
         return Gap(
@@ -179,8 +185,14 @@ class GapTable:
         """Returns the names at the target of topics that have not the one of the replication policy."""
         return {name: known.remote for name, known in self.topics.items() if known.remote is not None}
 
-    def news(self, counts: Mapping[str, int], ids: Mapping[str, bytes]) -> list[Known]:
-        """Returns the entries to write for topics at the source, by numbers of partitions and ids.
+    def news(
+        self,
+        counts: Mapping[str, int],
+        ids: Mapping[str, bytes],
+        named: Callable[[str], str | None] = lambda _: None,
+    ) -> list[Known]:
+        """Returns the entries to write for topics at the source, by numbers of partitions and ids. `named` returns a topic's
+        name by `topic.map`.
 
         A topic whose id has changed keeps its entry: its task decides what follows.
         """
@@ -188,9 +200,11 @@ class GapTable:
         for topic, count in counts.items():
             known, topic_id = self.topics.get(topic), ids.get(topic)
             if topic_id is not None and known is None:
-                found.append(Known(topic=topic, topic_id=topic_id, partitions=count))
-            elif known is not None and known.topic_id == topic_id and known.partitions < count:
-                found.append(replace(known, partitions=count))
+                found.append(Known(topic=topic, topic_id=topic_id, partitions=count, named=named(topic)))
+            elif known is not None and known.topic_id == topic_id:
+                now = replace(known, partitions=max(count, known.partitions), named=named(topic))
+                if now != known:
+                    found.append(now)
         return found
 
     def ended(self, there: Container[str], wants: Callable[[str], bool]) -> list[str]:

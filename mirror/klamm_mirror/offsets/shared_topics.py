@@ -1,4 +1,4 @@
-"""Translates a group's offset in a topic that flows copy both ways under one name.
+"""Translates a group's offset in a topic that flows copy both ways, into the topic that it came from.
 
 At both clusters such a topic holds records of its own between copies of the other's. A group may go on at the target
 only before the first record there that it has not read: a copy of a source's record behind the group's offset, or a
@@ -17,22 +17,24 @@ def translate_shared(
     partition: int,
     offset: int,
     *,
+    there: str | None = None,
     left_out: tuple[int, int] = (0, 0),
 ) -> Translated:
     """Returns the target's offset for a reader that is at `offset` of the source.
 
-    `left_out` are offsets of the target, from the first up to the second, whose records are not copied on purpose.
+    `there` is the topic's name at the target, where it is another one. `left_out` are offsets of the target, from the first
+    up to the second, whose records are not copied on purpose.
     """
-    key = topic, partition
+    key, back_key = (topic, partition), (there or topic, partition)
     ours = forward.translate(*key, offset)
-    begin = back.begin(*key)
+    begin = back.begin(*back_key)
     if begin is None:
         return ours  # no flow back
-    theirs = back.translate(*key, offset)
+    theirs = back.translate(*back_key, offset)
     copies, records = ours.offset, theirs.offset
     if (end := forward.read_past(*key, offset)) is not None:
-        copies = back.first_without(*key, end)
-    if (end := back.read_past(*key, offset)) is not None:
+        copies = back.first_without(*back_key, end)
+    if (end := back.read_past(*back_key, offset)) is not None:
         records = forward.first_without(*key, end)
         if left_out[0] <= records < left_out[1]:
             records = forward.first_without(*key, left_out[1])

@@ -42,8 +42,11 @@ class DefaultReplicationPolicy:
 
     def remote_topic(self, topic: str) -> str:
         """Returns the target's name for a topic of this flow's source: the file's, else the policy's. Raises ConfigError."""
-        given = None if not self.topic_map or self.is_heartbeats_topic(topic) else self.topic_map.name(topic)
-        return given or self.format_remote_topic(self.source_alias, topic)
+        return self.mapped_name(topic) or self.format_remote_topic(self.source_alias, topic)
+
+    def mapped_name(self, topic: str) -> str | None:
+        """Returns the name that the file gives a topic; None: it has the policy's. Raises ConfigError."""
+        return None if not self.topic_map or self.is_heartbeats_topic(topic) else self.topic_map.name(topic)
 
     @property
     def hides_origin(self) -> bool:
