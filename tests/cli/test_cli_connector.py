@@ -231,7 +231,7 @@ def test_offsets_are_shown_set_and_reset(rest, tmp_path):
     assert "before --execute, stop off, which is RUNNING: klamm connector stop off" in running.stderr
     assert klamm("connector", "stop", "off", *at).returncode == 0
     places = tmp_path / "o.json"
-    places.write_text(offsets("get", "off", "-o", "json").stdout.replace("8", "4"))
+    places.write_text(offsets("get", "off", "-o", "json").stdout.replace('"position": 8', '"position": 4'))
     shown = offsets("alter", "off", "-f", str(places))
     assert (shown.returncode, shown.stderr) == (
         0,
