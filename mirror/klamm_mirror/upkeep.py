@@ -5,6 +5,7 @@ A pass that fails is told in the task's status, logged once, and tried again soo
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 import time
@@ -13,13 +14,16 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from klamm_base.errors import KlammError
-from klamm_mirror.stops import WHY_MAX
 
 log = logging.getLogger(__name__)
 
 RETRY_S: Final = 5.0
 STOP_S: Final = 2.0
 PAUSE_S: Final = 0.5
+SHOWN_BYTES: Final = 400
+"""The size of what is shown of conflicts and examples, as JSON. The parts of a flow's upkeep have some 2,000 bytes together."""
+SHOWN_CHARS: Final = 220
+"""Characters of a reason."""
 
 
 class Upkeep(ABC):
@@ -57,7 +61,7 @@ class Upkeep(ABC):
         """Returns the figures, the time of the last whole pass, and the reason why the present one fails."""
         found = {**self.figures(), "synced_ms": self._synced_ms}
         if self._why is not None:
-            found["why"] = self._why[:WHY_MAX]
+            found["why"] = self._why[:SHOWN_CHARS]
         return found
 
     def _run(self) -> None:
@@ -78,3 +82,16 @@ class Upkeep(ABC):
                 self._why = None
                 self._synced_ms = time.time_ns() // 1_000_000
             self.stopping.wait(min(RETRY_S, self._interval_s) if self._why is not None else self._interval_s)
+
+
+def shown(reasons: Mapping[str, str]) -> dict[str, str]:
+    """Returns the first reasons by name, cut so that they fit into a task's status: one at least."""
+    found: dict[str, str] = {}
+    room = SHOWN_BYTES
+    for name, why in sorted(reasons.items()):
+        cut = why if len(why) <= SHOWN_CHARS else f"{why[: SHOWN_CHARS - 1]}…"
+        room -= len(json.dumps([name, cut]))
+        if found and room < 0:
+            break
+        found[name] = cut
+    return found

@@ -10,6 +10,8 @@ import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
+from hypothesis import given
+from hypothesis import strategies as st
 from support.broker import new_topic
 from support.mirroring import Running, produce, props, read
 from support.schema_registry import SchemaRegistry
@@ -21,6 +23,7 @@ from klamm_mirror.schemas.copier import ConflictError, SchemaCopier
 from klamm_mirror.schemas.names import SubjectNames
 from klamm_mirror.schemas.sync import SchemaSync
 from klamm_mirror.source.config import config_def
+from klamm_mirror.upkeep import shown
 from klamm_plugins.converters.registry import Reference, RegisteredSchema, RegistryClient, client_config
 from klamm_plugins.converters.registry_admin import RegistryAdmin
 
@@ -280,3 +283,11 @@ def test_readers_at_the_target_find_schemas_under_the_same_ids(registries, sourc
     assert rows[1][1] == later
     details = mirror.details()["schemas"]
     assert (details["subjects"], details["conflicts"]) == (1, 0)
+
+
+@given(st.dictionaries(st.text(max_size=40), st.text(max_size=1000), max_size=50))
+def test_reasons_fit_into_a_status(reasons):
+    found = shown(reasons)
+    assert bool(found) == bool(reasons)
+    assert all(len(why) <= 220 and reasons[name][:219] == why[:219] for name, why in found.items())
+    assert len(found) <= 1 or len(json.dumps(found)) <= 500

@@ -47,7 +47,7 @@ PROGRESS_S: Final = 0.5
 COMMIT_S: Final = 2.0
 DRAIN_S: Final = 2.0
 SHOWN_PARTITIONS: Final = 50
-PARTITIONS_BYTES, STOPS_BYTES = 7_000, 4_000
+PARTITIONS_BYTES, STOPS_BYTES = 5_000, 4_000
 """Parts of the details, which may have 16 KiB of JSON however long the topics' names are."""
 
 

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from klamm_kafka.client import ClientError, Cluster, UnsupportedApi, broker_error
 from klamm_kafka.wire.messages.alter_client_quotas import (
@@ -26,11 +26,9 @@ from klamm_kafka.wire.messages.describe_client_quotas import (
 )
 from klamm_mirror.principals.config import PrincipalSettings
 from klamm_mirror.target_admin import ask_controller
-from klamm_mirror.upkeep import Upkeep
+from klamm_mirror.upkeep import Upkeep, shown
 
 log = logging.getLogger(__name__)
-
-SHOWN: Final = 5
 
 Entity = tuple[tuple[str, str | None], ...]
 """Types and names, sorted, such as (("client-id", "app"), ("user", None)). None is the default of a type."""
@@ -143,7 +141,7 @@ class QuotaSync(Upkeep):
     def figures(self) -> Mapping[str, Any]:
         found: dict[str, Any] = {"changed": self._changed, "conflicts": len(self._refused)}
         if self._refused:
-            found["conflicting"] = dict(sorted(self._refused.items())[:SHOWN])
+            found["conflicting"] = shown(self._refused)
         return found
 
     def look(self) -> None:

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, Final
+from typing import Any
 
 from klamm_kafka.client import Cluster, UnsupportedApi, broker_error
 from klamm_kafka.wire.messages.describe_user_scram_credentials import (
@@ -19,11 +19,9 @@ from klamm_kafka.wire.messages.describe_user_scram_credentials import (
 )
 from klamm_mirror.principals.config import PrincipalSettings
 from klamm_mirror.target_admin import ask_controller, name_of
-from klamm_mirror.upkeep import Upkeep
+from klamm_mirror.upkeep import Upkeep, shown
 
 log = logging.getLogger(__name__)
-
-SHOWN: Final = 20
 
 
 class Mechanism(IntEnum):
@@ -77,8 +75,9 @@ class UserCheck(Upkeep):
         self._missing: list[Credential] = []
 
     def figures(self) -> Mapping[str, Any]:
-        shown = [f"{c.user} ({c.mechanism}, {c.iterations} iterations)" for c in self._missing[:SHOWN]]
-        return {"missing": len(self._missing), "examples": shown}
+        words = {c.user: f"{c.mechanism}, {c.iterations} iterations" for c in self._missing}
+        examples = [f"{user} ({how})" for user, how in shown(words).items()]
+        return {"missing": len(self._missing), "examples": examples}
 
     def look(self) -> None:
         found = asyncio.run(self._look())

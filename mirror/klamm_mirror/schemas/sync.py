@@ -13,14 +13,12 @@ from typing import Any, Final
 
 from klamm_mirror.schemas.config import SchemaSettings
 from klamm_mirror.schemas.copier import ConflictError, SchemaCopier
-from klamm_mirror.stops import WHY_MAX
-from klamm_mirror.upkeep import Upkeep
+from klamm_mirror.upkeep import Upkeep, shown
 from klamm_plugins.converters.registry import RegistryError
 from klamm_plugins.converters.registry_admin import NOT_US
 
 log = logging.getLogger(__name__)
 
-CONFLICTS_SHOWN: Final = 5
 SETTINGS_S: Final = 600.0
 
 
@@ -45,8 +43,7 @@ class SchemaSync(Upkeep):
             "subjects": self._subjects, "registered": self._copier.registered, "conflicts": len(conflicts),
         }  # fmt: skip
         if conflicts:
-            shown = sorted(conflicts.items())[:CONFLICTS_SHOWN]
-            found["conflicting"] = {subject: why[:WHY_MAX] for subject, why in shown}
+            found["conflicting"] = shown(conflicts)
         return found
 
     def look(self) -> None:
