@@ -173,12 +173,12 @@ def whole_batches(buf: Buffer) -> Iterator[tuple[int, BatchHeader]]:
 
 def convert(
     buf: Buffer, offset: int, counts: Counts, aborted: Sequence[tuple[int, int]] | None = None,
-    lens: Callable[[int], Verdict] | None = None, *, rewrite: Rewrite = NO_REWRITE,
+    lens: Callable[[BatchHeader], Verdict] | None = None, *, rewrite: Rewrite = NO_REWRITE,
 ) -> tuple[list[Batch], int]:  # fmt: skip
     """Returns batches for the target from a Fetch answer's records, and the offset to fetch next.
 
     `aborted` is the list in a read_committed answer (producer id, first offset); None reads uncommitted
-    records. `lens` decides about a batch by its producer id (see `Provenance.lens`); None copies all.
+    records. `lens` decides about a batch by its header (see `Provenance.lens`); None copies all.
     Raises what `rewrite.change` raises, CorruptRecord (a checksum does not hold), InvalidRecord.
     """
     view = memoryview(buf)
@@ -189,7 +189,7 @@ def convert(
             continue
         check_crc(view, pos, header)
         if _is_data(view, pos, header, counts, hidden):
-            origin = lens(header.producer_id) if lens is not None and header.has_producer_id else None
+            origin = lens(header) if lens is not None else None
             if isinstance(origin, LeftOut):
                 counts.left_out[origin] += 1
             elif (

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from klamm_broker.log import errors, mirror_topic
 from klamm_broker.log.config import LogConfig
 from klamm_broker.log.log_manager import LogManager
-from klamm_broker.log.mirror_topic import MIRROR, PROMOTED, STATE, why_not
+from klamm_broker.log.mirror_topic import EPOCH, MIRROR, PROMOTED, SOURCE, STATE, why_not
 from klamm_broker.log.partition_log import PartitionLog
 from klamm_kafka.wire.batch import (
     HEADER_BYTES,
@@ -212,18 +212,30 @@ def test_transactions_without_an_end_are_aborted(start, crash):
 
 
 def test_a_topic_is_a_mirror_from_its_creation_on_and_promoted_for_ever():
-    mirror, ended = {STATE: MIRROR}, {STATE: PROMOTED}
-    assert why_not(None, {}) is why_not(None, mirror) is why_not(mirror, ended) is None
-    assert why_not(mirror, mirror | {"retention.ms": "1"}) is why_not({}, {"retention.ms": "1"}) is None
+    mirror = {STATE: MIRROR, SOURCE: "id A"}
+    ended = {STATE: PROMOTED, SOURCE: "id A", EPOCH: "5"}
+    asked = mirror | {STATE: PROMOTED}
+    assert why_not(None, {}) is why_not(None, mirror) is why_not(None, {STATE: MIRROR}) is None
+    assert why_not(mirror, asked) is why_not({}, {"retention.ms": "1"}) is None
+    assert (
+        why_not(mirror, mirror | {"retention.ms": "1"})
+        is why_not(ended, ended | {"retention.ms": "1"})
+        is None
+    )
     for before, after in [
-        (None, ended),
-        ({}, mirror),
-        ({}, ended),
-        (mirror, {}),
-        (ended, {}),
-        (ended, mirror),
-    ]:
+        (None, asked), ({}, mirror), ({}, asked), ({}, {STATE: MIRROR}), (mirror, {}), (ended, {}), (ended, mirror),
+        (None, {SOURCE: "id A"}), (None, mirror | {EPOCH: "5"}), (mirror, ended), (mirror, mirror | {SOURCE: "other"}),
+        (ended, ended | {EPOCH: "6"}), ({}, {EPOCH: "5"}),
+    ]:  # fmt: skip
         assert why_not(before, after), (before, after)
+
+
+def test_the_promotion_shows_its_epoch(start):
+    log_of(start()).append_copied(copied(0, epoch=7), now_ms=NOW)
+    manager = start()
+    promoted(manager)
+    assert manager.topics["t"].configs == {STATE: PROMOTED, EPOCH: "8"}
+    assert start().topics["t"].promotion_epoch == 8
 
 
 class Source:

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from support.broker import NO_RETENTION, new_name, new_topic, wait_until
-from support.mirror_topics import end_of, keeping, log_bytes, read_offsets, wait_same
+from support.mirror_topics import end_of, keeping, log_bytes, promote_by_config, read_offsets, wait_same
 from support.mirroring import Running, produce, props, read, rows
 
 from klamm.testing import EmbeddedBroker
@@ -151,6 +151,27 @@ def test_a_flow_out_of_a_mirror_topic_takes_no_producer_of_the_other_cluster_for
         on = props(target.bootstrap, third.bootstrap, topics=topic, **identity)
         with Running(on | {"source.cluster.alias": "B", "target.cluster.alias": "C"}):
             assert read(third.bootstrap, topic, 50) == rows(50)
+
+
+def test_the_way_back_brings_what_is_the_targets_own_and_nothing_else(clusters):
+    source, target = clusters
+    topic = new_topic(source)
+    produce(source.bootstrap, topic, rows(50))
+    identity = {"replication__policy__class": "IdentityReplicationPolicy"}
+    back = props(target.bootstrap, source.bootstrap, topics=topic, **identity)
+    back |= {"source.cluster.alias": "B", "target.cluster.alias": "A"}
+    with keeping(source.bootstrap, target.bootstrap, topic) as there, Running(back) as returning:
+        wait_same(source.bootstrap, target.bootstrap, topic)
+        returning.until(
+            lambda: returning.details().get("batches_of_target"), "what came from there is left out"
+        )
+        promote_by_config(target.bootstrap, topic)
+        produce(target.bootstrap, topic, rows(20, "own"))
+        produce(target.bootstrap, topic, rows(20, "more"), **{"enable.idempotence": True})
+        wait_until(lambda: end_of(source.bootstrap, topic) == 90, "the target's own at the source")
+        there.until(lambda: there.details().get("promoted"), "the copy is left alone")
+    assert read(source.bootstrap, topic, None) == rows(50) + rows(20, "own") + rows(20, "more")
+    assert end_of(target.bootstrap, topic) == 90
 
 
 CONTRADICTIONS = {

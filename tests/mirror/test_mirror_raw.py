@@ -175,12 +175,12 @@ def test_batches_are_left_out_by_their_producers():
         )  # fmt: skip
 
     there, other = Origin("id", "X"), Origin("id2", "Y")
-    verdicts = {1: None, 2: LeftOut.OF_TARGET, 3: there, 4: LeftOut.BY_ANOTHER_FLOW, 5: other}
+    verdicts = {2: LeftOut.OF_TARGET, 3: there, 4: LeftOut.BY_ANOTHER_FLOW, 5: other}
     log = b"".join(bytes(batch(p, i)) for i, p in enumerate([-1, 1, 2, 3, 2, 4, 5, 2]))
     assert producer_ids(log + bytes(batch(6, 8)[:70])) == {1, 2, 3, 4, 5, 6}
     assert producer_ids(log + bytes(batch(6, 8)[:50])) == {1, 2, 3, 4, 5}
     counts = Counts()
-    found, position = convert(log, 0, counts, None, verdicts.__getitem__)
+    found, position = convert(log, 0, counts, None, lambda header: verdicts.get(header.producer_id))
     assert [(b.first, b.origin) for b in found] == [(0, None), (1, None), (3, there), (6, other)]
     assert position == 8
     assert counts.left_out == {LeftOut.OF_TARGET: 3, LeftOut.BY_ANOTHER_FLOW: 1}

@@ -30,6 +30,11 @@ if TYPE_CHECKING:
 STATE: Final = "klamm.mirror.state"
 MIRROR: Final = "mirror"
 PROMOTED: Final = "promoted"
+SOURCE: Final = "klamm.mirror.source"
+"""The cluster that the topic is a copy of: its id and its alias. Whoever creates the topic says it."""
+EPOCH: Final = "klamm.mirror.promotion.epoch"
+"""The promotion epoch of a promoted topic, for clients that must tell both clusters' batches apart."""
+KEYS: Final = frozenset({STATE, SOURCE, EPOCH})
 
 Buffer = bytearray | memoryview
 Batch = tuple[int, BatchHeader]
@@ -38,7 +43,12 @@ Batch = tuple[int, BatchHeader]
 def why_not(before: Mapping[str, str] | None, after: Mapping[str, str]) -> str | None:
     """Returns why a topic's own properties may not change so; None if they may. `before` is None for a new topic."""
     old, new = (before or {}).get(STATE), after.get(STATE)
-    if old == new or (before is None and new == MIRROR) or (old, new) == (MIRROR, PROMOTED):
+    if before is None and new == MIRROR and EPOCH not in after:
+        return None
+    for key in (SOURCE, EPOCH):
+        if (before or {}).get(key) != after.get(key):
+            return f"{key} is set when a mirror topic is created or promoted, and never changed"
+    if old == new or (old, new) == (MIRROR, PROMOTED):
         return None
     if old is None:
         return f"{STATE}={new}: a topic is a mirror from its creation on, and promoted only after that"

@@ -81,6 +81,10 @@ _ROWS: Final[list[tuple[str, Type, Any, Any, Importance, str | None, str]]] = [
     (mirror_topic.STATE, Type.STRING, None, _mirror_state, Importance.MEDIUM, None,
      ("`mirror`: the topic takes batches of another cluster's topic with their offsets, and nothing else. `promoted`: it "
      "was such a topic, and is an ordinary one now. Set when the topic is created, changed by `klamm mirror promote`.")),
+    (mirror_topic.SOURCE, Type.STRING, None, None, Importance.LOW, None,
+     "Of a mirror topic: the id and the alias of the cluster that it is a copy of."),
+    (mirror_topic.EPOCH, Type.INT, None, None, Importance.LOW, None,
+     "Of a promoted topic: the leader epoch from which on its records are this cluster's own. Set by the promotion."),
     ("leader.replication.throttled.replicas", Type.LIST, [], _throttled_replicas, Importance.MEDIUM, None,
      "Replicas (`partition:broker`, or `*`) whose replication is throttled on the leader's side."),
     ("local.retention.bytes", Type.LONG, -2, between(-2), Importance.MEDIUM, "log.local.retention.bytes",
@@ -142,7 +146,7 @@ TOPIC_CONFIGS: Final = ConfigDef(
             validator=check,
             importance=weight,
             documentation=doc,
-            internal=name == mirror_topic.STATE,
+            internal=name in mirror_topic.KEYS,
         )
         for name, type_, default, check, weight, _, doc in _ROWS
     ]

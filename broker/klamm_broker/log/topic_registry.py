@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from klamm_base.files import write_atomically
 from klamm_broker.log.errors import DirectoryError
+from klamm_broker.log.mirror_topic import EPOCH
 from klamm_broker.log.steps import Steps
 
 log = logging.getLogger(__name__)
@@ -33,7 +34,6 @@ class Topic:
 
     `first_start` is the start of the directory at which the topic's leader epoch is 0. `places` has the directory.id
     of each partition that was moved from one log directory to another: the copy that counts if there are two.
-    `promotion_epoch` is the leader epoch with which a mirror topic became an ordinary one; -1: it did not.
     """
 
     name: str
@@ -42,7 +42,11 @@ class Topic:
     configs: dict[str, str] = field(default_factory=dict)
     first_start: int = 0
     places: dict[int, str] = field(default_factory=dict)
-    promotion_epoch: int = -1
+
+    @property
+    def promotion_epoch(self) -> int:
+        """The leader epoch with which a mirror topic became an ordinary one; -1: it did not."""
+        return int(self.configs.get(EPOCH, "-1"))
 
 
 class TopicRegistry:
@@ -114,7 +118,6 @@ class TopicRegistry:
                     "firstStart": t.first_start,
                 }
                 | ({"places": {str(p): place for p, place in t.places.items()}} if t.places else {})
-                | ({"promotionEpoch": t.promotion_epoch} if t.promotion_epoch >= 0 else {})
                 for t in (*topics, *self._coming.values())
             },
         }
@@ -149,17 +152,16 @@ class TopicRegistry:
             raise
 
     def promote(self, topic: Topic, configs: Mapping[str, str], epoch: int) -> None:
-        """Give a mirror topic another configuration, and the leader epoch with which it becomes an ordinary one.
+        """Give a mirror topic the configuration of an ordinary one, and the leader epoch with which it becomes one.
 
         Later starts count on from this epoch.
         """
-        before = topic.configs, topic.first_start, topic.promotion_epoch
-        topic.configs, topic.first_start = dict(configs), self.starts - epoch
-        topic.promotion_epoch = epoch
+        before = topic.configs, topic.first_start
+        topic.configs, topic.first_start = {**configs, EPOCH: str(epoch)}, self.starts - epoch
         try:
             self.save()
         except OSError:
-            topic.configs, topic.first_start, topic.promotion_epoch = before
+            topic.configs, topic.first_start = before
             raise
 
     def growing(self, topic: Topic, partitions: int) -> Steps[None]:
@@ -226,5 +228,4 @@ def _topic(name: str, entry: Mapping[str, Any]) -> Topic:
         configs={str(k): str(v) for k, v in entry["configs"].items()},
         first_start=int(entry["firstStart"]),
         places={int(p): str(place) for p, place in entry.get("places", {}).items()},
-        promotion_epoch=int(entry.get("promotionEpoch", -1)),
     )

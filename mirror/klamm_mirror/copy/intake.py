@@ -25,7 +25,7 @@ from klamm_mirror.copy.source_metadata import SourceMetadata
 from klamm_mirror.copy.start_offset import KEY
 from klamm_mirror.copy.throttle import Throttle
 from klamm_mirror.provenance.tracker import Provenance
-from klamm_mirror.raw import Counts, last_epoch, producer_ids
+from klamm_mirror.raw import Counts, last_epoch
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +102,7 @@ class Intake:
             aborted = [(a.producer_id, a.first_offset) for a in data.aborted_transactions or ()]
         lens = None
         if self._provenance is not None:
-            await self._provenance.learn(producer_ids(records))
+            await self._provenance.learn(partition.topic, records)
             lens = self._provenance.lens(partition.topic)
         try:
             batches, position = await self._rewriter.convert(partition, records, self.counts, aborted, lens)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from klamm_kafka.wire.batch import Record
+from klamm_kafka.wire.batch import BatchHeader, Record
 from klamm_kafka.wire.varint import Buffer
 from klamm_mirror.clients import ProducerSettings
 from klamm_mirror.copy.partition import MirrorPartition
@@ -56,7 +56,7 @@ class Rewriter:
         records: Buffer,
         counts: Counts,
         aborted: Sequence[tuple[int, int]] | None,
-        lens: Callable[[int], Verdict] | None,
+        lens: Callable[[BatchHeader], Verdict] | None,
     ) -> tuple[list[Batch], int]:
         """Does what `raw.convert` does. Compresses much in a thread, because codecs release the interpreter; transforms
         stay in this one. Raises what `SchemaRewriter.prepare` raises.
@@ -91,7 +91,7 @@ class Rewriter:
 
 async def _converted(
     records: Buffer, at: int, counts: Counts, aborted: Sequence[tuple[int, int]] | None,
-    lens: Callable[[int], Verdict] | None, *, rewrite: Rewrite,
+    lens: Callable[[BatchHeader], Verdict] | None, *, rewrite: Rewrite,
 ) -> tuple[list[Batch], int]:  # fmt: skip
     if rewrite.change is not None:
         # A partition's records may take long. Answers of the target come in between.

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from klamm_kafka.wire.batch import Record
+from klamm_kafka.wire.batch import BatchHeader, Record
 from klamm_kafka.wire.varint import Buffer
 from klamm_mirror.copy.partition import MirrorPartition
 from klamm_mirror.origins import Verdict
@@ -58,7 +58,7 @@ class SchemaRewriter:
 
     async def prepare(
         self, partition: MirrorPartition, records: Buffer, aborted: Sequence[tuple[int, int]] | None,
-        lens: Callable[[int], Verdict] | None,
+        lens: Callable[[BatchHeader], Verdict] | None,
     ) -> Prepared:  # fmt: skip
         """Looks up the schemas of an answer's records. Raises RecordRefusedError, RegistryAwayError."""
         await asyncio.sleep(0)  # to decode takes long; answers of the target come in between
@@ -104,7 +104,7 @@ class SchemaRewriter:
 
 def _schemas_in(
     partition: MirrorPartition, records: Buffer, aborted: Sequence[tuple[int, int]] | None,
-    lens: Callable[[int], Verdict] | None,
+    lens: Callable[[BatchHeader], Verdict] | None,
 ) -> dict[SchemaId, int]:  # fmt: skip
     """Returns the schemas of the records that would be copied, with the first offset of each."""
     found: dict[SchemaId, int] = {}

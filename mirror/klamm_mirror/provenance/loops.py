@@ -43,7 +43,7 @@ class Route:
             target=parsed["target.cluster.alias"],
             topics=parsed["topics"],
             exclude=parsed["topics.exclude"],
-            provenance=parsed["mirror.provenance"] and not parsed[KEEP],
+            provenance=parsed["mirror.provenance"] or parsed[KEEP],  # a mirror topic says where it is from
             mapped=bool(policy.topic_map),
             prefix="" if policy.keeps_names else f"{source}{policy.separator}",
             separator=policy.separator,

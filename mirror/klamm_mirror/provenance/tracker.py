@@ -10,21 +10,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Final
 
 from klamm_base.backoff import Backoff
 from klamm_kafka.client import ClientError, Cluster
+from klamm_kafka.wire.batch import BatchHeader
+from klamm_kafka.wire.varint import Buffer
 from klamm_mirror.origins import LeftOut, Origin, Verdict
 from klamm_mirror.provenance.config import ProvenanceSettings
 from klamm_mirror.provenance.marks import MarkReader, MarkWriter
 from klamm_mirror.provenance.opposite import RECENT_MS, copied_back_unmarked
-from klamm_mirror.settings.keep_offsets import MIRROR
-from klamm_mirror.topics.mirror_states import states_of
+from klamm_mirror.raw import last_epoch, producer_ids
+from klamm_mirror.topics.mirror_states import Foreign, foreign_parts
 from klamm_plugins.errors import ConnectError
 
 log = logging.getLogger(__name__)
 
+Lens = Callable[[BatchHeader], Verdict]
 LOOK_S: Final = 10.0
 """Seconds between two looks at whether the topic of marks is still there, and whether a flow back has begun."""
 
@@ -39,8 +42,10 @@ class Provenance:
     ) -> None:
         self.why: str | None = None
         self._topics = sorted(topics)
-        self._mirrors: frozenset[str] = frozenset()
-        """The source's mirror topics: their batches have producer ids of another cluster, of which marks say nothing."""
+        self._foreign: Mapping[str, Foreign] = {}
+        """The source's mirror topics: batches in them have producer ids of another cluster, of which marks say nothing."""
+        self._epochs: dict[str, int] = {}
+        """The leader epochs of mirror topics up to which `_foreign` holds."""
         self._settings = settings
         self._clusters = (source, target)
         self._reader = MarkReader(source)
@@ -48,17 +53,24 @@ class Provenance:
         flow = f"{settings.source_alias}->{settings.target_alias}"
         self._writer = MarkWriter(target, flow, settings.replication_factor)
         self._ids: tuple[str, str] | None = None
-        self._lenses: dict[str, Callable[[int], Verdict]] = {}
+        self._lenses: dict[str, Lens] = {}
 
-    async def learn(self, producer_ids: Iterable[int]) -> None:
-        """Makes it possible to decide about batches of these producers. Raises ClientError, ConnectError."""
+    async def learn(self, topic: str, records: Buffer) -> None:
+        """Makes it possible to decide about these batches of a topic. Raises ClientError, ConnectError.
+
+        A mirror topic's own records have a higher leader epoch than all before: whoever sees a new one asks whether the
+        topic was promoted.
+        """
         await self._identify()
-        await self._reader.learn(producer_ids)
+        await self._reader.learn(producer_ids(records))
+        if topic in self._foreign and (epoch := last_epoch(records, -1)) > self._epochs.get(topic, -1):
+            await self._find_foreign()
+            self._epochs[topic] = epoch
 
-    def lens(self, topic: str) -> Callable[[int], Verdict]:
-        """Returns the function that decides about a batch of the topic by its producer id. `learn` must know it."""
-        if topic in self._mirrors:
-            return _at_source
+    def lens(self, topic: str) -> Lens:
+        """Returns the function that decides about a batch of the topic by its producer id, which `learn` must know, or by
+        the cluster that a mirror topic names.
+        """
         found = self._lenses.get(topic)
         if found is None:
             found = self._lenses[topic] = self._make_lens(topic)
@@ -104,7 +116,7 @@ class Provenance:
         if self._ids is None:
             ids = await self._ask_ids()
             await self._refuse_blind_flow_back()
-            await self._find_mirrors()
+            await self._find_foreign()
             self._ids = ids
         return self._ids
 
@@ -122,11 +134,13 @@ class Provenance:
         if self._ids is not None and ids != self._ids:
             raise ConnectError(f"Another cluster has taken the place of one: ids {self._ids} became {ids}")
         await self._refuse_blind_flow_back()
-        await self._find_mirrors()
+        await self._find_foreign()
 
-    async def _find_mirrors(self) -> None:
-        states = await states_of(self._clusters[0], self._topics)
-        self._mirrors = frozenset(topic for topic, state in states.items() if state == MIRROR)
+    async def _find_foreign(self) -> None:
+        foreign = await foreign_parts(self._clusters[0], self._topics)
+        if foreign != self._foreign:
+            self._foreign = foreign
+            self._lenses.clear()
 
     async def _refuse_blind_flow_back(self) -> None:
         """Raises ConnectError while a flow back that writes no marks copies our topics."""
@@ -144,14 +158,17 @@ class Provenance:
                 f"it, or exclude the topic from one of the flows, or use DefaultReplicationPolicy"
             )
 
-    def _make_lens(self, topic: str) -> Callable[[int], Verdict]:
+    def _make_lens(self, topic: str) -> Lens:
         assert self._ids is not None, "learned"
         source, target = self._ids
         elsewhere = {a for a, topics in self._settings.left_out.items() if topics.fullmatch(topic)}
-        origin_of = self._reader.origin
+        origin_of, foreign = self._reader.origin, self._foreign.get(topic)
 
-        def decide(producer_id: int) -> Verdict:
-            origin = origin_of(producer_id)
+        def decide(header: BatchHeader) -> Verdict:
+            if foreign is not None and foreign.covers(header.leader_epoch):
+                origin = foreign.origin
+            else:
+                origin = origin_of(header.producer_id) if header.has_producer_id else None
             if origin is None or origin.cluster == source:
                 return None
             if origin.cluster == target:
@@ -173,8 +190,3 @@ class Provenance:
             else:
                 self.why = None
                 return
-
-
-def _at_source(producer_id: int) -> Verdict:
-    """Decides that a batch counts as first written at the source."""
-    return None

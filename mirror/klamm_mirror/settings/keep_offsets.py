@@ -15,6 +15,11 @@ FEATURE: Final = "klamm.mirror.topics"
 """The feature (KIP-584) that a broker announces if it takes batches with their offsets."""
 STATE: Final = "klamm.mirror.state"
 """The setting of a topic at the target that says whether it is such a copy."""
+SOURCE: Final = "klamm.mirror.source"
+"""The setting with the cluster of which the topic is a copy: its id, a space, its alias."""
+EPOCH: Final = "klamm.mirror.promotion.epoch"
+"""The setting with the leader epoch from which on the records of a promoted topic are its own cluster's."""
+OWN_KEYS: Final = frozenset({STATE, SOURCE, EPOCH})
 MIRROR: Final = "mirror"
 PROMOTED: Final = "promoted"
 KEEP_ACKS: Final = -2

@@ -12,12 +12,14 @@ from typing import Any, Final
 from klamm_base.errors import ConfigError
 from klamm_kafka.client import BrokerError, Cluster
 from klamm_kafka.wire.fields import UUID_ZERO
-from klamm_mirror.settings.keep_offsets import FEATURE, KEEP, MIRROR, STATE, missing_feature
+from klamm_mirror.origins import Origin
+from klamm_mirror.settings.keep_offsets import FEATURE, KEEP, MIRROR, SOURCE, STATE, missing_feature
 from klamm_mirror.settings.plugins import FlowPlugins
 from klamm_mirror.settings.policy import ReplicationPolicy
 from klamm_mirror.target_admin import AdminRequests
 from klamm_mirror.topics import internal_topics, topic_admin
 from klamm_mirror.topics.config_policy import ConfigPolicy
+from klamm_mirror.topics.mirror_states import foreign_parts, source_text
 from klamm_mirror.topics.topic_plan import (
     NewTopic,
     TopicPlan,
@@ -128,17 +130,25 @@ class Topics:
         missing, grow = plan_partitions(topics, there, names)
         configs = await self._target_configs(list(missing))
         replicas = await self._replicas() if missing else 0
+        marked = await self._mirror_settings(list(missing)) if missing and self._parsed[KEEP] else {}
         create = (
             NewTopic(
                 name=names[t],
                 source=t,
                 partitions=count,
                 replicas=replicas,
-                configs=_set(configs.get(t, {})) | ({STATE: MIRROR} if self._parsed[KEEP] else {}),
+                configs=_set(configs.get(t, {})) | marked.get(t, {}),
             )
             for t, count in missing.items()
         )
         return TopicPlan(create=tuple(create), grow=grow)
+
+    async def _mirror_settings(self, topics: Sequence[str]) -> dict[str, dict[str, str | None]]:
+        """Returns what makes mirror topics of these topics' copies: the state, and the cluster that they are from first."""
+        here = Origin((await self._source.refresh([])).cluster_id or f"alias:{self._alias}", self._alias)
+        foreign = await foreign_parts(self._source, topics)
+        first = {t: part.origin or here for t, part in foreign.items() if part.before is None}
+        return {t: {STATE: MIRROR, SOURCE: source_text(first.get(t, here))} for t in topics}
 
     async def plan_configs(self, topics: Sequence[str], policy: ConfigPolicy) -> TopicPlan:
         """Returns which settings of remote topics become those of their sources."""

@@ -8,7 +8,7 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 from klamm_base.errors import ConfigError
-from klamm_mirror.settings.keep_offsets import STATE
+from klamm_mirror.settings.keep_offsets import OWN_KEYS
 
 Configs = Mapping[str, Mapping[str, str | None]]
 """Topics' own settings by topic."""
@@ -122,7 +122,7 @@ def target_configs(
     return {
         s.name: None if s.origin is Origin.DEFAULT and not wants_default(s.name) else s.value
         for s in settings
-        if s.origin is not Origin.STATIC_BROKER and s.name != STATE and wants(s.name)
+        if s.origin is not Origin.STATIC_BROKER and s.name not in OWN_KEYS and wants(s.name)
     }
 
 
