@@ -1,7 +1,7 @@
 """The mirror over a long line to its source, beside MirrorMaker 2: the share of the line that each of them uses.
 
     python -m bench.mirror.distance [--rates 50,500] [--round-trip 100] [--partitions 4] [--tasks 1]
-        [--seconds 12] [--window 0] [--broker klamm|kafka] [--without-mm2]
+        [--seconds 12] [--window 0] [--broker klamm|kafka] [--without-mm2] [--write]
 
 The source is behind a line of `line.c` with a round trip of 100 ms; mirror and target are at its other end. All share
 the machine's cores, so a rate that they cannot carry together is no limit of a mirror: the first column says what
@@ -67,7 +67,9 @@ def main() -> int:
     parser.add_argument("--broker", choices=["klamm", "kafka"], default="klamm", help="source and target")
     parser.add_argument("--without-mm2", action="store_true")
     parser.add_argument("--more", default="", help="a line for the mirrors' file")
+    parser.add_argument("--write", action="store_true", help="put the figures into docs/performance.md")
     args = parser.parse_args()
+    texts = []
     broker: type[Server] = Klamm if args.broker == "klamm" else Kafka
     mirrors: list[type[Mirror]] = [KlammMirror]
     if not args.without_mm2 and Kafka.missing() is None:
@@ -90,7 +92,19 @@ def main() -> int:
                     server.stop()
             results[kind.name] = [found | {"share": found["mb_s"] / gives}]
             print(f"{kind.name}: {found}", flush=True)
-        print(f"\n{report.table(results, ROWS)}\n")
+        texts.append(
+            f"A line of {rate:g} MB/s; plain connections get {gives:.0f} MB/s through.\n\n"
+            f"{report.table(results, ROWS)}"
+        )
+        print(f"\n{texts[-1]}\n")
+    if args.write:
+        about = (
+            f"`python -m bench.mirror.distance --rates {args.rates} --round-trip {args.round_trip:g} --partitions "
+            f"{args.partitions} --tasks {args.tasks} --window {args.window} --broker {args.broker}`, {report.machine()}; one "
+            "run; both brokers, the line and the mirror share the cores."
+        )
+        whole = "\n\n".join(texts)
+        report.write("bench/mirror/distance", f"## Mirror: over a long line\n\n{about}\n\n{whole}")
     return 0
 
 

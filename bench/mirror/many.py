@@ -1,7 +1,7 @@
 """The mirror with many partitions that say little, beside MirrorMaker 2: what they cost, and how soon a record arrives.
 
     python -m bench.mirror.many [--partitions 8,1000] [--seconds 20] [--records 300] [--tasks 1]
-        [--broker klamm|kafka] [--without-mm2]
+        [--broker klamm|kafka] [--without-mm2] [--write]
 
 Measures, with all partitions idle, the CPU of the source's broker and of the mirror, and the traffic between them; then
 the time of single records from the producer's call at the source to the consumer's at the target; then the mirror's
@@ -171,7 +171,9 @@ def main() -> int:
     parser.add_argument("--tasks", type=int, default=1)
     parser.add_argument("--broker", choices=["klamm", "kafka"], default="klamm", help="source and target")
     parser.add_argument("--without-mm2", action="store_true")
+    parser.add_argument("--write", action="store_true", help="put the figures into docs/performance.md")
     args = parser.parse_args()
+    texts = []
     broker: type[Server] = Klamm if args.broker == "klamm" else Kafka
     mirrors: list[type[Mirror]] = [KlammMirror]
     if not args.without_mm2 and Kafka.missing() is None:
@@ -182,7 +184,15 @@ def main() -> int:
             results[kind.name] = [run(kind, broker, partitions, args)]
             shown = ", ".join(f"{k}={v:.2f}" for k, v in results[kind.name][0].items())
             print(f"{partitions} partitions, {kind.name}: {shown}", flush=True)
-        print(f"\n{report.table(results, ROWS)}\n", flush=True)
+        texts.append(f"{partitions:,} partitions:\n\n{report.table(results, ROWS)}")
+        print(f"\n{texts[-1]}\n", flush=True)
+    if args.write:
+        about = (
+            f"`python -m bench.mirror.many --partitions {args.partitions} --seconds {args.seconds:g} --records {args.records} "
+            f"--tasks {args.tasks} --broker {args.broker}`, {report.machine()}; one run."
+        )
+        whole = "\n\n".join(texts)
+        report.write("bench/mirror/many", f"## Mirror: many partitions\n\n{about}\n\n{whole}")
     return 0
 
 

@@ -22,7 +22,7 @@ LANES_MAX: Final = 8
 UNDER_WAY_BYTES: Final = 64 << 20
 SMALLEST: Final = 1 << 20
 FIRST: Final = 4 << 20
-QUICK_S: Final = 1.0
+QUICK_S: Final = 1.5
 SLOW_S: Final = 4.0
 
 
