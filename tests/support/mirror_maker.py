@@ -31,7 +31,12 @@ class MirrorMaker:
     def __init__(self, directory: Path, properties: Mapping[str, str]) -> None:
         oracle = kafka_oracle.require()
         self.file, self._log = directory / "mm2.properties", directory / "mm2.log"
-        settings = SINGLE_BROKERS | {"plugin.discovery": "service_load"} | dict(properties)
+        # A killed process of the same flows, of another test on the same brokers, leaves work that others wait with.
+        at_once = {
+            f"{alias.strip()}.scheduled.rebalance.max.delay.ms": "0"
+            for alias in properties["clusters"].split(",")
+        }
+        settings = SINGLE_BROKERS | {"plugin.discovery": "service_load"} | at_once | dict(properties)
         self.file.write_text("".join(f"{k}={v}\n" for k, v in settings.items()))
         log4j = kafka_oracle.write_log4j(directory)
         java, *rest = oracle.command(MAIN, str(self.file), heap="-Xmx512M", log4j=log4j)
