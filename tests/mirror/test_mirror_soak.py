@@ -16,13 +16,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from support.broker import new_name, wait_until
+from support.broker import new_name, new_topic, wait_until
 from support.gaps import make
+from support.kafka_broker import KafkaBroker
 from support.klamm import Server
 from support.mirror import kill, mirror_file
-from support.mirroring_once import read_committed
+from support.mirroring_once import Mirror, read_committed
 
 from klamm.testing import EmbeddedBroker
 from klamm_kafka.client import Cluster
@@ -32,6 +33,7 @@ KILLS = int(os.environ.get("KLAMM_KILLS", "30"))
 SEED = int(os.environ.get("KLAMM_SEED", "7"))
 PARTITIONS = 2
 KILLS_PER_TOPIC = 4
+MANY = 1_200
 SAMPLE = 11
 IDENTITY, DEFAULT = "IdentityReplicationPolicy", "DefaultReplicationPolicy"
 Row = tuple[int, bytes]
@@ -204,3 +206,60 @@ def test_records_of_both_sides_come_once_whatever_is_killed(tmp_path: Path, poli
         records += sum(world.check(topic) for topic in world.topics[checked:])
     print(f"{records} records of {len(world.topics)} topics checked")
     assert records > 10 * KILLS
+
+
+def read_everything(bootstrap: str, topic: str, partitions: int) -> dict[int, list[int]]:
+    """The committed numbers of all partitions."""
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": "reader", "enable.auto.commit": False,
+         "auto.offset.reset": "earliest", "isolation.level": "read_committed", "enable.partition.eof": True}
+    )  # fmt: skip
+    found: dict[int, list[int]] = {p: [] for p in range(partitions)}
+    ended: set[int] = set()
+    try:
+        consumer.assign([TopicPartition(topic, p, 0) for p in found])
+        while len(ended) < partitions:
+            for m in consumer.consume(10_000, 1.0):
+                if m.error() is None:
+                    found[m.partition()].append(int(m.value()))
+                elif m.error().code() == KafkaError._PARTITION_EOF:
+                    ended.add(m.partition())
+    finally:
+        consumer.close()
+    return found
+
+
+@pytest.mark.usefixtures("soak")
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("kind", ["klamm", pytest.param("apache", marks=pytest.mark.needs("apache_kafka"))])
+def test_one_task_writes_transactions_over_many_partitions(tmp_path: Path, kind: str):
+    (tmp_path / "kafka").mkdir()
+    target = EmbeddedBroker(tmp_path / "b") if kind == "klamm" else KafkaBroker(tmp_path / "kafka", {})
+    with EmbeddedBroker(tmp_path / "a") as source, target:
+        address = target.address if isinstance(target, KafkaBroker) else target.bootstrap
+        topic = new_topic(source, MANY)
+        mirror = Mirror(source.bootstrap, address, topic, tmp_path)
+        producer = Producer({"bootstrap.servers": source.bootstrap, "linger.ms": 50})
+        wanted: list[int] = []
+        try:
+            for round_ in range(4):
+                for number in range(5 * round_, 5 * round_ + 5):
+                    wanted.append(number)
+                    for partition in range(MANY):
+                        producer.produce(topic, b"%d" % number, partition=partition)
+                        producer.poll(0)
+                assert producer.flush(60) == 0
+                time.sleep(1.5 * round_)
+                if round_ < 3:
+                    mirror.kill()
+            whole = dict.fromkeys(range(MANY), wanted)
+            remote = f"A.{topic}"
+
+            def arrived() -> bool:
+                found = read_everything(address, remote, MANY)
+                return sum(map(len, found.values())) >= MANY * len(wanted)
+
+            wait_until(arrived, "all records", timeout_s=300)
+            assert read_everything(address, remote, MANY) == whole
+        finally:
+            mirror.worker.end()
