@@ -35,6 +35,9 @@ ALLOWED: Final = {
     "tests/agent/test_agent_journald.py": {"journalctl"},  # looked for first
     "tests/cli/test_admin_commands.py": {"txn"},  # a command of ours
     "tests/connectors/elasticsearch/test_elasticsearch_sink.py": {"openssl"},  # skipped without it
+    "tests/mirror/test_mirror_keep_offsets_kafka.py": {
+        "kafka-console-consumer"
+    },  # a tool of Kafka, run by its own Java
     "bench/agent/compare.py": {"syslog-ng"},  # looked for first
     "bench/mysql/compare.py": {"mariadb-binlog"},  # comes with the server that is looked for
     # Suites name in `needs` what they start, and are skipped without it.

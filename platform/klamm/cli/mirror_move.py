@@ -136,7 +136,7 @@ def failback(
     output: OutputOption = Output.TABLE,
     override: OverrideOption = None,
 ) -> None:
-    """Move applications from B back to A, which was lost and is there again.
+    """Move applications back to A, which was lost and is there again.
 
     Shows the records that A has and B lacks, and those that B got since. --diverged=copy copies A's to B, behind B's;
     export writes them to a file and leaves them at A alone. Then A->B goes on, and B->A brings A what it missed. The rest is as in a

@@ -34,7 +34,7 @@ def promote(
     output: FormatOption = Format.TABLE,
     override: OverrideOption = None,
 ) -> None:
-    """Make ordinary topics of copies that keep offsets (mirror.keep.offsets=true).
+    """Make ordinary topics of mirror topics, which keep offsets.
 
     Stop the writers at the source before. Checks that nothing is left to copy, sets the groups where they are at the
     source, and promotes the copies: they take records from then on, with a new leader epoch, and the flow leaves them

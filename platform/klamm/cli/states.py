@@ -19,6 +19,7 @@ _COLOURS: Final = {
     "THROTTLED": "yellow",
     "STARTING": "cyan",
     "SILENT": "red",
+    "PROMOTED": "cyan",
     "NOT RUNNING": "red",
 }
 STATE: Final = re.compile(rf"\b({'|'.join(sorted(_COLOURS, reverse=True))})\b")
