@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -19,6 +20,8 @@ import typer
 Rows = Sequence[Mapping[str, Any]]
 _LEAST_WIDTH = 12  # of a column whose texts are cut
 _YAML_WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n"})
+# What JSON leaves as it is and YAML breaks a line at, drops or refuses: DEL, C1 controls, separators, surrogates, BOM.
+_NOT_IN_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
 
 
 class Format(StrEnum):
@@ -125,18 +128,22 @@ def _csv_cell(value: Any) -> Any:
 
 
 def yaml(value: Any, indent: int = 0) -> str:
-    """Return a JSON value as YAML. Quotes text as JSON does, which YAML reads the same."""
+    """Return a JSON value as YAML. Quotes and escapes text as JSON does, which YAML reads the same."""
     pad = "  " * indent
     if isinstance(value, Mapping) and value:
         return "".join(f"{pad}{_key(k)}:{_behind(v, indent)}" for k, v in value.items())
     if isinstance(value, list | tuple) and value:
         return "".join(f"{pad}- {yaml(v, indent + 1).lstrip()}" for v in value)
-    return pad + json.dumps(value, ensure_ascii=False) + "\n"
+    return pad + _scalar(value) + "\n"
+
+
+def _scalar(value: Any) -> str:
+    return _NOT_IN_YAML.sub(lambda c: f"\\u{ord(c[0]):04x}", json.dumps(value, ensure_ascii=False))
 
 
 def _key(key: str) -> str:
     plain = key.replace("_", "").isalnum() and not key[0].isdigit() and key.lower() not in _YAML_WORDS
-    return key if plain else json.dumps(key, ensure_ascii=False)
+    return key if plain else _scalar(key)
 
 
 def _behind(value: Any, indent: int) -> str:
