@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,9 @@ from support.connect_worker import WorkerProcess, worker_properties
 from support.klamm import Server
 from support.mirror import committed, mirror_file
 from support.mirroring_once import read_committed
+
+from klamm_kafka.client import Cluster
+from klamm_mirror.move.group_offsets import with_members
 
 pytestmark = pytest.mark.usefixtures("processes")
 
@@ -80,6 +84,26 @@ class Sink:
 
     def lines(self) -> list[str]:
         return self.file.read_text().splitlines() if self.file.exists() else []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_members_of_every_kind_are_seen(source, kind):
+    topic, group = new_topic(source), new_name("group")
+
+    async def reading() -> bool:
+        async with Cluster(source.bootstrap) as cluster:
+            return await with_members(cluster, lambda name: name == group) == [group]
+
+    config = {"bootstrap.servers": source.bootstrap, "group.id": group, **KINDS[kind]}
+    consumer = Consumer(config)
+    consumer.subscribe([topic])
+    try:
+        wait_until(lambda: consumer.poll(0.1) is None and consumer.assignment(), "a member")
+        assert asyncio.run(reading())
+    finally:
+        consumer.close()
+    if "static" not in kind:  # a static member only goes for a while
+        assert not asyncio.run(reading())
 
 
 def test_members_of_every_kind_go_on_with_the_next_record(source, target, tmp_path: Path):

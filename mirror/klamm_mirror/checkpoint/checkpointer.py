@@ -164,9 +164,7 @@ class Checkpointer:
     async def _find_groups(self) -> None:
         wants = self._settings
         found = [
-            g
-            for g in await groups.list_consumer_groups(self._source)
-            if wants.is_ours(g) and wants.wants_group(g)
+            g for g in await groups.consumer_groups(self._source) if wants.is_ours(g) and wants.wants_group(g)
         ]
         if found != self.groups:
             log.info("%d groups are followed", len(found))
@@ -237,15 +235,14 @@ class Checkpointer:
 
     async def _sync_groups(self) -> None:
         """Sets the offsets of groups that nobody reads with at the target. Never moves a group backwards."""
+        states = await groups.consumer_groups(self._target)
         for group in self.groups or ():
             checkpoints = self._checkpoints.of_group(group)
-            if checkpoints:
+            if checkpoints and states.get(group, "Dead") in groups.IDLE:
                 with _group_by_itself(group, "at the target"):
                     await self._sync_group(group, checkpoints)
 
     async def _sync_group(self, group: str, checkpoints: dict[Partition, Checkpoint]) -> None:
-        if await groups.group_state(self._target, group) not in groups.IDLE:
-            return
         there = await groups.committed_offsets(self._target, group)
         wanted = offsets_to_sync(checkpoints, {p: c.offset for p, c in there.items()})
         if not wanted:

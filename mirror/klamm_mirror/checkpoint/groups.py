@@ -51,16 +51,17 @@ class Committed:
     metadata: str = ""
 
 
-async def list_consumer_groups(cluster: Cluster) -> list[str]:
-    """Returns all consumer groups: with members of the consumer protocol, or with offsets only. Asks every broker."""
+async def consumer_groups(cluster: Cluster) -> dict[str, str]:
+    """Returns all groups of consumers, of either protocol or with offsets only, with their states. Asks every broker."""
     await cluster.refresh([])
-    found: set[str] = set()
+    found: dict[str, str] = {}
     for node_id in sorted(cluster.brokers):
         answer: ListGroupsResponse = await (await cluster.broker(node_id)).request(ListGroupsRequest())
         _check(cluster, None, answer.error_code, f"the groups of broker {node_id}")
         # A group whose offsets were only ever set from outside has no protocol type.
-        found |= {g.group_id for g in answer.groups if g.protocol_type in {CONSUMER, ""}}
-    return sorted(found)
+        found |= {g.group_id: g.group_state for g in answer.groups if g.protocol_type in {CONSUMER, ""}}
+    # Brokers before Kafka 2.6 list no states. They know no groups but those of the classic protocol.
+    return {group: found[group] or await group_state(cluster, group) for group in sorted(found)}
 
 
 async def committed_offsets(cluster: Cluster, group: str) -> dict[Partition, Committed]:
@@ -81,7 +82,7 @@ async def committed_offsets(cluster: Cluster, group: str) -> dict[Partition, Com
 
 
 async def group_state(cluster: Cluster, group: str) -> str:
-    """Returns `Empty`, `Stable`, …; `Dead` for a group that does not exist."""
+    """Returns the state of a group of the classic protocol: `Empty`, `Stable`, …; `Dead` for any other."""
     answer: DescribeGroupsResponse = await _ask(
         cluster, group, DescribeGroupsRequest(groups=[group]), _DESCRIBE_VERSION
     )

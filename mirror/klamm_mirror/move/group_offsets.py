@@ -75,8 +75,8 @@ class GroupPlace:
 
 async def with_members(cluster: Cluster, wants: Callable[[str], bool]) -> list[str]:
     """Returns the groups that somebody reads with."""
-    found = [g for g in await groups.list_consumer_groups(cluster) if wants(g)]
-    return [g for g in found if await groups.group_state(cluster, g) not in IDLE]
+    found = await groups.consumer_groups(cluster)
+    return [group for group, state in found.items() if wants(group) and state not in IDLE]
 
 
 async def at_source(
@@ -84,8 +84,9 @@ async def at_source(
 ) -> list[GroupPlace]:
     """Returns the places of all groups, by their committed offsets at the source now."""
     await translator.catch_up()
+    active = await with_members(target, wants)
     found: list[GroupPlace] = []
-    for group in [g for g in await groups.list_consumer_groups(source) if wants(g)]:
+    for group in [g for g in await groups.consumer_groups(source) if wants(g)]:
         mine = []
         offsets = await groups.committed_offsets(source, group)
         await translator.learn(offsets)
@@ -93,7 +94,7 @@ async def at_source(
             there = translator.translate(topic, partition, committed.offset)
             if there is not None:
                 mine.append(((topic, partition), committed, *there))
-        found += await _beside(target, group, mine)
+        found += await _beside(target, group, mine, active=group in active)
     return found
 
 
@@ -108,16 +109,19 @@ async def from_checkpoints(
     for c in checkpoints:
         place = (names.get(c.topic, c.topic), c.partition), Committed(c.upstream_offset, c.metadata)
         by_group.setdefault(c.group, []).append((*place, c.topic, translate(c)))
-    return [p for group, mine in sorted(by_group.items()) for p in await _beside(target, group, mine)]
+    active = await with_members(target, by_group.__contains__)
+    return [
+        place for group, mine in sorted(by_group.items())
+        for place in await _beside(target, group, mine, active=group in active)
+    ]  # fmt: skip
 
 
 async def _beside(
-    target: Cluster, group: str, mine: Sequence[tuple[Partition, Committed, str, Translated]]
+    target: Cluster, group: str, mine: Sequence[tuple[Partition, Committed, str, Translated]], *, active: bool
 ) -> list[GroupPlace]:
-    """Returns a group's places with what it has at the target."""
+    """Returns a group's places with what it has at the target. `active`: it has members there."""
     if not mine:
         return []
-    active = await groups.group_state(target, group) not in IDLE
     there = await groups.committed_offsets(target, group)
     return [
         GroupPlace(
