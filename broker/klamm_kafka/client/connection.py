@@ -32,6 +32,8 @@ RESPONSE_BYTES_MAX: Final = 256 * 1024 * 1024
 API_VERSIONS_VERSION: Final = 3  # brokers without it answer UNSUPPORTED_VERSION in version 0
 
 TLS_SHUTDOWN_S: Final = 1.0
+CLOSE_S: Final = 1.0
+"""The time that a broker has to take what is still to be sent when a connection is closed."""
 """The time to wait for the broker's end of a TLS connection: nothing is under way any more by then."""
 SESSION_USE: Final = 0.85
 """The share of a session after which we authenticate again; Kafka's clients do so after 85 to 95 percent."""
@@ -154,8 +156,14 @@ class Connection:
             raise error from None
 
     async def close(self) -> None:
+        """Closes the connection, and drops what the broker has not taken within a second."""
         self._fail(ConnectionLost("the connection was closed here"))
-        await asyncio.shield(self._closed)
+        try:
+            async with asyncio.timeout(CLOSE_S):
+                await asyncio.shield(self._closed)
+        except TimeoutError:
+            self._transport.abort()
+            await asyncio.shield(self._closed)
 
     async def __aenter__(self) -> Self:
         return self

@@ -1,6 +1,6 @@
 """Receives frames, a size and so many bytes each, into buffers of their own: a stream reader costs ten times as much.
 
-Small frames come together in one buffer. The bytes of a large one go to the place where they stay.
+Small frames come together in one buffer. A large one has a buffer of its size.
 """
 
 from __future__ import annotations

@@ -56,6 +56,7 @@ _OF_PARTITION: Final = frozenset(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.TOPIC_AUTHORIZATION_FAILED,
         ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.POLICY_VIOLATION,
     }
 )
 """Refusals of a single partition. The coordinator then adds no other of the request, either."""
@@ -221,7 +222,9 @@ class TransactionalProducer:
         }
         refused = {at: code for at, code in codes.items() if code in _OF_PARTITION}
         if not refused:
-            for at, code in codes.items():
+            # The coordinator has attempted none when it refuses one: the one that says why comes first.
+            last = ErrorCode.OPERATION_NOT_ATTEMPTED
+            for at, code in sorted(codes.items(), key=lambda each: each[1] == last):
                 self._check(code, f"adding {at[0]}-{at[1]}")
         what = f"in a transaction of {self.id}"
         return {at: broker_error(code, f"adding {at[0]}-{at[1]} {what}") for at, code in refused.items()}
