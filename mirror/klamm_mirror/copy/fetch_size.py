@@ -40,6 +40,7 @@ class FetchSize:
         self._settings = settings
         self._most = self._bytes = 0
         self._share = 1
+        self._far = False
 
     def fit(self, *, lanes: int, share: int) -> None:
         """Sets the bounds for a lane with `share` partitions. `lanes` is the number of all lanes over long lines; 0: the
@@ -52,7 +53,7 @@ class FetchSize:
         if not self._bytes:
             self._bytes = FIRST if lanes else self._most
         self._bytes = min(self._bytes, self._most)
-        self._share = max(share, 1) if lanes else self._bytes
+        self._share, self._far = max(share, 1), lanes > 0
 
     @property
     def max_bytes(self) -> int:
@@ -64,7 +65,8 @@ class FetchSize:
         """The bytes of a partition in an answer: all of them, if it is alone on a long line."""
         if self._settings.partition_bytes is not None:
             return self._settings.partition_bytes
-        return min(max(self._bytes // self._share, PARTITION_BYTES), self._bytes)
+        share = self._bytes // self._share if self._far else PARTITION_BYTES
+        return min(max(share, PARTITION_BYTES), self._bytes)
 
     @property
     def buffer_bytes(self) -> int:

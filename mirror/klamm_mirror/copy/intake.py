@@ -95,7 +95,7 @@ class Intake:
         return True
 
     async def _convert(self, partition: MirrorPartition, data: PartitionData) -> None:
-        records, began = data.records, partition.position
+        records, began = data.records, (partition.topic_id, partition.position)
         assert records is not None
         aborted = None
         if self._settings.committed_only:
@@ -123,8 +123,8 @@ class Intake:
         except RegistryAwayError as e:
             partition.reading.failed(time.monotonic(), str(e))
             return
-        if partition.position != began:
-            return  # meanwhile another broker leads the partition, and has answered the same fetch
+        if (partition.topic_id, partition.position) != began:
+            return  # meanwhile another broker has answered the same fetch, or the topic was made anew
         whole = bool(batches) and batches[-1].next_offset == position
         partition.add(batches, position, batches[-1].epoch if whole else last_epoch(records, partition.epoch))
         partition.sensors.fetched(batches, time.time_ns() // 1_000_000)

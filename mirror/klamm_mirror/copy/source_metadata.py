@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 from klamm_kafka.wire.fields import UUID_ZERO
@@ -21,7 +20,7 @@ class SourceMetadata:
     def __init__(self) -> None:
         self.stale = True
         self.changes = 0
-        self.brokers: Mapping[Key, int] = {}
+        self.brokers: dict[Key, int] = {}
         """The brokers to read from: leaders, or the replicas that they name."""
         self.epochs: dict[Key, int] = {}
         self.ids: dict[str, bytes] = {}
@@ -40,7 +39,10 @@ class SourceMetadata:
         self.has_ids = all(name in self.ids for name, _ in there)
         self.epochs = {key: p.leader_epoch for key, p in there.items()}
         self._replicas.clear()
-        self._set({key: p.leader_id for key, p in there.items()})
+        leaders = {key: p.leader_id for key, p in there.items()}
+        if leaders != self.brokers:
+            self.brokers = leaders
+            self.changes += 1
 
     def broker(self, key: Key) -> int:
         """Returns the broker to read a partition from; -1 if none is known."""
@@ -51,7 +53,7 @@ class SourceMetadata:
         new = self._nearest.get(key) != replica
         self._nearest[key] = replica
         self._replicas.add(key)
-        self._set({**self.brokers, key: replica})
+        self._put(key, replica)
         return new
 
     def leave_replica(self, key: Key) -> bool:
@@ -60,10 +62,10 @@ class SourceMetadata:
             return False
         self._replicas.discard(key)
         self.stale = True
-        self._set({**self.brokers, key: NO_BROKER})
+        self._put(key, NO_BROKER)
         return True
 
-    def _set(self, brokers: Mapping[Key, int]) -> None:
-        if brokers != self.brokers:
-            self.brokers = brokers
+    def _put(self, key: Key, broker: int) -> None:
+        if self.broker(key) != broker:
+            self.brokers[key] = broker
             self.changes += 1
