@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import struct
 import uuid
-from typing import Any
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient, header_schema_id_serializer
@@ -21,6 +23,9 @@ from klamm_kafka.wire.batch import Record
 from klamm_mirror.schemas.prefix import SchemaId, translate
 from klamm_mirror.schemas.translation import RefusedError, Translation
 from klamm_plugins.converters.registry import RegisteredSchema
+from klamm_plugins.discovery import PluginManager
+from klamm_plugins.hookspecs import hookimpl
+from klamm_plugins.mirror import TopicFilter
 
 from .test_mirror_schemas import (
     admin,
@@ -243,6 +248,52 @@ def test_records_wait_for_a_registry_that_is_away(registries, source, target):
         b.failures = 0
         mirror.until(lambda: mirror.records == 1, "the record")
     assert understood(b, f"A.{topic}", read(target.bootstrap, f"A.{topic}", 1)[0][1]) == {"a": 1}
+
+
+class Counted(TopicFilter):
+    """A filter of topics by a list; counts those that are open."""
+
+    open: ClassVar[set[int]] = set()
+
+    def configure(self, props: Mapping[str, Any]) -> None:
+        self._topics = props["topics"].split(",")
+        self.open.add(id(self))
+
+    def should_replicate_topic(self, topic: str) -> bool:
+        assert id(self) in self.open, "asked after its end"
+        return topic in self._topics
+
+    def close(self) -> None:
+        self.open.remove(id(self))
+
+
+@pytest.fixture
+def counted(monkeypatch) -> None:
+    manager = PluginManager()
+    manager.register(SimpleNamespace(register_mirror_plugins=hookimpl(lambda: [Counted])), "counted")
+    monkeypatch.setattr(PluginManager, "load", lambda: manager)
+
+
+@pytest.mark.usefixtures("counted")
+def test_records_of_a_topic_that_a_reload_adds_are_translated(registries, source, target):
+    a, b = registries
+    topics = [new_topic(source), new_topic(source)]
+    for topic in topics:
+        row = written(a, topic, order_schema(topic.replace("-", "_")), {})
+        produce(source.bootstrap, topic, [(None, row, None, 1000)])
+    config = config_of(a, b, source, target, topics[0], topic__filter__class="Counted")
+    after = Running({**config, "topics": ",".join(topics)})
+    [update] = after.connector.task_configs(1)
+    after.connector.stop()
+    with Running(config) as mirror:
+        mirror.until(lambda: mirror.records == 1, "the first topic")
+        mirror.contexts[0].update = update
+        mirror.until(lambda: mirror.records == 2, "the added topic")
+        assert not mirror.details().get("stopped")
+    assert not Counted.open
+    for topic in topics:
+        [(_, value, _, _)] = read(target.bootstrap, f"A.{topic}", 1)
+        assert set(understood(b, f"A.{topic}", value)) == {topic.replace("-", "_")}  # type: ignore[call-overload]
 
 
 def test_both_ways_each_record_has_the_ids_of_its_cluster(registries, source, target):

@@ -43,6 +43,17 @@ class Rewriter:
         self.pipeline = pipeline
         self._schemas = schemas
 
+    def take(self, schemas: SchemaRewriter | None) -> None:
+        """Changes ids by `schemas` from now on, and closes what did so before."""
+        if self._schemas is not None:
+            self._schemas.close()
+        self._schemas = schemas
+
+    def close(self) -> None:
+        self.take(None)
+        if self.pipeline is not None:
+            self.pipeline.close()
+
     def of(self, partition: MirrorPartition, first: Change | None = None) -> Rewrite:
         """Returns the changes to a partition's batches, after the change `first`."""
         change = first

@@ -56,6 +56,9 @@ class SchemaRewriter:
         self._one_at_a_time = asyncio.Lock()
         self._why: str | None = None
 
+    def close(self) -> None:
+        self._translation.close()
+
     async def prepare(
         self, partition: MirrorPartition, records: Buffer, aborted: Sequence[tuple[int, int]] | None,
         lens: Callable[[BatchHeader], Verdict] | None,

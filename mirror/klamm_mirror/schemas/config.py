@@ -37,7 +37,7 @@ class SchemaSettings:
     clients: tuple[Mapping[str, Any], Mapping[str, Any]]
     names: SubjectNames
     plugins: FlowPlugins
-    """The topic filter and policy that `names` ask. They are closed with the user of these settings."""
+    """The topic filter and policy that `names` ask. The one user of these settings closes them."""
     ids: str = KEEP
     interval_s: float = 30
     records: re.Pattern[str] = re.compile(r"(?!)")
@@ -98,7 +98,7 @@ def schemas_config() -> ConfigDef:
 
 
 def schema_settings(props: Mapping[str, str], parsed: Mapping[str, Any]) -> SchemaSettings | None:
-    """Returns the settings; None for a flow that copies no schemas. Raises ConfigError."""
+    """Returns the settings, for one user; None for a flow that copies no schemas. Raises ConfigError."""
     if not parsed[ENABLED]:
         return None
     from klamm_mirror.topics.target import (

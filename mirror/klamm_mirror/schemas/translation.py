@@ -36,6 +36,10 @@ class Translation:
         self._copier = SchemaCopier(self._source, target, settings.names, settings.ids)
         self._known: dict[tuple[str, SchemaId], int | str] = {}
 
+    def close(self) -> None:
+        """Closes the plugins of the settings."""
+        self._settings.plugins.close()
+
     def known(self, topic: str, schema: SchemaId) -> int | str | None:
         """Returns the translation that has been found before; the id itself where the flow leaves this part alone."""
         found = self._known.get((topic, schema))

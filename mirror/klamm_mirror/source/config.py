@@ -15,7 +15,7 @@ from klamm_mirror.copy.start_offset import check_start
 from klamm_mirror.copy.throttle import SHARE, throttle_config
 from klamm_mirror.principals.config import PrincipalSettings, principal_settings, principals_config
 from klamm_mirror.provenance.config import ORIGIN, FlowBack, ProvenanceSettings, left_out
-from klamm_mirror.schemas.config import SchemaSettings, schema_settings, schemas_config
+from klamm_mirror.schemas.config import IDS, TRANSLATE, SchemaSettings, schema_settings, schemas_config
 from klamm_mirror.settings import filters
 from klamm_mirror.settings.common_config import (
     client_settings,
@@ -54,6 +54,9 @@ class Settings:
     copier: CopierSettings
     index: int = 0
     schemas: SchemaSettings | None = None
+    """For the copies of schemas, which the first task makes."""
+    translation: SchemaSettings | None = None
+    """For the ids in the task's records."""
     principals: PrincipalSettings | None = None
 
 
@@ -198,13 +201,15 @@ def _settings(props: Mapping[str, str], values: Mapping[str, Any], policy: Repli
     # Copies that keep offsets need no mapping.
     maps = not values[KEEP]
     syncs_topic = policy.offset_syncs_topic(source if at_target else target) if emits and maps else None
+    index = int(props.get(INDEX, "0"))
     return Settings(
         source_alias=source,
         target_alias=target,
         partitions=partitions,
         found_later=frozenset(filter(None, props.get(FOUND_LATER, "").split(","))),
-        index=int(props.get(INDEX, "0")),
-        schemas=schema_settings(props, values),
+        index=index,
+        schemas=schema_settings(props, values) if index == 0 else None,
+        translation=schema_settings(props, values) if values[IDS] == TRANSLATE else None,
         principals=principal_settings(props, values),
         copier=CopierSettings(
             source=ClientSettings.of(props, "source", "consumer"),

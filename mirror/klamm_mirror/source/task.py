@@ -71,14 +71,13 @@ class MirrorSourceTask(DriverTask):
         self._settings = settings.copier
         self._found_later = settings.found_later
         self._partitions = [_new(place, whole=settings.copier.keep) for place in settings.partitions]
-        schemas = settings.schemas
         if settings.copier.keep:
             check_pipeline(self.context.record_pipeline())
             self._rewriter = Unchanged()
         else:
             self._rewriter = Rewriter(
                 self._alias, settings.copier.producer, self.context.record_pipeline(),
-                SchemaRewriter(Translation(schemas)) if schemas is not None and schemas.translates else None,
+                _schemas_of(settings),
             )  # fmt: skip
         # Copies that keep offsets are exact without a transaction: they say themselves how far they are.
         if self.context.transactions is None or settings.copier.keep:
@@ -128,8 +127,8 @@ class MirrorSourceTask(DriverTask):
             self._say(copier)
 
     def stop(self) -> None:
-        if self._rewriter is not None and self._rewriter.pipeline is not None:
-            self._rewriter.pipeline.close()
+        if isinstance(self._rewriter, Rewriter):
+            self._rewriter.close()
         for work in self._upkeep:
             work.stop()
 
@@ -235,8 +234,14 @@ class MirrorSourceTask(DriverTask):
         self.context.use_topics(sorted({p.remote for p in self._partitions}))
         if self._beginning is None:
             self._resume()
+        if isinstance(self._rewriter, Rewriter):
+            self._rewriter.take(_schemas_of(settings))  # it knows the topics
         self._start_upkeep(settings)
         log.info("%d partitions go on with changed settings", len(self._partitions))
+
+
+def _schemas_of(settings: Settings) -> SchemaRewriter | None:
+    return None if settings.translation is None else SchemaRewriter(Translation(settings.translation))
 
 
 def _new(place: tuple[str, int, str], *, whole: bool) -> MirrorPartition:
