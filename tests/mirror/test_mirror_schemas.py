@@ -24,8 +24,15 @@ from klamm_mirror.schemas.names import SubjectNames
 from klamm_mirror.schemas.sync import SchemaSync
 from klamm_mirror.source.config import config_def
 from klamm_mirror.upkeep import shown
-from klamm_plugins.converters.registry import Reference, RegisteredSchema, RegistryClient, client_config
+from klamm_plugins.converters.registry import (
+    Reference,
+    RegisteredSchema,
+    RegistryClient,
+    RegistryError,
+    client_config,
+)
 from klamm_plugins.converters.registry_admin import RegistryAdmin
+from klamm_plugins.errors import RetriableError
 
 TRANSLATE = "translate"
 
@@ -132,6 +139,18 @@ def test_versions_references_levels_and_modes_are_copied(registries, ids):
         assert sorted(ids_of.values()) == [1, 2, 3, 4]
 
 
+def test_a_level_that_a_killed_mirror_has_left_is_taken_away(registries):
+    a, b = registries
+    admin(a).register("orders-value", record("Order", "a"), {})
+    b.levels["A.orders-value"] = "NONE"
+    copies = copier(a, b)
+    copies.copy("orders-value")
+    assert copies.sync_settings("orders-value")
+    assert b.levels == {None: "BACKWARD"}
+    b.levels["A.orders-value"] = "FULL"
+    assert not copies.sync_settings("orders-value"), "somebody wants it so"
+
+
 def test_a_registry_with_another_level_gives_way_for_copied_subjects_only(registries):
     a, b = registries
     a.levels[None] = "NONE"
@@ -169,8 +188,6 @@ def test_versions_after_a_conflict_are_copied(registries):
 
 
 def test_a_user_who_may_not_ask_is_no_conflict(registries):
-    from klamm_plugins.converters.registry import RegistryError
-
     a, b = registries
     admin(a).register("orders-value", record("Order", "a"), {})
     b._user = "ann:secret"
@@ -207,6 +224,48 @@ def test_versions_that_the_level_forbids_today_are_copied_all_the_same(registrie
     copies = copier(a, b, TRANSLATE)
     assert copies.copy("orders-value") == 2
     assert sorted(b.subjects["A.orders-value"]) == [1, 2]
+    assert b.levels == {None: "BACKWARD"}
+
+
+@pytest.mark.parametrize("own", [None, "FULL"])
+@pytest.mark.parametrize("late", [False, True])
+def test_two_tasks_that_loosen_a_level_leave_it_as_it_was(registries, own, late):
+    a, b = registries
+    for name in ("One", "Two"):
+        admin(a).register("orders-value", record(name, "a"), {})
+    one = admin(b)
+    one.register("A.orders-value", record("One", "a"), {})
+    one.set_level("A.orders-value", own)
+    levels = dict(b.levels)
+    b.incompatible.add("A.orders-value")
+
+    class Two(RegistryAdmin):
+        """A second task, which is refused before the first one loosens the level. `late`: and once more after that."""
+
+        def register(self, *args: Any) -> int:
+            loosened = b.levels.get("A.orders-value") == "NONE"
+            if late and loosened:
+                one.set_level("A.orders-value", own)
+            try:
+                return super().register(*args)
+            finally:
+                one.set_level("A.orders-value", own if loosened else "NONE")
+
+    copies = SchemaCopier(admin(a), Two(one._client), NAMES, TRANSLATE)
+    if late:
+        with pytest.raises(RetriableError, match="level was changed meanwhile"):
+            copies.copy("orders-value")
+    else:
+        assert copies.copy("orders-value") == 1
+    assert b.levels == levels
+
+
+def test_a_schema_that_is_refused_at_any_level_stays_refused(registries):
+    a, b = registries
+    admin(a).register("orders-value", record("Order", "a"), {})
+    b.refuse = "never"
+    with pytest.raises(RegistryError, match="never"):
+        copier(a, b, TRANSLATE).copy("orders-value")
     assert b.levels == {None: "BACKWARD"}
 
 

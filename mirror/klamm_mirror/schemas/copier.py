@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -26,6 +26,7 @@ from klamm_plugins.converters.registry_admin import (
     RegistryAdmin,
     SubjectVersion,
 )
+from klamm_plugins.errors import RetriableError
 
 log = logging.getLogger(__name__)
 
@@ -137,11 +138,15 @@ class SchemaCopier:
         wanted = self._source.level(subject)
         if wanted is None and self._source.level() != self._target.level():
             wanted = self._source.level()
-        changed = False
-        if wanted is not None and wanted != self._target.level(remote):
-            self._target.set_level(remote, wanted)
-            changed = True
+        changed = self._sync_level(remote, wanted)
         return self._sync_mode(remote, self._source.mode(subject)) or changed
+
+    def _sync_level(self, remote: str, wanted: str | None) -> bool:
+        there = self._target.level(remote)
+        if wanted == there or (wanted is None and there != NONE):
+            return False  # only NONE is taken away: a mirror that was killed may have left it
+        self._target.set_level(remote, wanted)
+        return True
 
     def _sync_mode(self, remote: str, wanted: str | None) -> bool:
         there = self._target.mode(remote)
@@ -249,18 +254,28 @@ class SchemaCopier:
         except RegistryError as e:
             if e.code != INCOMPATIBLE:
                 raise
-            own = self._target.level(remote)  # the source has accepted it, maybe under another level
-            self._target.set_level(remote, NONE)
-            try:
-                self._target.register(remote, schema, contract)
-            finally:
-                self._target.set_level(remote, own)
+            self._register_unchecked(remote, schema, contract)  # the source has accepted it
         found = self._target.find(remote, schema, contract)
         if found is None:
             raise ConflictError(
                 f"{self._target.url} does not find the schema that it has just registered as {remote}"
             )
         return found
+
+    def _register_unchecked(self, remote: str, schema: RegisteredSchema, contract: Mapping[str, Any]) -> None:
+        """Registers a schema whatever the subject's level. Other tasks may do so at the same time."""
+        own = self._target.level(remote)
+        if own != NONE:  # where another task has just loosened it, that one puts it back
+            self._target.set_level(remote, NONE)
+        try:
+            self._target.register(remote, schema, contract)
+        except RegistryError as e:
+            if e.code != INCOMPATIBLE or self._target.level(remote) == NONE:
+                raise
+            raise RetriableError(f"{remote}: its compatibility level was changed meanwhile. {e}") from e
+        finally:
+            if own != NONE:
+                self._target.set_level(remote, own)
 
     @contextmanager
     def _writable(self, remote: str) -> Iterator[None]:
