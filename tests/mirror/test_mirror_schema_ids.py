@@ -6,6 +6,7 @@ import json
 import struct
 import uuid
 from collections.abc import Mapping
+from itertools import count
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -24,6 +25,7 @@ from klamm_mirror.schemas.prefix import SchemaId, translate
 from klamm_mirror.schemas.translation import RefusedError, Translation
 from klamm_plugins.converters.registry import RegisteredSchema
 from klamm_plugins.discovery import PluginManager
+from klamm_plugins.errors import RetriableError
 from klamm_plugins.hookspecs import hookimpl
 from klamm_plugins.mirror import TopicFilter
 
@@ -84,7 +86,15 @@ def test_ids_and_guids_in_headers_are_translated_and_the_payload_is_left_alone()
 
 
 def translation(a: SchemaRegistry, b: SchemaRegistry, **more: Any) -> Translation:
-    return Translation(settings_of(a, b, ids="translate", **more))
+    """Returns a translation for which each look at the clock is a minute."""
+    return Translation(settings_of(a, b, ids="translate", **more), clock=count(0, 60).__next__)
+
+
+def found_later(it: Translation, topic: str, schema: SchemaId) -> int | str:
+    """Returns what is found when the registry had time to catch up."""
+    with pytest.raises(RetriableError, match="does not know yet what schema"):
+        it.find(topic, schema)
+    return it.find(topic, schema)
 
 
 def value(id_: int) -> SchemaId:
@@ -105,11 +115,12 @@ def test_ids_are_translated_by_the_subjects_that_they_are_of(registries):
     assert sorted(b.subjects) == ["A.orders-com.acme.Paid", "A.orders-value", "com.acme.Shared"]
 
 
-def test_bytes_of_a_topic_without_schemas_pass(registries):
+def test_bytes_of_a_topic_without_schemas_pass(registries, caplog):
     a, b = registries
     other = admin(a).register("orders-value", record("Order", "a"), {})
     found = translation(a, b)
-    assert found.find("orders-raw", value(77)) == 77
+    assert found_later(found, "orders-raw", value(77)) == 77
+    assert "set sync.schemas.records=orders-raw-value; if not, schemas.exclude=" in caplog.text
     assert found.find("orders-raw", value(other)) == other, "an id of another topic's subject, by chance"
     admin(a).register("orders-raw-value", record("Order", "a"), {})
     assert found.find("orders-raw", value(other)) == 1, "nothing else is remembered"
@@ -121,7 +132,7 @@ def test_a_record_s_own_subject_needs_a_word(registries):
     with pytest.raises(
         RefusedError, match=r"com\.acme\.Order.*sync\.schemas\.records=orders-value.*schemas\.exclude"
     ):
-        translation(a, b).find("orders", value(id_))
+        found_later(translation(a, b), "orders", value(id_))
     import re
 
     assert translation(a, b, records=re.compile("orders-value")).find("orders", value(id_)) == 1
@@ -133,8 +144,40 @@ def test_an_unknown_id_is_refused_unless_it_may_pass(registries):
     with pytest.raises(
         RefusedError, match=r"schema 9 of the value is not at the registry of the source.*unknown\.ids=pass"
     ):
-        translation(a, b).find("orders", value(9))
-    assert translation(a, b, passes_unknown=True).find("orders", value(9)) == 9
+        found_later(translation(a, b), "orders", value(9))
+    assert found_later(translation(a, b, passes_unknown=True), "orders", value(9)) == 9
+
+
+def test_an_id_waits_for_a_registry_that_is_behind(registries):
+    a, b = registries
+    shared = admin(a).register("payments-value", record("Order", "a"), {})
+    found = translation(a, b)
+    with pytest.raises(RetriableError, match="does not know yet"):
+        found.find("orders", value(shared))
+    admin(a).register("orders-value", record("Order", "a"), {})
+    assert found.find("orders", value(shared)) == 1
+
+
+@pytest.mark.parametrize("answer", ["<html>404</html>", {"message": "no Route matched"}, [], 7])
+@pytest.mark.parametrize("status", [404, 405])
+def test_a_proxy_without_a_registry_decides_nothing(registries, status, answer):
+    a, b = registries
+    id_ = admin(a).register("orders-value", record("Order", "a"), {})
+    found = translation(a, b)
+    for registry in (a, b):
+        registry.proxy = status, answer
+        for _ in range(3):
+            with pytest.raises(RetriableError, match=f"not available: http.*{status}"):
+                found.find("orders", value(id_))
+        registry.proxy = None
+    assert found.find("orders", value(id_)) == 1
+
+
+def test_a_registry_without_modes_may_say_so_plainly(registries):
+    a, _ = registries
+    a.proxy = 404, "Not Found"
+    assert admin(a).mode("orders-value") is None
+    assert admin(a).mode_in_force("orders-value") == "READWRITE"
 
 
 def test_a_deleted_schema_is_copied_for_its_records_and_deleted_again(registries):

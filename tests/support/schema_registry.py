@@ -32,6 +32,8 @@ class SchemaRegistry:
         self.modes: dict[str | None, str] = {None: "READWRITE"}
         self.requests: list[str] = []
         self.failures = 0
+        self.proxy: Answer | None = None
+        """What answers all requests instead of the registry."""
         self.refuse: str | None = None
         self.incompatible: set[str] = set()
         """Subjects whose new versions are refused while their level is not NONE."""
@@ -95,6 +97,8 @@ class SchemaRegistry:
         return Handler
 
     def answer(self, method: str, path: str, body: Any, authorization: str | None) -> Answer:
+        if self.proxy is not None:
+            return self.proxy
         if self.failures:
             self.failures -= 1
             return 503, {"error_code": 50301, "message": "busy"}

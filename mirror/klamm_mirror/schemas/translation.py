@@ -8,11 +8,17 @@
 | of other topics' subjects, or unknown | no subject of this name | passed: the bytes are no id |
 | of a record's subject, `com.acme.Order` | the same | refused: nobody can tell; settings say what it is |
 
-Only translations are remembered. Everything else may be another tomorrow, and is asked again with the next records.
+Only translations are remembered. Everything else may be another tomorrow, and is asked again with the next records. A registry
+that follows another one may be behind: a topic's first id without a translation waits for some seconds, and the log tells what passes.
 `find` blocks, and serves one thread at a time.
 """
 
 from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Final
 
 from klamm_mirror.schemas.config import RECORDS, UNKNOWN, SchemaSettings
 from klamm_mirror.schemas.copier import ConflictError, SchemaCopier
@@ -22,6 +28,11 @@ from klamm_plugins.converters.registry import RegistryError
 from klamm_plugins.converters.registry_admin import NOT_US
 from klamm_plugins.errors import RetriableError
 
+log = logging.getLogger(__name__)
+
+BEHIND_S: Final = 5.0
+"""For so long a registry may know less than the one that gave an id."""
+
 
 class RefusedError(Exception):
     """A record's schema has no translation, and nobody said that it may pass."""
@@ -30,11 +41,15 @@ class RefusedError(Exception):
 class Translation:
     """The ids of one task."""
 
-    def __init__(self, settings: SchemaSettings) -> None:
+    def __init__(self, settings: SchemaSettings, clock: Callable[[], float] = time.monotonic) -> None:
         self._settings = settings
         self._source, target = settings.registries()
         self._copier = SchemaCopier(self._source, target, settings.names, settings.ids)
         self._known: dict[tuple[str, SchemaId], int | str] = {}
+        self._clock = clock
+        self._decide_at: dict[str, float] = {}
+        """When the first id without a translation is taken for one, by topic and part."""
+        self._passing: set[str] = set()
 
     def close(self) -> None:
         """Closes the plugins of the settings."""
@@ -50,7 +65,7 @@ class Translation:
     def find(self, topic: str, schema: SchemaId) -> int | str:
         """Returns the target's id for one of the source; the same one for bytes that are none.
 
-        Raises RefusedError, RetriableError (a registry is away, or lets nobody in).
+        Raises RefusedError, RetriableError (a registry is away, lets nobody in, or may not know the id yet).
         """
         try:
             return self._find(topic, schema)
@@ -70,9 +85,10 @@ class Translation:
         if own or (places and (schema.sure or self._has_schemas(topic, schema.part))):
             found = self._known[topic, schema] = self._translated(own or places, schema, live=live)
             return found
+        self._wait(topic, schema)
         if not schema.sure and not self._has_schemas(topic, schema.part):
             if all(topic_of(subject)[1] in PARTS for subject, _ in places):
-                return schema.name
+                return self._passed(topic, schema)
             raise RefusedError(
                 f"{schema} may be {places[0][0]}, or bytes that look like an id. If this topic has schemas, set {RECORDS}="
                 f"{topic}-{schema.part}; if not, schemas.exclude={topic}-{schema.part}"
@@ -82,6 +98,23 @@ class Translation:
         raise RefusedError(
             f"{schema} is not at the registry of the source. {UNKNOWN}=pass copies such records as they are"
         )
+
+    def _wait(self, topic: str, schema: SchemaId) -> None:
+        """Raises RetriableError while the source's registry may be behind."""
+        name, now = f"{topic}-{schema.part}", self._clock()
+        if now < self._decide_at.setdefault(name, now + BEHIND_S):
+            raise RetriableError(f"{topic}: the source's registry does not know yet what {schema} is")
+
+    def _passed(self, topic: str, schema: SchemaId) -> int | str:
+        """Returns the id itself, of bytes that are none."""
+        name = f"{topic}-{schema.part}"
+        if name not in self._passing:
+            self._passing.add(name)
+            log.warning(
+                "%s: bytes that look like %s pass as they are, for the source's registry has no subject of this name. If "
+                "these are ids, set %s=%s; if not, schemas.exclude=%s", name, schema, RECORDS, name, name,
+            )  # fmt: skip
+        return schema.name
 
     def _places(self, schema: SchemaId, *, deleted: bool = False) -> list[tuple[str, int]]:
         """Returns the subjects and versions that are this schema. `deleted`: also deleted ones."""

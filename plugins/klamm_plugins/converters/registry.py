@@ -1,8 +1,8 @@
 """A client of a schema registry: Confluent's REST API, which others offer as well (Apicurio under /apis/ccompat/v7).
 
 The client blocks, serves one thread, and caches its answers: a schema is registered, looked up or fetched once.
-Several addresses are tried in turn. Failures that may pass (no connection, 429, 5xx) are RetriableError; a
-refusal of the registry is `RegistryError`, with its code.
+Several addresses are tried in turn. Failures that may pass (no connection, 429, 5xx, a 404 that a proxy says while the
+registry starts) are RetriableError; a refusal of the registry is `RegistryError`, with its code.
 """
 
 from __future__ import annotations
@@ -214,8 +214,11 @@ class RegistryClient:
         answer = self.ask("GET", f"/subjects/{quote(subject, safe='')}/versions/{version}")
         return schema_of(int(answer["id"]), answer)
 
-    def ask(self, method: str, path: str, body: Any = None) -> Any:
-        """Returns the registry's answer to a request, as JSON. Raises RegistryError, RetriableError."""
+    def ask(self, method: str, path: str, body: Any = None, *, optional: bool = False) -> Any:
+        """Returns the registry's answer to a request, as JSON. Raises RegistryError, RetriableError.
+
+        `optional`: registries may lack this kind of request. Their 404 and 405 then need no code of a registry.
+        """
         import http.client  # 30 ms that only those need who have a registry
 
         failure = ""
@@ -229,9 +232,9 @@ class RegistryClient:
                 if status < 300:
                     return None if status == NO_CONTENT else _parsed(answer, url)
                 error = _refused(status, answer, f"{method} {path}")
-                if status < 500 and status != 429:
+                if status < 500 and status != 429 and (optional or not _is_proxys(status, answer)):
                     raise error
-                failure = str(error)
+                failure = f"{_without_user(url)}: {error}"
             self.urls.append(self.urls.pop(0))  # the next one, also for the requests to come
         raise RetriableError(f"The schema registry is not available: {failure}")
 
@@ -281,6 +284,17 @@ def _refused(status: int, answer: bytes, what: str) -> RegistryError:
     except (ValueError, AttributeError, TypeError):
         code, message = status, answer[:200].decode("utf-8", "replace")
     return RegistryError(f"The schema registry refused {what}: {message} ({code})", code)
+
+
+def _is_proxys(status: int, answer: bytes) -> bool:
+    """Returns True for a 404 or 405 without a code: what asked for is not missing, but the registry."""
+    if status not in {404, 405}:
+        return False
+    try:
+        said = json.loads(answer)
+    except ValueError:
+        return True
+    return not isinstance(said, dict) or "error_code" not in said
 
 
 def _authorization(settings: Mapping[str, Any], url: str) -> dict[str, str]:

@@ -123,26 +123,25 @@ class RegistryAdmin:
 
     def mode(self, subject: str | None = None) -> str | None:
         """Returns the mode that is set for a subject itself, or that of the registry."""
-        answer = self._found(
-            "GET", "/mode" if subject is None else f"/mode/{_name(subject)}?defaultToGlobal=false"
-        )
+        path = "/mode" if subject is None else f"/mode/{_name(subject)}?defaultToGlobal=false"
+        answer = self._found("GET", path, optional=True)
         return None if answer is None else str(answer["mode"])
 
     def mode_in_force(self, subject: str) -> str:
         """Returns the mode that holds for a subject, whoever set it. A registry without modes reads and writes."""
-        answer = self._found("GET", f"/mode/{_name(subject)}?defaultToGlobal=true")
+        answer = self._found("GET", f"/mode/{_name(subject)}?defaultToGlobal=true", optional=True)
         return str(answer["mode"]) if answer is not None else self.mode() or READWRITE
 
     def set_mode(self, subject: str, mode: str | None) -> None:
         """Sets the mode of a subject; None removes it. IMPORT is set also for a subject that has versions."""
         if mode is None:
-            self._found("DELETE", f"/mode/{_name(subject)}")
+            self._found("DELETE", f"/mode/{_name(subject)}", optional=True)
             return
-        self._client.ask("PUT", f"/mode/{_name(subject)}?force=true", {"mode": mode})
+        self._client.ask("PUT", f"/mode/{_name(subject)}?force=true", {"mode": mode}, optional=True)
 
-    def _found(self, method: str, path: str, body: Any = None) -> Any:
+    def _found(self, method: str, path: str, body: Any = None, *, optional: bool = False) -> Any:
         try:
-            return self._client.ask(method, path, body)
+            return self._client.ask(method, path, body, optional=optional)
         except RegistryError as e:
             if e.code in NOT_FOUND:
                 return None
