@@ -17,7 +17,7 @@ from klamm_base.errors import ConfigError
 from klamm_plugins.converters.avro import AvroConverter
 from klamm_plugins.converters.json_schema_registry import JsonSchemaConverter
 from klamm_plugins.converters.protobuf import ProtobufConverter
-from klamm_plugins.converters.registry import RegisteredSchema
+from klamm_plugins.converters.registry import RegisteredSchema, RegistryClient
 from klamm_plugins.errors import DataError, RetriableError
 from klamm_plugins.logical import decimal_builder, timestamp_builder
 from klamm_plugins.schema import (
@@ -214,6 +214,39 @@ def test_a_password_in_an_address_does_not_show():
     with pytest.raises(RetriableError) as raised:
         made.from_connect_data("t", INT32, 1)
     assert "secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "props",
+    [
+        {"bearer__auth__token": "sec\nret"},
+        {"bearer__auth__token": "sec\u20acret"},
+        {"bearer__auth__token": "Bearer secret"},
+        {"schema__registry__url": "http://ann:sec/ret@127.0.0.1:1"},
+        {"schema__registry__url": "http://ann:1/secret@127.0.0.1:1"},
+        {"schema__registry__url": "http://ann:sec?ret@127.0.0.1:1"},
+        {"schema__registry__url": "http://ann:sec,ret@127.0.0.1:1"},
+        {"schema__registry__url": "http://ann:1,secret@127.0.0.1:1"},
+        {"schema__registry__url": "ann:secret@127.0.0.1:1"},
+        {"schema__registry__url": "http://ann:sec\u2100ret@127.0.0.1:1"},
+        {"schema__registry__url": "http://[ann:secret@127.0.0.1:1"},
+    ],
+    ids=str,
+)
+def test_mistakes_in_secrets_do_not_show_them(props):
+    with pytest.raises(ConfigError) as raised:
+        converter(AvroConverter, "http://x", **props)
+    assert not [part for part in ("sec", "ret") if part in str(raised.value)]
+    [key] = props
+    assert f"Invalid value [hidden] for configuration {key.replace('__', '.')}" in str(raised.value)
+
+
+def test_a_request_that_cannot_be_sent_shows_no_header():
+    client = RegistryClient(["http://127.0.0.1:1"], {"Authorization": "Bearer sec\nret"})
+    with pytest.raises(RetriableError) as raised:
+        client.ask("GET", "/subjects")
+    assert str(raised.value).endswith("http://127.0.0.1:1: the request cannot be sent (ValueError)")
+    assert raised.value.__context__ is None
 
 
 def test_without_the_library_it_says_what_to_install(monkeypatch):

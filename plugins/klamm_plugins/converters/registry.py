@@ -10,12 +10,13 @@ from __future__ import annotations
 import base64
 import json
 import logging
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote, urlsplit
 
-from klamm_base.configdef import ConfigDef, Importance, Type, between
+from klamm_base.configdef import ConfigDef, Importance, Password, Type, between
 from klamm_base.errors import ConfigError
 from klamm_plugins.errors import DataError, RetriableError
 
@@ -30,6 +31,8 @@ _MEDIA: Final = "application/vnd.schemaregistry.v1+json"
 _TIMEOUT_S: Final = 10.0
 _ANSWER_MAX: Final = 16 << 20
 NO_CONTENT: Final = 204
+_TOKEN: Final = re.compile(r"[!-~]+")
+_FORM: Final = "it must be http://HOST:PORT or http://USER:PASSWORD@HOST:PORT, with %2F, %3F and %23 for /, ? and # of a password"
 _DEPTH_MAX: Final = 20  # references of references: more is a circle
 
 
@@ -127,9 +130,10 @@ class RegistryClient:
         """Makes a client from values of `client_config`. Raises ConfigError."""
         urls = [url.rstrip("/") for url in settings[URL]]
         for url in urls:
-            if urlsplit(url).scheme not in {"http", "https"} or not urlsplit(url).hostname:
+            if mistake := _mistake(url):
+                secret = any("@" in text for text in urls)  # a comma in a password makes two addresses
                 raise ConfigError(
-                    f"Invalid value {_without_user(url)} for configuration {URL}: it must begin with http:// or https://",
+                    f"Invalid value {Password.HIDDEN if secret else url} for configuration {URL}: {mistake}",
                     key=URL,
                 )
         if not urls:
@@ -228,6 +232,8 @@ class RegistryClient:
                 status, answer = self._request(url, method, path, body)
             except (OSError, http.client.HTTPException) as e:
                 failure = f"{_without_user(url)}: {e or type(e).__name__}"
+            except ValueError as e:  # its text may show a header
+                failure = f"{_without_user(url)}: the request cannot be sent ({type(e).__name__})"
             else:
                 if status < 300:
                     return None if status == NO_CONTENT else _parsed(answer, url)
@@ -300,6 +306,12 @@ def _is_proxys(status: int, answer: bytes) -> bool:
 def _authorization(settings: Mapping[str, Any], url: str) -> dict[str, str]:
     token = settings["bearer.auth.token"]
     if token is not None:
+        if not _TOKEN.fullmatch(token.value):
+            raise ConfigError(
+                f"Invalid value {token} for configuration bearer.auth.token: it must be printable ASCII characters, without "
+                "spaces and line breaks",
+                key="bearer.auth.token",
+            )
         return {"Authorization": f"Bearer {token.value}"}
     source = settings["basic.auth.credentials.source"].upper()
     if source == "USER_INFO":
@@ -333,6 +345,18 @@ def _context(settings: Mapping[str, Any], urls: list[str]) -> ssl.SSLContext | N
             f"Invalid value {location} for configuration schema.registry.ssl.truststore.location: {e}",
             key="schema.registry.ssl.truststore.location",
         ) from e
+
+
+def _mistake(url: str) -> str | None:
+    """Returns what is wrong with an address, without its text."""
+    try:
+        parts = urlsplit(url)
+        has_port = parts.port != 0
+    except ValueError:  # its text may show a password
+        return _FORM
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        return "it must begin with http:// or https://"
+    return None if has_port and "@" not in parts.path + parts.query + parts.fragment else _FORM
 
 
 def _without_user(url: str) -> str:
