@@ -23,6 +23,8 @@ from support.schema_registry import SchemaRegistry
 from klamm_kafka.wire.batch import Record
 from klamm_mirror.schemas.prefix import SchemaId, translate
 from klamm_mirror.schemas.translation import RefusedError, Translation
+from klamm_mirror.source.config import INDEX, parse
+from klamm_mirror.source.upkeep import upkeep_of
 from klamm_plugins.converters.registry import RegisteredSchema
 from klamm_plugins.discovery import PluginManager
 from klamm_plugins.errors import RetriableError
@@ -337,6 +339,22 @@ def test_records_of_a_topic_that_a_reload_adds_are_translated(registries, source
     for topic in topics:
         [(_, value, _, _)] = read(target.bootstrap, f"A.{topic}", 1)
         assert set(understood(b, f"A.{topic}", value)) == {topic.replace("-", "_")}  # type: ignore[call-overload]
+
+
+@pytest.mark.usefixtures("counted")
+@pytest.mark.parametrize("index", [0, 1])
+def test_each_task_makes_the_plugins_that_it_closes(registries, index):
+    config = props(
+        "a:1", "b:1", sync__schemas__enabled="true", sync__schemas__ids="translate", topics="t", topic__filter__class="Counted",
+        source__cluster__schema__registry__url=registries[0].url, target__cluster__schema__registry__url=registries[1].url,
+    )  # fmt: skip
+    settings = parse({**config, INDEX: str(index)})
+    works = upkeep_of(settings)
+    assert settings.translation is not None
+    Translation(settings.translation).close()
+    for work in works:
+        work.stop()
+    assert (len(works), Counted.open) == (1 - index, set())
 
 
 def test_both_ways_each_record_has_the_ids_of_its_cluster(registries, source, target):
