@@ -10,6 +10,7 @@ import errno
 import os
 import shlex
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -58,11 +59,20 @@ def write_atomically(
     if keep_mode:
         with contextlib.suppress(FileNotFoundError):
             mode = stat.S_IMODE(path.stat().st_mode)
+    with replacing(path, sync=sync, mode=mode, shared=shared) as fd:
+        write_all(fd, data)
+
+
+@contextlib.contextmanager
+def replacing(
+    path: Path, *, sync: bool = True, mode: int = PRIVATE_FILE, shared: bool = False
+) -> Iterator[int]:
+    """Gives a new file to write to, which takes the place of `path` at the end, as in `write_atomically`."""
     temporary, fd = _create_temporary(path, shared=shared)
     try:
         try:
             _set_mode(fd, mode)
-            write_all(fd, data)
+            yield fd
             if sync:
                 os.fsync(fd)
         finally:
