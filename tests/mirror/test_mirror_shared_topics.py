@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klamm_mirror.offsets.mapping import OffsetMapping, OffsetSyncReader
+from klamm_mirror.checkpoint.translator import GroupTranslator
+from klamm_mirror.offsets.mapping import OffsetMapping, OffsetSyncReader, Translated
 from klamm_mirror.offsets.segment_topic import SegmentReader
 from klamm_mirror.offsets.segments import Segment, SegmentLog
 from klamm_mirror.offsets.shared_topics import translate_shared
@@ -117,3 +120,20 @@ def test_it_reads_nothing_again_that_lies_behind_all_it_has_read(steps, data):
     read = set(sides[0].log[:at])
     left = [i for i, record in enumerate(sides[1].log) if record not in read]
     assert mappings.translate(at) == (left[0] if left else len(sides[1].log))
+
+
+@pytest.mark.parametrize(
+    ("at", "offset"), [(499, 499), (500, 520), (519, 520), (520, 520), (530, 530), (None, None)]
+)
+def test_a_reader_of_a_copy_returns_behind_what_was_exported(at, offset):
+    translator = object.__new__(GroupTranslator)
+    translator.left_out = {("t", 0): (500, 520)}
+    translator._back = SimpleNamespace(translate=lambda *_: Translated(at, exact=True))  # type: ignore[assignment]
+    translator._names = SimpleNamespace(original=lambda _: None)  # type: ignore[assignment]
+    translator._ledger = SimpleNamespace(table=SimpleNamespace(topics={}))  # type: ignore[assignment]
+    translator._settings = SimpleNamespace(  # type: ignore[assignment]
+        original=lambda name: name.removeprefix("A."),
+        wants_topic=lambda _: True,
+        rename=lambda name: f"B.{name}",
+    )
+    assert translator.translate("A.t", 0, 7) == ("t", Translated(offset, exact=True))

@@ -66,7 +66,7 @@ class GroupTranslator:
         remote = self.remote(topic)
         if original is not None and (mapped is None or remote != original):
             wanted = settings.wants_topic(original) or (mapped is not None and settings.wants_topic(topic))
-            return (original, self._back.translate(original, partition, offset)) if wanted else None
+            return (original, self._behind_left_out(original, partition, offset)) if wanted else None
         if not settings.wants_topic(topic):
             return None
         if self._kept is not None:
@@ -78,6 +78,14 @@ class GroupTranslator:
                 self.forward, self._back, topic, partition, offset, there=remote, left_out=left_out
             )
         return remote, self.forward.translate(topic, partition, offset)
+
+    def _behind_left_out(self, topic: str, partition: int, offset: int) -> Translated:
+        """Returns where a reader of a copy goes on in the original."""
+        found = self._back.translate(topic, partition, offset)
+        start, end = self.left_out.get((topic, partition), (0, 0))
+        return (
+            found if found.offset is None or not start <= found.offset < end else found._replace(offset=end)
+        )
 
     def ends(self) -> dict[Partition, int]:
         """Returns the downstream offset behind each downstream partition's last known record."""
