@@ -22,6 +22,7 @@ from klamm_mirror.move.steps import (
     done,
     next_step,
     resumed,
+    stored,
     undo_next,
     undone,
 )  # fmt: skip
@@ -113,3 +114,19 @@ def test_a_new_move_takes_no_step_of_the_former_one():
     second = new(Kind.CUTOVER, "2")
     assert reread(journal, done(first, Step.CHECK, {}, 2), second) == second
     assert replace(second, notes={}) == second
+
+
+def test_the_journal_keeps_no_records_of_applications():
+    tail = {"topic": "t", "partition": 0}
+    shown = {
+        "at": "A",
+        "diverged": [{**tail, "shown": [{"value": "secret"}]}],
+        "own": [{**tail, "shown": []}],
+    }
+    move = done(new(Kind.FAILBACK), Step.DIVERGED, shown, 2)
+    move = done(move, Step.GROUPS, {"before": {"places": {"t-0": 3}}, "places": [{"group": "g"}]}, 3)
+    kept = stored(move)
+    assert kept.found(Step.DIVERGED) == {"at": "A", "diverged": [tail], "own": [tail]}
+    assert kept.found(Step.GROUPS) == {"before": {"places": {"t-0": 3}}}
+    assert stored(kept) == kept
+    assert move.found(Step.DIVERGED)["diverged"][0]["shown"]

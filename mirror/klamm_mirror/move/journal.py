@@ -19,7 +19,7 @@ from typing import Any, Final
 from klamm_kafka.client import BrokerError, Cluster
 from klamm_kafka.wire.batch import Record
 from klamm_kafka.wire.errors import ErrorCode
-from klamm_mirror.move.steps import Kind, Move, Note, Phase, Step
+from klamm_mirror.move.steps import Kind, Move, Note, Phase, Step, stored
 from klamm_mirror.topics import internal_topics
 from klamm_mirror.topics.fields import MalformedRecord
 from klamm_mirror.topics.follower import TopicFollower
@@ -89,7 +89,7 @@ class Journal(TopicFollower):
     async def write(self, move: Move) -> None:
         """Writes a move's new state; all in-sync replicas have it when it returns. Raises ClientError."""
         await self.catch_up()
-        found = entries(self.move(move.kind, move.flow), move)
+        found = entries(self.move(move.kind, move.flow), stored(move))
         now_ms = time.time_ns() // 1_000_000
         for record in internal_topics.as_records(found, now_ms):  # in this order, each acknowledged
             try:

@@ -153,5 +153,25 @@ def closed(move: Move) -> Move:
     return replace(move, phase=Phase.UNDONE, notes={})
 
 
+def stored(move: Move) -> Move:
+    """Returns a move as the journal keeps it: without applications' records, and without what can be computed again."""
+    return replace(move, notes={s: replace(n, found=_kept(s, n.found)) for s, n in move.notes.items()})
+
+
+def _kept(step: Step, found: Mapping[str, Any]) -> Mapping[str, Any]:
+    match step:
+        case Step.DIVERGED:
+            sides = {s: [_without(t, "shown") for t in found[s]] for s in ("diverged", "own") if s in found}
+            return {**found, **sides}
+        case Step.GROUPS:
+            return _without(found, "places")
+        case _:
+            return found
+
+
+def _without(found: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    return {k: v for k, v in found.items() if k != key}
+
+
 def _noted(move: Move, step: Step, note: Note) -> Move:
     return replace(move, notes={**move.notes, step: note})
