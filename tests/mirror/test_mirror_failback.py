@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 
 import pytest
+from confluent_kafka import Producer
 from support.broker import new_name, wait_until
 from support.circles import end, topic_at
 from support.klamm import Server, klamm
@@ -107,9 +108,18 @@ def test_what_only_the_lost_cluster_has_is_exported(tmp_path, source, target):
     with Server("mirror", "start", str(world.mover.path)):
         wait_until(lambda: end(world.a, world.topic) == 620, "B's records at A")
         world.failback("--diverged", "export", code=2)
+        writer = Producer({"bootstrap.servers": world.a, "transactional.id": new_name("open")})
+        writer.init_transactions()
+        writer.begin_transaction()
+        writer.produce(world.topic, b"aborted")
+        writer.flush()
+        assert "has open transactions" in world.failback("--timeout", "1", code=4)
+        writer.abort_transaction()
         args = ("--quiet", "0.5", "--diverged", "export", "--export", str(file))
         for step in ("diverged", "settle", "verify"):
             world.mover.killed_at(step, "failback", *args, flow=world.mover.back)
+        assert "is not undone" in world.failback("--undo", code=1)
+        assert "export is decided" in world.failback("--diverged", "copy", code=1)
         found = world.failback("--diverged", "export", "--export", str(file))
         assert found["phase"] == "done"
         rows = [json.loads(line) for line in file.read_text().splitlines()]
@@ -118,6 +128,7 @@ def test_what_only_the_lost_cluster_has_is_exported(tmp_path, source, target):
         world.seen += read_as(world.a, world.group, world.topic, lambda v: len(v) >= 10)
         assert world.seen == [*values("a", 500), *values("b", 100), *values("again", 10)]
         wait_until(lambda: end(world.b, world.topic) == 610, "new records of A at B, without those")
+        assert "is not held" in world.failback(code=1)
         world.mover.run("cutover", "--quiet", "0.5")
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from klamm_kafka.client import Cluster
 from klamm_kafka.wire.batch import Record, check_crc, decode_records
+from klamm_kafka.wire.offset_specs import LATEST
 from klamm_mirror.offsets.translation import Partition
 from klamm_mirror.provenance.marks import MarkReader
 from klamm_mirror.raw import Aborted, whole_batches
@@ -29,7 +30,10 @@ class Side:
 
 
 async def own_records(side: Side, partition: Partition, start: int, end: int) -> AsyncIterator[Record]:
-    """Yields a partition's committed records from `start` up to `end`, less those of the other cluster. Raises ClientError."""
+    """Yields a partition's committed records from `start` up to `end`, less those of the other cluster. Raises ClientError.
+
+    `end` lies before the first open transaction: what is behind that is not read before its end.
+    """
     topic, number = partition
     offset = start
     while offset < end:
@@ -57,7 +61,10 @@ async def glance(side: Side, partition: Partition, ends: tuple[int, int], show: 
     """
     start, end = ends
     tail = Tail(topic=partition[0], partition=partition[1], start=start, end=end)
-    async for record in own_records(side, partition, start, end):
+    settled = await internal_topics.offset_of(
+        side.cluster, partition[0], LATEST, partition=partition[1], committed=True
+    )
+    async for record in own_records(side, partition, start, min(end, settled)):
         tail.add(record, show)
         if tail.records >= max(show, 1):
             break

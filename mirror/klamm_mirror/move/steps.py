@@ -60,7 +60,7 @@ PLANS: Final[Mapping[Kind, tuple[Step, ...]]] = {
 }  # fmt: skip
 STANDING: Final = frozenset({Step.QUIET, Step.DRAIN, Step.VERIFY})
 """Steps whose result holds only while the source's logs end where they ended then (`ends`)."""
-CHANGING: Final = frozenset({Step.HOLD, Step.GROUPS, Step.PROMOTE})
+CHANGING: Final = frozenset({Step.HOLD, Step.SETTLE, Step.GROUPS, Step.PROMOTE})
 """Steps that change something: an undo takes them back, or refuses."""
 ENDS: Final = "ends"
 

@@ -168,7 +168,7 @@ async def offset_of(
 
 
 async def offsets_of(
-    cluster: Cluster, partitions: Sequence[tuple[str, int]], which: int
+    cluster: Cluster, partitions: Sequence[tuple[str, int]], which: int, *, committed: bool = False
 ) -> dict[tuple[str, int], int]:
     """Returns `offset_of` for each partition that answers; one request for each leader."""
     await cluster.refresh(sorted({topic for topic, _ in partitions}))
@@ -184,7 +184,9 @@ async def offsets_of(
         topics.setdefault(topic, ListOffsetsTopic(name=topic, partitions=[])).partitions.append(asked)
     found: dict[tuple[str, int], int] = {}
     for connection, topics in by_leader.values():
-        answer = await connection.request(ListOffsetsRequest(replica_id=-1, topics=list(topics.values())))
+        answer = await connection.request(
+            ListOffsetsRequest(replica_id=-1, isolation_level=int(committed), topics=list(topics.values()))
+        )
         for result in answer.topics:
             found |= {
                 (result.name, p.partition_index): p.offset for p in result.partitions if not p.error_code

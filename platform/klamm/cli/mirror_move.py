@@ -120,7 +120,7 @@ def failback(
     ] = None,
     export: Annotated[
         Path | None,
-        typer.Option("--export", metavar="FILE", help="The file for --diverged=export: JSON lines."),
+        typer.Option("--export", metavar="FILE", help="The new file for --diverged=export: JSON lines."),
     ] = None,
     show: Annotated[
         int,
@@ -138,10 +138,11 @@ def failback(
 ) -> None:
     """Move applications back to A, which was lost and is there again.
 
-    Shows the records that A has and B lacks, and those that B got since. --diverged=copy copies A's to B, behind B's;
-    export writes them to a file and leaves them at A alone. Then A->B goes on, and B->A brings A what it missed. The rest is as in a
-    cutover: give the command again when producers and groups at B have stopped. Exit code 1: it cannot be done as things
-    are, as without a decision, 3: a cluster does not answer, 4: not in time, give the command again.
+    A->B must be held, as failover leaves it. Shows the records that A has and B lacks, and those that B got since.
+    --diverged=copy copies A's to B, behind B's; export writes them to a file and leaves them at A alone. Then A->B goes on,
+    and B->A brings A what it missed. The rest is as in a cutover: give the command again when producers and groups at B
+    have stopped. Exit code 1: it cannot be done as things are, as without a decision, 3: a cluster does not answer, 4: not
+    in time, give the command again.
     """
     from klamm.mirror.moves.failback import COPY, EXPORT, Failback
     from klamm.mirror.moves.ground import Options
@@ -206,7 +207,7 @@ class _Command:
             elif undo:
                 await self._undo(runner, known)
             else:
-                self._show(await self._go_on(runner, None if restart else known))
+                self._show(await self._go_on(steps, runner, None if restart else known))
 
     async def _preview(self, steps: CommonSteps, known: Move | None) -> None:
         from klamm_mirror.move.steps import Phase
@@ -236,12 +237,13 @@ class _Command:
         else:
             typer.echo(told_undone(after))
 
-    async def _go_on(self, runner: Runner, known: Move | None) -> Move:
+    async def _go_on(self, steps: CommonSteps, runner: Runner, known: Move | None) -> Move:
         from klamm_mirror.move.steps import Phase
 
         if known is None or known.phase is not Phase.RUNNING:
             known = await runner.begin(self._kind, self._name, {})
         else:
+            await steps.agree(known)
             self._bar.line(f"going on with the {self._kind} of {self._name} that did not end")
         return await runner.run(known)
 

@@ -262,8 +262,11 @@ def _names(names: list[str]) -> str:
 
 
 def _undo_line(move: Move) -> str:
+    from klamm_mirror.move.steps import Step
+
     target = move.flow.partition("->")[2]
-    return f"undo: klamm mirror {move.kind} FILE '{move.flow}' --undo, until somebody writes or reads at {target}"
+    what = "undo of the groups' offsets" if Step.SETTLE in move.notes else "undo"
+    return f"{what}: klamm mirror {move.kind} FILE '{move.flow}' --undo, until somebody writes or reads at {target}"
 
 
 def told_undone(move: Move) -> str:

@@ -8,9 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm.connect.errors import RequestError
-from klamm.connect.topics.config_topic import TargetState
+from klamm.connect.topics.config_topic import ConfigState, TargetState
 from klamm_base.errors import KlammError
-from klamm_mirror.settings.mm2_config import CHECKPOINT, SOURCE
+from klamm_kafka.client import Cluster
+from klamm_kafka.wire.batch import Record
+from klamm_mirror.settings.mm2_config import CHECKPOINT, SOURCE, Flow
+from klamm_mirror.topics.follower import TopicFollower
 
 if TYPE_CHECKING:
     from klamm.connect.service.connectors import ConnectService
@@ -33,6 +36,34 @@ async def hold(service: ConnectService, _: Any = None) -> list[str]:
 async def release(service: ConnectService, _: Any = None) -> list[str]:
     """Starts the connectors again. Returns their names. Raises KlammError."""
     return await _set(service, TargetState.STARTED)
+
+
+async def is_held(target: Cluster, flow: Flow) -> bool:
+    """Returns True while a flow is held, whichever process runs it. Raises ClientError."""
+    configs = _Configs(target, flow.worker["config.storage.topic"])
+    await configs.catch_up()
+    return configs.held()
+
+
+class _Configs(TopicFollower):
+    """Reads a flow's connectors and the states that are wanted of them."""
+
+    committed = True
+
+    def __init__(self, cluster: Cluster, topic: str) -> None:
+        super().__init__(cluster, topic)
+        self.reset()
+
+    def reset(self) -> None:
+        self._state = ConfigState()
+
+    def take(self, record: Record) -> None:
+        self._state.apply((record.key or b"").decode(errors="replace"), record.value)
+
+    def held(self) -> bool:
+        """Returns True if all is stopped: a change of offsets stops the source's connector alone, for a moment."""
+        names = [name for name in (SOURCE, CHECKPOINT) if name in self._state]
+        return SOURCE in names and all(self._state.target(name) is TargetState.STOPPED for name in names)
 
 
 async def _set(service: ConnectService, state: TargetState) -> list[str]:

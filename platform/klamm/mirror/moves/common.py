@@ -62,6 +62,12 @@ class CommonSteps(ABC):
     async def preview(self) -> list[tuple[Step, Found]]:
         """Returns what each step finds or would do now. Changes nothing."""
 
+    async def agree(self, move: Move) -> None:
+        """Raises Refused where a move cannot go on with this command."""
+        noted, wanted = move.found(Step.SETTLE).get("decision"), self.ground.options.diverged
+        if noted is not None and wanted not in {None, noted}:
+            raise Refused(f"--diverged={wanted}: --diverged={noted} is decided, and is not undone")
+
     # ---- quiet
 
     async def quiet(self, move: Move, begin: Begin) -> Found:
@@ -206,8 +212,8 @@ class CommonSteps(ABC):
             raise Refused(f"groups have read on at {alias}, and would read that again: {listed(read)}")
         if own := self.own_records(found, await self.mark()):
             raise Refused(
-                f"{alias} has records of its own by now ({listed(own)}): a way back is klamm mirror failback "
-                f"{ground.path} '{alias}->{ground.flow.source}'"
+                f"{alias} has records of its own by now ({listed(own)}): a way back is klamm mirror "
+                f"{'failback' if self.lost else 'cutover'} {ground.path} '{alias}->{ground.flow.source}'"
             )
 
     def own_records(self, then: Found, now: Found) -> list[str]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
-from klamm.mirror import at_rest
+from klamm.mirror import at_rest, flow_hold
 from klamm.mirror.moves.common import CommonSteps, missing
 from klamm.mirror.moves.cutover import check_flow
 from klamm.mirror.moves.ground import (
@@ -24,14 +24,18 @@ from klamm.mirror.moves.ground import (
 )  # fmt: skip
 from klamm.mirror.moves.runner import Begin, Found, Runner, Told
 from klamm_base.errors import ConfigError
+from klamm_base.files import replacing, write_all
 from klamm_kafka.client import Cluster
-from klamm_kafka.wire.offset_specs import EARLIEST
+from klamm_kafka.wire.offset_specs import EARLIEST, LATEST
+from klamm_mirror.copy.source_offsets import Position
 from klamm_mirror.move.diverged import Side, Tail, as_line, glance, own_records
 from klamm_mirror.move.group_offsets import GroupPlace
-from klamm_mirror.move.steps import Kind, Move, Step
+from klamm_mirror.move.steps import Kind, Move, Phase, Step
 from klamm_mirror.provenance.marks import MarkReader
+from klamm_mirror.settings.keep_offsets import PROMOTED
 from klamm_mirror.source.config import PROVENANCE
 from klamm_mirror.topics import internal_topics
+from klamm_mirror.topics.mirror_states import states_of
 
 COPY, EXPORT = "copy", "export"
 LINES: Final = 1000
@@ -67,15 +71,45 @@ class Failback(CommonSteps):
             Step.DRAIN: self.drain, Step.VERIFY: self.verify, Step.GROUPS: self.groups, Step.TELL: self.tell,
         }  # fmt: skip
         journal = self.ground.journal(at_source=True)
-        return Runner(journal, work, {Step.GROUPS: self.undo_groups}, self._ends, told)
+        undo = {Step.GROUPS: self.undo_groups, Step.SETTLE: self.undo_settle}
+        return Runner(journal, work, undo, self._ends, told)
 
     async def _ends(self) -> dict[str, int]:
         return as_text(await self.ground.ends())
 
     async def check(self, move: Move, begin: Begin) -> Found:
         """Looks whether the flow back copies everything, and is safe. Raises Refused."""
-        self._refuse_unmarked()
+        await self._refuse(move)
         return await check_flow(self.ground, self)
+
+    async def _refuse(self, move: Move | None) -> None:
+        """Raises Refused where nobody can tell what A has alone."""
+        self._refuse_unmarked()
+        await self._refuse_promoted()
+        if move is None or Step.SETTLE not in move.notes:
+            await self._refuse_running()
+
+    async def _refuse_promoted(self) -> None:
+        forward = self.forward
+        if not forward.keeps_offsets:
+            return
+        remotes = sorted({forward.topics.remote(topic) for topic, _ in await forward.partitions()})
+        states = await states_of(forward.target, remotes)
+        if promoted := [name for name in remotes if states.get(name) == PROMOTED]:
+            a, b = forward.flow.source, forward.flow.target
+            raise Refused(
+                f"{listed(promoted)}: promoted at {b}, and {forward.flow.name} copies nothing to it any more. What {a} has "
+                f"alone stays there: save what you need, delete the topic at {a}, let {b}->{a} copy it, and cut over"
+            )
+
+    async def _refuse_running(self) -> None:
+        """Raises Refused while A->B copies what A has: nothing is A's alone then, and no place may be set."""
+        forward, ground = self.forward, self.ground
+        if not await flow_hold.is_held(forward.target, forward.flow):
+            raise Refused(
+                f"{forward.flow.name} is not held, and copies what {forward.flow.source} has by itself: klamm mirror "
+                f"cutover {ground.path} '{ground.flow.name}' moves back"
+            )
 
     def _refuse_unmarked(self) -> None:
         hides = self.ground.policy.hides_origin
@@ -83,6 +117,15 @@ class Failback(CommonSteps):
             raise Refused(
                 f"{PROVENANCE}=false: nothing would tell which records of {self.ground.flow.source} came from "
                 f"{self.ground.flow.target}, and they would come back as new ones"
+            )
+
+    async def agree(self, move: Move) -> None:
+        await super().agree(move)
+        forward = self.forward
+        if move.is_done(Step.SETTLE) and await flow_hold.is_held(forward.target, forward.flow):
+            raise Refused(
+                f"{forward.flow.name} was held again since this move let it go on, by another failover: --restart begins "
+                "anew, with a look at what each side has now"
             )
 
     # ---- diverged
@@ -115,7 +158,7 @@ class Failback(CommonSteps):
     async def _tails(self, there: Side) -> list[Tail]:
         """Returns what A has behind the last record that was copied to B."""
         forward, show = self.forward, self.ground.options.show
-        ends, done = await forward.ends(), await forward.copied()
+        ends, done = await self._settled_ends(there), await forward.copied()
         starts = await internal_topics.offsets_of(there.cluster, list(ends), EARLIEST)
         found = []
         for number, (partition, end) in enumerate(ends.items()):
@@ -129,6 +172,17 @@ class Failback(CommonSteps):
                 tail.add(record, show)
             found.append(tail)
         return found
+
+    async def _settled_ends(self, there: Side) -> dict[Partition, int]:
+        """Returns the ends of A's logs when all transactions before them have ended. Raises NotYet."""
+        self.ground.begin_wait()
+        ends = await self.forward.ends()
+        while True:
+            settled = await internal_topics.offsets_of(there.cluster, list(ends), LATEST, committed=True)
+            open_ = [named(p) for p, end in ends.items() if settled.get(p, 0) < end]
+            if not open_:
+                return ends
+            await self.ground.wait(f"{self.forward.flow.source} has open transactions in {listed(open_)}")
 
     async def _own_since(self, here: Side) -> list[Tail]:
         """Returns what B got since the failover, counted by offsets, if the journal knows when that was."""
@@ -152,6 +206,9 @@ class Failback(CommonSteps):
         """Does with A's records what was decided, and lets A->B go on. Raises Refused without a decision."""
         noted = move.found(Step.DIVERGED)
         tails = noted["diverged"]
+        if Step.SETTLE not in move.notes:
+            await self._refuse_running()
+        await self.agree(move)
         decision = move.found(Step.SETTLE).get("decision") or self.ground.options.diverged
         alone = [t for t in tails if t["records"]]
         if alone and decision is None:
@@ -161,12 +218,15 @@ class Failback(CommonSteps):
                 f"{listed([named((t['topic'], t['partition'])) for t in alone])}: give --diverged=copy or --diverged=export"
             )
         decision = decision if alone else None
-        await begin({"decision": decision})
-        exported = None
-        if decision == EXPORT:
-            exported = await self._export(alone)
-            places = {(t["topic"], t["partition"]): int(t["end"]) for t in alone}
-            await at_rest.set_places(self.forward.seat, places, await self.forward.positions())
+        file = self._file(move) if decision == EXPORT else None
+        exported = None if file is None else str(file)
+        await begin({"decision": decision, "file": exported})
+        if file is not None:
+            if not _is_there(file):
+                await self._export(file, alone)
+            positions = await self.forward.positions()
+            if places := passed_over(alone, positions):
+                await at_rest.set_places(self.forward.seat, places, positions)
         await at_rest.release(self.forward.seat)
         if decision == COPY:
             await self._copied({parsed_name(n): end for n, end in noted["ends"].items()})
@@ -176,24 +236,31 @@ class Failback(CommonSteps):
             "file": exported,
         }
 
-    async def _export(self, tails: list[Mapping[str, int]]) -> str:
-        """Writes A's records to the file, one after the other. Returns its path."""
-        path = self.ground.options.export
-        if path is None:
+    def _file(self, move: Move) -> Path:
+        """Returns the file of the export. One that is there is that of this move, or refused."""
+        noted, asked = move.found(Step.SETTLE).get("file"), self.ground.options.export
+        if asked is not None:
+            path = asked.resolve()
+        elif noted is not None:
+            path = Path(noted)
+        else:
             raise Refused("--diverged=export needs --export FILE")
+        if _is_there(path) and str(path) != noted:
+            raise Refused(f"--export {path}: there is such a file; name another")
+        return path
+
+    async def _export(self, path: Path, tails: list[Mapping[str, int]]) -> None:
+        """Writes A's records to the file, which is whole and on the disk when it has this name."""
         _, there = await self._sides()
-        part = path.with_name(f"{path.name}.part")
-        _append(part, [], fresh=True)
-        for t in tails:
-            partition, lines = (str(t["topic"]), t["partition"]), list[bytes]()
-            async for record in own_records(there, partition, t["start"], t["end"]):
-                lines.append(as_line(*partition, record))
-                if len(lines) >= LINES:
-                    _append(part, lines)
-                    lines = []
-            _append(part, lines)
-        part.replace(path)
-        return str(path.resolve())
+        with replacing(path) as fd:
+            for t in tails:
+                partition, lines = (str(t["topic"]), t["partition"]), list[bytes]()
+                async for record in own_records(there, partition, t["start"], t["end"]):
+                    lines.append(as_line(*partition, record))
+                    if len(lines) >= LINES:
+                        write_all(fd, b"".join(lines))
+                        lines = []
+                write_all(fd, b"".join(lines))
 
     async def _copied(self, ends: dict[Partition, int]) -> None:
         """Waits until A->B has copied up to these ends."""
@@ -203,6 +270,13 @@ class Failback(CommonSteps):
             await self.forward.refuse_stopped()
             peak = max(peak, left)
             await self.ground.wait(f"{left:,} records to copy to {self.forward.flow.target}", 1 - left / peak)
+
+    async def undo_settle(self, move: Move, found: Found) -> None:
+        """Raises Refused: what was copied or passed over stays so."""
+        raise Refused(
+            f"settle is not undone: {self.forward.flow.name} goes on as decided. Groups have the offsets at "
+            f"{self.ground.flow.target} that they had; the command without --undo sets them again"
+        )
 
     # ---- groups
 
@@ -218,8 +292,14 @@ class Failback(CommonSteps):
 
     # ---- dry run
 
+    async def _unfinished(self) -> Move | None:
+        journal = self.ground.journal(at_source=True)
+        await journal.catch_up()
+        move = journal.move(self.kind, self.ground.flow.name)
+        return move if move is not None and move.phase is Phase.RUNNING else None
+
     async def preview(self) -> list[tuple[Step, Found]]:
-        self._refuse_unmarked()
+        await self._refuse(await self._unfinished())
         checked, found = await check_flow(self.ground, self), await self._diverged()
         writing, reading = await self.noise()
         left = missing(await self.ground.ends(), await self.ground.copied())
@@ -236,6 +316,18 @@ class Failback(CommonSteps):
         ]
 
 
-def _append(path: Path, lines: list[bytes], *, fresh: bool = False) -> None:
-    with path.open("wb" if fresh else "ab") as file:
-        file.writelines(lines)
+def _is_there(path: Path) -> bool:
+    return path.exists()
+
+
+def passed_over(
+    tails: list[Mapping[str, Any]], positions: Mapping[Partition, Position]
+) -> dict[Partition, int]:
+    """Returns where a flow goes on behind exported records; leaves out partitions in which it is there or farther. Pure."""
+    found = {}
+    for t in tails:
+        partition, end = (t["topic"], t["partition"]), int(t["end"])
+        at = positions.get(partition)
+        if at is None or at.offset is None or at.offset + 1 < end:
+            found[partition] = end
+    return found
