@@ -160,6 +160,19 @@ def test_an_empty_copy_begins_anywhere_also_within_a_batch(start):
         log.begin_copy_at(7_000_000_005, now_ms=NOW)
 
 
+def test_a_copy_with_records_cannot_begin_beyond_its_end(start):
+    log = log_of(start())
+    sent = copied(0, 10)
+    log.append_copied(sent, now_ms=NOW)
+    with pytest.raises(errors.OffsetOutOfRange, match="holds offsets 0 to 10 cannot begin at 5000"):
+        log.begin_copy_at(5000, now_ms=NOW)
+    assert not log.append_copied(copied(10, 10), now_ms=NOW).duplicate
+    assert stored(log) == sent + copied(10, 10)
+    assert not log.append_copied(copied(6000), now_ms=NOW).duplicate
+    log.advance_log_start_offset(5000)
+    assert (log.log_start_offset, log.log_end_offset) == (5000, 6001)
+
+
 def test_the_leader_epoch_of_a_promoted_log_is_above_all_and_never_falls(start):
     log_of(start()).append_copied(copied(0, epoch=50), now_ms=NOW)
     manager = start()

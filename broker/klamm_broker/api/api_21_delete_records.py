@@ -3,7 +3,7 @@
 Behaviour: moves the log start offset up to the requested offset; -1 means the high watermark. Readers see it at once,
 retention removes the segments. An offset outside the log is OFFSET_OUT_OF_RANGE. Refused for a topic that is only
 compacted (POLICY_VIOLATION) and for internal topics, as in Kafka. Of Klamm's own: a mirror topic follows the log start of
-its source, compacted or not; an offset beyond its end empties it, and it goes on there.
+its source, compacted or not; an empty one goes on at an offset beyond its end.
 """
 
 from __future__ import annotations

@@ -169,10 +169,12 @@ class PartitionLog(StoredLog):
         raise mirror_topic.refuse_others(header, end, self.name)
 
     def begin_copy_at(self, offset: int, *, now_ms: int) -> None:
-        """Drop everything and go on, empty, at an offset beyond the log end: the other log begins there."""
-        if not self.config.mirrors or offset <= self.log_end_offset:
+        """Let an empty log go on at an offset beyond its end: the other log begins there."""
+        end = self.log_end_offset
+        if not self.config.mirrors or self.log_start_offset < end or offset <= end:
             raise OffsetOutOfRange(
-                f"{self.name}: offset {offset} is beyond the log end {self.log_end_offset}"
+                f"{self.name}: a log that holds offsets {self.log_start_offset} to {end} cannot begin at {offset}: only an empty "
+                "mirror topic can begin beyond its end"
             )
         self.truncate_fully(offset, now_ms=now_ms)
 
