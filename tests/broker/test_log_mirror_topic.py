@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -13,6 +15,7 @@ from klamm_broker.log.config import LogConfig
 from klamm_broker.log.log_manager import LogManager
 from klamm_broker.log.mirror_topic import EPOCH, MIRROR, PROMOTED, SOURCE, STATE, why_not
 from klamm_broker.log.partition_log import PartitionLog
+from klamm_broker.server import mirror_topics
 from klamm_kafka.wire.batch import (
     HEADER_BYTES,
     Record,
@@ -67,7 +70,7 @@ def log_of(manager: LogManager) -> PartitionLog:
 
 def promoted(manager: LogManager) -> PartitionLog:
     [log] = manager.promote("t", {STATE: PROMOTED})
-    log.end_promotion(log.promotion_epoch, NOW)
+    log.end_promotion(partial(log.append, now_ms=NOW, origin="coordinator"), NOW)
     return log
 
 
@@ -222,6 +225,33 @@ def test_transactions_without_an_end_are_aborted(start, crash):
     assert log.last_stable_offset == log.log_end_offset == 8
     assert {(t.producer_id, t.first_offset) for t in log.aborted_transactions(0, 8)} == {(8, 3), (9, 5)}
     assert log_of(start()).log_end_offset == 8, "a later start adds no markers"
+
+
+def test_a_promotion_on_a_full_disk_still_forgets_the_producers_of_every_partition(start, caplog):
+    manager = start()
+    manager.create_topic("two", 2, {STATE: MIRROR}, now_ms=NOW)
+    logs = [manager.get("two", partition) for partition in (0, 1)]
+    for log in logs:
+        sent = of_producer(0, 0, 2) + of_producer(2, 0, 1, producer=8, is_transactional=True)
+        log.append_copied(sent, now_ms=NOW)
+
+    def full(*_: object, **__: object) -> None:
+        raise errors.StorageError("two-0: append failed: no space left on device")
+
+    partitions = [SimpleNamespace(log=log) for log in logs]
+    storage = SimpleNamespace(logs=manager, now_ms=lambda: NOW, append=full)
+    mirror_topics.promote(storage, SimpleNamespace(name="two", partitions=partitions), {STATE: PROMOTED})
+    assert caplog.text.count("stay open until the next start") == 2
+    ours = encode_batch(
+        [Record(timestamp=NOW, value=b"ours")] * 2, producer_id=3, producer_epoch=0, base_sequence=0
+    )
+    for log in logs:
+        assert not log.append(bytearray(ours), now_ms=NOW).duplicate
+    start()
+    manager = start()
+    for partition in (0, 1):
+        log = manager.get("two", partition)
+        assert log.last_stable_offset == log.log_end_offset == 6
 
 
 def test_a_topic_is_a_mirror_from_its_creation_on_and_promoted_for_ever():

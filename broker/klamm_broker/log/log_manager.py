@@ -199,7 +199,7 @@ class LogManager(OpenLogs):
     def promote(self, name: str, configs: Mapping[str, str]) -> list[PartitionLog]:
         """Make an ordinary topic of a mirror topic, with this configuration. Returns its logs.
 
-        The caller ends each of them: `PartitionLog.abort_markers`, then `forget_foreign_producers`. A start does it, too.
+        The caller calls `PartitionLog.end_promotion` for each of them. A start does it, too.
         Raises KeyError, ConfigError, OSError, StorageError for a partition that is offline.
         """
         topic = self._registry.topics[name]

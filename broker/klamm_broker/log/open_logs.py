@@ -298,7 +298,8 @@ class OpenLogs:
         opened.report = self._report
         opened.before_epoch = self._confirm_start
         if topic.promotion_epoch >= 0:
-            opened.end_promotion(topic.promotion_epoch, now_ms)
+            opened.promotion_epoch = topic.promotion_epoch
+            opened.end_promotion(partial(opened.append, now_ms=now_ms, origin="coordinator"), now_ms)
         if self._commit_by_flush:
             try:
                 opened.flush(now_ms)  # nobody may read records that a power cut could still take back

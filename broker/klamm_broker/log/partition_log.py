@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -178,23 +178,17 @@ class PartitionLog(StoredLog):
             )
         self.truncate_fully(offset, now_ms=now_ms)
 
-    def abort_markers(self, now_ms: int) -> bytearray:
-        """Returns markers for the transactions that were open when the topic was promoted, to be appended at once."""
-        return mirror_topic.abort_markers(self.producers, self._own_start, now_ms)
+    def end_promotion(self, append: Callable[[bytearray], object], now_ms: int) -> None:
+        """Abort the transactions that were open at the promotion, with markers for `append`; forget the other cluster's producers.
 
-    def forget_foreign_producers(self) -> None:
-        """Forget the producers of the other cluster, whose copy this log was."""
-        mirror_topic.forget_foreign(self.producers, self._own_start)
-
-    def end_promotion(self, epoch: int, now_ms: int) -> None:
-        """Complete a promotion that a crash may have cut off. `epoch` is the first leader epoch of this cluster's own."""
-        self.promotion_epoch = epoch
+        A crash may have cut it off: each start does it again.
+        """
         try:
-            if markers := self.abort_markers(now_ms):
-                self.append(markers, now_ms=now_ms, origin="coordinator")
+            if markers := mirror_topic.abort_markers(self.producers, self._own_start, now_ms):
+                append(markers)
         except StorageError as e:  # a full disk
             log.error("%s: transactions of its source stay open until the next start: %s", self.name, e)  # noqa: TRY400
-        self.forget_foreign_producers()
+        mirror_topic.forget_foreign(self.producers, self._own_start)
 
     @property
     def _own_start(self) -> int:

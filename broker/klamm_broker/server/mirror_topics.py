@@ -7,6 +7,7 @@ follows, a crash may cut off: the next start completes it (`PartitionLog.end_pro
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,13 +16,12 @@ if TYPE_CHECKING:
 
 
 def promote(storage: Storage, topic: Topic, configs: Mapping[str, str]) -> None:
-    """Make an ordinary topic of a mirror topic, with these properties. Raises LogError, OSError.
+    """Make an ordinary topic of a mirror topic, with these properties. Raises LogError, OSError; it is a mirror topic still then.
 
     Transactions whose end was not copied are aborted, so that readers of committed records go on.
     """
     storage.logs.promote(topic.name, configs)
     now_ms = storage.now_ms()
     for partition in topic.partitions:
-        if markers := partition.log.abort_markers(now_ms):
-            storage.append(partition, markers, now_ms=now_ms, origin="coordinator")
-        partition.log.forget_foreign_producers()
+        append = partial(storage.append, partition, now_ms=now_ms, origin="coordinator")
+        partition.log.end_promotion(append, now_ms)
