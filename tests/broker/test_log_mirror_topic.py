@@ -187,6 +187,31 @@ def test_the_leader_epoch_of_a_promoted_log_is_above_all_and_never_falls(start):
     assert log.end_offset_for_epoch(50) == (50, 1)
 
 
+@pytest.mark.parametrize("clean", [False, True])
+@pytest.mark.parametrize("emptied", ["records deleted", "retention", "begun beyond"])
+def test_the_leader_epoch_of_an_emptied_copy_never_falls(start, emptied, clean):
+    manager = start()
+    log = log_of(manager)
+    log.append_copied(copied(0, 3, epoch=4) + copied(3, 2, epoch=17), now_ms=NOW)
+    log.advance_log_start_offset(5)
+    if emptied == "retention":
+        log.roll(NOW)
+        assert log.delete_old_segments(NOW) == 1
+    if emptied == "begun beyond":
+        log.begin_copy_at(40, now_ms=NOW)
+    end = log.log_end_offset
+    manager.tick_checkpoints()
+    if clean:
+        manager.close()
+    manager = start()
+    log = log_of(manager)
+    assert (log.log_start_offset, log.log_end_offset, log.leader_epoch) == (end, end, 17)
+    assert log.end_offset_for_epoch(17) == (17, end)
+    log.append_copied(copied(end, epoch=18), now_ms=NOW)
+    assert log.epochs.entries == [(18, end)]
+    assert promoted(manager).leader_epoch == 19
+
+
 @pytest.mark.parametrize("crash", [False, True])
 def test_a_producer_of_ours_is_not_taken_for_one_of_the_other_cluster(start, crash):
     manager = start()

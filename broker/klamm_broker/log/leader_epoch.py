@@ -145,8 +145,3 @@ class LeaderEpochCache:
         del self._epochs[:keep], self._starts[:keep]
         self._starts[0] = start_offset
         return True
-
-    def clear(self) -> None:
-        self._epochs.clear()
-        self._starts.clear()
-        self.write()

@@ -238,6 +238,8 @@ class LogLoader:
 
         If the disk is full, the file is removed: a missing file is rebuilt, an old one would be believed.
         """
+        if self._config.mirrors:
+            end += 1  # an epoch whose records are deleted stays: nothing else says how high the other cluster's are
         try:
             self._epochs.truncate_from_end(end)
             self._epochs.truncate_from_start(self._log_start)

@@ -396,12 +396,13 @@ class PartitionLog(StoredLog):
         self._reload_producers()
 
     def truncate_fully(self, offset: int, *, now_ms: int) -> None:
-        """Drop everything; the log goes on, empty, at `offset`."""
+        """Drop everything; the log goes on, empty, at `offset`, in the leader epoch that is in force there."""
         self._truncations += 1
         self._drop_segments(0, len(self._segments), now_ms)
         self.log_end_offset = self.log_start_offset = self.high_watermark = self.recovery_point = offset
         self._segments.create(offset, self.config, now_ms)
-        self.epochs.clear()
+        self.epochs.truncate_from_end(offset)
+        self.epochs.truncate_from_start(offset)
         self._reload_producers()
 
     def _reload_producers(self) -> None:
