@@ -141,6 +141,14 @@ def test_a_broker_property_in_another_unit_is_told_in_that_unit():
     ]
 
 
+def test_the_settings_of_mirror_topics_are_read_only_so_that_mirrormaker_does_not_copy_them():
+    own = {"klamm.mirror.state": "promoted", "klamm.mirror.promotion.epoch": "8", "retention.ms": "1"}
+    told = [e for e in topic_entries(BrokerConfig.load({}), own) if e.source is Source.DYNAMIC_TOPIC_CONFIG]
+    assert {e.key.name for e in told} == set(own)
+    # Apache's MirrorSourceConnector takes what is neither a default nor read-only nor sensitive.
+    assert [e.key.name for e in told if not e.read_only] == ["retention.ms"]
+
+
 @pytest.mark.usefixtures("processes")
 def test_a_stored_value_that_does_not_fit_any_more_does_not_stop_the_start(tmp_path):
     with EmbeddedBroker(tmp_path / "data") as broker, RawClient(broker.port) as client:

@@ -91,7 +91,10 @@ class Entry:
 
 
 def topic_entries(config: BrokerConfig, overrides: Mapping[str, str]) -> list[Entry]:
-    """Returns every key of a topic with these own properties; those that are Klamm's own only where they are set."""
+    """Returns every key of a topic with these own properties; those that are Klamm's own only where they are set.
+
+    These are told as read-only, so that Apache's MirrorMaker does not copy them to a cluster that does not know them.
+    """
     return [
         _topic_entry(key, config, overrides)
         for key in TOPIC_CONFIGS if not key.internal or key.name in overrides
@@ -110,7 +113,7 @@ def _topic_entry(key: ConfigKey, config: BrokerConfig, overrides: Mapping[str, s
     if name in overrides:
         text = overrides[name]
         synonyms = [Synonym(name, text, Source.DYNAMIC_TOPIC_CONFIG), *synonyms]
-    return Entry(key, text, _source(synonyms), synonyms, False)
+    return Entry(key, text, _source(synonyms), synonyms, key.internal)
 
 
 def broker_entries(config: BrokerConfig) -> list[Entry]:

@@ -14,6 +14,7 @@ from klamm_kafka.wire.messages.describe_configs import (
     DescribeConfigsResource,
     DescribeConfigsResponse,
 )
+from klamm_mirror.settings.keep_offsets import OWN_KEYS
 from klamm_mirror.target_admin import TOPIC, Admin
 from klamm_mirror.topics.topic_plan import ConfigChange, MorePartitions, NewTopic, Origin, Setting
 from klamm_plugins import mirror
@@ -75,7 +76,7 @@ async def settings(cluster: Cluster, topics: Sequence[str]) -> dict[str, list[Se
     return {
         result.resource_name: [
             Setting(c.name, c.value, Origin(c.config_source))
-            for c in result.configs if not c.is_sensitive and not c.read_only
+            for c in result.configs if not c.is_sensitive and (not c.read_only or c.name in OWN_KEYS)
         ]
         for result in answer.results if not result.error_code
     }  # fmt: skip
