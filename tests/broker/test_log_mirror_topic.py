@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +16,7 @@ from klamm_broker.log.config import LogConfig
 from klamm_broker.log.log_manager import LogManager
 from klamm_broker.log.mirror_topic import EPOCH, MIRROR, PROMOTED, SOURCE, STATE, why_not
 from klamm_broker.log.partition_log import PartitionLog
+from klamm_broker.log.segment import Segment
 from klamm_broker.server import mirror_topics
 from klamm_kafka.wire.batch import (
     HEADER_BYTES,
@@ -23,6 +25,7 @@ from klamm_kafka.wire.batch import (
     encode_end_txn_marker,
     iter_headers,
     patch,
+    read_header,
 )
 
 NOW = 1_800_000_000_000
@@ -42,6 +45,10 @@ def of_producer(offset: int, sequence: int, count: int = 1, *, producer: int = 3
 
 def stored(log: PartitionLog) -> bytes:
     return b"".join(path.read_bytes() for path in sorted(log.directory.glob("*.log")))
+
+
+def full(*_: object, **__: object) -> None:
+    raise errors.StorageError("append failed: no space left on device")
 
 
 @pytest.fixture
@@ -176,6 +183,48 @@ def test_a_copy_with_records_cannot_begin_beyond_its_end(start):
     assert (log.log_start_offset, log.log_end_offset) == (5000, 6001)
 
 
+@pytest.mark.parametrize("ending", ["crash", "close", None])
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize("first", [0, 3_000_000_000])
+def test_a_hole_may_be_larger_than_a_segment_can_span(start, first, together, ending):
+    offsets = [first, first + 2, first + 5_000_000_000, first + 2**31 + 5_000_000_000]
+    sent = [of_producer(offset, number) for number, offset in enumerate(offsets)]
+    manager = start()
+    log = log_of(manager)
+    for batches in [bytearray(b"".join(sent))] if together else sent:
+        assert not log.append_copied(batches, now_ms=NOW).duplicate
+    if ending is not None:
+        if ending == "close":
+            manager.close()
+        log = log_of(start())
+    assert stored(log) == b"".join(sent)
+    assert log.segment_base_offsets == ([0] if first else []) + [offsets[0], *offsets[2:]]
+    assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (0, *[offsets[-1] + 1] * 2)
+    assert log.producers.entries[3].batches[-1].last_offset == offsets[-1]
+    asked = 0
+    for offset in offsets:  # as a reader goes on, over the holes
+        piece = log.read(asked, HEADER_BYTES, up_to=log.log_end_offset)
+        assert read_header(os.pread(piece.fd, HEADER_BYTES, piece.position)).base_offset == offset
+        asked = offset + 1
+    assert log.append_copied(sent[2], now_ms=NOW).duplicate
+    log.advance_log_start_offset(offsets[2])
+    log.delete_old_segments(NOW)
+    assert log.segment_base_offsets == offsets[2:]
+
+
+def test_a_hole_that_a_full_disk_has_stopped_at_is_gone_over_later(start, monkeypatch):
+    log = log_of(start())
+    sent = copied(0), copied(3_000_000_000)
+    log.append_copied(sent[0], now_ms=NOW)
+    with monkeypatch.context() as patched:
+        patched.setattr(Segment, "_write", full)
+        with pytest.raises(errors.StorageError):
+            log.append_copied(sent[1], now_ms=NOW)
+    assert log.read(1, HEADER_BYTES, up_to=log.high_watermark) is None
+    assert not log.append_copied(sent[1], now_ms=NOW).duplicate
+    assert (log.log_end_offset, stored(log)) == (3_000_000_001, b"".join(sent))
+
+
 def test_the_leader_epoch_of_a_promoted_log_is_above_all_and_never_falls(start):
     log_of(start()).append_copied(copied(0, epoch=50), now_ms=NOW)
     manager = start()
@@ -259,9 +308,6 @@ def test_a_promotion_on_a_full_disk_still_forgets_the_producers_of_every_partiti
     for log in logs:
         sent = of_producer(0, 0, 2) + of_producer(2, 0, 1, producer=8, is_transactional=True)
         log.append_copied(sent, now_ms=NOW)
-
-    def full(*_: object, **__: object) -> None:
-        raise errors.StorageError("two-0: append failed: no space left on device")
 
     partitions = [SimpleNamespace(log=log) for log in logs]
     storage = SimpleNamespace(logs=manager, now_ms=lambda: NOW, append=full)

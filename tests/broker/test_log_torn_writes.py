@@ -54,7 +54,7 @@ class Prepared:
         self.append(b"the last one, which the crash cuts: " + bytes(range(64)))
         self.whole = self.values(self.log)
         self.log.write_indexes()
-        self.log._write_snapshot()
+        self.log._write_snapshot(self.log.log_end_offset)
         manager.release()
         self.files = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
 

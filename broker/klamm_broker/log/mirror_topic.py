@@ -19,6 +19,7 @@ from klamm_broker.log.errors import (
     PolicyViolation,
     RecordBatchTooLarge,
 )
+from klamm_broker.log.segment import MAX_RELATIVE_OFFSET
 from klamm_kafka.wire.batch import HEADER_BYTES, BatchHeader, check_crc, encode_end_txn_marker, read_header
 from klamm_kafka.wire.errors import CorruptRecord, InvalidRecord
 
@@ -102,11 +103,14 @@ def check_copied(data: Buffer, *, state: str | None, segment_bytes: int, where: 
 
 
 def runs(batches: Sequence[Batch], segment_bytes: int) -> Iterator[list[Batch]]:
-    """Yields batches that follow each other, as many as fit into one segment."""
+    """Yields batches that follow each other, as many as fit into one segment: in bytes, and in the offsets that it can span."""
     run: list[Batch] = []
     size = 0
     for batch in batches:
-        if run and size + batch[1].size > segment_bytes:
+        if run and (
+            size + batch[1].size > segment_bytes
+            or batch[1].last_offset - run[0][1].base_offset > MAX_RELATIVE_OFFSET
+        ):
             yield run
             run, size = [], 0
         run.append(batch)

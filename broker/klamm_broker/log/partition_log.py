@@ -141,7 +141,7 @@ class PartitionLog(StoredLog):
         if not new:
             return AppendInfo(first, last, -1, self.log_start_offset, True)
         header, start = new[0][1], self.log_start_offset
-        if header.leader_epoch < self.epochs.latest or last - self.log_end_offset > MAX_RELATIVE_OFFSET:
+        if header.leader_epoch < self.epochs.latest:
             raise mirror_topic.refuse_others(header, self.log_end_offset, self.name)
         if header.base_offset < self.log_end_offset:  # the log begins within the other log's batch
             self.truncate_fully(header.base_offset, now_ms=now_ms)
@@ -209,7 +209,7 @@ class PartitionLog(StoredLog):
         largest = max(rows, key=lambda row: row[2])[2] if len(rows) > 1 else rows[0][2]
         try:
             if self._roll_due(len(data), last_offset, largest, now_ms):
-                self.roll(now_ms)
+                self.roll(now_ms, copied[0].base_offset if copied else None)
             if copied:
                 for header in copied:
                     if header.leader_epoch > self.epochs.latest:
@@ -269,15 +269,20 @@ class PartitionLog(StoredLog):
             return 0
         return zlib.crc32(f"{self.name}-{segment.base_offset}".encode()) % limit
 
-    def roll(self, now_ms: int) -> None:
-        """Finish the active segment and begin a new one at the log end. An empty segment is left as it is."""
+    def roll(self, now_ms: int, base_offset: int | None = None) -> None:
+        """Finish the active segment and begin a new one at the log end. An empty segment there is left as it is.
+
+        `base_offset` moves the log end to it, over a hole, which no segment need span then.
+        """
         active = self._segments.active
-        if active.size == 0 and active.base_offset == self.log_end_offset:
+        end = self.log_end_offset if base_offset is None else base_offset
+        if active.size == 0 and active.base_offset == end:
             active.index.reset()
             active.time_index.reset()
             return
-        self._write_snapshot()
-        self._segments.create(self.log_end_offset, self.config, now_ms)
+        self._write_snapshot(end)
+        self._segments.create(end, self.config, now_ms)
+        self.log_end_offset = end
         active.close_for_append()
 
     def delete_old_segments(self, now_ms: int) -> int:

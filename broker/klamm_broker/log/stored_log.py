@@ -152,9 +152,8 @@ class StoredLog:
     def closed(self) -> bool:
         return self._closed
 
-    def _write_snapshot(self) -> None:
+    def _write_snapshot(self, end: int) -> None:
         """Write the producer state as of the log end, unless that was done already."""
-        end = self.log_end_offset
         if end > self._snapshot_offset:
             producer_snapshot.write(self.directory, end, self.producers.entries.values())
             self._snapshot_offset = end
@@ -383,7 +382,7 @@ class StoredLog:
         active.give_back_reserve()
         self.flush()
         active.write_indexes()
-        self._write_snapshot()
+        self._write_snapshot(self.log_end_offset)
         self.release()
 
     def release(self) -> None:
