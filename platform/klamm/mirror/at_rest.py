@@ -46,31 +46,37 @@ async def set_places(
     )
 
 
+async def states(seat: Seat) -> dict[str, str]:
+    """Returns the state that each connector of the flow is to have. Raises KlammError, also when another machine runs it."""
+    found: dict[str, str] = await _ask(seat, flow_hold.STATES, None, flow_hold.states)
+    return found
+
+
 async def hold(seat: Seat) -> None:
     """Holds the flow. Raises KlammError, also when another machine runs it."""
     await _ask(seat, flow_hold.HOLD, None, flow_hold.hold)
 
 
-async def release(seat: Seat) -> None:
-    """Lets the flow go on. Raises KlammError, also when another machine runs it."""
-    await _ask(seat, flow_hold.RELEASE, None, flow_hold.release)
+async def release(seat: Seat, before: Mapping[str, str] | None = None) -> None:
+    """Lets the flow go on, as it was `before` if that is known. Raises KlammError, also when another machine runs it."""
+    await _ask(seat, flow_hold.RELEASE, before, flow_hold.release)
 
 
-async def _ask(seat: Seat, order: str, argument: Any, work: Work) -> None:
+async def _ask(seat: Seat, order: str, argument: Any, work: Work) -> Any:
     """Has an order carried out by the flow's process; where none is, does the work as the flow's worker."""
     try:
-        await orders.give(seat.place.orders, order, argument)
+        return await orders.give(seat.place.orders, order, argument)
     except orders.NobodyThereError:
-        await _at_rest(seat, argument, work)
+        return await _at_rest(seat, argument, work)
 
 
-async def _at_rest(seat: Seat, argument: Any, work: Work) -> None:
+async def _at_rest(seat: Seat, argument: Any, work: Work) -> Any:
     with claimed(seat.place):
         worker = FlowWorker(seat.flow, seat.place, seat.mirror)
         try:
             async with asyncio.timeout(START_S):
                 service = await worker.start_at_rest()
-            await work(service, argument)
+            return await work(service, argument)
         except TimeoutError:
             raise KlammError(f"{seat.flow.target} does not answer within {START_S:g} s") from None
         finally:

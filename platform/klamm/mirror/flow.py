@@ -73,6 +73,7 @@ class FlowWorker(Worker):
             self._place.orders,
             {
                 flow_offsets.ALTER: lambda changes: flow_offsets.alter(service, self._place, changes),
+                flow_hold.STATES: lambda argument: flow_hold.states(service, argument),
                 flow_hold.HOLD: lambda argument: flow_hold.hold(service, argument),
                 flow_hold.RELEASE: lambda argument: flow_hold.release(service, argument),
             },

@@ -5,6 +5,7 @@ The config topic at the target keeps the state, so it holds whichever process ru
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm.connect.errors import RequestError
@@ -20,11 +21,18 @@ if TYPE_CHECKING:
 
 HOLD: Final = "hold"
 RELEASE: Final = "release"
+STATES: Final = "states"
+
+
+async def states(service: ConnectService, _: Any = None) -> dict[str, str]:
+    """Returns the state that each connector is to have."""
+    return {name: str(service.target(name)) for name in _names(service)}
 
 
 async def hold(service: ConnectService, _: Any = None) -> list[str]:
     """Stops the connectors, and waits until their tasks have committed and ended. Returns their names. Raises KlammError."""
-    names = await _set(service, TargetState.STOPPED)
+    names = _names(service)
+    await _set(service, dict.fromkeys(names, TargetState.STOPPED))
     try:
         for name in names:
             await service.offsets.wait_stopped(name)
@@ -33,9 +41,11 @@ async def hold(service: ConnectService, _: Any = None) -> list[str]:
     return names
 
 
-async def release(service: ConnectService, _: Any = None) -> list[str]:
-    """Starts the connectors again. Returns their names. Raises KlammError."""
-    return await _set(service, TargetState.STARTED)
+async def release(service: ConnectService, before: Mapping[str, str] | None = None) -> list[str]:
+    """Gives the connectors the states that they had `before`, else starts them. Returns their names. Raises KlammError."""
+    had, names = before or {}, _names(service)
+    await _set(service, {name: TargetState(had.get(name, TargetState.STARTED)) for name in names})
+    return names
 
 
 async def is_held(target: Cluster, flow: Flow) -> bool:
@@ -66,11 +76,13 @@ class _Configs(TopicFollower):
         return SOURCE in names and all(self._state.target(name) is TargetState.STOPPED for name in names)
 
 
-async def _set(service: ConnectService, state: TargetState) -> list[str]:
-    names: list[str] = [name for name in (SOURCE, CHECKPOINT) if name in service.connectors()]
+def _names(service: ConnectService) -> list[str]:
+    return [name for name in (SOURCE, CHECKPOINT) if name in service.connectors()]
+
+
+async def _set(service: ConnectService, wanted: Mapping[str, TargetState]) -> None:
     try:
-        for name in names:
+        for name, state in wanted.items():
             await service.set_target(name, state)
     except RequestError as e:
         raise KlammError(str(e)) from None
-    return names

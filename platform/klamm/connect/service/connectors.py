@@ -150,6 +150,10 @@ class ConnectService(PluginService):
             await self._runtime.write_config(delete_records(name))
         log.info("connector %s is deleted", name)
 
+    def target(self, name: str) -> TargetState:
+        """Returns the state that a connector is to have."""
+        return self._runtime.configs.target(name)
+
     async def set_target(self, name: str, state: TargetState) -> None:
         """Pauses, resumes or stops a connector. The leader removes the tasks of a stopped connector, which has
         none; any worker does the rest.
