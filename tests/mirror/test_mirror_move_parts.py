@@ -7,10 +7,12 @@ import json
 import pytest
 
 from klamm.mirror.moves.common import missing, with_former
+from klamm.mirror.moves.failover import with_held
 from klamm_kafka.wire.batch import Record
 from klamm_mirror.move.diverged import Tail, as_line, as_row
 from klamm_mirror.move.group_offsets import GroupPlace, Verdict
 from klamm_mirror.move.loss import Heard, losses
+from klamm_mirror.move.steps import Kind, Move, Step, begun, done
 
 
 def place(offset: int | None = 10, before: int | None = None, **changes) -> GroupPlace:
@@ -71,3 +73,13 @@ def test_records_are_counted_shown_and_written_whole():
     assert as_row("t", 0, records[1])["value"] == "base64:/wA="
     line = json.loads(as_line("t", 0, records[0]))
     assert (line["key"], line["value"], line["headers"]) == ("aw==", None, [["h", "/w=="]])
+
+
+def test_what_was_heard_before_the_flow_was_held_stays_known():
+    move = Move(kind=Kind.FAILOVER, flow="A->B", identity="1", began_ms=1)
+    move = done(move, Step.CHECK, {"heard": {"t-0": [10, 1.0], "t-1": [4, 2.0]}}, 2)
+    now = {"state": "STOPPED", "heard": {"t-0": [None, 99.0], "t-1": [5, 3.0]}}
+    failed = begun(move, Step.HOLD, {"connectors": {}}, 3)
+    assert with_held(now, failed) == now
+    held = done(failed, Step.HOLD, {"connectors": {}, "held": True}, 4)
+    assert with_held(now, held) == {"state": "STOPPED", "heard": {"t-0": [10, 1.0], "t-1": [5, 3.0]}}

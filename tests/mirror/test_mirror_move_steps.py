@@ -20,7 +20,9 @@ from klamm_mirror.move.steps import (
     Step,
     begun,
     done,
+    led_back,
     next_step,
+    restarted,
     resumed,
     stored,
     undo_next,
@@ -104,6 +106,60 @@ def test_what_is_to_be_decided_is_shown_until_it_is():
     assert next_step(move) is Step.SETTLE
     assert next_step(resumed(move)) is Step.DIVERGED
     assert next_step(resumed(begun(move, Step.SETTLE, {}, 3))) is Step.SETTLE
+
+
+def through(move: Move, *steps: Step, found: dict[str, object] | None = None) -> Move:
+    for step in steps:
+        move = done(move, step, found or {}, 2)
+    return move
+
+
+@given(st.integers(1, len(PLANS[Kind.FAILOVER])))
+def test_a_failover_that_is_given_again_looks_whether_the_source_is_lost_until_it_promoted(count):
+    plan = PLANS[Kind.FAILOVER]
+    move = through(new(Kind.FAILOVER), *plan[:count], found={"heard": {"t-0": [10, 1.0]}})
+    again = resumed(move)
+    if move.is_done(Step.PROMOTE):
+        assert again == move
+    else:
+        assert next_step(again) is Step.CHECK
+        assert again.found(Step.CHECK) == move.found(Step.CHECK)
+
+
+@given(kinds, st.integers(0, 12), st.integers(0, 3))
+def test_a_move_that_begins_anew_keeps_what_was_there_before(kind, steps, records):
+    """Also after a kill between two records of the journal."""
+    journal = Journal(None, "moves", 1)  # type: ignore[arg-type]
+    first = through(new(kind), *PLANS[kind][:steps], found={"before": {"g": {"t-0": 3}}})
+    reread(journal, None, first)
+    killed = reread(journal, first, restarted(first, 9), records)
+    assert killed is not None
+    after = reread(journal, killed, restarted(killed, 9))
+    assert after is not None
+    assert next_step(after) is Step.CHECK
+    assert {s for s in after.notes if s in CHANGING} == {s for s in first.notes if s in CHANGING}
+    assert all(after.found(s) == first.found(s) for s in after.notes)
+
+
+def test_a_move_that_promotes_does_not_wait_for_records_that_nothing_copies():
+    steps = (Step.CHECK, Step.QUIET, Step.DRAIN, Step.VERIFY, Step.GROUPS)
+    move = through(new(Kind.CUTOVER), *steps, found={ENDS: {"t-0": 5}})
+    late = {"t-0": 6}
+    assert next_step(move, late) is Step.QUIET
+    assert next_step(begun(move, Step.PROMOTE, {"promoted": []}, 3), late) is Step.QUIET
+    move = begun(move, Step.PROMOTE, {"promoted": ["t"]}, 3)
+    assert next_step(move, late) is Step.PROMOTE
+    assert next_step(through(move, Step.PROMOTE, found={"promoted": ["t"]}), late) is Step.TELL
+
+
+def test_the_same_way_is_a_new_move_after_one_that_led_back():
+    first = through(new(Kind.FAILOVER), *PLANS[Kind.FAILOVER])
+    back = replace(new(Kind.FAILBACK), flow="B->A", began_ms=5)
+    assert not led_back(first, [back])
+    assert led_back(first, [through(back, Step.CHECK, Step.DIVERGED, Step.SETTLE)])
+    assert led_back(first, [replace(back, phase=Phase.DONE)])
+    assert not led_back(first, [replace(back, phase=Phase.DONE, began_ms=1)])
+    assert not led_back(first, [replace(back, phase=Phase.DONE, flow="A->B")])
 
 
 def test_a_new_move_takes_no_step_of_the_former_one():

@@ -7,7 +7,7 @@ something notes first what was there, so that it can be done again, and undone, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final
@@ -105,15 +105,56 @@ def next_step(move: Move, ends: Ends | None = None) -> Step | None:
 
 
 def _outdated(step: Step, move: Move, ends: Ends | None) -> bool:
-    return ends is not None and step in STANDING and dict(move.found(step).get(ENDS, {})) != dict(ends)
+    if ends is None or step not in STANDING or promoted(move):
+        return False
+    return dict(move.found(step).get(ENDS, {})) != dict(ends)
+
+
+def promoted(move: Move) -> Sequence[str]:
+    """Returns the copies that the move promotes, or has promoted: nothing copies to them any more."""
+    return list(move.found(Step.PROMOTE).get("promoted", ()))
 
 
 def resumed(move: Move) -> Move:
-    """Returns a move that another command goes on with: it shows again what is to be decided, until that is."""
+    """Returns a move that another command goes on with.
+
+    It looks again whether the source is lost, until it promoted, and shows again what is to be decided, until that is.
+    """
+    checked = move.notes.get(Step.CHECK)
+    if move.kind is Kind.FAILOVER and checked is not None and not move.is_done(Step.PROMOTE):
+        return _noted(move, Step.CHECK, replace(checked, done=False))
     shown = move.notes.get(Step.DIVERGED)
     if shown is None or Step.SETTLE in move.notes:
         return move
     return _noted(move, Step.DIVERGED, replace(shown, done=False))
+
+
+def led_back(move: Move, others: Iterable[Move]) -> bool:
+    """Returns whether applications went back after a move that is done: the same way is a new move then."""
+    if move.phase is not Phase.DONE:
+        return False
+    ended_ms = max(note.at_ms for note in move.notes.values())
+    return any(
+        other.flow == opposite(move.flow)
+        and other.began_ms >= ended_ms
+        and (other.phase is Phase.DONE or Step.SETTLE in other.notes)
+        for other in others
+    )
+
+
+def opposite(flow: str) -> str:
+    """Returns `B->A` for `A->B`."""
+    here, _, there = flow.partition("->")
+    return f"{there}->{here}"
+
+
+def restarted(move: Move, at_ms: int) -> Move:
+    """Returns a move that begins anew. What was there before its changes stays known, so that an undo restores that.
+
+    Its identity stays, too: a kill between two records of the journal loses no note.
+    """
+    kept = {s: replace(n, done=False) for s, n in move.notes.items() if s in CHANGING or s is Step.CHECK}
+    return replace(move, phase=Phase.RUNNING, began_ms=at_ms, notes=kept)
 
 
 def begun(move: Move, step: Step, before: Mapping[str, Any], at_ms: int) -> Move:

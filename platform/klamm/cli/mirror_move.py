@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from klamm.cli.common import EXIT_FAILED, Output, OutputOption, OverrideOption, fail, reported
-from klamm.cli.mirror_move_words import Bar, drawn, step_line, told_undone
+from klamm.cli.mirror_move_words import Bar, drawn, ended, step_line, told_undone
 from klamm.cli.mirror_options import ConfigArgument, FlowArgument
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ UndoOption = Annotated[
     bool, typer.Option("--undo", help="Undo the move, the latest step first, while the target was not used.")
 ]
 RestartOption = Annotated[
-    bool, typer.Option("--restart", help="Begin anew, though an earlier command did not end.")
+    bool, typer.Option("--restart", help="Begin anew, also after a move that is done, or that did not end.")
 ]
 TimeoutOption = Annotated[
     float, typer.Option("--timeout", metavar="SECONDS", min=0, help="How long each step may wait.")
@@ -207,7 +207,7 @@ class _Command:
             elif undo:
                 await self._undo(runner, known)
             else:
-                self._show(await self._go_on(steps, runner, None if restart else known))
+                self._show(await self._go_on(steps, runner, known, restart=restart))
 
     async def _preview(self, steps: CommonSteps, known: Move | None) -> None:
         from klamm_mirror.move.steps import Phase
@@ -237,11 +237,18 @@ class _Command:
         else:
             typer.echo(told_undone(after))
 
-    async def _go_on(self, steps: CommonSteps, runner: Runner, known: Move | None) -> Move:
+    async def _go_on(
+        self, steps: CommonSteps, runner: Runner, known: Move | None, *, restart: bool
+    ) -> Move:
         from klamm_mirror.move.steps import Phase
 
-        if known is None or known.phase is not Phase.RUNNING:
+        done = known is not None and known.phase is Phase.DONE
+        if known is None or known.phase is Phase.UNDONE or (done and await runner.led_back(known)):
             known = await runner.begin(self._kind, self._name, {})
+        elif restart:
+            known = await runner.restart(known)
+        elif done:
+            self._bar.line(f"this {self._kind} is done, since {ended(known)}: --restart begins anew")
         else:
             await steps.agree(known)
             self._bar.line(f"going on with the {self._kind} of {self._name} that did not end")

@@ -206,7 +206,11 @@ def _moment(ms: int) -> str:
 
 
 def _tell(found: Found, planned: bool) -> str:
-    return f"start producers and groups at {found['cluster']} ({found['bootstrap']})"
+    late = [
+        f"\n           note: {topic}: {counted(count, 'record')} behind the promoted copy's end stay at the source"
+        for topic, count in sorted(found.get("late", {}).items())
+    ]
+    return "".join([f"start producers and groups at {found['cluster']} ({found['bootstrap']})", *late])
 
 
 _VERDICTS: Final = {
@@ -267,6 +271,11 @@ def _undo_line(move: Move) -> str:
     target = move.flow.partition("->")[2]
     what = "undo of the groups' offsets" if Step.SETTLE in move.notes else "undo"
     return f"{what}: klamm mirror {move.kind} FILE '{move.flow}' --undo, until somebody writes or reads at {target}"
+
+
+def ended(move: Move) -> str:
+    """Returns when a move that is done ended."""
+    return _moment(max(note.at_ms for note in move.notes.values()))
 
 
 def told_undone(move: Move) -> str:

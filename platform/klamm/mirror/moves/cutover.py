@@ -27,7 +27,8 @@ class Cutover(CommonSteps):
             Step.VERIFY: self.verify, Step.GROUPS: self.groups, Step.PROMOTE: self.promote, Step.TELL: self.tell,
         }  # fmt: skip
         undo = {Step.GROUPS: self.undo_groups, Step.PROMOTE: self.undo_promote}
-        return Runner(self.ground.journal(), work, undo, self._ends, told)
+        elsewhere = self.ground.journal(at_source=True)
+        return Runner(self.ground.journal(), work, undo, self._ends, told, elsewhere=elsewhere)
 
     async def _ends(self) -> dict[str, int]:
         return as_text(await self.ground.ends())

@@ -49,14 +49,15 @@ class Failover(CommonSteps):
         """Makes sure that the source is lost, and asks the flow's process what it heard last. Raises Refused."""
         ground = self.ground
         if not ground.options.force and await _answers(ground):
+            undo = "--undo ends this failover, and " if move.notes else ""
             raise Refused(
-                f"{ground.flow.source} answers at {ground.bootstrap(ground.flow.source)}: klamm mirror cutover "
+                f"{ground.flow.source} answers at {ground.bootstrap(ground.flow.source)}: {undo}klamm mirror cutover "
                 f"{ground.path} '{ground.flow.name}' loses nothing; --force moves with what is copied"
             )
         positions = await ground.positions()
         if not positions:
             raise Refused(f"{ground.flow.name} has copied nothing to {ground.flow.target} yet")
-        return await self._heard()
+        return with_held(await self._heard(), move)
 
     async def _heard(self) -> dict[str, Any]:
         ground = self.ground
@@ -81,13 +82,15 @@ class Failover(CommonSteps):
 
     async def hold(self, move: Move, begin: Begin) -> Found:
         """Stops the flow until a decision, so that nothing is copied by itself when the source is back."""
-        await begin({})
-        await at_rest.hold(self.ground.seat)
-        return {}
+        seat, noted = self.ground.seat, Step.HOLD in move.notes
+        before = move.found(Step.HOLD) if noted else {"connectors": await at_rest.states(seat)}
+        await begin(before)
+        await at_rest.hold(seat)
+        return {**before, "held": True}
 
     async def undo_hold(self, move: Move, found: Found) -> None:
-        """Lets the flow go on."""
-        await at_rest.release(self.ground.seat)
+        """Lets the flow go on as it was."""
+        await at_rest.release(self.ground.seat, found.get("connectors"))
 
     # ---- loss
 
@@ -157,6 +160,14 @@ class Failover(CommonSteps):
             (Step.PROMOTE, await self.would_promote()),
             (Step.TELL, await self.where()),
         ]
+
+
+def with_held(checked: Found, move: Move) -> Found:
+    """Returns what the flow's process has heard, with what was noted before the flow was held: it hears nothing since. Pure."""
+    if not move.found(Step.HOLD).get("held"):
+        return checked
+    known = {name: [end, seconds] for name, (end, seconds) in checked["heard"].items() if end is not None}
+    return {**checked, "heard": {**move.found(Step.CHECK).get("heard", {}), **known}}
 
 
 _NO_MOVE: Final = Move(kind=Kind.FAILOVER, flow="", identity="", began_ms=0)

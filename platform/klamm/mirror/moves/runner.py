@@ -18,7 +18,10 @@ from klamm_mirror.move.steps import (
     begun,
     closed,
     done,
+    led_back,
     next_step,
+    opposite,
+    restarted,
     resumed,
     undo_next,
     undone,
@@ -34,7 +37,9 @@ Told = Callable[[Move, Step, Found | None], None]
 
 
 class Runner:
-    """Runs the steps of one kind of move. `ends` looks at the source's logs."""
+    """Runs the steps of one kind of move. `ends` looks at the source's logs; `elsewhere` is the journal of ways back that the
+    other cluster has.
+    """
 
     def __init__(
         self,
@@ -43,23 +48,39 @@ class Runner:
         undo: Mapping[Step, UndoWork],
         ends: Callable[[], Awaitable[Ends]],
         told: Told,
+        *,
+        elsewhere: Journal | None = None,
     ) -> None:
         self._journal = journal
         self._work = work
         self._undo = undo
         self._ends = ends
         self._told = told
+        self._journals = [journal] if elsewhere is None else [journal, elsewhere]
 
     async def find(self, kind: Kind, flow: str) -> Move | None:
         """Returns the latest move of the kind, as the journal has it."""
         await self._journal.catch_up()
         return self._journal.move(kind, flow)
 
+    async def led_back(self, move: Move) -> bool:
+        """Returns whether the applications went back after a move that is done."""
+        for journal in self._journals:
+            await journal.catch_up()
+        found = [j.move(kind, opposite(move.flow)) for j in self._journals for kind in Kind]
+        return led_back(move, [other for other in found if other is not None])
+
     async def begin(self, kind: Kind, flow: str, options: Found) -> Move:
         """Notes a new move."""
         move = Move(kind=kind, flow=flow, identity=uuid.uuid4().hex, began_ms=now_ms(), options=options)
         await self._journal.write(move)
         return move
+
+    async def restart(self, move: Move) -> Move:
+        """Notes that a move begins anew."""
+        after = restarted(move, now_ms())
+        await self._journal.write(after)
+        return after
 
     async def run(self, move: Move) -> Move:
         """Does the steps that are left. Returns the move as it is then."""
