@@ -61,13 +61,17 @@ async def promote(target: Cluster, topics: Sequence[MirrorTopic]) -> dict[str, s
     return dict(await AdminRequests(target).incremental_alter_configs(changes))
 
 
-async def written_since(source: Cluster, topics: Sequence[MirrorTopic]) -> dict[str, int]:
-    """Returns how many offsets of each topic the source has behind the copy's end of the survey: nobody copies them."""
-    ends = await _ends(source, [topic.topic for topic in topics])
-    lost = {
-        topic.topic: sum(max(ends.get((topic.topic, p), 0) - end, 0) for p, end in enumerate(topic.ends))
-        for topic in topics
-    }
+def ends_of(topics: Iterable[MirrorTopic]) -> dict[tuple[str, int], int]:
+    """Returns the ends of the survey's copies, by the partition's name at the source."""
+    return {(topic.topic, p): end for topic in topics for p, end in enumerate(topic.ends)}
+
+
+async def written_since(source: Cluster, ends: Ends) -> dict[str, int]:
+    """Returns how many offsets of each topic the source has behind the ends of promoted copies: nobody copies them."""
+    now = await _ends(source, {topic for topic, _ in ends})
+    lost: dict[str, int] = {}
+    for partition, end in ends.items():
+        lost[partition[0]] = lost.get(partition[0], 0) + max(now.get(partition, 0) - end, 0)
     return {topic: count for topic, count in lost.items() if count}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import Consumer
 from support.broker import new_name, new_topic, wait_until
+from support.circles import end
 from support.klamm import Server, klamm
 from support.mirror import committed, produce, read_as
 from support.moves import IDENTITY, Mover
@@ -105,6 +106,15 @@ def test_undo_until_the_target_is_used(world):
         assert "records of its own" in world.mover.run("cutover", "--undo", code=1)
 
 
+def test_a_move_that_is_done_is_shown_and_an_undo_knows_what_was_there_before_the_first(world):
+    with Server("mirror", "start", str(world.mover.path)):
+        first = world.mover.run("cutover", "--quiet", "0.5")
+        assert world.mover.run("cutover", "--quiet", "0.5") == first
+        world.mover.run("cutover", "--quiet", "0.5", "--restart")
+        world.mover.run("cutover", "--undo")
+    assert committed(world.b, world.group, world.topic) < 0
+
+
 def test_names_of_the_default_policy(tmp_path, source, target):
     world = World(tmp_path, source, target)
     with Server("mirror", "start", str(world.mover.path)):
@@ -130,7 +140,38 @@ def test_copies_that_keep_offsets_are_promoted(tmp_path, source, target):
         world.mover.killed_at("promote", "cutover", "--quiet", "0.5")
         found = world.mover.run("cutover", "--quiet", "0.5")
         assert found["steps"]["promote"]["found"]["promoted"] == [world.topic]
+        assert found["steps"]["tell"]["found"]["late"] == {}
+        produce(world.a, world.topic, ["late"])
+        args = ("--quiet", "0.5", "--timeout", "5", "--verify", "ends", "--restart")
+        found = world.mover.run("cutover", *args)
+        assert found["steps"]["promote"]["found"]["promoted"] == [world.topic]
+        assert found["steps"]["tell"]["found"]["late"] == {world.topic: 1}
         assert "promoted" in world.mover.run("cutover", "--undo", code=1)
         produce(world.b, world.topic, values(1000, 100))
     rest = read_as(world.b, world.group, world.topic, lambda v: len(v) >= 1100 - len(world.read_before))
     assert [*world.read_before, *rest] == values(0, 1100)
+
+
+def test_what_comes_back_from_the_source_is_a_record_of_the_targets_own(tmp_path, source, target):
+    world = World(tmp_path, source, target, **IDENTITY)
+    with world.mover.path.open("a") as file:
+        file.write(f"{world.mover.back}.enabled=true\n")
+    with Server("mirror", "start", str(world.mover.path)):
+        world.mover.run("cutover", "--quiet", "0.5")
+        produce(world.b, world.topic, values(1000, 100))
+        wait_until(lambda: end(world.a, world.topic) == 1100, "B's records at A")
+        wait_until(lambda: world.mover.run_offsets()[0]["lag"] == 0, "A's are read, and left out")
+        assert "records of its own" in world.mover.run("cutover", "--undo", code=1)
+
+
+def test_a_late_record_in_a_transaction_of_the_flow_is_not_the_targets_own(tmp_path, source, target):
+    world = World(tmp_path, source, target, **IDENTITY)
+    with world.mover.path.open("a") as file:
+        file.write(f"{world.mover.aliases[1]}.exactly.once.source.support=enabled\n")
+    with Server("mirror", "start", str(world.mover.path)):
+        world.mover.run("cutover", "--quiet", "0.5")
+        before = end(world.b, world.topic)
+        produce(world.a, world.topic, ["late"])
+        wait_until(lambda: end(world.b, world.topic) >= before + 2, "the record and its marker")
+        wait_until(lambda: world.mover.run_offsets()[0]["lag"] == 0, "all is committed")
+        assert world.mover.run("cutover", "--undo")["phase"] == "undone"

@@ -73,7 +73,7 @@ def test_a_group_goes_on_with_what_was_copied(world):
     produce(world.b, world.topic, values(1000, 100))
     rest = read_as(world.b, world.group, world.topic, lambda v: len(v) >= 1100 - len(world.read_before))
     assert [*world.read_before, *rest] == values(0, 1100)
-    assert "records of its own" in world.mover.run("failover", "--undo", code=1)
+    assert "have read on" in world.mover.run("failover", "--undo", code=1)
 
 
 def test_what_nobody_knows_is_said(world):
@@ -122,3 +122,32 @@ def test_copies_that_keep_offsets_are_promoted(tmp_path, source, target):
         produce(world.b, world.topic, values(1000, 100))
     rest = read_as(world.b, world.group, world.topic, lambda v: len(v) >= 1100 - len(world.read_before))
     assert [*world.read_before, *rest] == values(0, 1100)
+
+
+def test_a_command_that_is_given_again_looks_whether_the_source_is_back(world):
+    with Server("mirror", "start", str(world.mover.path)):
+        world.copied()
+        world.source.kill()
+        world.mover.killed_at(Step.HOLD, "failover")
+        world.mover.killed_at(Step.GROUPS, "failover")
+        world.source.start()
+        assert "--undo ends this failover" in world.mover.run("failover", code=1)
+        assert committed(world.b, world.group, world.topic) < 0
+        world.mover.run("failover", "--undo")
+        produce(world.a, world.topic, ["more"])
+        wait_until(lambda: world.mover.run_offsets()[0]["lag"] == 0, "the flow goes on")
+
+
+def test_a_move_that_is_done_is_shown_and_an_undo_knows_what_was_there_before_the_first(world):
+    with Server("mirror", "start", str(world.mover.path)):
+        world.copied()
+    world.source.kill()
+    first = world.mover.run("failover")
+    assert world.mover.run("failover") == first
+    world.mover.run("failover", "--restart")
+    world.mover.run("failover", "--undo")
+    assert committed(world.b, world.group, world.topic) < 0
+    world.mover.run("failover")
+    produce(world.b, world.topic, ["new"])
+    world.mover.run("failover", "--restart")
+    assert "records of its own" in world.mover.run("failover", "--undo", code=1)

@@ -82,7 +82,7 @@ async def _promoted(flow: Flow, wanted: _Wanted) -> tuple[list[dict[str, Any]], 
             moved = await _set_groups(flow, source, target, rest)
             typer.echo(f"{counted(moved, 'group')} set to where they are at {flow.source}", err=True)
         refused = await promote.promote(target, rest)
-        lost = {} if source is None else await promote.written_since(source, rest)
+        lost = {} if source is None else await promote.written_since(source, promote.ends_of(rest))
     rows = [_row(t, refused.get(t.remote, "promoted")) for t in known]
     if refused:
         return rows, "; ".join(f"{remote}: {why}" for remote, why in sorted(refused.items()))

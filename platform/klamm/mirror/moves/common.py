@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Final, Self
 
 from klamm.mirror.moves.ground import (
     Ground,
@@ -23,16 +23,20 @@ from klamm.mirror.moves.ground import (
     opened,
     parsed_name,
 )
+from klamm.mirror.moves.own import partitions_with_own
 from klamm.mirror.moves.runner import Begin, Found, Runner, Told
-from klamm_mirror import promote
 from klamm_mirror.checkpoint.translator import GroupTranslator
 from klamm_mirror.move import group_offsets
 from klamm_mirror.move.group_offsets import GroupPlace, Verdict
-from klamm_mirror.move.steps import ENDS, Kind, Move, Step
+from klamm_mirror.move.steps import ENDS, Kind, Move, Step, promoted
+from klamm_mirror.promote import MirrorTopic, ends_of, promote, survey, written_since
 from klamm_mirror.settings.keep_offsets import MIRROR
 from klamm_mirror.settings.mm2_keys import changing_keys
 from klamm_mirror.verify.flow import FlowComparison
 from klamm_mirror.verify.state import State, default_path
+
+MARK: Final = frozenset({"target_ends", "copied"})
+"""The part of the note of GROUPS that the first time notes before groups are set, and later times keep."""
 
 
 class CommonSteps(ABC):
@@ -100,13 +104,14 @@ class CommonSteps(ABC):
     # ---- drain
 
     async def drain(self, move: Move, begin: Begin) -> Found:
-        """Waits until the flow has copied everything."""
-        ground = self.ground
+        """Waits until the flow has copied everything that it still copies."""
+        ground, over = self.ground, set(promoted(move))
         ground.begin_wait()
         peak = 0
         while True:
             ends = await ground.ends()
-            left = {p: n for p, n in missing(ends, await ground.copied()).items() if n}
+            lacking = missing(ends, await ground.copied())
+            left = {p: n for p, n in lacking.items() if n and ground.topics.remote(p[0]) not in over}
             if not left:
                 return {ENDS: as_text(ends)}
             await ground.refuse_stopped()
@@ -174,14 +179,15 @@ class CommonSteps(ABC):
         if not self.lost and not ground.options.groups_may_run and (reading := await self.reading()):
             raise NotYet(f"groups have members at {ground.flow.source} again: {listed(reading)}")
         places = await self.places(move)
-        before = with_former(places, move.found(Step.GROUPS).get("before", {}))
-        mark = await self.mark()
+        noted = move.found(Step.GROUPS)
+        before = with_former(places, noted.get("before", {}))
+        mark = {k: noted[k] for k in MARK} if noted.keys() >= MARK else await self.mark()
         await begin({"before": before, **mark})
         refused = await group_offsets.set_places(ground.target, places)
         return {"before": before, **mark, "places": [p.as_json() for p in places], "refused": refused}
 
     async def mark(self) -> Found:
-        """Returns where the logs end now: an undo sees by it what was written since."""
+        """Returns where the logs end now (`MARK`): an undo sees by it what was written since."""
         ground = self.ground
         return {
             "target_ends": as_text(await ground.target_ends()),
@@ -210,57 +216,54 @@ class CommonSteps(ABC):
         ahead = [p for p in await self.places(move) if p.verdict is Verdict.AHEAD]
         if read := sorted({p.group for p in ahead if (p.group, named((p.remote, p.partition))) in moved}):
             raise Refused(f"groups have read on at {alias}, and would read that again: {listed(read)}")
-        if own := self.own_records(found, await self.mark()):
+        if own := await partitions_with_own(ground, found):
             raise Refused(
                 f"{alias} has records of its own by now ({listed(own)}): a way back is klamm mirror "
                 f"{'failback' if self.lost else 'cutover'} {ground.path} '{alias}->{ground.flow.source}'"
             )
 
-    def own_records(self, then: Found, now: Found) -> list[str]:
-        """Returns the target's partitions that grew by more than the flow has copied since."""
-        remotes: dict[str, int] = {}
-        for name, at in now["copied"].items():
-            topic, partition = parsed_name(name)
-            remotes[named((self.ground.topics.remote(topic), partition))] = max(
-                at - then["copied"].get(name, 0), 0
-            )
-        return [
-            name for name, end in now["target_ends"].items()
-            if end - then["target_ends"].get(name, 0) > remotes.get(name, 0)
-        ]  # fmt: skip
-
     # ---- promote
 
     async def promote(self, move: Move, begin: Begin) -> Found:
-        """Makes ordinary topics of copies that keep offsets. Raises Refused."""
+        """Makes ordinary topics of copies that keep offsets. Raises NotYet while copies lack records, Refused."""
+        ground = self.ground
+        rest = [t for t in await self._copies() if t.state == MIRROR]
+        noted = move.found(Step.PROMOTE)
+        if not promoted(move) and (behind := [t.topic for t in rest if t.lag]):
+            raise NotYet(f"somebody writes to {listed(behind)} at {ground.flow.source} again")
+        if not rest:
+            return {"promoted": noted.get("promoted", []), ENDS: noted.get(ENDS, {})}
+        found = {
+            "promoted": sorted({*promoted(move), *(t.remote for t in rest)}),
+            ENDS: {**noted.get(ENDS, {}), **as_text(ends_of(rest))},
+        }
+        await begin(found)
+        refused = await promote(ground.target, rest)
+        if refused:
+            raise Refused("; ".join(f"{remote}: {why}" for remote, why in sorted(refused.items())))
+        return found
+
+    async def _copies(self) -> list[MirrorTopic]:
         ground = self.ground
         names = {t: ground.topics.remote(t) for t, _ in await ground.partitions()}
-        rest = [t for t in await promote.survey(None, ground.target, names) if t.state == MIRROR]
-        promoted = sorted({*move.found(Step.PROMOTE).get("promoted", ()), *(t.remote for t in rest)})
-        if rest:
-            await begin({"promoted": promoted})
-            refused = await promote.promote(ground.target, rest)
-            if refused:
-                raise Refused("; ".join(f"{remote}: {why}" for remote, why in sorted(refused.items())))
-        return {"promoted": promoted}
+        return await survey(None if self.lost else ground.source, ground.target, names)
 
     async def would_promote(self) -> Found:
         """Returns the topics that would be promoted now."""
-        ground = self.ground
-        names = {t: ground.topics.remote(t) for t, _ in await ground.partitions()}
-        found = await promote.survey(None, ground.target, names)
-        return {"promoted": [t.remote for t in found if t.state == MIRROR]}
+        return {"promoted": [t.remote for t in await self._copies() if t.state == MIRROR]}
 
     async def undo_promote(self, move: Move, found: Found) -> None:
         """Raises Refused where topics were promoted."""
-        if promoted := list(found["promoted"]):
-            raise Refused(f"{listed(promoted)}: promoted, and no mirror topic any more. This is not undone")
+        if names := list(found["promoted"]):
+            raise Refused(f"{listed(names)}: promoted, and no mirror topic any more. This is not undone")
 
     # ---- tell
 
     async def tell(self, move: Move, begin: Begin) -> Found:
-        """Returns what to start, and where."""
-        return await self.where()
+        """Returns what to start, and where, and how many records of each topic stay at the source: behind what was promoted."""
+        ends = {parsed_name(n): end for n, end in move.found(Step.PROMOTE).get(ENDS, {}).items()}
+        late = {} if self.lost else await written_since(self.ground.source, ends)
+        return {**await self.where(), "late": late}
 
     async def where(self) -> Found:
         """Returns the cluster to go to, and the topics' names there."""
