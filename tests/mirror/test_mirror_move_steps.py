@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from klamm_base.errors import KlammError
+from klamm_kafka.client import broker_error
 from klamm_kafka.wire.batch import Record
+from klamm_kafka.wire.errors import ErrorCode
 from klamm_mirror.move.journal import Journal, entries
 from klamm_mirror.move.steps import (
     CHANGING,
@@ -28,6 +33,7 @@ from klamm_mirror.move.steps import (
     undo_next,
     undone,
 )  # fmt: skip
+from klamm_mirror.topics import internal_topics
 
 kinds = st.sampled_from(list(Kind))
 
@@ -150,6 +156,19 @@ def test_a_move_that_promotes_does_not_wait_for_records_that_nothing_copies():
     move = begun(move, Step.PROMOTE, {"promoted": ["t"]}, 3)
     assert next_step(move, late) is Step.PROMOTE
     assert next_step(through(move, Step.PROMOTE, found={"promoted": ["t"]}), late) is Step.TELL
+
+
+def test_a_note_that_is_too_large_is_a_sentence(monkeypatch):
+    async def produce(*_: object) -> int:
+        raise broker_error(ErrorCode.MESSAGE_TOO_LARGE, "producing")
+
+    async def nothing(_: Journal) -> None:
+        return None
+
+    monkeypatch.setattr(internal_topics, "produce", produce)
+    monkeypatch.setattr(Journal, "catch_up", nothing)
+    with pytest.raises(KlammError, match=r"moves does not take a note of \d+ bytes.*max\.message\.bytes"):
+        asyncio.run(Journal(None, "moves", 1).write(new(Kind.CUTOVER)))  # type: ignore[arg-type]
 
 
 def test_the_same_way_is_a_new_move_after_one_that_led_back():

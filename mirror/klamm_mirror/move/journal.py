@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from klamm_base.errors import KlammError
 from klamm_kafka.client import BrokerError, Cluster
 from klamm_kafka.wire.batch import Record
 from klamm_kafka.wire.errors import ErrorCode
@@ -26,6 +27,7 @@ from klamm_mirror.topics.follower import TopicFollower
 
 Key = tuple[Kind, str]
 _STEP: Final = "step"
+_TOO_LARGE: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,7 @@ class Journal(TopicFollower):
         return replace(head, notes=notes)
 
     async def write(self, move: Move) -> None:
-        """Writes a move's new state; all in-sync replicas have it when it returns. Raises ClientError."""
+        """Writes a move's new state; all in-sync replicas have it when it returns. Raises ClientError, KlammError."""
         await self.catch_up()
         found = entries(self.move(move.kind, move.flow), stored(move))
         now_ms = time.time_ns() // 1_000_000
@@ -95,6 +97,11 @@ class Journal(TopicFollower):
             try:
                 await internal_topics.produce(self._cluster, self.topic, [record])
             except BrokerError as e:
+                if e.code in _TOO_LARGE:
+                    raise KlammError(
+                        f"{self.topic} does not take a note of {len(record.value or b''):,} bytes: raise its "
+                        f"max.message.bytes, and give the command again"
+                    ) from None
                 if e.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                     raise
                 await internal_topics.create(self._cluster, self.topic, self._replication_factor)

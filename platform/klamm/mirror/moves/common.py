@@ -182,9 +182,10 @@ class CommonSteps(ABC):
         noted = move.found(Step.GROUPS)
         before = with_former(places, noted.get("before", {}))
         mark = {k: noted[k] for k in MARK} if noted.keys() >= MARK else await self.mark()
-        await begin({"before": before, **mark})
-        refused = await group_offsets.set_places(ground.target, places)
-        return {"before": before, **mark, "places": [p.as_json() for p in places], "refused": refused}
+        # All of it before the change: a note that the journal cannot take fails while nothing is set.
+        found = {"before": before, **mark, "places": [p.as_json() for p in places]}
+        await begin(found)
+        return {**found, "refused": await group_offsets.set_places(ground.target, places)}
 
     async def mark(self) -> Found:
         """Returns where the logs end now (`MARK`): an undo sees by it what was written since."""
