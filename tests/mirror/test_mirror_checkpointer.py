@@ -5,9 +5,10 @@ from __future__ import annotations
 from threading import Thread
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from support.broker import new_name, new_topic, wait_until
+from support.mirror_topics import promote_by_config
 
 from klamm_kafka.client import BrokerError, Cluster
 from klamm_kafka.wire.batch import Record
@@ -291,3 +292,36 @@ async def test_a_reader_of_a_mirrored_topic_goes_back_to_the_original(pair, sour
     written = await pair.checkpointer().step(0, NOW_MS)
     assert written == [Checkpoint(pair.group, original, 0, 107, 200)]
     assert await pair.at_target() == {(original, 0): 200}
+
+
+def make_copy(pair, end: int) -> None:
+    """Makes a mirror topic of the pair's remote topic that ends at `end`."""
+    admin = AdminClient({"bootstrap.servers": pair.target_broker.bootstrap})
+    admin.delete_topics([pair.remote])[pair.remote].result(60)
+    wait_until(lambda: pair.remote not in admin.list_topics(timeout=60).topics, "it is gone")
+    new_topic(pair.target_broker, 2, {"klamm.mirror.state": "mirror"}, pair.remote)
+    at = TopicPartition(pair.remote, 0, end)
+    admin.delete_records([at])[at].result(60)
+
+
+async def test_groups_of_a_promoted_copy_are_their_own(pair):
+    make_copy(pair, 1000)
+    await pair.commit(1000)
+    checkpointer = pair.checkpointer(keeps_offsets=True)
+    await checkpointer.step(0, NOW_MS)
+    assert await pair.at_target() == {(pair.remote, 0): 1000}
+    promote_by_config(pair.target_broker.bootstrap, pair.remote)
+    await groups.commit_offsets(pair.target, pair.group, {(pair.remote, 0): Committed(0, "")})
+    await checkpointer.step(60, NOW_MS)
+    assert await pair.at_target() == {(pair.remote, 0): 0}
+
+
+async def test_a_group_is_not_set_beyond_the_end_of_a_copy_made_anew(pair):
+    make_copy(pair, 1000)
+    await pair.commit(1000)
+    checkpointer = pair.checkpointer(keeps_offsets=True)
+    await checkpointer.step(0, NOW_MS)
+    make_copy(pair, 300)
+    await groups.commit_offsets(pair.target, pair.group, {(pair.remote, 0): Committed(0, "")})
+    await checkpointer.step(60, NOW_MS)
+    assert await pair.at_target() == {(pair.remote, 0): 300}

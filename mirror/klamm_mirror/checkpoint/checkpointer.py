@@ -130,7 +130,6 @@ class Checkpointer:
         if self._trim.now(time_s):
             await self._drop_gone()
             self._trim.done(time_s)
-        self._forget_lost()
         written = await self._follow(now_ms, write=self._settings.emit_every_s is not None)
         self._emit.done(time_s)
         if sync:
@@ -192,11 +191,14 @@ class Checkpointer:
         """Translates the groups' committed offsets; writes and remembers new checkpoints."""
         news: list[Checkpoint] = []
         self.counts.begin_pass()
+        offsets: dict[str, dict[Partition, Committed]] = {}
         for group in self.groups or ():
             with _group_by_itself(group, "at the source"):
-                offsets = await groups.committed_offsets(self._source, group)
-                await self._translator.learn(offsets)
-                news += self._news(group, offsets)
+                offsets[group] = await groups.committed_offsets(self._source, group)
+        await self._translator.learn({place for there in offsets.values() for place in there})
+        self._forget_lost()
+        for group, there in offsets.items():
+            news += self._news(group, there)
         if write:
             for i in range(0, len(news), BATCH_RECORDS):
                 await self._write(news[i : i + BATCH_RECORDS], now_ms)
@@ -237,7 +239,8 @@ class Checkpointer:
         """Sets the offsets of groups that nobody reads with at the target. Never moves a group backwards."""
         states = await groups.consumer_groups(self._target)
         for group in self.groups or ():
-            checkpoints = self._checkpoints.of_group(group)
+            found = self._checkpoints.of_group(group)
+            checkpoints = {place: c for place, c in found.items() if self._translator.sets(place[0])}
             if checkpoints and states.get(group, "Dead") in groups.IDLE:
                 with _group_by_itself(group, "at the target"):
                     await self._sync_group(group, checkpoints)

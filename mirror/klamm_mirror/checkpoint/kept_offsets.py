@@ -42,6 +42,14 @@ class KeptOffsets:
         """Returns True for a topic whose copy is there and not promoted."""
         return self._remote(topic) in self._mirrors
 
+    def is_mirror(self, remote: str) -> bool:
+        """Returns True for a topic of the target that is a copy and not promoted."""
+        return remote in self._mirrors
+
+    def ends(self) -> dict[Partition, int]:
+        """Returns the ends of the copies by upstream partition."""
+        return self._ends
+
     def translate(self, topic: str, partition: int, offset: int) -> Translated:
         """Returns the offset in the copy."""
         end = self._ends.get((topic, partition))

@@ -49,7 +49,7 @@ class GroupTranslator:
         return any(there)
 
     async def learn(self, partitions: Iterable[Partition]) -> None:
-        """Asks what `translate` needs to know of these upstream partitions. Call it after the group's offsets were read."""
+        """Asks what `translate` needs to know of these upstream partitions. Call it after the groups' offsets were read."""
         if self._kept is not None:
             await self._kept.learn([p for p in partitions if self._settings.wants_topic(p[0])])
 
@@ -89,4 +89,9 @@ class GroupTranslator:
 
     def ends(self) -> dict[Partition, int]:
         """Returns the downstream offset behind each downstream partition's last known record."""
-        return {(self.remote(t), p): end for (t, p), end in self.forward.ends().items()}
+        ends = self.forward.ends() if self._kept is None else self._kept.ends()
+        return {(self.remote(t), p): end for (t, p), end in ends.items()}
+
+    def sets(self, remote: str) -> bool:
+        """Returns True for a topic of the target in which groups follow their offsets at the source."""
+        return self._kept is None or self._kept.is_mirror(remote)
