@@ -173,6 +173,10 @@ def test_what_to_do_must_fit_the_gap():
         choose([refused], None)
     with pytest.raises(Unsuitable, match=r"t-0 \(purged\) does not go on by --append: give --skip"):
         choose([purged], Action.APPEND)
+    endless = gap(replace(stop(Kind.REFUSED), end=None))
+    with pytest.raises(Unsuitable, match="no records to leave out: mend the cause, then give --retry"):
+        choose([endless], Action.SKIP)
+    assert choose([endless], Action.RETRY) == [(endless, Action.RETRY)]
 
 
 def test_a_status_keeps_to_its_size():

@@ -242,8 +242,9 @@ class GapKeeper:
                 gap = replace(gap, end=max(first, gap.end or 0))
                 partition.purged += gap.records
                 await self._go_on(partition, max(first, gap.end or 0))
+            case _ if gap.end is None:
+                raise broker_error(ErrorCode.POLICY_VIOLATION, "nobody knows where the range ends")
             case _:
-                assert gap.end is not None
                 await self._go_on(partition, gap.end)
         return gap
 

@@ -13,7 +13,7 @@ from typing import Final
 from klamm_base.errors import KlammError
 from klamm_mirror.gaps.entries import Gap, GapKey, State
 from klamm_mirror.gaps.ledger import Ledger
-from klamm_mirror.stops import ACTIONS, Action
+from klamm_mirror.stops import ACTIONS, Action, Kind
 
 LOOK_S: Final = 0.3
 
@@ -36,6 +36,10 @@ def choose(gaps: Sequence[Gap], action: Action | None) -> list[tuple[Gap, Action
             options = " or ".join(f"--{a}" for a in known)
             said = "needs a decision" if wanted is None else f"does not go on by --{wanted}"
             raise Unsuitable(f"{gap} ({gap.kind}) {said}: give {options}. {gap.why}")
+        if gap.kind is Kind.REFUSED and wanted is Action.SKIP and gap.end is None:
+            raise Unsuitable(
+                f"{gap} has no records to leave out: mend the cause, then give --{Action.RETRY}. {gap.why}"
+            )
         chosen.append((gap, wanted))
     return chosen
 
