@@ -15,6 +15,7 @@ from support.mirroring import Running, produce, props, read, rows
 
 from klamm.testing import EmbeddedBroker
 from klamm_base.errors import ConfigError
+from klamm_mirror.copy import copies, gap_keeper
 from klamm_mirror.source.connector import MirrorSourceConnector
 
 
@@ -201,3 +202,81 @@ def test_settings_that_change_batches_are_refused_by_name(key):
         v.name for v in MirrorSourceConnector.validate(config | {"mirror.keep.offsets": "false", key: ""})
         if any("mirror.keep.offsets" in error for error in v.errors)
     ]  # fmt: skip
+
+
+def delete_copy(broker: EmbeddedBroker, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.delete_topics([topic])[topic].result(60)
+
+
+def make_copy(broker: EmbeddedBroker, topic: str, **config: str) -> None:
+    new_topic(broker, config={k.replace("__", "."): v for k, v in config.items()}, name=topic)
+
+
+def test_a_copy_that_is_deleted_while_the_flow_runs_is_copied_from_the_start(clusters):
+    source, target = clusters
+    topic = new_topic(source)
+    produce(source.bootstrap, topic, rows(100))
+    with keeping(source.bootstrap, target.bootstrap, topic) as mirror:
+        wait_same(source.bootstrap, target.bootstrap, topic)
+        delete_copy(target, topic)
+        make_copy(target, topic, klamm__mirror__state="mirror")
+        produce(source.bootstrap, topic, rows(50, "later"))
+        wait_same(source.bootstrap, target.bootstrap, topic)
+        assert log_bytes(source.bootstrap, topic) == log_bytes(target.bootstrap, topic)
+        delete_copy(target, topic)  # and nothing is produced
+        make_copy(target, topic, klamm__mirror__state="mirror")
+        wait_same(source.bootstrap, target.bootstrap, topic)
+        assert "stopped" not in mirror.details()
+    assert log_bytes(source.bootstrap, topic) == log_bytes(target.bootstrap, topic)
+
+
+def test_an_ordinary_topic_in_place_of_a_copy_keeps_its_records(clusters, monkeypatch):
+    monkeypatch.setattr(copies, "LOOK_S", 6.0)  # all that follows happens between two looks
+    source, target = clusters
+    topic = new_topic(source)
+    produce(source.bootstrap, topic, rows(100))
+    with keeping(source.bootstrap, target.bootstrap, topic) as mirror:
+        wait_same(source.bootstrap, target.bootstrap, topic)
+        delete_before(source, topic, 90)
+        produce(source.bootstrap, topic, rows(1))
+        wait_same(source.bootstrap, target.bootstrap, topic)
+        delete_copy(target, topic)
+        make_copy(target, topic)
+        produce(target.bootstrap, topic, rows(200, "own"))
+        mirror.until(lambda: mirror.details().get("stopped"), "the stop")
+        assert "is no mirror topic" in mirror.details()["stopped"][f"{topic}-0"]["why"]
+    assert read(target.bootstrap, topic, 200) == rows(200, "own")
+
+
+def test_a_topic_that_was_in_the_way_and_is_deleted_is_copied_whole(clusters, monkeypatch):
+    monkeypatch.setattr(gap_keeper, "RETRY_S", 1.0)
+    source, target = clusters
+    topic = new_topic(source)
+    produce(source.bootstrap, topic, rows(100))
+    with keeping(source.bootstrap, target.bootstrap, topic) as mirror:
+        wait_same(source.bootstrap, target.bootstrap, topic)
+    delete_copy(target, topic)
+    make_copy(target, topic)
+    again = keeping(source.bootstrap, target.bootstrap, topic)
+    again.start(mirror.commits)
+    try:
+        again.until(lambda: again.details().get("stopped"), "the stop")
+        delete_copy(target, topic)
+        make_copy(target, topic, klamm__mirror__state="mirror")
+        produce(source.bootstrap, topic, rows(50, "later"))
+        wait_same(source.bootstrap, target.bootstrap, topic)
+    finally:
+        again.stop()
+    assert log_bytes(source.bootstrap, topic) == log_bytes(target.bootstrap, topic)
+
+
+def test_a_copy_of_another_cluster_is_left_alone(clusters):
+    source, target = clusters
+    topic = new_topic(source)
+    produce(source.bootstrap, topic, rows(100))
+    make_copy(target, topic, klamm__mirror__state="mirror", klamm__mirror__source="elsewhere C")
+    with keeping(source.bootstrap, target.bootstrap, topic) as mirror:
+        mirror.until(lambda: mirror.details().get("stopped"), "the stop")
+        assert "klamm.mirror.source=elsewhere C" in mirror.details()["stopped"][f"{topic}-0"]["why"]
+    assert end_of(target.bootstrap, topic) == 0

@@ -155,10 +155,10 @@ class Copier:
             )
         provenance = self._provenance
         common = await cluster(settings.target), self.partitions, self._on_ack, settings.producer, provenance
-        copies = Copies(await cluster(settings.target), self.partitions) if settings.keep else None
+        meta = await cluster(settings.source)
+        copies = Copies(await cluster(settings.target), meta, self.partitions) if settings.keep else None
         sender = self._sender = self._new_sender(common, copies)
         self._copies = copies
-        meta = await cluster(settings.source)
         fetcher = self._fetcher = Fetcher(
             settings.source.cluster, meta, self.partitions, settings.fetch,
             fetched=sender.wake.set, room=sender.room, adopted=self._adopted, rewriter=self._rewriter,

@@ -224,6 +224,9 @@ class GapKeeper:
         return gap
 
     async def _retry(self, partition: MirrorPartition) -> None:
+        if partition.whole:  # what is at the target by now may be another copy
+            await self._go_on(partition, -1)
+            return
         epoch = partition.done_epoch
         await self._go_on(partition, partition.done)
         partition.epoch = partition.done_epoch = epoch
@@ -260,7 +263,7 @@ class GapKeeper:
         elif action is Action.NEW_TOPIC:
             remote = new_name(partition.named, gap.new_id)
             await self._make(partition.topic, remote)
-        first = await self._first(partition)
+        first = -1 if partition.whole else await self._first(partition)
         count = await self._partition_count(partition.topic)
         if partition.topic_id is not None:
             partition.former_ids.add(partition.topic_id)

@@ -1,19 +1,28 @@
 """Sends parcels to copies that keep offsets: no producer, no sequence numbers, one parcel at a time for each partition.
 
 A copy takes batches behind its end, with holes where the source has some. So a broker that has lost records which it
-had acknowledged (a power cut) would get a hole unnoticed. Therefore the ends are asked for whenever a connection is
-new: such a loss ends the connection, too.
+had acknowledged (a power cut) would get a hole unnoticed. Therefore a copy's end is asked for whenever a connection is
+new: such a loss ends the connection, too. So would a copy that was deleted and made again, without a new connection:
+therefore Produce names the copy by its topic id, as it was when the end was asked for.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
-from klamm_kafka.client import BrokerError
-from klamm_kafka.wire.messages.produce import PartitionProduceResponse
-from klamm_mirror.copy.copies import BeginAgain, Copies
+from klamm_kafka.client import BrokerError, ClientError, Connection, ConnectionLost
+from klamm_kafka.wire.errors import ErrorCode
+from klamm_kafka.wire.fields import UUID_ZERO
+from klamm_kafka.wire.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from klamm_mirror.copy.copies import Copies, made_again, shortened
 from klamm_mirror.copy.partition import MirrorPartition
 from klamm_mirror.copy.sender import Sender
 from klamm_mirror.raw import Batch
@@ -22,37 +31,87 @@ from klamm_mirror.topics.mirror_states import states_of
 
 log = logging.getLogger(__name__)
 
+BY_ID: Final = 13
+"""The version of Produce from which on topics are known by their ids. All brokers that keep offsets have it."""
+
 
 class KeepingSender(Sender):
     """A sender of whole batches, as they are."""
 
-    ACKS = KEEP_ACKS
-
     def __init__(self, *common: Any, copies: Copies) -> None:
         super().__init__(*common)
         self._copies = copies
-        self._known: dict[int, object] = {}
-        """The connection to each broker at which the copies' ends are what we think."""
+        self._known: dict[MirrorPartition, object] = {}
+        """The connection at which each copy's end is what we think."""
 
     async def new_producer(self, outbox: MirrorPartition | None = None) -> tuple[int, int]:
         """Returns no producer: batches have those of the source."""
         return -1, -1
 
     async def before_sending(self, outboxes: Sequence[MirrorPartition]) -> dict[MirrorPartition, BrokerError]:
-        node = self.leader(outboxes[0].remote, outboxes[0].partition)
-        connection = await self._cluster.broker(node)
-        if self._known.get(node) is connection:
-            return {}
-        for partition in self.every_outbox():
-            if self.leader(partition.remote, partition.partition) != node or partition.copy_end < 0:
+        barred: dict[MirrorPartition, BrokerError] = {}
+        for partition in outboxes:
+            connection = await self._cluster.broker(self.leader(partition.remote, partition.partition))
+            if self._known.get(partition) is connection:
                 continue
-            end = await self._copies.end(partition)
+            try:
+                end = await self._copies.end(partition)
+            except BrokerError as e:
+                barred[partition] = e
+                continue
             if end < partition.copy_end:
-                raise BeginAgain(
-                    f"{partition}: the target has lost what it had acknowledged, offsets {end} to {partition.copy_end - 1}"
-                )
-        self._known[node] = connection
-        return {}
+                raise shortened(partition, end, partition.copy_end)
+            self._known[partition] = connection
+        return barred
+
+    async def _send(self, leader: int, items: list[tuple[MirrorPartition, Batch]]) -> None:
+        """Sends to the copies by their topic ids: one that was made again meanwhile does not get them."""
+        left = list(items)
+        try:
+            barred = await self.before_sending([outbox for outbox, _ in items])
+            for item in [item for item in items if item[0] in barred]:
+                left.remove(item)
+                await self._undelivered(*item, barred[item[0]])
+            if left:
+                await self._exchange(await self._cluster.broker(leader), left)
+        except ClientError as e:
+            self._failed(left, e)
+            if not e.retriable:
+                self._error = self.unusable(e)
+        except Exception as e:
+            self._error = e
+        finally:
+            self._requests[leader] -= 1
+            self.wake.set()
+            self.answered()
+
+    async def _exchange(self, connection: Connection, left: list[tuple[MirrorPartition, Batch]]) -> None:
+        """Sends a request, and judges its answer. `left` are those that are not judged yet."""
+        answer: ProduceResponse = await connection.request(
+            self._request(left), BY_ID, timeout_s=self._timeout_ms / 1000 + 5
+        )
+        results = {(t.topic_id, r.index): r for t in answer.responses for r in t.partition_responses}
+        while left:
+            outbox, parcel = left.pop(0)
+            result = results.get((outbox.copy_id or UUID_ZERO, outbox.partition))
+            if result is None:
+                self._failed([(outbox, parcel)], ConnectionLost("an answer without the partition"))
+            else:
+                await self._judge(outbox, parcel, result)
+
+    def _request(self, items: list[tuple[MirrorPartition, Batch]]) -> ProduceRequest:
+        topics: dict[bytes, TopicProduceData] = {}
+        for outbox, parcel in items:
+            copy_id = outbox.copy_id or UUID_ZERO  # no topic has this id
+            topic = topics.setdefault(copy_id, TopicProduceData(topic_id=copy_id, partition_data=[]))
+            topic.partition_data.append(PartitionProduceData(index=outbox.partition, records=parcel.data))
+        return ProduceRequest(acks=KEEP_ACKS, timeout_ms=self._timeout_ms, topic_data=list(topics.values()))
+
+    def failed(self, outbox: MirrorPartition, error: ClientError) -> None:
+        self._known.pop(outbox, None)
+        if isinstance(error, BrokerError) and error.code == ErrorCode.UNKNOWN_TOPIC_ID:
+            raise made_again(outbox)
+        super().failed(outbox, error)
 
     def delivered(self, outbox: MirrorPartition, parcel: Batch, offset: int) -> None:
         outbox.copy_end = parcel.next_offset

@@ -59,6 +59,8 @@ class MirrorPartition(Outbox[Batch]):
     copy_start: int = -1
     copy_end: int = -1
     """The log start and log end of a copy that keeps offsets (`whole`); -1: not known."""
+    copy_id: bytes | None = None
+    """The topic id of the copy that ends at `copy_end`; None: not known."""
     records: int = 0
     bytes: int = 0
     purged: int = 0
@@ -244,7 +246,8 @@ class MirrorPartition(Outbox[Batch]):
         batch.base = base
         self.records += batch.count
         self.bytes += len(batch.data)
-        self.buffered -= len(batch.data)
+        if not self.promoted:  # nothing counts as buffered any more
+            self.buffered -= len(batch.data)
         self.latency_ms = max(now_ms - batch.max_timestamp, 0)
         self.sensors.acked(batch, now_ms)
         for done in self.delivered(batch):
@@ -277,7 +280,8 @@ class MirrorPartition(Outbox[Batch]):
         self.failed(now, stop.why)
 
     def move(self, offset: int, producer: tuple[int, int], *, remote: str | None = None) -> None:
-        """Goes on at another offset, without what was fetched and not acknowledged. No answer may be due.
+        """Goes on at another offset, without what was fetched and not acknowledged. No answer may be due. An offset of -1
+        means the end of a copy that keeps offsets, which is asked for.
 
         `producer` must be a new one for `origin`: the target accepts no later sequence numbers of the one before. A
         transactional producer stays; its next batch gets the number that the target expects.
@@ -287,8 +291,9 @@ class MirrorPartition(Outbox[Batch]):
         self.buffered = 0
         if remote is not None and remote != self.remote:
             self.remote, sequence = remote, 0
-            self.copy_start = self.copy_end = -1
             self._others = {origin: (other, 0) for origin, (other, _) in self._others.items()}
+        if offset < 0:
+            self.copy_start, self.copy_end, self.copy_id = -1, -1, None
         self.change_producer(producer, sequence)
         self.begin(offset)
         self.epoch = self.done_epoch = self.checked = self.high_watermark = -1

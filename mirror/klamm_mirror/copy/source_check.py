@@ -102,6 +102,8 @@ class SourceCheck:
                 )
             elif 0 <= end.end_offset < partition.position:
                 _truncated(partition, end.end_offset)
+            elif end.end_offset < 0 and partition.whole:
+                _other_log(partition)
             else:
                 partition.checked = epochs[key]
         return [p for p in wanted if p.stopped is None and p not in refused]
@@ -168,6 +170,15 @@ def _truncated(partition: MirrorPartition, end: int) -> None:
         partition, Kind.TRUNCATED, start=end, end=was,
         why=f"the source's log lost its end: it went on at offset {end}, the mirror has read up to {was}. The copy "
         f"holds {was - end} offsets that the source no longer has; offsets from {end} on may hold other records now",
+    )  # fmt: skip
+
+
+def _other_log(partition: MirrorPartition) -> None:
+    """Stops a partition whose copy has a leader epoch that the source never had."""
+    _stop(
+        partition, Kind.TRUNCATED, start=partition.position, end=partition.position,
+        why=f"the source does not know leader epoch {partition.epoch}, which the last record of {partition.remote} has: the copy "
+        "is not one of this log. Delete it at the target, and it is copied anew",
     )  # fmt: skip
 
 

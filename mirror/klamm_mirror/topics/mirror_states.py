@@ -28,13 +28,17 @@ class Foreign:
 
 async def states_of(cluster: Cluster, topics: Sequence[str]) -> dict[str, str | None]:
     """Returns the mirror states of topics; None for ordinary ones. Leaves out those that are not there."""
-    found = await topic_admin.own_configs(cluster, topics, lambda name: name == STATE)
-    return {topic: configs.get(STATE) for topic, configs in found.items()}
+    return {topic: configs.get(STATE) for topic, configs in (await mirror_configs(cluster, topics)).items()}
+
+
+async def mirror_configs(cluster: Cluster, topics: Sequence[str]) -> dict[str, dict[str, str | None]]:
+    """Returns what topics say of themselves as mirror topics. Leaves out those that are not there."""
+    return await topic_admin.own_configs(cluster, topics, OWN_KEYS.__contains__, OWN_KEYS)
 
 
 async def foreign_parts(cluster: Cluster, topics: Collection[str]) -> dict[str, Foreign]:
     """Returns which records of topics came from other clusters. Leaves out ordinary topics."""
-    found = await topic_admin.own_configs(cluster, sorted(topics), OWN_KEYS.__contains__)
+    found = await mirror_configs(cluster, sorted(topics))
     return {
         topic: Foreign(_origin(configs.get(SOURCE)), None if (e := configs.get(EPOCH)) is None else int(e))
         for topic, configs in found.items()

@@ -6,7 +6,7 @@ A topic that the cluster refuses is logged, and the others continue.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from klamm_kafka.client import Cluster
 from klamm_kafka.wire.messages.describe_configs import (
@@ -65,12 +65,19 @@ def _log(what: str, refused: Mapping[str, str]) -> None:
         log.error("%s %s is refused: %s", what, topic, why)
 
 
-async def settings(cluster: Cluster, topics: Sequence[str]) -> dict[str, list[Setting]]:
-    """Returns the settings of topics that may be changed. Leaves out a topic that may not be described."""
+async def settings(
+    cluster: Cluster, topics: Sequence[str], keys: Collection[str] | None = None
+) -> dict[str, list[Setting]]:
+    """Returns the settings of topics that may be changed, those of `keys` (None: all). Leaves out a topic that may not
+    be described.
+    """
     if not topics:
         return {}
     resources = [
-        DescribeConfigsResource(resource_type=TOPIC, resource_name=t, configuration_keys=None) for t in topics
+        DescribeConfigsResource(
+            resource_type=TOPIC, resource_name=t, configuration_keys=None if keys is None else sorted(keys)
+        )
+        for t in topics
     ]
     answer: DescribeConfigsResponse = await cluster.request(DescribeConfigsRequest(resources=resources))
     return {
@@ -83,10 +90,12 @@ async def settings(cluster: Cluster, topics: Sequence[str]) -> dict[str, list[Se
 
 
 async def own_configs(
-    cluster: Cluster, topics: Sequence[str], wants: Callable[[str], bool]
+    cluster: Cluster, topics: Sequence[str], wants: Callable[[str], bool], keys: Collection[str] | None = None
 ) -> dict[str, dict[str, str | None]]:
-    """Returns the topics' own settings whose names are wanted. Leaves out a topic that may not be described."""
-    found = await settings(cluster, topics)
+    """Returns the topics' own settings whose names are wanted. Leaves out a topic that may not be described. `keys` are all
+    that may be wanted; None: any.
+    """
+    found = await settings(cluster, topics, keys)
     return {
         topic: {s.name: s.value for s in own if s.origin is Origin.TOPIC and wants(s.name)}
         for topic, own in found.items()

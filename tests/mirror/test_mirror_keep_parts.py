@@ -1,0 +1,100 @@
+"""Parts of flows that keep offsets, without brokers: where a copy goes on, which log starts move, unknown leader epochs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from klamm_kafka.client import BrokerError, Cluster, broker_error
+from klamm_kafka.wire.errors import ErrorCode
+from klamm_kafka.wire.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
+)
+from klamm_mirror.copy.copies import BeginAgain, Copies
+from klamm_mirror.copy.keeping_sender import KeepingSender
+from klamm_mirror.copy.partition import MirrorPartition
+from klamm_mirror.copy.source_check import SourceCheck
+from klamm_mirror.raw import Batch
+from klamm_mirror.settings.keep_offsets import MIRROR
+from klamm_mirror.stops import Kind
+
+NOWHERE = "127.0.0.1:1"
+
+
+def copy_of(number: int = 0, **more: Any) -> MirrorPartition:
+    partition = MirrorPartition(topic="t", partition=number, remote="t", named="t", whole=True, **more)
+    partition.begin(1000)
+    return partition
+
+
+def test_a_copy_goes_on_at_its_end_which_is_asked_for():
+    partition = copy_of(copy_start=0, copy_end=1000, copy_id=b"1" * 16)
+    partition.move(1200, (-1, -1))  # a range is left out
+    assert (partition.position, partition.copy_end, partition.copy_id) == (1200, 1000, b"1" * 16)
+    partition.move(-1, (-1, -1))
+    assert (partition.position, partition.done) == (-1, -1)
+    assert (partition.copy_start, partition.copy_end, partition.copy_id) == (-1, -1, None)
+
+
+def test_an_acknowledgement_after_the_promotion_leaves_nothing_buffered():
+    partition = copy_of()
+    partition.add([Batch(bytearray(10), 1000, 1000, 1, 0, 0)], 1001)
+    batch = partition.take(0.0)
+    assert batch is not None
+    partition.promote()
+    partition.acked(batch, 1000, 0)
+    assert partition.buffered == 0
+
+
+class Starts(Copies):
+    """Copies whose first partition cannot be moved."""
+
+    async def _set_start(self, partition: MirrorPartition, offset: int) -> None:
+        if partition.partition == 0:
+            raise broker_error(ErrorCode.POLICY_VIOLATION, "no")
+        partition.copy_start = offset
+
+
+async def test_log_starts_move_one_by_one_and_only_those_of_mirror_topics():
+    partitions = [copy_of(number, copy_start=0, copy_end=1000, source_start=500) for number in range(3)]
+    copies = Starts(Cluster(NOWHERE), Cluster(NOWHERE), partitions)
+    await copies._move_starts()  # their states are not known
+    assert [p.copy_start for p in partitions] == [0, 0, 0]
+    copies._states["t"] = MIRROR
+    with pytest.raises(BrokerError):
+        await copies._move_starts()
+    assert [p.copy_start for p in partitions] == [0, 500, 500]
+
+
+@pytest.mark.parametrize("whole", [True, False])
+async def test_a_copy_with_an_epoch_that_its_source_never_had_is_not_continued(whole):
+    class Leader:
+        async def request(self, request: object) -> OffsetForLeaderEpochResponse:
+            end = EpochEndOffset(partition=0, error_code=0, leader_epoch=-1, end_offset=-1)
+            return OffsetForLeaderEpochResponse(
+                topics=[OffsetForLeaderTopicResult(topic="t", partitions=[end])]
+            )
+
+    partition = copy_of(epoch=7)
+    partition.whole = whole
+    check = SourceCheck(Cluster(NOWHERE), [partition])
+    fit = await check.validate(Leader(), [partition], {("t", 0): 3})
+    if whole:
+        assert fit == []
+        assert partition.stopped is not None
+        assert partition.stopped.kind is Kind.TRUNCATED
+    else:
+        assert fit == [partition]
+
+
+async def test_a_failed_parcel_makes_the_sender_ask_for_the_end_again(monkeypatch):
+    partition = copy_of(copy_end=1000)
+    sender = KeepingSender.__new__(KeepingSender)
+    sender._known = {partition: object()}
+    sender.failed(partition, broker_error(ErrorCode.NOT_LEADER_OR_FOLLOWER, "producing"))
+    assert sender._known == {}
+    with pytest.raises(BeginAgain):
+        sender.failed(partition, broker_error(ErrorCode.UNKNOWN_TOPIC_ID, "producing"))
