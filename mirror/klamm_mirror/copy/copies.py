@@ -128,6 +128,8 @@ class Copies:
         failures: list[BrokerError] = []
         for partition in self._partitions:
             start = min(partition.source_start, partition.done)
+            if partition.copy_start < partition.copy_end:  # only an empty copy may begin behind its end
+                start = min(start, partition.copy_end)
             is_mirror = self._states.get(partition.remote) == MIRROR and partition.stopped is None
             if is_mirror and start > partition.copy_start >= 0:
                 try:
@@ -197,7 +199,7 @@ class Copies:
         if code:
             self._target.metadata = None
             raise broker_error(code, f"letting {topic}-{number} begin at offset {offset}, as its source does")
-        partition.copy_start = offset
+        partition.copy_start, partition.copy_end = offset, max(partition.copy_end, offset)
 
 
 def made_again(partition: MirrorPartition) -> BeginAgain:

@@ -237,9 +237,7 @@ class _Command:
         else:
             typer.echo(told_undone(after))
 
-    async def _go_on(
-        self, steps: CommonSteps, runner: Runner, known: Move | None, *, restart: bool
-    ) -> Move:
+    async def _go_on(self, steps: CommonSteps, runner: Runner, known: Move | None, *, restart: bool) -> Move:
         from klamm_mirror.move.steps import Phase
 
         done = known is not None and known.phase is Phase.DONE
