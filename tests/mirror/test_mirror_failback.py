@@ -128,7 +128,8 @@ def test_what_only_the_lost_cluster_has_is_exported(tmp_path, source, target):
         world.seen += read_as(world.a, world.group, world.topic, lambda v: len(v) >= 10)
         assert world.seen == [*values("a", 500), *values("b", 100), *values("again", 10)]
         wait_until(lambda: end(world.b, world.topic) == 610, "new records of A at B, without those")
-        assert "is not held" in world.failback(code=1)
+        assert world.failback()["id"] == found["id"]
+        assert "is not held" in world.failback("--restart", code=1)
         world.mover.run("cutover", "--quiet", "0.5")
 
 

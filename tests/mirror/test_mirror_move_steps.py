@@ -134,7 +134,7 @@ def test_a_failover_that_is_given_again_looks_whether_the_source_is_lost_until_i
 
 @given(kinds, st.integers(0, 12), st.integers(0, 3))
 def test_a_move_that_begins_anew_keeps_what_was_there_before(kind, steps, records):
-    """Also after a kill between two records of the journal."""
+    """Also after a kill between two records of the journal. Only what was decided is asked for again."""
     journal = Journal(None, "moves", 1)  # type: ignore[arg-type]
     first = through(new(kind), *PLANS[kind][:steps], found={"before": {"g": {"t-0": 3}}})
     reread(journal, None, first)
@@ -143,7 +143,8 @@ def test_a_move_that_begins_anew_keeps_what_was_there_before(kind, steps, record
     after = reread(journal, killed, restarted(killed, 9))
     assert after is not None
     assert next_step(after) is Step.CHECK
-    assert {s for s in after.notes if s in CHANGING} == {s for s in first.notes if s in CHANGING}
+    before = CHANGING - {Step.SETTLE}
+    assert {s for s in after.notes if s in CHANGING} == {s for s in first.notes if s in before}
     assert all(after.found(s) == first.found(s) for s in after.notes)
 
 

@@ -150,10 +150,12 @@ def opposite(flow: str) -> str:
 
 def restarted(move: Move, at_ms: int) -> Move:
     """Returns a move that begins anew. What was there before its changes stays known, so that an undo restores that.
+    What SETTLE has decided is done with: each side's records are looked at again.
 
     Its identity stays, too: a kill between two records of the journal loses no note.
     """
-    kept = {s: replace(n, done=False) for s, n in move.notes.items() if s in CHANGING or s is Step.CHECK}
+    known = CHANGING - {Step.SETTLE} | {Step.CHECK}
+    kept = {s: replace(n, done=False) for s, n in move.notes.items() if s in known}
     return replace(move, phase=Phase.RUNNING, began_ms=at_ms, notes=kept)
 
 
