@@ -42,7 +42,7 @@ def target(processes, tmp_path_factory) -> Iterator[str]:
 def make_anew(bootstrap: str, topic: str, count: int, partitions: int = 1) -> list:
     """Deletes the topic and makes it again with `count` records in each partition."""
     delete(bootstrap, topic)
-    make(bootstrap, topic, partitions, **{"retention.ms": "987654000"})
+    make(bootstrap, topic, partitions, **{"retention.ms": "9876543210000"})
     new = rows(count, "new")
     for partition in range(partitions):
         produce(bootstrap, topic, new, partition=partition)

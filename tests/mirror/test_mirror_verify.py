@@ -84,7 +84,7 @@ def aborted_and_committed(bootstrap: str, topic: str) -> None:
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
 def test_what_the_mirror_copied_is_equal(source, target, tmp_path, isolation):
     topic, stamped = new_name("orders"), new_name("stamped")
-    new_topic(source, 2, {"retention.ms": "123456789000"}, name=topic)
+    new_topic(source, 2, {"retention.ms": "1234567890000"}, name=topic)
     new_topic(source, 1, {"message.timestamp.type": "LogAppendTime"}, name=stamped)
     aborted_and_committed(source.bootstrap, topic)
     write(source.bootstrap, stamped, sample(500))
