@@ -15,6 +15,7 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient
 from support import kafka_oracle
+from support.broker import NO_RETENTION
 from support.connect_worker import free_port
 
 DEFAULTS = {
@@ -28,6 +29,7 @@ DEFAULTS = {
     "transaction.state.log.min.isr": "1",
     "transaction.state.log.num.partitions": "1",
     "group.initial.rebalance.delay.ms": "0",
+    **NO_RETENTION,
 }
 
 

@@ -43,7 +43,9 @@ class Load:
 
     def __init__(self, bootstrap: str) -> None:
         self.count = 0
-        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "log_level": 0})
+        self._producer = Producer(
+            {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5, "log_level": 0}
+        )
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._write, daemon=True)
 
