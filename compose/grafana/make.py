@@ -335,6 +335,41 @@ MIRROR: list[Panel] = [
         ],
     ),
     ("Flows that answer", "short", [("klamm_mirror_flow_up", "{{flow}}")]),
+    (
+        "Schemas, quotas, users: what is not at the target",
+        "short",
+        [
+            (
+                "max by (source, target) (klamm_mirror_schemas_conflicts)",
+                "{{source}}→{{target}} subjects in conflict",
+            ),
+            (
+                "max by (source, target) (klamm_mirror_quotas_conflicts)",
+                "{{source}}→{{target}} quotas refused",
+            ),
+            ("max by (source, target) (klamm_mirror_users_missing)", "{{source}}→{{target}} users missing"),
+        ],
+    ),
+    (
+        "Schemas, quotas, users: since the last look",
+        "s",
+        [
+            ("max by (source, target) (klamm_mirror_schemas_age_seconds)", "{{source}}→{{target}} schemas"),
+            ("max by (source, target) (klamm_mirror_quotas_age_seconds)", "{{source}}→{{target}} quotas"),
+            ("max by (source, target) (klamm_mirror_users_age_seconds)", "{{source}}→{{target}} users"),
+        ],
+    ),
+    (
+        "Schemas: copied",
+        "short",
+        [
+            ("max by (source, target) (klamm_mirror_schemas_subjects)", "{{source}}→{{target}} subjects"),
+            (
+                "max by (source, target) (klamm_mirror_schemas_registered)",
+                "{{source}}→{{target}} versions since the start",
+            ),
+        ],
+    ),
 ]
 
 DASHBOARDS: dict[str, tuple[str, list[Panel]]] = {

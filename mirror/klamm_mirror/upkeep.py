@@ -36,6 +36,7 @@ class Upkeep(ABC):
         self.name = name
         self.paused = False
         self.stopping = threading.Event()
+        self.began_ms = time.time_ns() // 1_000_000
         self._interval_s = interval_s
         self._synced_ms: int | None = None
         self._why: str | None = None

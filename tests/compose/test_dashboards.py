@@ -21,6 +21,7 @@ from support.broker import new_topic
 from support.klamm import Server
 from support.mirror import mirror_file, produce, read_as
 from support.prometheus import Prometheus
+from support.schema_registry import SchemaRegistry
 
 from klamm.testing import EmbeddedBroker
 
@@ -134,9 +135,13 @@ def test_prometheus_finds_what_the_dashboards_of_broker_and_connect_show(watched
 @pytest.mark.usefixtures("prometheus_server")
 def test_prometheus_finds_what_the_dashboard_of_the_mirror_shows(tmp_path):
     clusters = [EmbeddedBroker(tmp_path / name) for name in ("a", "b")]
-    with clusters[0] as a, clusters[1] as b:
+    with clusters[0] as a, clusters[1] as b, SchemaRegistry() as at_a, SchemaRegistry() as at_b:
         topic = new_topic(a)
-        flows = {"A->B.enabled": "true", "topics": topic, "klamm.metrics.port": "0"}
+        flows = {
+            "A->B.enabled": "true", "topics": topic, "klamm.metrics.port": "0",
+            "A.schema.registry.url": at_a.url, "B.schema.registry.url": at_b.url,
+            "sync.schemas.enabled": "true", "sync.client.quotas.enabled": "true", "check.users.enabled": "true",
+        }  # fmt: skip
         path = mirror_file(tmp_path / "mm2.properties", {"A": a.bootstrap, "B": b.bootstrap}, flows)
 
         def traffic() -> None:

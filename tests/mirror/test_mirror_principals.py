@@ -92,7 +92,9 @@ def quotas(bootstrap: str) -> dict[Entity, dict[str, float]]:
     return asyncio.run(ask())
 
 
-def set_quotas(bootstrap: str, entity: Entity, values: Mapping[str, float]) -> None:
+def set_quotas(bootstrap: str, entity: Entity, values: Mapping[str, float | None]) -> None:
+    """Sets the quotas of a client; None removes one."""
+
     async def ask() -> dict[str, str]:
         wanted = [QuotaChange(entity=entity, key=k, old=None, new=v) for k, v in values.items()]
         async with Cluster(bootstrap) as cluster:

@@ -21,7 +21,7 @@ ABOUT: Final = {
     "quotas_conflicts": "Clients whose quotas the target refuses.",
     "users_missing": "Users with SCRAM credentials at the source whom the target does not know.",
 }
-AGE: Final = "Since all of them were last looked at, s."
+AGE: Final = "Since all of them were last looked at; before the first time, since the task's start, s."
 
 
 def upkeep_of(settings: Settings) -> list[Upkeep]:
@@ -40,14 +40,13 @@ def upkeep_of(settings: Settings) -> list[Upkeep]:
 
 
 def upkeep_figures(upkeep: Sequence[Upkeep], flow: tuple[str, str], now_ms: int) -> list[MetricTable]:
-    """Returns a table for each part: its figures, and its age once it was whole."""
+    """Returns a table for each part: its figures and its age."""
     found = []
     for work in upkeep:
         details = work.details()
         about = {name: text for name, text in ABOUT.items() if name.startswith(f"{work.name}_")}
         values = [details[name.removeprefix(f"{work.name}_")] for name in about]
-        if details["synced_ms"] is not None:
-            about[f"{work.name}_age_seconds"] = AGE
-            values.append(max(now_ms - details["synced_ms"], 0) / 1000)
+        about[f"{work.name}_age_seconds"] = AGE
+        values.append(max(now_ms - (details["synced_ms"] or work.began_ms), 0) / 1000)
         found.append(figures(flow, about, values))
     return found
