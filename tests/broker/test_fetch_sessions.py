@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -403,6 +405,31 @@ def test_a_parked_fetch_whose_session_is_closed_is_answered_and_leaves_nothing_b
     assert decoded(slot.reply, 12).error_code == 0
     left = [len(partition.waiters) for partition in topic.partitions]
     assert left == ([0, 1] if how == "eviction" else [0, 0]), "a closed session watches nothing"
+    assert waits_for_nobody(world)
+
+
+@pytest.mark.parametrize("in_session", [False, True])
+@pytest.mark.parametrize("how", ["append", "time", "close"])
+def test_a_wait_that_is_over_leaves_nothing_to_the_garbage_collector(world, how, in_session):
+    world.create("a", 3)
+    asked = [("a", n, 0) for n in range(3)]
+    waits = {"max_wait_ms": 500, "session_epoch": -1}
+    if in_session:
+        waits |= {"session_id": begin(world, asked), "session_epoch": 1}
+    assert world.fetch(request(() if in_session else asked, **waits), 12) is None
+    slot, world.slot = weakref.ref(world.slot), None
+    gc.disable()
+    try:
+        if how == "append":
+            world.append("a", 1)
+            world.loop.soon.pop()()
+        elif how == "time":
+            next(iter(world.waiting._waiting)).finish()
+        else:
+            slot().abandoned()
+        assert slot() is None
+    finally:
+        gc.enable()
     assert waits_for_nobody(world)
 
 

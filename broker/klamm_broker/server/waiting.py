@@ -23,7 +23,8 @@ WAKE_MAX: Final = 200
 class Waiter:
     """One parked fetch. `missing` is the number of bytes that must come before an attempt to complete it is worthwhile.
 
-    `complete(final)` tries to answer and returns whether it did; with `final` it must.
+    `complete(final)` tries to answer and returns whether it did; with `final` it must. It holds the request, and usually the
+    waiter: whoever stops waiting lets go of it, so that no cycle of references is left to the garbage collector.
     """
 
     __slots__ = ("_complete", "_room", "_timer", "missing", "partitions")
@@ -54,8 +55,9 @@ class Waiter:
 
     def finish(self) -> None:
         """Answer with the records that are there."""
+        complete = self._complete
         self.leave()
-        self._complete(True)
+        complete(True)
 
     def finish_soon(self) -> None:
         """Call `finish` in the next turn of the loop, unless the wait is over by then."""
@@ -77,6 +79,12 @@ class Waiter:
             self._room.leave(self)
         for partition in self.partitions:
             partition.waiters.pop(self, None)
+        self.partitions = ()
+        self._complete = _answered
+
+
+def _answered(_: bool) -> bool:
+    return True
 
 
 class WaitingRoom:
