@@ -25,6 +25,10 @@ from klamm_broker.server.metrics_families import families
 log = logging.getLogger(__name__)
 
 FILES_MAX: Final = 1 << 20
+GC_THRESHOLDS: Final = (50_000, 20, 20)
+"""A fetch of thousands of partitions is ten thousand objects that live until its answer. They leave no cycle of references,
+so the collector need not look at them, nor at all topics that were made since the start.
+"""
 DRAIN_S: Final = 2.0
 """The time that a stop waits for peers to take their last answers: a dead peer must not delay it."""
 
@@ -59,6 +63,7 @@ async def _serve(config: BrokerConfig, ready: Callable[[str], None]) -> None:
         gc.enable()
         gc.collect()
         gc.freeze()  # topics, codecs and modules stay: collections need not look at them again
+        gc.set_threshold(*GC_THRESHOLDS)
     except BaseException:
         server.close_listeners()
         raise
