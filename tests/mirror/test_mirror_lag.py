@@ -6,12 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from klamm_kafka.wire.batch import Record, encode_batch
-from klamm_mirror.copy.lag_tables import STATUS_COLUMNS, STATUS_PREFIX, lag_tables, rows_that_fit
+from klamm_mirror.copy.lag_tables import STATUS_COLUMNS, STATUS_PREFIX, lag_rows, lag_tables, rows_that_fit
 from klamm_mirror.copy.partition import SILENT_MS, MirrorPartition
 from klamm_mirror.metrics.trend import Trend
 from klamm_mirror.raw import Counts, convert
+from klamm_mirror.source.reporting import SLICE, Reported, slices
 from klamm_mirror.stops import Kind, Stop
-from klamm_plugins.metrics import TABLE_BYTES_MAX, check_tables
+from klamm_plugins.metrics import TABLE_BYTES_MAX, MetricTable, check_tables
 
 
 def partition(topic: str = "orders", number: int = 0) -> MirrorPartition:
@@ -110,7 +111,7 @@ def test_rows_say_why_a_partition_stopped_and_fit_the_limit():
         each.stopped = Stop(kind=Kind.DELETED, start=0, end=None, why="x" * 1000, since_ms=1)
     shown = many[: rows_that_fit(many)]
     assert 1000 < len(shown) < 5000
-    tables = lag_tables(many, shown, {(long, 0): 7}, flow=("A", "B"), now_ms=10)
+    tables = lag_tables(many, lag_rows(shown, {(long, 0): 7}, 10), flow=("A", "B"), now_ms=10)
     check_tables(tables)
     import orjson
 
@@ -125,3 +126,18 @@ def test_rows_say_why_a_partition_stopped_and_fit_the_limit():
     (stopped,) = [t for t in tables if t.columns == ["partitions_stopped"]]
     assert stopped.rows == [[20_000]]
     assert rows_that_fit([partition("orders", i) for i in range(6000)]) == 5000
+
+
+def test_thousands_of_partitions_are_looked_at_in_slices_and_reported_at_once():
+    many = [partition("orders", i) for i in range(2 * SLICE + 1)]
+    reported: list[list[MetricTable]] = []
+    it = Reported(flow=("A", "B"), partitions=many, upkeep=(), missing={}, left_out={})
+    steps = slices(it, lambda tables: reported.append(list(tables)), 10)
+    for _ in range(3):
+        next(steps)
+        assert not reported
+    assert list(steps) == []
+    [tables] = reported
+    check_tables(tables)
+    long = [[row[1] for row in table.rows] for table in tables if table.by]
+    assert long == [list(range(2 * SLICE + 1))] * 3

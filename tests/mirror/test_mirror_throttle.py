@@ -13,7 +13,7 @@ from support.mirroring import Running, produce, props, read
 
 from klamm.mirror.flow_status import _partition
 from klamm_base.errors import ConfigError
-from klamm_mirror.copy.lag_tables import STATUS_COLUMNS, STATUS_PREFIX, lag_tables
+from klamm_mirror.copy.lag_tables import STATUS_COLUMNS, STATUS_PREFIX, lag_rows, lag_tables
 from klamm_mirror.copy.partition import MirrorPartition
 from klamm_mirror.copy.throttle import FLOW, TOPICS, Bucket, Limits, Throttle
 from klamm_mirror.source.connector import MirrorSourceConnector
@@ -120,7 +120,7 @@ def test_a_partition_at_its_limit_is_throttled_in_the_status():
     each = MirrorPartition(topic="t", partition=0, remote="A.t", producer=(1, 0), held_by=TOPICS)
     each.begin(0)
     each.high_watermark = 5
-    tables = lag_tables([each], [each], {}, flow=("A", "B"), now_ms=1)
+    tables = lag_tables([each], lag_rows([each], {}, 1), flow=("A", "B"), now_ms=1)
     (status,) = [t for t in tables if t.prefix == STATUS_PREFIX]
     row = dict(zip(("topic", "partition", *STATUS_COLUMNS), status.rows[0], strict=True), at_ms=1)
     shown = _partition(row, 1)

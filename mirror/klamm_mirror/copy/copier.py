@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -103,10 +103,10 @@ class Copier:
         self._provenance: Provenance | None = None
         self._copies: Copies | None = None
 
-    async def run(self, tick: Callable[[], bool]) -> None:
-        """Copies until `tick` returns False. Calls `tick` ten times a second, in this thread."""
+    async def run(self, tick: Callable[[], bool], report: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Copies until `tick` returns False. Calls `tick` ten times a second, in this thread. `report` runs beside it."""
         async with AsyncExitStack() as stack:
-            parts = await self._open(stack)
+            parts = [*await self._open(stack), report()]
             running = [asyncio.create_task(part) for part in parts]
             stopping = self._stopping
             # A commit waits for a target that is away; meanwhile the ticks go on, and tell of it.

@@ -37,32 +37,39 @@ def rows_that_fit(partitions: Sequence[MirrorPartition]) -> int:
     return min(len(partitions), ROWS_MAX)
 
 
-def lag_tables(
-    all_: Sequence[MirrorPartition],
-    shown: Sequence[MirrorPartition],
-    missing: Mapping[tuple[str, int], int],
-    *,
-    flow: tuple[str, str],
-    now_ms: int,
-) -> list[MetricTable]:
-    """Makes the tables of the shown partitions, and counts over all of them. `missing` are the records in gaps."""
-    labels = {"source": flow[0], "target": flow[1]}
-    by = ("topic", "partition")
-    lags, states = list[Sequence[Cell]](), list[Sequence[Cell]]()
-    for p in shown:
+LagRow = tuple[Sequence[Cell], Sequence[Cell]]
+"""A partition's row in the metrics, and the one in the status."""
+
+
+def lag_rows(
+    partitions: Sequence[MirrorPartition], missing: Mapping[tuple[str, int], int], now_ms: int
+) -> list[LagRow]:
+    """Returns the partitions' rows, and notes their trends. `missing` are the records in gaps."""
+    found: list[LagRow] = []
+    for p in partitions:
         sensors, lag, since = p.sensors, p.lag, p.missing_since(now_ms)
         gap = missing.get((p.topic, p.partition), 0)
         p.trend.observe(now_ms, sensors.records, sensors.bytes, lag)
-        lags.append((p.remote, p.partition, lag, _age(lag, since, now_ms), gap))
-        states.append(_status_row(p, lag, since, gap))
+        row = (p.remote, p.partition, lag, _age(lag, since, now_ms), gap)
+        found.append((row, _status_row(p, lag, since, gap)))
+    return found
+
+
+def lag_tables(
+    all_: Sequence[MirrorPartition], rows: Sequence[LagRow], *, flow: tuple[str, str], now_ms: int
+) -> list[MetricTable]:
+    """Makes the tables of the partitions that have rows, and counts over all of them."""
+    labels = {"source": flow[0], "target": flow[1]}
+    by = ("topic", "partition")
     return [
         MetricTable(
-            prefix=PREFIX, labels=labels, by=by, columns=list(LAG_ABOUT), rows=lags, about=LAG_ABOUT
+            prefix=PREFIX, labels=labels, by=by, columns=list(LAG_ABOUT), rows=[row for row, _ in rows],
+            about=LAG_ABOUT,
         ),
         figures(flow, STOPPED_ABOUT, [sum(p.stopped is not None for p in all_)]),
         MetricTable(
             prefix=STATUS_PREFIX, labels={"at_ms": str(now_ms), "partitions": str(len(all_))}, by=by,
-            columns=STATUS_COLUMNS, rows=states, exported=False,
+            columns=STATUS_COLUMNS, rows=[row for _, row in rows], exported=False,
         ),
     ]  # fmt: skip
 

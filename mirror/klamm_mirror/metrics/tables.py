@@ -27,8 +27,13 @@ class Pace:
         return now >= self._at
 
     def took(self, began: float, ended: float) -> None:
-        """Notes a report. The longer it took, the later the next is due."""
-        self._at = ended + max(EVERY_S, (ended - began) / SHARE)
+        """Notes a report."""
+        self._at = ended + pause_s(ended - began)
+
+
+def pause_s(took_s: float) -> float:
+    """Returns the time until the next report: the longer one takes, the longer."""
+    return max(EVERY_S, took_s / SHARE)
 
 
 def tables(

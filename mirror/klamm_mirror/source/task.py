@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any, Final
 
 from klamm_kafka.client import TransactionFailed
@@ -14,30 +15,25 @@ from klamm_kafka.wire.offset_specs import EARLIEST
 from klamm_mirror.copy.changes import Committed
 from klamm_mirror.copy.copier import PROGRESS_S, Copier, CopierSettings
 from klamm_mirror.copy.copies import BeginAgain
-from klamm_mirror.copy.lag_tables import lag_tables, rows_that_fit
 from klamm_mirror.copy.parcels import Unchanged
 from klamm_mirror.copy.partition import MirrorPartition
 from klamm_mirror.copy.rewrite import Rewriter
 from klamm_mirror.copy.schema_rewrite import SchemaRewriter
 from klamm_mirror.copy.source_offsets import Position, has_begun, source_partition
 from klamm_mirror.copy.start_offset import start_of
-from klamm_mirror.metrics.sensors import SOURCE_ABOUT, SOURCE_PREFIX, WINDOW_MS
-from klamm_mirror.metrics.tables import Pace, figures, tables
 from klamm_mirror.origins import LeftOut
 from klamm_mirror.schemas.translation import Translation
 from klamm_mirror.settings.keep_offsets import check_pipeline
 from klamm_mirror.source.beginning import TransactionalBeginning
 from klamm_mirror.source.config import Settings, parse
-from klamm_mirror.source.upkeep import upkeep_figures, upkeep_of
+from klamm_mirror.source.reporting import Reported, report_idle, report_on
+from klamm_mirror.source.upkeep import upkeep_of
 from klamm_mirror.upkeep import Upkeep
 from klamm_plugins.connector import DriverTask
 from klamm_plugins.errors import ConnectError
 
 log = logging.getLogger(__name__)
 
-LEFT_OUT_ABOUT: Final = {
-    f"batches_{why.name.lower()}_total": f"Batches that were not copied: {why.value}." for why in LeftOut
-}
 SETTLE_S: Final = 2.0
 SETTLE_STEP_S: Final = 0.05
 RETRY_S: Final = 0.5
@@ -56,7 +52,6 @@ class MirrorSourceTask(DriverTask):
         self._rewriter: Rewriter | Unchanged | None = None
         self._before = 0
         self._said_at = 0.0
-        self._pace = Pace()
         self._missing: Mapping[tuple[str, int], int] = {}
         """The records in gaps, by topic and partition."""
         self._beginning: TransactionalBeginning | None = None
@@ -104,7 +99,7 @@ class MirrorSourceTask(DriverTask):
                 self.context.wait(RETRY_S)
                 self._restart()
             if self.context.paused:
-                self._measure(idle=True)
+                report_idle(self._figures(), self.context.metrics)
                 self._pause_upkeep(True)
                 self.context.stay_paused()
                 self._pause_upkeep(False)
@@ -123,7 +118,8 @@ class MirrorSourceTask(DriverTask):
                     return
                 await asyncio.to_thread(self._resume)
             copier = Copier(self._settings, self._partitions, self._commit, self._rewriter, once)
-            await copier.run(lambda: self._tick(copier))
+            report = partial(report_on, lambda: self._figures(copier), self.context.metrics)
+            await copier.run(lambda: self._tick(copier), report)
             self._say(copier)
 
     def stop(self) -> None:
@@ -139,38 +135,23 @@ class MirrorSourceTask(DriverTask):
     def _tick(self, copier: Copier) -> bool:
         if time.monotonic() - self._said_at >= PROGRESS_S:
             self._say(copier)
-            if self._pace.due(time.monotonic()):
-                self._missing = copier.gap_records()
-                self._measure()
         self._update = self.context.take_update() or self._update
         return not self.context.stopping.is_set() and not self.context.paused and self._update is None
 
     def _say(self, copier: Copier) -> None:
         self._said_at = time.monotonic()
-        self._left_out = copier.left_out
         records = self._before + copier.records
         details = {**copier.details(), **{work.name: work.details() for work in self._upkeep}}
         self.context.progress(records, lag=copier.lag, waiting_for=copier.waiting_for, details=details)
 
-    def _measure(self, *, idle: bool = False) -> None:
-        """Reports each partition's figures. `idle`: the partitions will be silent from now on, so their windows count
-        as empty.
-        """
-        began = time.monotonic()
-        now_ms = time.time_ns() // 1_000_000
-        at_ms = now_ms + (WINDOW_MS if idle else 0)
-        shown = self._partitions[: rows_that_fit(self._partitions)]
-        rows = [(p.remote, p.partition, *p.sensors.row(at_ms)) for p in shown]
-        flow = (self._alias, self._target)
-        left_out = len(self._partitions) - len(shown)
-        by = ("topic", "partition")
-        self.context.metrics(
-            tables(SOURCE_PREFIX, SOURCE_ABOUT, flow=flow, by=by, rows=rows, left_out=left_out)
-            + lag_tables(self._partitions, shown, self._missing, flow=flow, now_ms=now_ms)
-            + [figures(flow, LEFT_OUT_ABOUT, [self._left_out.get(why, 0) for why in LeftOut])]
-            + upkeep_figures(self._upkeep, flow, now_ms)
-        )
-        self._pace.took(began, time.monotonic())
+    def _figures(self, copier: Copier | None = None) -> Reported:
+        """Returns what to report; without a copier, gaps and batches that were left out are those of before."""
+        if copier is not None:
+            self._missing, self._left_out = copier.gap_records(), copier.left_out
+        return Reported(
+            flow=(self._alias, self._target), partitions=self._partitions, upkeep=self._upkeep,
+            missing=self._missing, left_out=self._left_out,
+        )  # fmt: skip
 
     def _offsets(self, committed: Committed) -> list[tuple[dict[str, Any], dict[str, Any]]]:
         """Returns Connect's partitions and offsets."""
