@@ -1,8 +1,10 @@
 """`klamm mirror start` against MirrorMaker 2, alternating in one run over the same filled topic.
 
-    python -m bench.mirror.compare [--runs 3] [--mb 1000] [--size 1000] [--broker klamm|kafka] [--write]
+    python -m bench.mirror.compare [--runs 3] [--mb 1000] [--size 1000] [--broker klamm|kafka] [--codecs none,lz4,zstd]
+        [--write]
 
-Source and target are brokers of one kind, the same for both mirrors; each run has a fresh target. Measures MB/s and
+Source and target are brokers of one kind, the same for both mirrors; each run has a fresh target. Half of each value is
+bytes by chance, the rest compresses well; MB are those of the values. Measures MB/s and
 CPU seconds per GB of the mirror (with all its processes) from the first record at the target to the last, the
 seconds from launch to that first record, and its memory (proportional set size).
 """
@@ -10,6 +12,7 @@ seconds from launch to that first record, and its memory (proportional set size)
 from __future__ import annotations
 
 import argparse
+import random
 import subprocess
 import sys
 import tempfile
@@ -119,8 +122,10 @@ class MirrorMaker2(Mirror):
         ]  # fmt: skip
 
 
-def fill(server: Server | Line, megabytes: int, size: int, partitions: int = PARTITIONS) -> int:
-    """Fill the topic with records of `size` bytes; how many."""
+def fill(
+    server: Server | Line, megabytes: int, size: int, partitions: int = PARTITIONS, codec: str = "none"
+) -> int:
+    """Fills the topic with records of `size` bytes. Returns their number."""
     admin = AdminClient({"bootstrap.servers": server.bootstrap})
     admin.create_topics([NewTopic(TOPIC, partitions, 1)])[TOPIC].result(30)
     producer = Producer(
@@ -129,11 +134,14 @@ def fill(server: Server | Line, megabytes: int, size: int, partitions: int = PAR
             "linger.ms": 20,
             "batch.size": 262_144,
             "partitioner": "random",
+            "compression.type": codec,
         }
     )
     records = megabytes * 1_000_000 // size
+    chance = random.Random(size).randbytes(1 << 20)
     for i in range(records):
-        value = b"%012d" % i + b"x" * (size - 12)
+        begin = i * 997 % (len(chance) - size)
+        value = b"%012d" % i + chance[begin : begin + size // 2] + b"x" * (size - size // 2 - 12)
         while True:
             try:
                 producer.produce(TOPIC, value, partition=i % partitions)
@@ -181,6 +189,44 @@ def measure(
         watcher.close()
 
 
+def compared(
+    broker: type[Server], mirrors: list[type[Mirror]], codec: str, args: argparse.Namespace
+) -> report.Results:
+    """Runs the mirrors alternately over one source, whose batches are compressed by this codec."""
+    results: report.Results = {mirror.name: [] for mirror in mirrors}
+    with tempfile.TemporaryDirectory(prefix="klamm-bench-") as tmp:
+        source = broker(Path(tmp) / "source")
+        source.start()
+        try:
+            records = fill(source, args.mb, args.size, codec=codec)
+            for run in range(args.runs):
+                for kind in mirrors if run % 2 == 0 else mirrors[::-1]:
+                    result = run_of(kind, Path(tmp), run, source, broker, records, args.size)
+                    results[kind.name].append(result)
+                    shown = ", ".join(f"{k}={v:.2f}" for k, v in result.items())
+                    print(f"{codec}, run {run + 1}/{args.runs} {kind.name}: {shown}", flush=True)
+        finally:
+            source.stop()
+    return results
+
+
+def run_of(
+    kind: type[Mirror], work: Path, run: int, source: Server, broker: type[Server], records: int, size: int
+) -> dict[str, float]:
+    """Measures one mirror with a fresh target."""
+    alias = f"target{run}{kind.__name__.lower()}"
+    target = broker(work / alias)
+    target.start()
+    mirror = kind(work / f"mirror-{alias}", source, target, alias)
+    try:
+        return measure(mirror, target, records, size)
+    except BaseException:
+        print((mirror.directory / "mirror.log").read_text()[-3000:], file=sys.stderr)
+        raise
+    finally:
+        target.stop()
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -189,6 +235,7 @@ def main() -> int:
     parser.add_argument("--mb", type=int, default=1000, help="how much the topic holds")
     parser.add_argument("--size", type=int, default=1000, help="bytes of a record's value")
     parser.add_argument("--broker", choices=["klamm", "kafka"], default="klamm", help="source and target")
+    parser.add_argument("--codecs", default="none", help="of the source's batches: none,gzip,snappy,lz4,zstd")
     parser.add_argument("--write", action="store_true", help="put the figures into docs/performance.md")
     args = parser.parse_args()
     broker: type[Server] = Klamm if args.broker == "klamm" else Kafka
@@ -197,39 +244,21 @@ def main() -> int:
         mirrors.append(MirrorMaker2)
     else:
         print(f"MirrorMaker 2 is left out: {missing}", file=sys.stderr)
-    results: report.Results = {mirror.name: [] for mirror in mirrors}
-    with tempfile.TemporaryDirectory(prefix="klamm-bench-") as tmp:
-        source = broker(Path(tmp) / "source")
-        source.start()
-        try:
-            records = fill(source, args.mb, args.size)
-            for run in range(args.runs):
-                for kind in mirrors if run % 2 == 0 else mirrors[::-1]:
-                    target = broker(Path(tmp) / f"target-{run}-{kind.__name__}")
-                    target.start()
-                    alias = f"target{run}{kind.__name__.lower()}"
-                    mirror = kind(Path(tmp) / f"mirror-{alias}", source, target, alias)
-                    try:
-                        result = measure(mirror, target, records, args.size)
-                    except BaseException:
-                        print((mirror.directory / "mirror.log").read_text()[-3000:], file=sys.stderr)
-                        raise
-                    finally:
-                        target.stop()
-                    results[kind.name].append(result)
-                    shown = ", ".join(f"{k}={v:.2f}" for k, v in result.items())
-                    print(f"run {run + 1}/{args.runs} {kind.name}: {shown}", flush=True)
-        finally:
-            source.stop()
-    text = f"{report.table(results, ROWS)}\n\n{report.spread(results, ROWS)}"
-    print(f"\n{text}")
+    texts = []
+    for codec in args.codecs.split(","):
+        results = compared(broker, mirrors, codec, args)
+        texts.append(f"{codec}:\n\n{report.table(results, ROWS)}\n\n{report.spread(results, ROWS)}")
+        print(f"\n{texts[-1]}")
     if args.write:
         about = (
-            f"`python -m bench.mirror.compare --runs {args.runs} --mb {args.mb} --size {args.size} --broker {args.broker}`, "
-            f"{report.machine()}; medians; {PARTITIONS} partitions, the same source for all runs, a fresh target for each. "
-            "MirrorMaker 2 of Kafka 4.3.1, dedicated mode."
+            f"`python -m bench.mirror.compare --runs {args.runs} --mb {args.mb} --size {args.size} --broker {args.broker} "
+            f"--codecs {args.codecs}`, {report.machine()}; medians; {PARTITIONS} partitions, the same source for all runs "
+            "of a codec, a fresh target for each. MirrorMaker 2 of Kafka 4.3.1, dedicated mode."
         )
-        report.write("bench/mirror", f"## Mirror: topic to topic\n\n{about}\n\n{text}")
+        section = "bench/mirror" if args.broker == "klamm" else "bench/mirror/kafka"
+        title = f"## Mirror: topic to topic{'' if args.broker == 'klamm' else ', between brokers of Apache Kafka'}"
+        whole = "\n\n".join(texts)
+        report.write(section, f"{title}\n\n{about}\n\n{whole}")
     return 0
 
 
