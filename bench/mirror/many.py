@@ -145,6 +145,8 @@ def measured(
     admin = AdminClient({"bootstrap.servers": target.bootstrap})
     wanted = {f"source.{topic}" for topic in topics}
     until(lambda: wanted <= set(admin.list_topics(timeout=10).topics), "the topics", 0.2)
+    back = AdminClient({"bootstrap.servers": line.bootstrap})  # the flow back only sends heartbeats
+    until(lambda: "heartbeats" in back.list_topics(timeout=10).topics, "the flow back", 0.2)
     probe = Probe(line.bootstrap, target.bootstrap, topics)
     try:
         probe.assign()

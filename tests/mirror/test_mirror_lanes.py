@@ -97,6 +97,21 @@ def test_one_partition_alone_gets_one_lane(line, target, sessions):
     assert len([session_id for session_id in sessions if session_id]) == 1
 
 
+def test_a_near_broker_that_was_slow_once_gets_one_lane(source, target, sessions, monkeypatch):
+    negotiate = Connection._negotiate
+
+    async def slow(self: Connection) -> None:
+        await negotiate(self)
+        self.round_trip_s = 0.2
+
+    monkeypatch.setattr(Connection, "_negotiate", slow)
+    topic = new_topic(source, PARTITIONS)
+    produce(source.bootstrap, topic, rows(100))
+    with Running(props(source.bootstrap, target.bootstrap, topics=topic)) as mirror:
+        mirror.until(lambda: mirror.records == 100, "copied")
+    assert len([session_id for session_id in sessions if session_id]) == 1
+
+
 def test_an_answer_from_before_a_move_is_not_taken():
     metadata, partition = SourceMetadata(), MirrorPartition(topic="t", partition=0, remote="A.t")
     partition.topic_id = b"1" * 16

@@ -12,7 +12,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from klamm_base.backoff import Backoff
-from klamm_kafka.client import ClientError, Cluster
+from klamm_base.version import __version__
+from klamm_kafka.client import ClientError, Cluster, Connection
+from klamm_kafka.wire.messages.api_versions import ApiVersionsRequest
 from klamm_mirror.copy.copies import Copies
 from klamm_mirror.copy.fetch_lane import LOOK_S, FetchLane, unreadable_source
 from klamm_mirror.copy.fetch_settings import FetchSettings
@@ -31,6 +33,9 @@ log = logging.getLogger(__name__)
 
 BUFFER_BYTES: Final = 64 << 20
 """Bytes that a task may hold, fetched and not acknowledged, before it stops fetching."""
+
+LOOKS: Final = 4
+"""Further answers that a broker gives which seems to be far. A long line costs them at the start."""
 
 
 class Fetcher:
@@ -151,7 +156,7 @@ class Fetcher:
         away = Backoff()
         while node in self._metadata.brokers.values():
             try:
-                connection = await self._client(0).broker(node)
+                self._round_trips[node] = await round_trip_s(await self._client(0).broker(node))
             except ClientError as e:
                 if not e.retriable:
                     raise unreadable_source(e) from None
@@ -160,7 +165,6 @@ class Fetcher:
                 self._away[node], self._metadata.stale = str(e), True
                 await asyncio.sleep(away.failed(time.monotonic(), str(e)))
             else:
-                self._round_trips[node] = connection.round_trip_s
                 self._share_out()
                 break
         self._away.pop(node, None)
@@ -229,3 +233,17 @@ class Fetcher:
         else:
             self._why = None
             self._asking.succeeded()
+
+
+async def round_trip_s(connection: Connection) -> float:
+    """Returns how far a broker is: the quickest of some answers, as a near one that is busy may be slow with a single one."""
+    quickest = connection.round_trip_s
+    for _ in range(LOOKS):
+        if quickest < NEAR_S:
+            break
+        asked_at = time.monotonic()
+        await connection.request(
+            ApiVersionsRequest(client_software_name="klamm", client_software_version=__version__)
+        )
+        quickest = min(quickest, time.monotonic() - asked_at)
+    return quickest
