@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
-from klamm_kafka.client import BrokerError, Cluster, broker_error
+from klamm_kafka.client import BrokerError, ClientError, Cluster, broker_error
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -52,10 +53,11 @@ def test_an_acknowledgement_after_the_promotion_leaves_nothing_buffered():
 class Starts(Copies):
     """Copies whose first partition cannot be moved."""
 
-    async def _set_start(self, partition: MirrorPartition, offset: int) -> None:
-        if partition.partition == 0:
-            raise broker_error(ErrorCode.POLICY_VIOLATION, "no")
-        partition.copy_start = offset
+    async def _set_starts(self, wanted: Mapping[MirrorPartition, int]) -> dict[MirrorPartition, ClientError]:
+        for partition, offset in wanted.items():
+            if partition.partition:
+                partition.copy_start = offset
+        return {p: broker_error(ErrorCode.POLICY_VIOLATION, "no") for p in wanted if p.partition == 0}
 
 
 async def test_log_starts_move_one_by_one_and_only_those_of_mirror_topics():

@@ -77,6 +77,9 @@ class Cluster:
         self._coordinators: dict[tuple[int, str], Address] = {}
         self.brokers: dict[int, Address] = {}
         self.metadata: MetadataResponse | None = None
+        self._indexed: MetadataResponse | None = None
+        self._leaders: dict[tuple[str | None, int], int] = {}
+        """The leaders in `_indexed`, the metadata that were looked at last."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -131,13 +134,30 @@ class Cluster:
 
     async def leader(self, topic: str, partition: int) -> Connection:
         """Returns a connection to a partition's leader. Raises BrokerError for a topic or partition that does not exist."""
-        node_id = self._leader_id(topic, partition)
+        node_id = self.leader_id(topic, partition)
         if node_id is None:
             await self.refresh([topic])
-            node_id = self._leader_id(topic, partition)
+            node_id = self.leader_id(topic, partition)
         if node_id is None:
-            raise broker_error(self._topic_error(topic), f"{topic}-{partition}")
+            raise self.no_leader(topic, partition)
         return await self.broker(node_id)
+
+    def leader_id(self, topic: str, partition: int) -> int | None:
+        """Returns the leader's node id in the last metadata: -1 if it has none now, None if it is not known."""
+        if self._indexed is not self.metadata:
+            self._indexed = self.metadata
+            found = self.metadata.topics if self.metadata is not None else ()
+            self._leaders = {(t.name, p.partition_index): p.leader_id for t in found for p in t.partitions}
+        return self._leaders.get((topic, partition))
+
+    def no_leader(self, topic: str, partition: int) -> BrokerError:
+        """Returns the error of a partition that has no leader in the last metadata."""
+        topics = self.metadata.topics if self.metadata is not None else ()
+        code = next((t.error_code for t in topics if t.name == topic), ErrorCode.NONE)
+        if not code:
+            is_there = self.leader_id(topic, partition) is not None
+            code = ErrorCode.LEADER_NOT_AVAILABLE if is_there else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return broker_error(code, f"{topic}-{partition}")
 
     async def coordinator(self, key: str, kind: int = GROUP) -> Connection:
         """Returns a connection to the coordinator of a group or (TRANSACTION) a transactional id.
@@ -179,17 +199,6 @@ class Cluster:
                 )
                 self._connections[address] = connection
             return connection
-
-    def _leader_id(self, topic: str, partition: int) -> int | None:
-        for found in self.metadata.topics if self.metadata is not None else ():
-            if found.name == topic:
-                return next((p.leader_id for p in found.partitions if p.partition_index == partition), None)
-        return None
-
-    def _topic_error(self, topic: str) -> int:
-        topics = self.metadata.topics if self.metadata is not None else ()
-        code = next((t.error_code for t in topics if t.name == topic), ErrorCode.NONE)
-        return code or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     async def _find_coordinator(self, key: str, kind: int) -> Address:
         loop = asyncio.get_running_loop()

@@ -13,26 +13,20 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from klamm_base.backoff import Backoff
-from klamm_kafka.client import BrokerError, ClientError, Cluster, broker_error
-from klamm_kafka.wire.batch import read_header
-from klamm_kafka.wire.messages.delete_records import (
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsResponse,
-    DeleteRecordsTopic,
-)
+from klamm_kafka.client import ClientError, Cluster
 from klamm_kafka.wire.offset_specs import EARLIEST, LATEST
 from klamm_mirror.copy.partition import MirrorPartition
 from klamm_mirror.settings.keep_offsets import KEEP, MIRROR, PROMOTED, SOURCE, STATE
 from klamm_mirror.stops import Kind, Stop
-from klamm_mirror.topics import internal_topics
+from klamm_mirror.topics import internal_topics, leaders
 from klamm_mirror.topics.mirror_states import foreign_parts, mirror_configs
 
 log = logging.getLogger(__name__)
 
 LOOK_S: Final = 3.0
 """Seconds between two looks at the states of the copies."""
-DELETE_TIMEOUT_MS: Final = 30_000
+
+Errors = dict[MirrorPartition, ClientError]
 
 
 class BeginAgain(Exception):
@@ -72,14 +66,15 @@ class Copies:
         BeginAgain for a copy that is not the one which is known.
         """
         found = await mirror_configs(self._target, sorted({p.remote for p in self._partitions}))
+        await self._learn_ours(found)
         for partition in self._partitions:
             if partition.remote in found:
-                await self._judge(partition, found[partition.remote])
+                self._judge(partition, found[partition.remote])
         self._states = {topic: configs.get(STATE) for topic, configs in found.items()}
         await self._compare()
         await self._move_starts()
 
-    async def _judge(self, partition: MirrorPartition, configs: Mapping[str, str | None]) -> None:
+    def _judge(self, partition: MirrorPartition, configs: Mapping[str, str | None]) -> None:
         state, source = configs.get(STATE), configs.get(SOURCE)
         if state == PROMOTED and not partition.promoted:
             log.warning("%s is promoted at the target: it is not copied any more", partition)
@@ -88,20 +83,25 @@ class Copies:
             return
         if state is None:
             partition.stopped = _no_mirror(partition)
-        elif state == MIRROR and source is not None and not await self._is_ours(partition.topic, source):
+        elif state == MIRROR and source is not None and (partition.topic, source) not in self._ours:
             partition.stopped = _other_source(partition, source)
 
-    async def _is_ours(self, topic: str, source: str) -> bool:
-        """Decides whether a copy's source is ours, or the cluster from which ours has the topic."""
-        if (topic, source) not in self._ours:
-            there = source.partition(" ")[0]
-            here = (await self._source.refresh([])).cluster_id
-            part = (await foreign_parts(self._source, [topic])).get(topic)
+    async def _learn_ours(self, found: Mapping[str, Mapping[str, str | None]]) -> None:
+        """Learns which copies come from our source, or from the cluster from which ours has the topic."""
+        told = {
+            (p.topic, source) for p in self._partitions
+            if p.stopped is None and (configs := found.get(p.remote)) and configs.get(STATE) == MIRROR
+            and (source := configs.get(SOURCE)) is not None
+        }  # fmt: skip
+        if not (new := told - self._ours):
+            return
+        here = (await self._source.refresh([])).cluster_id
+        parts = await foreign_parts(self._source, {topic for topic, _ in new})
+        for topic, source in new:
+            part = parts.get(topic)
             first = None if part is None or part.origin is None else part.origin.cluster
-            if here is not None and there not in {here, first}:
-                return False
-            self._ours.add((topic, source))
-        return True
+            if here is None or source.partition(" ")[0] in {here, first}:
+                self._ours.add((topic, source))
 
     async def _compare(self) -> None:
         """Raises BeginAgain if a copy was made again, or has lost its end."""
@@ -125,81 +125,87 @@ class Copies:
 
     async def _move_starts(self) -> None:
         """Moves the log starts of mirror topics. A copy that cannot be moved holds up no other."""
-        failures: list[BrokerError] = []
+        wanted: dict[MirrorPartition, int] = {}
         for partition in self._partitions:
             start = min(partition.source_start, partition.done)
             if partition.copy_start < partition.copy_end:  # only an empty copy may begin behind its end
                 start = min(start, partition.copy_end)
             is_mirror = self._states.get(partition.remote) == MIRROR and partition.stopped is None
             if is_mirror and start > partition.copy_start >= 0:
-                try:
-                    await self._set_start(partition, start)
-                except BrokerError as e:
-                    failures.append(e)
-        if failures:
-            raise failures[0]
+                wanted[partition] = start
+        if failures := await self._set_starts(wanted):
+            raise next(iter(failures.values()))
 
-    async def begin(self, partition: MirrorPartition, source_start: int) -> None:
-        """Sets the place to copy from: the copy's end. An empty copy is made to begin at `source_start`.
+    async def begin(self, source_starts: Mapping[MirrorPartition, int]) -> None:
+        """Sets the places to copy from: the copies' ends. An empty copy is made to begin at its `source_starts`.
 
-        While the target does not answer, the partition waits.
+        Partitions wait for a target that does not answer.
         """
+        failed: Mapping[MirrorPartition, ClientError]
         try:
-            if self._states.get(partition.remote) != MIRROR:
+            if any(self._states.get(p.remote) != MIRROR for p in source_starts):
                 await self.look()
-            if not partition.promoted and partition.stopped is None:
-                partition.begin(await self._ready(partition, source_start))
+            wanted = {p: s for p, s in source_starts.items() if not p.promoted and p.stopped is None}
+            failed = await self._begin(wanted)
         except ClientError as e:
-            why = f"the target does not tell the end of {partition.remote}-{partition.partition}: {e}"
+            failed = dict.fromkeys((p for p in source_starts if p.position < 0), e)
+        for partition, error in failed.items():
+            why = f"the target does not tell the end of {partition.remote}-{partition.partition}: {error}"
             partition.reading.failed(time.monotonic(), why)
 
-    async def _ready(self, partition: MirrorPartition, source_start: int) -> int:
-        # The id comes first: if the copy is made again meanwhile, the target refuses what is sent for this id.
-        copy_id = (await self._ids([partition.remote])).get(partition.remote)
-        end = await self.end(partition)
-        if end == 0 and source_start > 0:
-            await self._set_start(partition, source_start)
-            end = source_start
-        partition.copy_start = await self._offset(partition, EARLIEST)
-        partition.copy_end, partition.copy_id = end, copy_id
-        partition.epoch = partition.done_epoch = await self._last_epoch(partition, end)
-        partition.changed()
-        return end
+    async def _begin(self, source_starts: Mapping[MirrorPartition, int]) -> Errors:
+        # The ids come first: if a copy is made again meanwhile, the target refuses what is sent for this id.
+        ids = await self._ids(sorted({p.remote for p in source_starts}))
+        ends, failed = _apart(await self.ends(list(source_starts)))
+        empty = {p: source_starts[p] for p, end in ends.items() if end == 0 and source_starts[p] > 0}
+        failed |= await self._set_starts(empty)
+        ends |= empty
+        starts, errors = _apart(await self._offsets([p for p in ends if p not in failed], EARLIEST))
+        failed |= errors
+        places = {_place(p): ends[p] for p, start in starts.items() if ends[p] > start}
+        epochs = await leaders.epochs_before(self._target, places)
+        for partition, start in starts.items():
+            epoch = epochs.get(_place(partition), -1)
+            if isinstance(epoch, ClientError):
+                failed[partition] = epoch
+                continue
+            end = ends[partition]
+            partition.copy_start, partition.copy_end = start, end
+            partition.copy_id = ids.get(partition.remote)
+            partition.epoch = partition.done_epoch = epoch
+            partition.begin(end)
+        return failed
 
-    async def end(self, partition: MirrorPartition) -> int:
-        """Returns the copy's log end. Raises ClientError."""
-        return await self._offset(partition, LATEST)
+    async def ends(self, partitions: Sequence[MirrorPartition]) -> dict[MirrorPartition, int | ClientError]:
+        """Returns the copies' log ends, or errors."""
+        return await self._offsets(partitions, LATEST)
 
-    async def _offset(self, partition: MirrorPartition, which: int) -> int:
-        return await internal_topics.offset_of(
-            self._target, partition.remote, which, partition=partition.partition
-        )
+    async def _offsets(
+        self, partitions: Sequence[MirrorPartition], which: int
+    ) -> dict[MirrorPartition, int | ClientError]:
+        found = await leaders.offsets_at(self._target, {_place(p): which for p in partitions})
+        return {p: found[_place(p)] for p in partitions}
 
-    async def _last_epoch(self, partition: MirrorPartition, end: int) -> int:
-        """Returns the leader epoch of the copy's last record; -1 for an empty copy."""
-        if end <= partition.copy_start:
-            return -1
-        data = await internal_topics.fetch(
-            self._target, partition.remote, end - 1, partition=partition.partition, size=1
-        )
-        return read_header(data.records).leader_epoch if data.records else -1
+    async def _set_starts(self, wanted: Mapping[MirrorPartition, int]) -> Errors:
+        """Moves the copies' log starts. Returns the errors of those that stay."""
+        found = await leaders.delete_before(self._target, {_place(p): start for p, start in wanted.items()})
+        moved, failed = _apart({p: found[_place(p)] for p in wanted})
+        for partition in moved:
+            start = wanted[partition]
+            partition.copy_start, partition.copy_end = start, max(partition.copy_end, start)
+        return failed
 
-    async def _set_start(self, partition: MirrorPartition, offset: int) -> None:
-        """Moves the copy's log start. Raises BrokerError."""
-        topic, number = partition.remote, partition.partition
-        wanted = DeleteRecordsTopic(
-            name=topic, partitions=[DeleteRecordsPartition(partition_index=number, offset=offset)]
-        )
-        request = DeleteRecordsRequest(topics=[wanted], timeout_ms=DELETE_TIMEOUT_MS)
-        connection = await self._target.leader(topic, number)
-        answer: DeleteRecordsResponse = await connection.request(
-            request, timeout_s=DELETE_TIMEOUT_MS / 1000 + 5
-        )
-        code = answer.topics[0].partitions[0].error_code
-        if code:
-            self._target.metadata = None
-            raise broker_error(code, f"letting {topic}-{number} begin at offset {offset}, as its source does")
-        partition.copy_start, partition.copy_end = offset, max(partition.copy_end, offset)
+
+def _place(partition: MirrorPartition) -> tuple[str, int]:
+    return partition.remote, partition.partition
+
+
+def _apart(
+    found: Mapping[MirrorPartition, int | ClientError],
+) -> tuple[dict[MirrorPartition, int], Errors]:
+    """Returns answers and errors apart."""
+    answers = {p: answer for p, answer in found.items() if isinstance(answer, int)}
+    return answers, {p: answer for p, answer in found.items() if isinstance(answer, ClientError)}
 
 
 def made_again(partition: MirrorPartition) -> BeginAgain:

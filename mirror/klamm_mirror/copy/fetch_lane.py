@@ -116,9 +116,9 @@ class FetchLane:
             return False
         full = self.size.buffer_bytes
         wanted = [p for p in ours if p.held_by is None and p.buffered < full and now >= p.reading.until]
-        for partition in [p for p in wanted if p.position < 0]:
-            await self._intake.begin(partition)
-        wanted = [p for p in wanted if p.position >= 0]
+        if new := [p for p in wanted if p.position < 0]:
+            await self._intake.begin(new)
+            wanted = [p for p in wanted if p.position >= 0]
         if not wanted:
             return False
         connection = await self._data.broker(self.node)

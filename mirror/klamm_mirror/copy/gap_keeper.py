@@ -18,12 +18,6 @@ from typing import Any, Final
 from klamm_base.backoff import Backoff
 from klamm_kafka.client import BrokerError, ClientError, Cluster, broker_error
 from klamm_kafka.wire.errors import ErrorCode
-from klamm_kafka.wire.messages.delete_records import (
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsResponse,
-    DeleteRecordsTopic,
-)
 from klamm_kafka.wire.offset_specs import EARLIEST, LATEST
 from klamm_mirror.copy.gap_policy import GapSettings, decide, gap_of, new_name, went_past
 from klamm_mirror.copy.partition import MirrorPartition
@@ -31,7 +25,7 @@ from klamm_mirror.gaps.entries import Gap, GapKey, Known, State
 from klamm_mirror.gaps.ledger import Ledger
 from klamm_mirror.settings.plugins import FlowPlugins
 from klamm_mirror.stops import Action, Kind, within
-from klamm_mirror.topics import internal_topics
+from klamm_mirror.topics import internal_topics, leaders
 from klamm_mirror.topics.target import Topics
 
 log = logging.getLogger(__name__)
@@ -41,7 +35,6 @@ FOLLOW_S: Final = 1.0
 """Seconds between two looks into the ledger while partitions are stopped."""
 RETRY_S: Final = 30.0
 """Seconds after which a cause that may pass, such as a missing permission, is tried again."""
-DELETE_TIMEOUT_MS: Final = 30_000
 GAPS_BYTES: Final = 3_000
 """The size of the latest gaps in a task's status, as JSON."""
 
@@ -292,18 +285,9 @@ class GapKeeper:
         """Deletes the copy's records. Raises BrokerError, also where the topic's cleanup.policy forbids it."""
         topic, number = partition.remote, partition.partition
         end = await internal_topics.offset_of(self._target, topic, LATEST, partition=number)
-        wanted = DeleteRecordsPartition(partition_index=number, offset=end)
-        request = DeleteRecordsRequest(
-            topics=[DeleteRecordsTopic(name=topic, partitions=[wanted])], timeout_ms=DELETE_TIMEOUT_MS
-        )
-        connection = await self._target.leader(topic, number)
-        answer: DeleteRecordsResponse = await connection.request(
-            request, timeout_s=DELETE_TIMEOUT_MS / 1000 + 5
-        )
-        code = answer.topics[0].partitions[0].error_code
-        if code:
-            self._target.metadata = None
-            raise broker_error(code, f"deleting the records of {topic}-{number} before offset {end}")
+        answer = (await leaders.delete_before(self._target, {(topic, number): end}))[topic, number]
+        if isinstance(answer, ClientError):
+            raise answer
         log.warning("%s-%d: the records before offset %d are deleted", topic, number, end)
 
     async def _first(self, partition: MirrorPartition) -> int:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sequence
 from typing import Final
 
-from klamm_kafka.client import BrokerError, broker_error
+from klamm_kafka.client import BrokerError, ClientError, broker_error
 from klamm_kafka.wire.errors import CorruptRecord, ErrorCode, ProtocolError
 from klamm_kafka.wire.messages.fetch import PartitionData
 from klamm_kafka.wire.offset_specs import EARLIEST, LATEST
@@ -59,21 +60,26 @@ class Intake:
         self._provenance = provenance
         self._copies = copies
 
-    async def begin(self, partition: MirrorPartition) -> None:
-        """Sets the place of a partition that has no committed offset. A time after the last record means the end."""
-        try:
-            offset = await self._check.offset(partition, partition.start)
-            if offset == NO_OFFSET:
-                offset = await self._check.offset(partition, LATEST)
-        except BrokerError as e:
-            self._asked_in_vain(partition, e)
-            return
+    async def begin(self, partitions: Sequence[MirrorPartition]) -> None:
+        """Sets the places of partitions that have no committed offset. A time after the last record means the end."""
+        answers = await self._check.offsets({p: p.start for p in partitions})
+        if late := [p for p, answer in answers.items() if answer == NO_OFFSET]:
+            answers |= await self._check.offsets(dict.fromkeys(late, LATEST))
+        starts: dict[MirrorPartition, int] = {}
+        for partition, answer in answers.items():
+            if isinstance(answer, ClientError):
+                self._asked_in_vain(partition, answer)
+            else:
+                starts[partition] = answer
         if self._copies is not None:
-            await self._copies.begin(partition, offset)
+            await self._copies.begin(starts)
             return
-        if partition.start != EARLIEST:
-            log.info("%s begins at offset %d: earlier records are not copied (%s)", partition, offset, KEY)
-        partition.begin(offset)
+        for partition, offset in starts.items():
+            if partition.start != EARLIEST:
+                log.info(
+                    "%s begins at offset %d: earlier records are not copied (%s)", partition, offset, KEY
+                )
+            partition.begin(offset)
 
     async def take(self, partition: MirrorPartition, data: PartitionData) -> bool:
         """Takes a partition of an answer. Returns True if it brought records."""
@@ -152,7 +158,7 @@ class Intake:
         partition.reading.failed(time.monotonic(), str(error))
         self._metadata.stale = True
 
-    def _asked_in_vain(self, partition: MirrorPartition, error: BrokerError) -> None:
+    def _asked_in_vain(self, partition: MirrorPartition, error: ClientError) -> None:
         if not error.retriable:
             unreadable(partition, f"the source does not tell its offsets: {error}")
             return

@@ -49,19 +49,18 @@ class KeepingSender(Sender):
         return -1, -1
 
     async def before_sending(self, outboxes: Sequence[MirrorPartition]) -> dict[MirrorPartition, BrokerError]:
+        connections = {p: await self._cluster.broker(self.leader(p.remote, p.partition)) for p in outboxes}
+        new = [p for p, connection in connections.items() if self._known.get(p) is not connection]
         barred: dict[MirrorPartition, BrokerError] = {}
-        for partition in outboxes:
-            connection = await self._cluster.broker(self.leader(partition.remote, partition.partition))
-            if self._known.get(partition) is connection:
-                continue
-            try:
-                end = await self._copies.end(partition)
-            except BrokerError as e:
-                barred[partition] = e
-                continue
-            if end < partition.copy_end:
+        for partition, end in (await self._copies.ends(new)).items():
+            if isinstance(end, BrokerError):
+                barred[partition] = end
+            elif isinstance(end, ClientError):
+                raise end
+            elif end < partition.copy_end:
                 raise shortened(partition, end, partition.copy_end)
-            self._known[partition] = connection
+            else:
+                self._known[partition] = connections[partition]
         return barred
 
     async def _send(self, leader: int, items: list[tuple[MirrorPartition, Batch]]) -> None:

@@ -14,10 +14,10 @@ from __future__ import annotations
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from klamm_kafka.client import Cluster, Connection
+from klamm_kafka.client import ClientError, Cluster, Connection
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.fields import UUID_ZERO
 from klamm_kafka.wire.messages.metadata import MetadataResponseTopic
@@ -31,7 +31,7 @@ from klamm_kafka.wire.offset_specs import EARLIEST, LATEST
 from klamm_mirror.copy.partition import MirrorPartition
 from klamm_mirror.stops import Kind, Stop
 from klamm_mirror.topic_ids import to_text
-from klamm_mirror.topics import internal_topics
+from klamm_mirror.topics import internal_topics, leaders
 
 log = logging.getLogger(__name__)
 
@@ -130,6 +130,13 @@ class SourceCheck:
         return await internal_topics.offset_of(
             self._meta, partition.topic, which, partition=partition.partition
         )
+
+    async def offsets(
+        self, wanted: Mapping[MirrorPartition, int]
+    ) -> dict[MirrorPartition, int | ClientError]:
+        """Returns an offset of each partition (see `leaders.offsets_at`), or the error."""
+        found = await leaders.offsets_at(self._meta, {p.key: which for p, which in wanted.items()})
+        return {p: found[p.key] for p in wanted}
 
     async def _is_same(self, partition: MirrorPartition) -> bool:
         found = next((t for t in (await self._meta.refresh([partition.topic])).topics), None)

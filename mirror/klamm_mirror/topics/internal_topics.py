@@ -36,6 +36,7 @@ from klamm_kafka.wire.offset_specs import EARLIEST, LATEST
 from klamm_kafka.wire.struct import Message
 from klamm_mirror.raw import Aborted, whole_batches
 from klamm_mirror.target_admin import Admin
+from klamm_mirror.topics import leaders
 from klamm_plugins.mirror import NewTopic
 
 log = logging.getLogger(__name__)
@@ -172,26 +173,11 @@ async def offsets_of(
 ) -> dict[tuple[str, int], int]:
     """Returns `offset_of` for each partition that answers; one request for each leader."""
     await cluster.refresh(sorted({topic for topic, _ in partitions}))
-    by_leader: dict[int, tuple[Connection, dict[str, ListOffsetsTopic]]] = {}
-    for topic, partition in partitions:
-        try:
-            connection = await cluster.leader(topic, partition)
-        except BrokerError as e:
-            log.debug("%s-%d is left out: %s", topic, partition, e)
-            continue
-        _, topics = by_leader.setdefault(id(connection), (connection, {}))
-        asked = ListOffsetsPartition(partition_index=partition, timestamp=which)
-        topics.setdefault(topic, ListOffsetsTopic(name=topic, partitions=[])).partitions.append(asked)
-    found: dict[tuple[str, int], int] = {}
-    for connection, topics in by_leader.values():
-        answer = await connection.request(
-            ListOffsetsRequest(replica_id=-1, isolation_level=int(committed), topics=list(topics.values()))
-        )
-        for result in answer.topics:
-            found |= {
-                (result.name, p.partition_index): p.offset for p in result.partitions if not p.error_code
-            }
-    return found
+    found = await leaders.offsets_at(cluster, dict.fromkeys(partitions, which), committed=committed)
+    for answer in found.values():
+        if isinstance(answer, ClientError) and not isinstance(answer, BrokerError):
+            raise answer
+    return {place: offset for place, offset in found.items() if isinstance(offset, int)}
 
 
 async def read(
