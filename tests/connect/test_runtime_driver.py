@@ -241,6 +241,21 @@ async def test_offsets_that_are_none_are_refused_in_a_sentence(broker, monkeypat
         control.close()
 
 
+def test_the_producer_of_offsets_is_there_while_they_are_read(broker, monkeypatch):  # noqa: F811
+    """It gets its producer id meanwhile: a record that comes before the id may wait half a second for it."""
+    from support.runtime_fakes import RecordingControl
+
+    from klamm.connect.child.driver_offsets import TopicOffsets
+
+    control = RecordingControl()
+    try:
+        offsets = TopicOffsets(control, task_spec("d", {}, worker=worker_props(broker.bootstrap)))
+        monkeypatch.setattr(control, "call", lambda *_: [offsets._producer])
+        assert offsets.read([{"p": 1}])[0] is not None
+    finally:
+        control.close()
+
+
 async def test_a_commit_waits_for_a_broker_that_is_away(tmp_path):
     from klamm.testing import EmbeddedBroker
 

@@ -59,6 +59,8 @@ class TopicOffsets:
         self._producer: OffsetProducer | None = None
 
     def read(self, partitions: list[dict[str, Any]]) -> list[dict[str, Any] | None]:
+        with self._lock:
+            self._open()  # librdkafka asks for its producer id meanwhile; a record that comes first waits 0.5 s for it
         found: list[dict[str, Any] | None] = self._control.call(
             "read_offsets", {"connector": self._connector, "partitions": partitions}
         )
