@@ -97,6 +97,19 @@ async def test_a_server_starts_when_needed_and_ends_when_idle(tmp_path):
         await servers.spawn(one, "d", lambda _: None)
 
 
+async def test_the_first_server_imports_what_its_children_need_before_it_forks(tmp_path, monkeypatch):
+    (tmp_path / "needed_by_children.py").write_text(
+        "import os, pathlib\npathlib.Path(__file__).with_suffix('.pid').write_text(str(os.getpid()))\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    servers = ForkServers(preload=["needed_by_children"])
+    await servers.start()
+    try:
+        assert (tmp_path / "needed_by_children.pid").read_text() == str(servers.pid)
+    finally:
+        await servers.stop()
+
+
 class Placed(Watched):
     """Connectors whose class is `probe.ProbeConnector` run in the site that their config names."""
 

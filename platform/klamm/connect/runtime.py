@@ -184,9 +184,7 @@ class Runtime:
 
     async def start(self) -> None:
         """Create and read the internal topics, start the supervisor, and list the plugins."""
-        await self.storage.ensure(self.admin, self.config)
-        logs = (self.config_log, self.offset_log, self.status_log)
-        await asyncio.gather(*(each.start() for each in logs), self.children.start())
+        await asyncio.gather(self._read_topics(), self.children.start())
         self.storage.check()
         self.announcer.begin()
         self.configs.take_commands()  # said before this worker was there
@@ -196,6 +194,11 @@ class Runtime:
             check_converters(self.config, self.plugins)
         else:
             self.job(self.plugin_listing.retry(self.reconcile))
+
+    async def _read_topics(self) -> None:
+        await self.storage.ensure(self.admin, self.config)
+        logs = (self.config_log, self.offset_log, self.status_log)
+        await asyncio.gather(*(each.start() for each in logs))
 
     async def stop(self) -> None:
         """Stop all children (tasks commit their offsets), write the last statuses, close the topics."""

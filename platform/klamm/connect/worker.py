@@ -11,7 +11,7 @@ import contextlib
 import logging
 import signal
 import socket
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import KafkaException
@@ -45,8 +45,11 @@ BROKER_ASK_S: Final = 2.0
 BROKER_RETRY_S: Final = 0.5
 
 
-def make_supervisor(config: WorkerConfig, callbacks: Callbacks) -> Children:
-    """Returns the real supervisor. Tells `broker_outages` the brokers, as the output of children may leave them out."""
+def make_supervisor(config: WorkerConfig, callbacks: Callbacks, *, preload: Sequence[str] = ()) -> Children:
+    """Returns the real supervisor. Tells `broker_outages` the brokers, as the output of children may leave them out.
+
+    `preload` are modules that most children need.
+    """
     OUTAGES.expect(",".join(config["bootstrap.servers"]))
     return Supervisor(
         on_event=callbacks.on_event,
@@ -59,6 +62,7 @@ def make_supervisor(config: WorkerConfig, callbacks: Callbacks) -> Children:
         requests=callbacks.requests,
         secrets=config.secrets,
         environment_of=callbacks.environment_of,
+        preload=preload,
     )
 
 

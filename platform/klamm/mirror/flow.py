@@ -12,6 +12,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -21,20 +22,26 @@ from klamm.connect.herding.group_adapter import SoleMember
 from klamm.connect.model import State, TaskId
 from klamm.connect.runtime import Runtime
 from klamm.connect.service.connectors import ConnectService
-from klamm.connect.worker import BROKER_ASK_S, Worker, serve
+from klamm.connect.worker import BROKER_ASK_S, Worker, make_supervisor, serve
 from klamm.mirror import flow_hold, flow_offsets, orders, reload
 from klamm.mirror.flow_status import STATUS_PATH, FlowTold
 from klamm.mirror.owner import Membership
 from klamm.mirror.places import Place
 from klamm_base.errors import ConfigError
 from klamm_base.metrics_server import MetricsServer, url_of
-from klamm_mirror.settings.mm2_config import CHECKPOINT, SOURCE, Flow, MirrorConfig, connectors_of
+from klamm_mirror.settings.mm2_config import CHECKPOINT, HEARTBEAT, SOURCE, Flow, MirrorConfig, connectors_of
 
 if TYPE_CHECKING:
     from aiohttp.web import AppRunner
 
 log = logging.getLogger(__name__)
 
+PRELOAD: Final = {
+    SOURCE: ("klamm_mirror.source.connector", "klamm_mirror.source.task"),
+    CHECKPOINT: ("klamm_mirror.checkpoint.connector", "klamm_mirror.checkpoint.task"),
+    HEARTBEAT: ("klamm_mirror.heartbeat.connector", "klamm_mirror.heartbeat.task"),
+}
+"""The modules of each connector and its tasks. The fork server imports them once for all processes of a flow."""
 LOOK_S: Final = 0.1
 NO_TASKS_S: Final = 2.0
 
@@ -43,7 +50,10 @@ class FlowWorker(Worker):
     """A worker that takes its connectors from the file."""
 
     def __init__(self, flow: Flow, place: Place, mirror: MirrorConfig) -> None:
-        super().__init__(WorkerConfig.from_properties(flow.worker))
+        modules = [module for name in connectors_of(flow) for module in PRELOAD[name]]
+        super().__init__(
+            WorkerConfig.from_properties(flow.worker), make_children=partial(make_supervisor, preload=modules)
+        )
         self.flow = flow
         self._place = place
         self._owner: Membership | None = None

@@ -1,8 +1,8 @@
 """The fork server: a warm, single-threaded process that forks children and holds the worker's lease.
 
-It is started as `python -m klamm.connect.child.forkserver CONTROL_FD LEASE_FD`, with or without an
+It is started as `python -m klamm.connect.child.forkserver CONTROL_FD LEASE_FD MODULE…`, with or without an
 environment laid over it (`klamm.environments.overlay`). It imports once what every child needs, with Klamm's
-own converters and transforms, and no other plugin. The worker asks for a child with `{"method": "fork",
+own converters and transforms, and the modules that it is told; no other plugin. The worker asks for a child with `{"method": "fork",
 "id"}` and two descriptors (the child's control socket, its output); the child's order comes on that control
 socket. The fork server answers `{"event": "forked", "id", "pid"}` and, when a child has ended, `{"event":
 "exited", "id", "code", "signal"}`.
@@ -185,10 +185,11 @@ def _kill_group(pid: int) -> None:
 
 
 def main(argv: list[str]) -> None:
-    control, lease = (socket.socket(fileno=int(fd)) for fd in argv)
+    fds, more = argv[:2], argv[2:]
+    control, lease = (socket.socket(fileno=int(fd)) for fd in fds)
     for sock in (control, lease):
         sock.set_inheritable(False)
-    for name in PRELOAD:
+    for name in (*PRELOAD, *more):
         importlib.import_module(name)
     # The collector never traverses frozen objects, so their pages stay shared after a fork.
     gc.collect()

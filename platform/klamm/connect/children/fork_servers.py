@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -23,11 +23,13 @@ _LOOK_S: Final = 10.0
 
 
 class ForkServers:
-    """See the module. `idle_s`: how long an environment's fork server stays without children."""
+    """See the module. `idle_s`: how long an environment's fork server stays without children. `preload`: modules that
+    the first fork server imports for all of its children.
+    """
 
-    def __init__(self, *, idle_s: float = IDLE_S) -> None:
+    def __init__(self, *, idle_s: float = IDLE_S, preload: Sequence[str] = ()) -> None:
         self._idle_s = idle_s
-        self._base = Launcher()
+        self._base = Launcher(preload=preload)
         self._of_sites: dict[str, Launcher] = {}
         self._used: dict[str, float] = {}  # when a child was last seen, by the loop's clock
         self._sweeping: asyncio.Task[None] | None = None

@@ -16,7 +16,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -129,10 +129,13 @@ class Child:
 
 
 class Launcher:
-    """See the module. `site`: the folder of the environment that is laid over the worker's packages in all children."""
+    """See the module. `site`: the folder of the environment that is laid over the worker's packages in all children.
+    `preload`: modules that the fork server imports, so that no child needs to.
+    """
 
-    def __init__(self, site: str | None = None) -> None:
+    def __init__(self, site: str | None = None, preload: Sequence[str] = ()) -> None:
         self._site = site
+        self._preload = preload
         self._server: _Server | None = None
         self._starting: asyncio.Task[_Server] | None = None
         self._next_id = 0
@@ -183,7 +186,7 @@ class Launcher:
         if self._server is not None and not self._server.lost:
             return self._server
         if self._starting is None:
-            self._starting = asyncio.create_task(_Server.start(self._site))
+            self._starting = asyncio.create_task(_Server.start(self._site, self._preload))
             self._starting.add_done_callback(self._started)
         return await asyncio.shield(self._starting)
 
@@ -214,14 +217,14 @@ class _Server:
         return bool(self._children)
 
     @classmethod
-    async def start(cls, site: str | None) -> _Server:
+    async def start(cls, site: str | None, preload: Sequence[str]) -> _Server:
         control, control_peer = socket.socketpair()
         lease, lease_peer = socket.socketpair()
         fds = (control_peer.fileno(), lease_peer.fileno())
         try:
             # Takes milliseconds, and happens once.
             process = subprocess.Popen(  # noqa: ASYNC220
-                [*_command(site), *map(str, fds)],
+                [*_command(site), *map(str, fds), *preload],
                 pass_fds=fds,
                 stdin=subprocess.DEVNULL,
                 stdout=2,  # the worker's standard output is for its `ready` line

@@ -68,7 +68,7 @@ class Supervisor:
     `on_task_configs_changed` gets the name of the connector that asked. A child that is stopped and does
     not end within `graceful_s` is killed. `environment_of` finds the environment of a connector's
     processes, and may take its time to build it. `secrets` puts values in place of references, and hides
-    them.
+    them. `preload` are modules that most children need.
     """
 
     def __init__(
@@ -84,13 +84,14 @@ class Supervisor:
         requests: Mapping[str, Answer] | None = None,
         environment_of: FindEnvironment = beside_the_worker,
         secrets: Secrets | None = None,
+        preload: Sequence[str] = (),
     ) -> None:
         self._graceful_s = graceful_s
         self._requests = dict(requests or {})
         self._environment_of = environment_of
         self._read_offsets = read_offsets
         self._clock = clock
-        self._servers = ForkServers()
+        self._servers = ForkServers(preload=preload)
         self._supervised: dict[TaskId | str, Supervised] = {}
         # An entry lives as long as somebody holds or awaits the lock.
         self._locks: weakref.WeakValueDictionary[TaskId | str, asyncio.Lock] = weakref.WeakValueDictionary()
