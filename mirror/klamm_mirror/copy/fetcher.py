@@ -221,7 +221,7 @@ class Fetcher:
         adopted = [p for t in answer.topics for p in self._check.identify(t, self._asked_at)]
         if adopted:
             await self._adopted(adopted)
-        self._metadata.learn(answer)
+        self._metadata.learn(answer, self._asked_at)
         missing = [
             str(p) for key, p in self._partitions.items()
             if self._metadata.broker(key) == NO_BROKER and not p.stopped and not p.gone

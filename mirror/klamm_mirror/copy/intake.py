@@ -136,7 +136,7 @@ class Intake:
         partition.sensors.fetched(batches, time.time_ns() // 1_000_000)
 
     def _read_from(self, partition: MirrorPartition, replica: int) -> None:
-        if self._metadata.read_from(partition.key, replica):
+        if self._metadata.read_from(partition.key, replica, time.monotonic()):
             rack = self._settings.rack
             log.info("%s is read from broker %d, the replica next to rack %s", partition, replica, rack)
 

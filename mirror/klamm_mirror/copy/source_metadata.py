@@ -1,14 +1,28 @@
-"""The brokers that a task's partitions are read from, with leader epochs and topic ids: the source's metadata. Pure."""
+"""The brokers that a task's partitions are read from, with leader epochs and topic ids: the source's metadata.
+
+A partition stays at the replica that its leader has named (KIP-392), as in Kafka's consumer: until that was a while ago,
+another leader leads, or the replica is away. Pure: times are passed in, s.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from klamm_kafka.wire.fields import UUID_ZERO
-from klamm_kafka.wire.messages.metadata import MetadataResponse
+from klamm_kafka.wire.messages.metadata import MetadataResponse, MetadataResponsePartition
 
 Key = tuple[str, int]
 NO_BROKER: Final = -1
+NEAREST_S: Final = 300.0
+"""The time for which a replica is the nearest: `metadata.max.age.ms` of Kafka's consumer."""
+
+
+class Nearest(NamedTuple):
+    """A replica that a leader named, with the leader's epoch."""
+
+    node: int
+    epoch: int
+    until: float
 
 
 class SourceMetadata:
@@ -26,33 +40,38 @@ class SourceMetadata:
         self.ids: dict[str, bytes] = {}
         self.has_ids = False
         """True if the source tells the id of each topic."""
-        self._replicas: set[Key] = set()
-        """The partitions that are read from a replica, until the next answer."""
-        self._nearest: dict[Key, int] = {}
+        self._replicas: dict[Key, Nearest] = {}
+        """The partitions that are read from a replica."""
+        self._named: dict[Key, int] = {}
         """The replicas that were named last, for the log."""
 
-    def learn(self, answer: MetadataResponse) -> None:
-        """Takes an answer. Partitions are read from their leaders again."""
+    def learn(self, answer: MetadataResponse, now: float) -> None:
+        """Takes an answer. Partitions are read from their leaders, or from the replicas that these have named."""
         there = {(t.name or "", p.partition_index): p for t in answer.topics for p in t.partitions}
         self.stale = False
         self.ids = {t.name: t.topic_id for t in answer.topics if t.name and t.topic_id != UUID_ZERO}
         self.has_ids = all(name in self.ids for name, _ in there)
         self.epochs = {key: p.leader_epoch for key, p in there.items()}
-        self._replicas.clear()
-        leaders = {key: p.leader_id for key, p in there.items()}
-        if leaders != self.brokers:
-            self.brokers = leaders
+        alive = {b.node_id for b in answer.brokers}
+        self._replicas = {
+            key: nearest for key, nearest in self._replicas.items()
+            if now < nearest.until and nearest.node in alive and key in there and _still(there[key], nearest)
+        }  # fmt: skip
+        brokers = {key: p.leader_id for key, p in there.items()}
+        brokers |= {key: nearest.node for key, nearest in self._replicas.items()}
+        if brokers != self.brokers:
+            self.brokers = brokers
             self.changes += 1
 
     def broker(self, key: Key) -> int:
         """Returns the broker to read a partition from; -1 if none is known."""
         return self.brokers.get(key, NO_BROKER)
 
-    def read_from(self, key: Key, replica: int) -> bool:
+    def read_from(self, key: Key, replica: int, now: float) -> bool:
         """Reads a partition from a replica. Returns True if it is another one than before."""
-        new = self._nearest.get(key) != replica
-        self._nearest[key] = replica
-        self._replicas.add(key)
+        new = self._named.get(key) != replica
+        self._named[key] = replica
+        self._replicas[key] = Nearest(replica, self.epochs.get(key, -1), now + NEAREST_S)
         self._put(key, replica)
         return new
 
@@ -60,7 +79,7 @@ class SourceMetadata:
         """Reads a partition from its leader, once the metadata tell it. Returns False if it is read from there already."""
         if key not in self._replicas:
             return False
-        self._replicas.discard(key)
+        del self._replicas[key]
         self.stale = True
         self._put(key, NO_BROKER)
         return True
@@ -69,3 +88,12 @@ class SourceMetadata:
         if self.broker(key) != broker:
             self.brokers[key] = broker
             self.changes += 1
+
+
+def _still(partition: MetadataResponsePartition, nearest: Nearest) -> bool:
+    """Returns True while the leader is the one that named the replica, and the replica is there."""
+    return (
+        partition.leader_epoch == nearest.epoch
+        and nearest.node in partition.replica_nodes
+        and nearest.node not in partition.offline_replicas
+    )

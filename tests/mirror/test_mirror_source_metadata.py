@@ -1,0 +1,74 @@
+"""The brokers that partitions are read from: leaders, and the replicas that these name. Pure."""
+
+from __future__ import annotations
+
+import pytest
+
+from klamm_kafka.wire.messages.metadata import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from klamm_mirror.copy.source_metadata import NEAREST_S, SourceMetadata
+
+NEAR, OTHER = ("t", 0), ("t", 1)
+
+
+def answer(
+    *, leader: int = 1, epoch: int = 5, alive: tuple[int, ...] = (1, 2), replicas: tuple[int, ...] = (1, 2)
+) -> MetadataResponse:
+    partitions = [
+        MetadataResponsePartition(
+            partition_index=number, leader_id=leader, leader_epoch=epoch, replica_nodes=list(replicas),
+            offline_replicas=[node for node in replicas if node not in alive],
+        )
+        for number in range(2)
+    ]  # fmt: skip
+    return MetadataResponse(
+        brokers=[MetadataResponseBroker(node_id=node, host="h", port=1) for node in alive],
+        topics=[MetadataResponseTopic(name="t", topic_id=b"1" * 16, partitions=partitions)],
+    )
+
+
+@pytest.fixture
+def metadata() -> SourceMetadata:
+    found = SourceMetadata()
+    found.learn(answer(), 0.0)
+    assert found.read_from(NEAR, 2, 10.0)
+    return found
+
+
+def test_a_partition_stays_at_its_replica_while_others_make_the_metadata_stale(metadata):
+    changes = metadata.changes
+    for now in (11.0, 100.0, 10 + NEAREST_S - 1):
+        metadata.learn(answer(), now)
+        assert (metadata.broker(NEAR), metadata.broker(OTHER)) == (2, 1)
+    assert metadata.changes == changes
+
+
+@pytest.mark.parametrize(
+    ("news", "now", "expected"),
+    [
+        ({}, 10 + NEAREST_S, 1),  # the leader is asked again: another replica may be nearer by now
+        ({"epoch": 6}, 20.0, 1),
+        ({"leader": 3, "epoch": 6, "alive": (2, 3)}, 20.0, 3),
+        ({"alive": (1,)}, 20.0, 1),
+        ({"replicas": (1, 3), "alive": (1, 2, 3)}, 20.0, 1),
+    ],
+)
+def test_a_partition_goes_back_to_its_leader(metadata, news, now, expected):
+    changes = metadata.changes
+    metadata.learn(answer(**news), now)
+    assert metadata.broker(NEAR) == expected
+    assert metadata.changes == changes + 1
+    assert not metadata.leave_replica(NEAR)
+
+
+def test_a_replica_that_refuses_is_left_until_it_is_named_again(metadata):
+    assert metadata.leave_replica(NEAR)
+    assert metadata.stale
+    metadata.learn(answer(), 20.0)
+    assert metadata.broker(NEAR) == 1
+    assert not metadata.read_from(NEAR, 2, 21.0)  # the same as before
+    assert metadata.broker(NEAR) == 2
