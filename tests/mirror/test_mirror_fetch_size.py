@@ -30,23 +30,28 @@ def test_a_long_line_gets_several_lanes(round_trip_ms, partitions, lanes):
     assert lanes_for(round_trip_ms / 1000, partitions) == lanes
 
 
-def size(*, lanes: int, share: int, **settings: int) -> FetchSize:
+def size(*, lanes: int, share: int, far: bool = True, **settings: int) -> FetchSize:
     found = FetchSize(FetchSettings(**settings))
-    found.fit(lanes=lanes, share=share)
+    found.fit(lanes=lanes, share=share, far=far)
     return found
 
 
 def test_a_near_broker_is_asked_for_what_the_settings_say():
-    near = size(lanes=0, share=3)
+    near = size(lanes=1, share=3, far=False)
     assert (near.max_bytes, near.partition_bytes, near.buffer_bytes) == (
         FETCH_BYTES,
         PARTITION_BYTES,
         8 * MIB,
     )
-    mine = size(lanes=0, share=3, max_bytes=MIB, partition_bytes=1000)
+    mine = size(lanes=1, share=3, far=False, max_bytes=MIB, partition_bytes=1000)
     assert (mine.max_bytes, mine.partition_bytes) == (MIB, 1000)
-    large = size(lanes=0, share=1, max_bytes=100 * MIB)
-    assert large.max_bytes == 100 * MIB
+    large = size(lanes=1, share=1, far=False, max_bytes=50 * MIB)
+    assert large.max_bytes == 50 * MIB
+
+
+def test_four_near_brokers_are_asked_for_as_much_each_as_one():
+    assert size(lanes=4, share=3, far=False).max_bytes == FETCH_BYTES
+    assert size(lanes=16, share=3, far=False).max_bytes == UNDER_WAY_BYTES // 16
 
 
 def test_a_partition_alone_on_a_long_line_may_fill_it():
@@ -78,9 +83,13 @@ def test_an_answer_that_fills_less_than_half_says_nothing_about_the_line():
     shares=st.lists(st.integers(1, 5000), min_size=1, max_size=64),
     answers=st.lists(st.tuples(st.integers(0, 63), st.floats(0, 10)), max_size=100),
     limit=st.sampled_from([None, 1000, 5 * MIB, 1 << 30]),
+    far=st.lists(st.booleans(), min_size=64, max_size=64),
 )
-def test_all_answers_on_their_way_have_a_bound(shares, answers, limit):
-    sizes = [size(lanes=len(shares), share=share, max_bytes=limit) for share in shares]
+def test_all_answers_on_their_way_have_a_bound(shares, answers, limit, far):
+    sizes = [
+        size(lanes=len(shares), share=share, far=is_far, max_bytes=limit)
+        for share, is_far in zip(shares, far, strict=False)
+    ]
     for lane, seconds in answers:
         found = sizes[lane % len(sizes)]
         found.took(found.max_bytes, seconds)

@@ -120,7 +120,7 @@ def test_an_answer_from_before_a_move_is_not_taken():
         1, Cluster("127.0.0.1:1"), FetchSettings(), metadata, check=SourceCheck(Cluster("127.0.0.1:1"), [partition]),
         intake=None, throttle=Throttle({}), may_fetch=bool, fetched=list, room=asyncio.Event(),
     )  # fmt: skip
-    lane.size.fit(lanes=0, share=1)
+    lane.size.fit(lanes=1, share=1, far=False)
     metadata.ids, metadata.epochs = {"t": b"1" * 16}, {("t", 0): 0}
     lane._session.build(lane._asked([partition], 0.0), uses_ids=True)
     assert lane._is_due(partition)

@@ -2,7 +2,7 @@
 
 A lane waits a round trip between an answer and the next one. On a long line other lanes must fill that time, and a
 lane's answers must be large. They grow while they come quickly, so that a slow line never has to carry for a minute what
-was meant for a quick one. Bound: all answers that are under way over long lines have `UNDER_WAY_BYTES` together.
+was meant for a quick one. Bound: all answers that are under way have `UNDER_WAY_BYTES` together, at a mebibyte for each lane.
 """
 
 from __future__ import annotations
@@ -42,18 +42,15 @@ class FetchSize:
         self._share = 1
         self._far = False
 
-    def fit(self, *, lanes: int, share: int) -> None:
-        """Sets the bounds for a lane with `share` partitions. `lanes` is the number of all lanes over long lines; 0: the
-        lane goes to a near broker.
-        """
-        most = max(UNDER_WAY_BYTES // lanes, SMALLEST) if lanes else FETCH_BYTES
-        self._most = (
-            min(self._settings.max_bytes or most, most) if lanes else self._settings.max_bytes or most
-        )
+    def fit(self, *, lanes: int, share: int, far: bool) -> None:
+        """Sets the bounds for a lane with `share` partitions, of so many lanes in all. `far`: it goes over a long line."""
+        most = max(UNDER_WAY_BYTES // lanes, SMALLEST)
+        default = most if far else FETCH_BYTES
+        self._most = min(self._settings.max_bytes or default, most)
         if not self._bytes:
-            self._bytes = FIRST if lanes else self._most
+            self._bytes = FIRST if far else self._most
         self._bytes = min(self._bytes, self._most)
-        self._share, self._far = max(share, 1), lanes > 0
+        self._share, self._far = max(share, 1), far
 
     @property
     def max_bytes(self) -> int:

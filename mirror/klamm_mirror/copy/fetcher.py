@@ -128,15 +128,13 @@ class Fetcher:
                 self._spread(node, share)
             elif node not in self._reaching:
                 self._reaching[node] = asyncio.create_task(self._reach(node))
-        far = [lane for node, lanes in self._lanes.items() if not self._is_near(node) for lane in lanes]
+        count = sum(len(lanes) for lanes in self._lanes.values())
         for node, lanes in self._lanes.items():
+            far = self._round_trips[node] >= NEAR_S
             for lane in lanes:
-                lane.size.fit(lanes=0 if self._is_near(node) else len(far), share=len(lane.partitions))
+                lane.size.fit(lanes=count, share=len(lane.partitions), far=far)
                 if lane not in self._running and lane.partitions:
                     self._running[lane] = asyncio.create_task(lane.run())
-
-    def _is_near(self, node: int) -> bool:
-        return self._round_trips[node] < NEAR_S
 
     def _spread(self, node: int, share: Sequence[MirrorPartition]) -> None:
         """Gives each partition to the lane that has it already, or to the one with the fewest."""
