@@ -150,6 +150,11 @@ def test_telling_takes_its_share_of_the_time_at_most():
     pace.took(10, 11)
     assert not pace.due(60)
     assert pace.due(61)
+    often = Pace(0.5, 0.1)
+    often.took(10, 10.04)
+    assert (often.due(10.5), often.due(10.54)) == (False, True)
+    often.took(10, 10.1)
+    assert (often.due(11), often.due(11.1)) == (False, True)
 
 
 def test_tables_become_families_that_prometheus_reads():

@@ -258,9 +258,8 @@ class Copier:
         """Returns how many offsets the ledger says are missing, by topic and partition."""
         return {} if self._gaps is None else self._gaps.gap_records()
 
-    @property
-    def waiting_for(self) -> str | None:
-        """`target` or `source` for a cluster that does not answer properly, `input` when everything is copied."""
+    def waiting_for(self, lag: int | None) -> str | None:
+        """Returns `target` or `source` for a cluster that does not answer properly, `input` when everything is copied."""
         gaps, sender, fetcher = self._gaps, self._sender, self._fetcher
         if (
             (gaps and gaps.why)
@@ -274,16 +273,16 @@ class Copier:
             return "source"
         if self.partitions and all(p.stopped for p in self.partitions):
             return "resolve"
-        return None if self.lag else "input"
+        return None if lag else "input"
 
     @property
     def left_out(self) -> Mapping[LeftOut, int]:
         """The number of batches that were not copied because of their origin."""
         return {} if self._fetcher is None else self._fetcher.counts.left_out
 
-    def details(self) -> Mapping[str, Any]:
+    def details(self, lag: int | None) -> Mapping[str, Any]:
         """Returns sums for the task's status, and the partitions that are furthest behind."""
-        by_lag = sorted(self.partitions, key=lambda p: -(p.lag or 0))[:SHOWN_PARTITIONS]
+        by_lag = self.partitions if lag == 0 else sorted(self.partitions, key=lambda p: -(p.lag or 0))
         counts = self._fetcher.counts if self._fetcher is not None else None
         parts = self._gaps, self._sender, self._fetcher, self._provenance, self._copies
         reasons = [part.why for part in parts if part is not None]
@@ -299,7 +298,7 @@ class Copier:
             **({"transactions": self._committer.transactions} if self._committer else {}),
             "offset_syncs": self._syncs.written if self._syncs is not None else 0,
             "offsets_purged_at_source": sum(p.purged for p in self.partitions),
-            "partitions": within({str(p): _figures(p) for p in by_lag}, PARTITIONS_BYTES),
+            "partitions": within({str(p): _figures(p) for p in by_lag[:SHOWN_PARTITIONS]}, PARTITIONS_BYTES),
         }
         why = next((r for r in reasons if r), None) or (self._syncs.why if self._syncs else None)
         if why:

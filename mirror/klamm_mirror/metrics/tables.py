@@ -18,9 +18,13 @@ SHARE: Final = 0.02
 
 
 class Pace:
-    """Decides when the next table is due, by a monotonic clock in seconds."""
+    """Decides when the next report is due, by a monotonic clock in seconds: every `every_s`, and later if reports take
+    more than a `share` of the time.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, every_s: float = EVERY_S, share: float = SHARE) -> None:
+        self._every_s = every_s
+        self._share = share
         self._at = 0.0
 
     def due(self, now: float) -> bool:
@@ -28,12 +32,12 @@ class Pace:
 
     def took(self, began: float, ended: float) -> None:
         """Notes a report."""
-        self._at = ended + pause_s(ended - began)
+        self._at = ended + pause_s(ended - began, self._every_s, self._share)
 
 
-def pause_s(took_s: float) -> float:
+def pause_s(took_s: float, every_s: float = EVERY_S, share: float = SHARE) -> float:
     """Returns the time until the next report: the longer one takes, the longer."""
-    return max(EVERY_S, took_s / SHARE)
+    return max(every_s, took_s / share)
 
 
 def tables(

@@ -21,6 +21,7 @@ from klamm_mirror.copy.rewrite import Rewriter
 from klamm_mirror.copy.schema_rewrite import SchemaRewriter
 from klamm_mirror.copy.source_offsets import Position, has_begun, source_partition
 from klamm_mirror.copy.start_offset import start_of
+from klamm_mirror.metrics.tables import Pace
 from klamm_mirror.origins import LeftOut
 from klamm_mirror.schemas.translation import Translation
 from klamm_mirror.settings.keep_offsets import check_pipeline
@@ -37,6 +38,8 @@ log = logging.getLogger(__name__)
 SETTLE_S: Final = 2.0
 SETTLE_STEP_S: Final = 0.05
 RETRY_S: Final = 0.5
+SAYING_SHARE: Final = 0.01
+"""The share of the time that the task's status may take, however many partitions there are."""
 
 
 class MirrorSourceTask(DriverTask):
@@ -51,7 +54,7 @@ class MirrorSourceTask(DriverTask):
         self._found_later: frozenset[str] = frozenset()
         self._rewriter: Rewriter | Unchanged | None = None
         self._before = 0
-        self._said_at = 0.0
+        self._saying = Pace(PROGRESS_S, SAYING_SHARE)
         self._missing: Mapping[tuple[str, int], int] = {}
         """The records in gaps, by topic and partition."""
         self._beginning: TransactionalBeginning | None = None
@@ -133,16 +136,18 @@ class MirrorSourceTask(DriverTask):
             work.paused = paused
 
     def _tick(self, copier: Copier) -> bool:
-        if time.monotonic() - self._said_at >= PROGRESS_S:
+        if self._saying.due(time.monotonic()):
             self._say(copier)
         self._update = self.context.take_update() or self._update
         return not self.context.stopping.is_set() and not self.context.paused and self._update is None
 
     def _say(self, copier: Copier) -> None:
-        self._said_at = time.monotonic()
+        began, lag = time.thread_time(), copier.lag
         records = self._before + copier.records
-        details = {**copier.details(), **{work.name: work.details() for work in self._upkeep}}
-        self.context.progress(records, lag=copier.lag, waiting_for=copier.waiting_for, details=details)
+        details = {**copier.details(lag), **{work.name: work.details() for work in self._upkeep}}
+        self.context.progress(records, lag=lag, waiting_for=copier.waiting_for(lag), details=details)
+        now = time.monotonic()
+        self._saying.took(now - (time.thread_time() - began), now)
 
     def _figures(self, copier: Copier | None = None) -> Reported:
         """Returns what to report; without a copier, gaps and batches that were left out are those of before."""
