@@ -203,3 +203,22 @@ def test_a_bad_property_names_file_line_and_key(tmp_path):
         in result.stderr
     )
     assert "Traceback" not in result.stderr
+
+
+@pytest.mark.usefixtures("processes")
+def test_a_command_imports_no_other_commands():
+    """Each process of a mirror and of `klamm up` is a command of its own."""
+    code = """
+import sys
+from klamm.cli.main import app
+try:
+    app(["mirror", "flow", "--help"], prog_name="klamm")
+except SystemExit:
+    pass
+print(*sys.modules, file=sys.stderr)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    others = {f"klamm.cli.{name}" for name in ("connector", "spark", "up", "agent", "kafka", "plugins")}
+    assert not others & set(done.stderr.split())

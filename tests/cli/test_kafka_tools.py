@@ -111,6 +111,8 @@ def test_commands_start_without_anything_heavy():
     code = f"""
 import importlib, sys
 import klamm.cli.main
+from klamm.cli.own_commands import OwnCommands
+list(OwnCommands().values())
 for name in ['klamm.kafka_tools.{modules}', 'klamm.admin.client', 'klamm.logdump.run']: importlib.import_module(name)
 heavy = {{'confluent_kafka', 'rich', 'aiohttp', 'orjson', 'pyarrow', 'yaml'}} & set(sys.modules)
 sys.exit(str(heavy) if heavy else 0)

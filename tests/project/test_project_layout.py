@@ -140,7 +140,7 @@ def test_the_readmes_commands_exist():
 @pytest.mark.usefixtures("processes")
 def test_import_costs_of_a_broker():
     """The modules that `klamm broker start` loads must not bring the heavy libraries."""
-    code = "import sys, klamm.cli.main, klamm_broker.server.main; print(*sys.modules)"
+    code = "import sys, klamm.cli.main, klamm.cli.broker, klamm_broker.server.main; print(*sys.modules)"
     loaded = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout.split()

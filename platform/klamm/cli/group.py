@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from klamm.cli import group_offsets
 from klamm.cli.cluster import AdminCluster
 from klamm.cli.common import fail, reported
 from klamm.cli.context import Commands
@@ -223,3 +224,6 @@ async def _deleted(admin: Admin, groups: Sequence[str] | None) -> tuple[list[str
         except AdminError as e:
             problems.append(_no_group(name, e))
     return done, problems
+
+
+group_offsets.register(app)

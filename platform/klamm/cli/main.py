@@ -1,4 +1,4 @@
-"""The `klamm` command: one sub-command a module, each importing what it needs when it runs."""
+"""The `klamm` command: one sub-command a module (`own_commands`), each imported with what it needs when it runs."""
 
 from __future__ import annotations
 
@@ -9,37 +9,14 @@ from typing import Annotated
 
 import typer
 
-from klamm.cli import (
-    agent,
-    broker,
-    config,
-    connect,
-    connector,
-    consume,
-    demo,
-    dlq,
-    group,
-    group_offsets,
-    kafka,
-    log,
-    mirror,
-    offsets,
-    plugins,
-    produce,
-    reconcile,
-    spark,
-    topic,
-    txn,
-    up,
-)
 from klamm.cli.common import ESCAPED, drop_output, output_failure
 from klamm.cli.context import Commands
-from klamm.cli.plugin_commands import Group
+from klamm.cli.own_commands import Klamm
 from klamm_base.version import __version__
 
 app = Commands(
     name="klamm",
-    cls=Group,
+    cls=Klamm,
     help="Kafka's broker, Connect and MirrorMaker in one package.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -74,29 +51,6 @@ def _options(
         )
     os.environ["KLAMM_LOG_LEVEL"] = log_level.upper()  # for the processes that `up` starts
     logs.configure(log_level.upper())
-
-
-app.command("up")(up.up)
-app.add_typer(broker.app, name="broker")
-app.add_typer(connect.app, name="connect")
-app.add_typer(mirror.app, name="mirror")
-app.add_typer(agent.app, name="agent")
-app.add_typer(topic.app, name="topic")
-app.command("produce")(produce.produce)
-app.command("consume")(consume.consume)
-group_offsets.register(group.app)
-app.add_typer(group.app, name="group")
-app.command("offsets")(offsets.offsets)
-app.add_typer(config.app, name="config")
-app.add_typer(txn.app, name="txn")
-app.add_typer(log.app, name="log")
-app.add_typer(connector.app, name="connector")
-app.add_typer(plugins.app, name="plugins")
-app.add_typer(dlq.app, name="dlq")
-app.add_typer(spark.app, name="spark")
-app.add_typer(demo.app, name="demo")
-app.command("reconcile")(reconcile.reconcile)
-kafka.register(app)
 
 
 def main() -> None:
