@@ -82,11 +82,15 @@ class IdempotentSender(Generic[B, P]):
     # ---- hooks of a subclass
 
     PRODUCE_VERSION = 12
-    """The highest version of Produce to use. Later versions know topics by id only."""
+    """The highest version of Produce to use. Later versions know topics by id only, see `called`."""
     ACKS = -1
     """All in-sync replicas must have the batches."""
     CREATE = False
     """Create missing topics, if the cluster permits that."""
+
+    def called(self, outbox: B) -> str | bytes:
+        """Returns the outbox's topic as requests call it: its name, or its id for versions of Produce that know ids."""
+        return outbox.remote
 
     def delivered(self, outbox: B, parcel: P, offset: int) -> None:
         """Called when a broker has stored the parcel. `offset` is that of its first record, -1: not told."""
@@ -244,10 +248,12 @@ class IdempotentSender(Generic[B, P]):
             )
             if answer.throttle_time_ms > 0:
                 self._pauses[leader] = time.monotonic() + answer.throttle_time_ms / 1000
-            results = {(t.name, r.index): r for t in answer.responses for r in t.partition_responses}
+            results = {
+                (t.name or t.topic_id, r.index): r for t in answer.responses for r in t.partition_responses
+            }
             while left:
                 outbox, parcel = left.pop(0)
-                result = results.get((outbox.remote, outbox.partition))
+                result = results.get((self.called(outbox), outbox.partition))
                 if result is None:
                     self._failed([(outbox, parcel)], ConnectionLost("an answer without the partition"))
                 else:
@@ -339,9 +345,9 @@ class IdempotentSender(Generic[B, P]):
                 await asyncio.sleep(backoff.failed(time.monotonic(), str(e)))
 
     def _request(self, items: list[tuple[B, P]]) -> ProduceRequest:
-        topics: dict[str, TopicProduceData] = {}
+        topics: dict[str | bytes, TopicProduceData] = {}
         for outbox, parcel in items:
-            topic = topics.setdefault(outbox.remote, TopicProduceData(name=outbox.remote, partition_data=[]))
+            topic = topics.setdefault(called := self.called(outbox), _topic_data(called))
             topic.partition_data.append(PartitionProduceData(index=outbox.partition, records=parcel.data))
         return ProduceRequest(
             transactional_id=self.transactional_id,
@@ -349,3 +355,10 @@ class IdempotentSender(Generic[B, P]):
             timeout_ms=self._timeout_ms,
             topic_data=list(topics.values()),
         )
+
+
+def _topic_data(called: str | bytes) -> TopicProduceData:
+    """Returns a request's part for a topic, without data yet."""
+    if isinstance(called, str):
+        return TopicProduceData(name=called, partition_data=[])
+    return TopicProduceData(topic_id=called, partition_data=[])

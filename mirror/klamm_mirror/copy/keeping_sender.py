@@ -12,16 +12,10 @@ import logging
 from collections.abc import Sequence
 from typing import Any, Final
 
-from klamm_kafka.client import BrokerError, ClientError, Connection, ConnectionLost
+from klamm_kafka.client import BrokerError, ClientError
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.fields import UUID_ZERO
-from klamm_kafka.wire.messages.produce import (
-    PartitionProduceData,
-    PartitionProduceResponse,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
-)
+from klamm_kafka.wire.messages.produce import PartitionProduceResponse
 from klamm_mirror.copy.copies import Copies, made_again, shortened
 from klamm_mirror.copy.partition import MirrorPartition
 from klamm_mirror.copy.sender import Sender
@@ -37,6 +31,9 @@ BY_ID: Final = 13
 
 class KeepingSender(Sender):
     """A sender of whole batches, as they are."""
+
+    PRODUCE_VERSION = BY_ID
+    ACKS = KEEP_ACKS
 
     def __init__(self, *common: Any, copies: Copies) -> None:
         super().__init__(*common)
@@ -63,48 +60,8 @@ class KeepingSender(Sender):
                 self._known[partition] = connections[partition]
         return barred
 
-    async def _send(self, leader: int, items: list[tuple[MirrorPartition, Batch]]) -> None:
-        """Sends to the copies by their topic ids: one that was made again meanwhile does not get them."""
-        left = list(items)
-        try:
-            barred = await self.before_sending([outbox for outbox, _ in items])
-            for item in [item for item in items if item[0] in barred]:
-                left.remove(item)
-                await self._undelivered(*item, barred[item[0]])
-            if left:
-                await self._exchange(await self._cluster.broker(leader), left)
-        except ClientError as e:
-            self._failed(left, e)
-            if not e.retriable:
-                self._error = self.unusable(e)
-        except Exception as e:
-            self._error = e
-        finally:
-            self._requests[leader] -= 1
-            self.wake.set()
-            self.answered()
-
-    async def _exchange(self, connection: Connection, left: list[tuple[MirrorPartition, Batch]]) -> None:
-        """Sends a request, and judges its answer. `left` are those that are not judged yet."""
-        answer: ProduceResponse = await connection.request(
-            self._request(left), BY_ID, timeout_s=self._timeout_ms / 1000 + 5
-        )
-        results = {(t.topic_id, r.index): r for t in answer.responses for r in t.partition_responses}
-        while left:
-            outbox, parcel = left.pop(0)
-            result = results.get((outbox.copy_id or UUID_ZERO, outbox.partition))
-            if result is None:
-                self._failed([(outbox, parcel)], ConnectionLost("an answer without the partition"))
-            else:
-                await self._judge(outbox, parcel, result)
-
-    def _request(self, items: list[tuple[MirrorPartition, Batch]]) -> ProduceRequest:
-        topics: dict[bytes, TopicProduceData] = {}
-        for outbox, parcel in items:
-            copy_id = outbox.copy_id or UUID_ZERO  # no topic has this id
-            topic = topics.setdefault(copy_id, TopicProduceData(topic_id=copy_id, partition_data=[]))
-            topic.partition_data.append(PartitionProduceData(index=outbox.partition, records=parcel.data))
-        return ProduceRequest(acks=KEEP_ACKS, timeout_ms=self._timeout_ms, topic_data=list(topics.values()))
+    def called(self, outbox: MirrorPartition) -> bytes:
+        return outbox.copy_id or UUID_ZERO  # no topic has this id
 
     def failed(self, outbox: MirrorPartition, error: ClientError) -> None:
         self._known.pop(outbox, None)
