@@ -25,6 +25,7 @@ from klamm.connect.service.connectors import ConnectService
 from klamm.connect.worker import BROKER_ASK_S, Worker, make_supervisor, serve
 from klamm.mirror import flow_hold, flow_offsets, orders, reload
 from klamm.mirror.flow_status import STATUS_PATH, FlowTold
+from klamm.mirror.held_by import follow_holds
 from klamm.mirror.owner import Membership
 from klamm.mirror.places import Place
 from klamm_base.errors import ConfigError
@@ -60,6 +61,7 @@ class FlowWorker(Worker):
         self._sole: SoleMember | None = None
         self._orders: asyncio.Server | None = None
         self._service: ConnectService | None = None
+        self._holds: asyncio.Task[None] | None = None
         self._metrics_at = mirror.metrics
         self._serves_rest = mirror.rest is not None
         self._servers: list[MetricsServer] = []
@@ -68,7 +70,12 @@ class FlowWorker(Worker):
 
     async def start(self) -> None:
         """Wait for the target cluster, join the group, configure, run; returns when the connectors run."""
-        runtime, service = await self._join(tell=True)
+        runtime, service, told = await self._join(tell=True)
+        self._holds = asyncio.create_task(
+            follow_holds(
+                self.flow, lambda: flow_hold.holds(runtime.configs), lambda why: setattr(told, "held", why)
+            )
+        )
         await runtime.offset_log.read_to_end()
         flow_offsets.say_taken_over(runtime.offsets, self.flow)
         wanted = connectors_of(self.flow)
@@ -93,7 +100,7 @@ class FlowWorker(Worker):
 
     async def start_at_rest(self) -> ConnectService:
         """Join the group and read its topics, but run nothing: for changes while no mirror runs."""
-        _, service = await self._join(tell=False)
+        _, service, _ = await self._join(tell=False)
         await _put(service, SOURCE, dict(self.flow.connectors[SOURCE]))
         service.ready = True
         return service
@@ -118,7 +125,7 @@ class FlowWorker(Worker):
             log.info("the file has changed: %s", ", ".join(changed))
             await configure(self._service, wanted)
 
-    async def _join(self, *, tell: bool) -> tuple[Runtime, ConnectService]:
+    async def _join(self, *, tell: bool) -> tuple[Runtime, ConnectService, FlowTold]:
         worker_id = f"{socket.gethostname()}/{self.flow.name}"
         runtime = self.runtime = Runtime(
             self.config, client=self._client, worker_id=worker_id, make_children=self._make_children
@@ -144,7 +151,7 @@ class FlowWorker(Worker):
                 both.create_task(runtime.start())
         except ExceptionGroup as e:
             raise e.exceptions[0] from None
-        return runtime, service
+        return runtime, service, told
 
     async def _tell(self, service: ConnectService, told: FlowTold) -> None:
         """Serve metrics and status from the first moment, also while the flow waits for its cluster."""
@@ -171,6 +178,8 @@ class FlowWorker(Worker):
 
     async def stop(self) -> None:
         """Drain, then give the flow up."""
+        if self._holds is not None:
+            self._holds.cancel()
         for server in self._servers:
             server.close()
         if self._orders is not None:

@@ -71,9 +71,13 @@ class _Configs(TopicFollower):
         self._state.apply((record.key or b"").decode(errors="replace"), record.value)
 
     def held(self) -> bool:
-        """Returns True if all is stopped: a change of offsets stops the source's connector alone, for a moment."""
-        names = [name for name in (SOURCE, CHECKPOINT) if name in self._state]
-        return SOURCE in names and all(self._state.target(name) is TargetState.STOPPED for name in names)
+        return holds(self._state)
+
+
+def holds(configs: ConfigState) -> bool:
+    """Returns True if all is stopped: a change of offsets stops the source's connector alone, for a moment."""
+    names = [name for name in (SOURCE, CHECKPOINT) if name in configs]
+    return SOURCE in names and all(configs.target(name) is TargetState.STOPPED for name in names)
 
 
 def _names(service: ConnectService) -> list[str]:

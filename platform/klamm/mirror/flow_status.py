@@ -47,6 +47,8 @@ class FlowTold:
         self._began_ms = time.time_ns() // 1_000_000
         self.stranger: str | None = None
         """A sentence while another program holds the flow's group."""
+        self.held: str | None = None
+        """A sentence while a move of applications holds the flow."""
 
     def page(self) -> bytes:
         """Returns the status of now as JSON."""
@@ -122,7 +124,8 @@ class FlowTold:
         for wanted in (FlowState.STARTING, FlowState.STOPPED, FlowState.PAUSED):
             for name, state, why in parts:
                 if state == wanted:
-                    return wanted, f"{name}: {why}" if why else None
+                    said = f"{name}: {why}" if why else None
+                    return wanted, (self.held if wanted == FlowState.STOPPED else None) or said
         return FlowState.RUNNING, None
 
     def _waiting(self, task: TaskStatus) -> str:
