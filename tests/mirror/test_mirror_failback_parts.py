@@ -10,11 +10,11 @@ import pytest
 
 from klamm.mirror import at_rest, flow_hold
 from klamm.mirror.moves import failback
-from klamm.mirror.moves.failback import Failback, passed_over
+from klamm.mirror.moves.failback import Failback, by_partition, passed_over
 from klamm.mirror.moves.ground import NotYet, Options, Refused
 from klamm_kafka.wire.batch import Record
 from klamm_mirror.copy.source_offsets import Position
-from klamm_mirror.move.steps import Kind, Move, Step, begun, done, undo_next
+from klamm_mirror.move.steps import EXPORTED, Kind, Move, Step, begun, done, restarted, undo_next
 from klamm_mirror.settings.keep_offsets import PROMOTED
 from klamm_mirror.topics import internal_topics
 
@@ -49,6 +49,14 @@ class Ground:
         self.path, self.props, self.options = "mm2.properties", dict[str, str](), Options(**options)
         self.policy = SimpleNamespace(hides_origin=False)
         self.source = self.target = None
+        self.failover: Move | None = None
+
+    def journal(self, *, at_source: bool = False) -> Any:
+        async def catch_up() -> bool:
+            return True
+
+        assert at_source
+        return SimpleNamespace(catch_up=catch_up, move=lambda kind, flow: self.failover)
 
     def begin_wait(self) -> None:
         pass
@@ -80,8 +88,8 @@ class World:
     async def _set_places(self, seat: Any, places: Any, before: Any) -> None:
         self.did.append(dict(places))
 
-    async def _release(self, seat: Any) -> None:
-        self.did.append("released")
+    async def _release(self, seat: Any, before: Any = None) -> None:
+        self.did.append("released" if before is None else before)
 
     async def _sides(self, _: Any = None) -> tuple[Any, Any]:
         return None, None
@@ -110,7 +118,10 @@ async def test_nothing_is_settled_while_the_flow_there_runs(monkeypatch, tmp_pat
 async def test_an_export_is_private_whole_and_sets_the_flow_behind_it(monkeypatch, tmp_path):
     world = World(monkeypatch, diverged="export", export=tmp_path / "late")
     found = await world.settle()
-    assert found == {"decision": "export", "records": 20, "file": str(tmp_path / "late")}
+    passed = [{"topic": "t", "partition": 0, "start": 500, "end": 520}]
+    assert found == {
+        "decision": "export", "records": 20, "file": str(tmp_path / "late"), EXPORTED: passed,
+    }  # fmt: skip
     assert world.did == [{("t", 0): 520}, "released"]
     assert [p.name for p in tmp_path.iterdir()] == ["late"]
     assert stat.S_IMODE((tmp_path / "late").stat().st_mode) == 0o600
@@ -128,6 +139,39 @@ async def test_a_flow_that_was_let_go_is_not_set_back(monkeypatch, tmp_path):
     await world.settle()
     assert world.did == ["released"]
     assert (tmp_path / "late").read_text() == "as it was written first"
+
+
+async def test_connectors_that_an_operator_had_paused_stay_so(monkeypatch):
+    world = World(monkeypatch, diverged="export")
+    world.move = done(world.move, Step.DIVERGED, {**FOUND, "diverged": []}, 2)
+    had = {"MirrorSourceConnector": "PAUSED", "MirrorCheckpointConnector": "STARTED"}
+    failover = Move(kind=Kind.FAILOVER, flow="A->B", identity="0", began_ms=0)
+    world.steps.ground.failover = done(failover, Step.HOLD, {"connectors": had}, 1)  # type: ignore[attr-defined]
+    await world.settle()
+    assert world.did == [had]
+
+
+async def test_a_move_that_begins_anew_ends_an_export_that_was_begun(monkeypatch, tmp_path):
+    """The flow was set behind the records, and not yet let go: nothing shows them any more."""
+    world = World(monkeypatch, diverged="export", export=tmp_path / "late")
+    await world.settle()
+    world.steps.forward.next = 520  # type: ignore[attr-defined]
+    world.move = done(restarted(world.move, 4), Step.CHECK, {}, 5)
+    found = await world.steps.diverged(world.move, None)  # type: ignore[arg-type]
+    assert found["diverged"] == [TAIL]
+    world.move = done(world.move, Step.DIVERGED, found, 6)
+    world.steps.ground.options = Options()
+    settled = await world.settle()
+    assert world.did == [{("t", 0): 520}, "released", "released"]
+    assert by_partition(settled[EXPORTED]) == {("t", 0): [(500, 520)]}
+
+
+async def test_a_later_export_adds_to_what_was_exported(monkeypatch, tmp_path):
+    world = World(monkeypatch, diverged="export", export=tmp_path / "later")
+    former = {"topic": "t", "partition": 0, "start": 100, "end": 120}
+    world.move = done(world.move, Step.DIVERGED, {**FOUND, EXPORTED: [former]}, 2)
+    settled = await world.settle()
+    assert by_partition(settled[EXPORTED]) == {("t", 0): [(100, 120), (500, 520)]}
 
 
 async def test_no_file_is_overwritten(monkeypatch, tmp_path):
@@ -156,7 +200,7 @@ async def test_a_decision_is_not_undone_and_not_changed(monkeypatch, tmp_path):
     world.held = False
     assert undo_next(world.move) is Step.SETTLE
     with pytest.raises(Refused, match="settle is not undone"):
-        await world.steps.undo_settle(world.move, {})
+        await world.steps.undo_settle(world.move, {}, None)  # type: ignore[arg-type]
     for said, refused in ((None, False), ("export", False), ("copy", True)):
         world.steps.ground.options = Options(diverged=said)
         if refused:

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from klamm.mirror.moves.runner import Runner
 from klamm_base.errors import KlammError
 from klamm_kafka.client import broker_error
 from klamm_kafka.wire.batch import Record
 from klamm_kafka.wire.errors import ErrorCode
-from klamm_mirror.move.journal import Journal, entries
+from klamm_mirror.move.journal import Journal, Overtaken, batches
 from klamm_mirror.move.steps import (
     CHANGING,
     ENDS,
+    EXPORTED,
     PLANS,
     STANDING,
     Kind,
@@ -24,6 +27,7 @@ from klamm_mirror.move.steps import (
     Phase,
     Step,
     begun,
+    closed,
     done,
     led_back,
     next_step,
@@ -46,17 +50,23 @@ def found_by(step: Step, ends: dict[str, int]) -> dict[str, object]:
     return {ENDS: ends} if step in STANDING else {}
 
 
-def reread(journal: Journal, before: Move | None, after: Move, records: int | None = None) -> Move | None:
-    """Returns the move as another process reads it, after a kill behind so many records of a change."""
-    for entry in entries(before, after)[:records]:
-        key, value = entry.encode()
-        journal.take(Record(offset=0, timestamp=0, key=key, value=value))
+def read(journal: Journal, batches: list[list[Any]]) -> None:
+    for batch in batches:
+        for entry in batch:
+            key, value = entry.encode()
+            journal.take(Record(offset=0, timestamp=0, key=key, value=value))
+
+
+def reread(journal: Journal, before: Move | None, after: Move, batches_: int | None = None) -> Move | None:
+    """Returns the move as another process reads it, after a kill behind so many batches of a change."""
+    there = journal._parts.get((after.kind, after.flow), {})
+    read(journal, batches(before, stored(after), list(there))[:batches_])
     return journal.move(after.kind, after.flow)
 
 
 @given(kinds, st.lists(st.tuples(st.booleans(), st.booleans(), st.integers(0, 3)), max_size=40))
 def test_groups_are_set_when_all_is_copied_and_each_move_ends(kind, events):
-    """Each event: the step is killed before its end, the source grows, so many records of its end reach the journal."""
+    """Each event: the step is killed before its end, the source grows, so many batches of its end reach the journal."""
     journal = Journal(None, "moves", 1)  # type: ignore[arg-type]
     end = 0
     move = reread(journal, None, new(kind))
@@ -132,20 +142,182 @@ def test_a_failover_that_is_given_again_looks_whether_the_source_is_lost_until_i
         assert again.found(Step.CHECK) == move.found(Step.CHECK)
 
 
-@given(kinds, st.integers(0, 12), st.integers(0, 3))
-def test_a_move_that_begins_anew_keeps_what_was_there_before(kind, steps, records):
-    """Also after a kill between two records of the journal. Only what was decided is asked for again."""
+@given(kinds, st.integers(0, 12), st.booleans())
+def test_a_move_that_begins_anew_keeps_what_was_there_before(kind, steps, killed):
+    """Only what was decided, and done, is asked for again."""
     journal = Journal(None, "moves", 1)  # type: ignore[arg-type]
     first = through(new(kind), *PLANS[kind][:steps], found={"before": {"g": {"t-0": 3}}})
     reread(journal, None, first)
-    killed = reread(journal, first, restarted(first, 9), records)
-    assert killed is not None
-    after = reread(journal, killed, restarted(killed, 9))
-    assert after is not None
+    now = reread(journal, first, restarted(first, 9), 0 if killed else None)
+    assert now is not None
+    after = restarted(now, 9)
     assert next_step(after) is Step.CHECK
     before = CHANGING - {Step.SETTLE}
     assert {s for s in after.notes if s in CHANGING} == {s for s in first.notes if s in before}
-    assert all(after.found(s) == first.found(s) for s in after.notes)
+    assert all(after.found(s) == first.found(s) for s in after.notes if s is not Step.DIVERGED)
+
+
+def test_a_move_that_begins_anew_knows_what_was_exported():
+    ranges = [{"topic": "t", "partition": 0, "start": 5, "end": 9}]
+    shown = through(new(Kind.FAILBACK), Step.CHECK, Step.DIVERGED, found={"diverged": ["tail"]})
+    settling = begun(shown, Step.SETTLE, {"decision": "export", EXPORTED: ranges}, 3)
+    again = restarted(settling, 4)
+    assert again.found(Step.DIVERGED) == {"diverged": ["tail"]}
+    assert again.found(Step.SETTLE) == {"decision": "export", EXPORTED: ranges}
+    settled = done(settling, Step.SETTLE, {"decision": "export", EXPORTED: ranges}, 5)
+    for again in (restarted(settled, 6), restarted(restarted(settled, 6), 7)):
+        assert again.found(Step.DIVERGED) == {EXPORTED: ranges}
+        assert Step.SETTLE not in again.notes
+    assert restarted(shown, 4).notes.keys() == {Step.CHECK, Step.DIVERGED}
+
+
+OFFSETS = {f"group-{g}": {f"orders-{p}": g * p for p in range(100)} for g in range(200)}
+
+
+def test_a_note_of_20000_offsets_is_cut_and_a_kill_between_two_batches_loses_nothing():
+    assert sum(len(each) for each in OFFSETS.values()) == 20_000
+    journal = Journal(None, "moves", 1)  # type: ignore[arg-type]
+    move = through(new(Kind.CUTOVER), Step.CHECK, Step.QUIET)
+    reread(journal, None, move)
+    for after in (
+        begun(move, Step.GROUPS, {"before": OFFSETS}, 3),
+        done(begun(move, Step.GROUPS, {}, 3), Step.GROUPS, {"before": OFFSETS}, 4),
+        done(move, Step.GROUPS, {"before": {**OFFSETS, "late": {"orders-0": 1}}}, 5),
+        restarted(done(move, Step.GROUPS, {"before": OFFSETS}, 6), 7),
+        undone(done(move, Step.GROUPS, {"before": OFFSETS}, 6), Step.GROUPS),
+        closed(move),
+        new(Kind.CUTOVER, "2"),
+    ):
+        killed = 0
+        while (now := reread(journal, move, after, killed)) != after:
+            assert now == move
+            killed += 1
+        reread(journal, after, after)  # the next change removes parts that a kill has left
+        assert bool(journal._parts[move.kind, move.flow]) == bool(after.found(Step.GROUPS))
+        for batch in batches(None, after):
+            assert sum(len(key) + len(value or b"") for key, value in (e.encode() for e in batch)) < 1 << 20
+        move = after
+
+
+def test_a_part_that_is_missing_is_a_sentence():
+    journal = Journal(None, "moves", 1)  # type: ignore[arg-type]
+    move = begun(new(Kind.CUTOVER), Step.GROUPS, {"before": OFFSETS}, 3)
+    found = batches(None, move)
+    assert len(found) > 3
+    read(journal, [*found[:1], *found[2:]])
+    with pytest.raises(KlammError, match=r"part 1 of \d+ of the note of groups is missing"):
+        journal.move(move.kind, move.flow)
+
+
+class Topic:
+    """The records of a journal, as commands share them."""
+
+    def __init__(self, monkeypatch) -> None:
+        self.records: list[Record] = []
+        monkeypatch.setattr(internal_topics, "produce", self.produce)
+        monkeypatch.setattr(Journal, "catch_up", self._catch_up(self))
+
+    async def produce(self, cluster: object, topic: str, records: list[Record]) -> int:
+        self.records += records
+        return 0
+
+    @staticmethod
+    def _catch_up(topic: Topic) -> Any:
+        async def catch_up(journal: Journal) -> bool:
+            journal.reset()
+            for record in topic.records:
+                journal.take(record)
+            return True
+
+        return catch_up
+
+    def runner(self, work: dict[Step, Any], undo: dict[Step, Any] | None = None) -> Runner:
+        async def ends() -> dict[str, int]:
+            return {}
+
+        journal = Journal(None, "moves", 1)  # type: ignore[arg-type]
+        return Runner(journal, work, undo or {}, ends, lambda *_: None)
+
+
+async def nothing(move: Move, begin: Any) -> dict[str, Any]:
+    return {ENDS: {}}
+
+
+async def refuses(move: Move, begin: Any) -> dict[str, Any]:
+    raise KlammError("refused")
+
+
+ALL = dict.fromkeys(PLANS[Kind.CUTOVER], nothing)
+
+
+@pytest.mark.parametrize("begin", [lambda known: restarted(known, 9), lambda known: new(Kind.CUTOVER, "2")])
+async def test_a_move_that_is_refused_leaves_the_former_one_in_the_journal(monkeypatch, begin):
+    topic = Topic(monkeypatch)
+    first = topic.runner(ALL)
+    assert await first.find(Kind.CUTOVER, "A->B") is None
+    over = await first.run(new(Kind.CUTOVER))
+    assert over.phase is Phase.DONE
+    records = list(topic.records)
+    again = topic.runner({**ALL, Step.CHECK: refuses})
+    known = await again.find(Kind.CUTOVER, "A->B")
+    assert known == over
+    with pytest.raises(KlammError, match="refused"):
+        await again.run(begin(known))
+    assert topic.records == records
+    third = topic.runner({**ALL, Step.QUIET: refuses})
+    with pytest.raises(KlammError, match="refused"):
+        await third.run(begin(await third.find(Kind.CUTOVER, "A->B")))
+    now = await topic.runner(ALL).find(Kind.CUTOVER, "A->B")
+    assert now is not None
+    assert (now.phase, now.is_done(Step.CHECK), now.is_done(Step.GROUPS)) == (Phase.RUNNING, True, False)
+
+
+async def test_of_two_commands_at_once_one_stops_before_it_changes_anything(monkeypatch):
+    topic, changed = Topic(monkeypatch), []
+
+    async def groups(move: Move, begin: Any) -> dict[str, Any]:
+        await begin({"before": {}})
+        changed.append(move.identity)
+        return {}
+
+    first = topic.runner({**ALL, Step.GROUPS: groups})
+    await first.find(Kind.CUTOVER, "A->B")
+
+    async def overtaken(move: Move, begin: Any) -> dict[str, Any]:
+        await first.run(new(Kind.CUTOVER, "first"))
+        return {ENDS: {}}
+
+    second = topic.runner({**ALL, Step.GROUPS: groups, Step.CHECK: overtaken})
+    await second.find(Kind.CUTOVER, "A->B")
+    with pytest.raises(Overtaken, match=r"another command goes on with the cutover of A->B"):
+        await second.run(new(Kind.CUTOVER, "second"))
+    assert changed == ["first"]
+
+
+async def test_an_undo_stops_a_command_that_goes_on(monkeypatch):
+    topic, undone_ = Topic(monkeypatch), []
+
+    async def undo_groups(move: Move, found: Any, begin: Any) -> None:
+        await begin()
+        undone_.append(found)
+
+    undoing = topic.runner(ALL, {Step.GROUPS: undo_groups})
+
+    async def groups(move: Move, begin: Any) -> dict[str, Any]:
+        await begin({"before": {"g": {}}})
+        now = await undoing.find(Kind.CUTOVER, "A->B")
+        assert now is not None
+        assert (await undoing.undo(now)).phase is Phase.UNDONE
+        return {}
+
+    first = topic.runner({**ALL, Step.GROUPS: groups})
+    await first.find(Kind.CUTOVER, "A->B")
+    with pytest.raises(Overtaken):
+        await first.run(new(Kind.CUTOVER))
+    assert undone_ == [{"before": {"g": {}}}]
+    now = await undoing.find(Kind.CUTOVER, "A->B")
+    assert now is not None
+    assert now.phase is Phase.UNDONE
 
 
 def test_a_move_that_promotes_does_not_wait_for_records_that_nothing_copies():
@@ -169,7 +341,7 @@ def test_a_note_that_is_too_large_is_a_sentence(monkeypatch):
     monkeypatch.setattr(internal_topics, "produce", produce)
     monkeypatch.setattr(Journal, "catch_up", nothing)
     with pytest.raises(KlammError, match=r"moves does not take a note of \d+ bytes.*max\.message\.bytes"):
-        asyncio.run(Journal(None, "moves", 1).write(new(Kind.CUTOVER)))  # type: ignore[arg-type]
+        asyncio.run(Journal(None, "moves", 1).write(new(Kind.CUTOVER), None))  # type: ignore[arg-type]
 
 
 def test_the_same_way_is_a_new_move_after_one_that_led_back():

@@ -27,8 +27,8 @@ class GroupTranslator:
         self.forward = OffsetMapping(
             OffsetSyncReader(syncs, settings.syncs_topic), SegmentReader(target, settings.segments_topic)
         )
-        self.left_out: dict[Partition, tuple[int, int]] = {}
-        """Offsets of the target whose records are not copied on purpose, from the first up to the second."""
+        self.left_out: dict[Partition, list[tuple[int, int]]] = {}
+        """Ranges of the target whose records are not copied on purpose, the first first."""
         self._settings = settings
         self._kept = KeptOffsets(target, self.remote) if settings.keeps_offsets else None
         self._ledger = Ledger(target, settings.gaps_topic, settings.replication_factor)
@@ -73,7 +73,7 @@ class GroupTranslator:
             follows = self._kept.follows(topic)
             return (remote, self._kept.translate(topic, partition, offset)) if follows else None
         if remote in {topic, mapped}:
-            left_out = self.left_out.get((topic, partition), (0, 0))
+            left_out = self.left_out.get((topic, partition), ())
             return remote, translate_shared(
                 self.forward, self._back, topic, partition, offset, there=remote, left_out=left_out
             )
@@ -82,10 +82,10 @@ class GroupTranslator:
     def _behind_left_out(self, topic: str, partition: int, offset: int) -> Translated:
         """Returns where a reader of a copy goes on in the original."""
         found = self._back.translate(topic, partition, offset)
-        start, end = self.left_out.get((topic, partition), (0, 0))
-        return (
-            found if found.offset is None or not start <= found.offset < end else found._replace(offset=end)
-        )
+        for start, end in self.left_out.get((topic, partition), ()):
+            if found.offset is not None and start <= found.offset < end:
+                found = found._replace(offset=end)
+        return found
 
     def ends(self) -> dict[Partition, int]:
         """Returns the downstream offset behind each downstream partition's last known record."""

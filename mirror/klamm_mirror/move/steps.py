@@ -7,6 +7,7 @@ something notes first what was there, so that it can be done again, and undone, 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -63,6 +64,8 @@ STANDING: Final = frozenset({Step.QUIET, Step.DRAIN, Step.VERIFY})
 CHANGING: Final = frozenset({Step.HOLD, Step.SETTLE, Step.GROUPS, Step.PROMOTE})
 """Steps that change something: an undo takes them back, or refuses."""
 ENDS: Final = "ends"
+EXPORTED: Final = "exported"
+"""In the notes of DIVERGED and SETTLE: ranges that were written to a file, and that the flow passes over for good."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,18 +153,21 @@ def opposite(flow: str) -> str:
 
 def restarted(move: Move, at_ms: int) -> Move:
     """Returns a move that begins anew. What was there before its changes stays known, so that an undo restores that.
-    What SETTLE has decided is done with: each side's records are looked at again.
 
-    Its identity stays, too: a kill between two records of the journal loses no note.
+    What SETTLE began to do is done to its end. After that, each side's records are looked at again, and what was exported
+    stays known.
     """
-    known = CHANGING - {Step.SETTLE} | {Step.CHECK}
+    known = CHANGING | {Step.CHECK, Step.DIVERGED}
     kept = {s: replace(n, done=False) for s, n in move.notes.items() if s in known}
+    if move.is_done(Step.SETTLE):
+        exported = kept.pop(Step.SETTLE).found.get(EXPORTED, [])
+        kept[Step.DIVERGED] = Note(at_ms=at_ms, done=False, found={EXPORTED: exported})
     return replace(move, phase=Phase.RUNNING, began_ms=at_ms, notes=kept)
 
 
 def begun(move: Move, step: Step, before: Mapping[str, Any], at_ms: int) -> Move:
-    """Notes what is there before a step changes it."""
-    return _noted(move, step, Note(at_ms=at_ms, done=False, found=before))
+    """Notes what is there before a step, or its undo, changes it."""
+    return _noted(replace(move, phase=Phase.RUNNING), step, Note(at_ms=at_ms, done=False, found=before))
 
 
 def done(move: Move, step: Step, found: Mapping[str, Any], at_ms: int) -> Move:
@@ -197,8 +203,16 @@ def closed(move: Move) -> Move:
 
 
 def stored(move: Move) -> Move:
-    """Returns a move as the journal keeps it: without applications' records, and without what can be computed again."""
-    return replace(move, notes={s: replace(n, found=_kept(s, n.found)) for s, n in move.notes.items()})
+    """Returns a move as the journal gives it back: without applications' records, and without what can be computed again."""
+    return replace(
+        move,
+        options=_as_read(move.options),
+        notes={s: replace(n, found=_as_read(_kept(s, n.found))) for s, n in move.notes.items()},
+    )
+
+
+def _as_read(value: Mapping[str, Any]) -> Any:
+    return json.loads(json.dumps(value))
 
 
 def _kept(step: Step, found: Mapping[str, Any]) -> Mapping[str, Any]:

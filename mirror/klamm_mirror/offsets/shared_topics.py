@@ -7,6 +7,8 @@ record of the target whose copy lies behind it, or was not made yet. So both flo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from klamm_mirror.offsets.mapping import OffsetMapping, Translated
 
 
@@ -18,12 +20,12 @@ def translate_shared(
     offset: int,
     *,
     there: str | None = None,
-    left_out: tuple[int, int] = (0, 0),
+    left_out: Sequence[tuple[int, int]] = (),
 ) -> Translated:
     """Returns the target's offset for a reader that is at `offset` of the source.
 
-    `there` is the topic's name at the target, where it is another one. `left_out` are offsets of the target, from the first
-    up to the second, whose records are not copied on purpose.
+    `there` is the topic's name at the target, where it is another one. `left_out` are ranges of the target, the first first, whose
+    records are not copied on purpose.
     """
     key, back_key = (topic, partition), (there or topic, partition)
     ours = forward.translate(*key, offset)
@@ -36,8 +38,9 @@ def translate_shared(
         copies = back.first_without(*back_key, end)
     if (end := back.read_past(*back_key, offset)) is not None:
         records = forward.first_without(*key, end)
-        if left_out[0] <= records < left_out[1]:
-            records = forward.first_without(*key, left_out[1])
+        for first, behind in left_out:
+            if first <= records < behind:
+                records = forward.first_without(*key, behind)
     if copies is None and forward.begin(*key) is not None:
         return ours  # the mapping does not reach so far back
     found = [o for o in (copies, begin if records is None else records) if o is not None]

@@ -238,13 +238,14 @@ class _Command:
             typer.echo(told_undone(after))
 
     async def _go_on(self, steps: CommonSteps, runner: Runner, known: Move | None, *, restart: bool) -> Move:
-        from klamm_mirror.move.steps import Phase
+        from klamm.mirror.moves.runner import new_move, now_ms
+        from klamm_mirror.move.steps import Phase, restarted
 
         done = known is not None and known.phase is Phase.DONE
         if known is None or known.phase is Phase.UNDONE or (done and await runner.led_back(known)):
-            known = await runner.begin(self._kind, self._name, {})
+            known = new_move(self._kind, self._name)
         elif restart:
-            known = await runner.restart(known)
+            known = restarted(known, now_ms())
         elif done:
             self._bar.line(f"this {self._kind} is done, since {ended(known)}: --restart begins anew")
         else:

@@ -173,7 +173,7 @@ def tail_table(found: Found) -> list[str]:
     ]  # fmt: skip
     if not rows:
         return []
-    shown = [r for side in ("diverged", "own") for t in found[side] for r in t["shown"]]
+    shown = [r for side in ("diverged", "own") for t in found[side] for r in t.get("shown", ())]
     lines = table(rows, list(rows[0])).splitlines()
     if shown:
         lines += table(shown, ["topic", "partition", "offset", "timestamp", "key", "value"]).splitlines()

@@ -24,7 +24,7 @@ from klamm.mirror.moves.ground import (
     parsed_name,
 )
 from klamm.mirror.moves.own import partitions_with_own
-from klamm.mirror.moves.runner import Begin, Found, Runner, Told
+from klamm.mirror.moves.runner import Begin, Found, Runner, Told, UndoBegin
 from klamm_mirror.checkpoint.translator import GroupTranslator
 from klamm_mirror.move import group_offsets
 from klamm_mirror.move.group_offsets import GroupPlace, Verdict
@@ -195,7 +195,7 @@ class CommonSteps(ABC):
             "copied": as_text(await ground.copied()),
         }
 
-    async def undo_groups(self, move: Move, found: Found) -> None:
+    async def undo_groups(self, move: Move, found: Found, begin: UndoBegin) -> None:
         """Gives groups at the target the offsets back that they had. Raises Refused once the target is in use."""
         ground = self.ground
         await self.refuse_use(move, found)
@@ -203,6 +203,7 @@ class CommonSteps(ABC):
             group: {parsed_name(name): offset for name, offset in each.items()}
             for group, each in found.get("before", {}).items()
         }
+        await begin()
         said = await group_offsets.restore(ground.target, before)
         if said:
             raise NotYet("; ".join(said))
@@ -253,7 +254,7 @@ class CommonSteps(ABC):
         """Returns the topics that would be promoted now."""
         return {"promoted": [t.remote for t in await self._copies() if t.state == MIRROR]}
 
-    async def undo_promote(self, move: Move, found: Found) -> None:
+    async def undo_promote(self, move: Move, found: Found, begin: UndoBegin) -> None:
         """Raises Refused where topics were promoted."""
         if names := list(found["promoted"]):
             raise Refused(f"{listed(names)}: promoted, and no mirror topic any more. This is not undone")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, Self
@@ -22,7 +22,7 @@ from klamm.mirror.moves.ground import (
     opened,
     parsed_name,
 )  # fmt: skip
-from klamm.mirror.moves.runner import Begin, Found, Runner, Told
+from klamm.mirror.moves.runner import Begin, Found, Runner, Told, UndoBegin
 from klamm_base.errors import ConfigError
 from klamm_base.files import replacing, write_all
 from klamm_kafka.client import Cluster
@@ -30,7 +30,7 @@ from klamm_kafka.wire.offset_specs import EARLIEST, LATEST
 from klamm_mirror.copy.source_offsets import Position
 from klamm_mirror.move.diverged import Side, Tail, as_line, glance, own_records
 from klamm_mirror.move.group_offsets import GroupPlace
-from klamm_mirror.move.steps import Kind, Move, Phase, Step
+from klamm_mirror.move.steps import EXPORTED, Kind, Move, Phase, Step
 from klamm_mirror.provenance.marks import MarkReader
 from klamm_mirror.settings.keep_offsets import PROMOTED
 from klamm_mirror.source.config import PROVENANCE
@@ -131,8 +131,11 @@ class Failback(CommonSteps):
     # ---- diverged
 
     async def diverged(self, move: Move, begin: Begin) -> Found:
-        """Returns the records that each side has alone."""
-        return await self._diverged()
+        """Returns the records that each side has alone; those that were shown, where it is begun what was decided of them."""
+        noted = move.found(Step.DIVERGED)
+        if Step.SETTLE in move.notes:
+            return noted
+        return {**await self._diverged(), EXPORTED: noted.get(EXPORTED, [])}
 
     async def _diverged(self) -> Found:
         here, there = await self._sides()
@@ -186,12 +189,7 @@ class Failback(CommonSteps):
 
     async def _own_since(self, here: Side) -> list[Tail]:
         """Returns what B got since the failover, counted by offsets, if the journal knows when that was."""
-        journal = self.ground.journal(at_source=True)
-        await journal.catch_up()
-        failover = journal.move(Kind.FAILOVER, self.forward.flow.name)
-        then: Mapping[str, int] = (
-            {} if failover is None else failover.found(Step.GROUPS).get("target_ends", {})
-        )
+        then: Mapping[str, int] = (await self._by_failover(Step.GROUPS)).get("target_ends", {})
         ends = await self.ground.ends()
         found = []
         for name, start in then.items():
@@ -199,6 +197,13 @@ class Failback(CommonSteps):
             if (end := ends.get(partition, 0)) > start:
                 found.append(await glance(here, partition, (start, end), self.ground.options.show))
         return found
+
+    async def _by_failover(self, step: Step) -> Found:
+        """Returns what a step of the failover has found, as the journal has it."""
+        journal = self.ground.journal(at_source=True)
+        await journal.catch_up()
+        failover = journal.move(Kind.FAILOVER, self.forward.flow.name)
+        return {} if failover is None else failover.found(step)
 
     # ---- settle
 
@@ -220,21 +225,20 @@ class Failback(CommonSteps):
         decision = decision if alone else None
         file = self._file(move) if decision == EXPORT else None
         exported = None if file is None else str(file)
-        await begin({"decision": decision, "file": exported})
+        passed = [*noted.get(EXPORTED, []), *(as_range(t) for t in alone if decision == EXPORT)]
+        begun = {"decision": decision, "file": exported, EXPORTED: passed}
+        await begin(begun)
         if file is not None:
             if not _is_there(file):
                 await self._export(file, alone)
             positions = await self.forward.positions()
             if places := passed_over(alone, positions):
                 await at_rest.set_places(self.forward.seat, places, positions)
-        await at_rest.release(self.forward.seat)
+        before = (await self._by_failover(Step.HOLD)).get("connectors")
+        await at_rest.release(self.forward.seat, before)
         if decision == COPY:
             await self._copied({parsed_name(n): end for n, end in noted["ends"].items()})
-        return {
-            "decision": decision,
-            "records": sum(t["records"] for t in alone),
-            "file": exported,
-        }
+        return {**begun, "records": sum(t["records"] for t in alone)}
 
     def _file(self, move: Move) -> Path:
         """Returns the file of the export. One that is there is that of this move, or refused."""
@@ -271,7 +275,7 @@ class Failback(CommonSteps):
             peak = max(peak, left)
             await self.ground.wait(f"{left:,} records to copy to {self.forward.flow.target}", 1 - left / peak)
 
-    async def undo_settle(self, move: Move, found: Found) -> None:
+    async def undo_settle(self, move: Move, found: Found, begin: UndoBegin) -> None:
         """Raises Refused: what was copied or passed over stays so."""
         raise Refused(
             f"settle is not undone: {self.forward.flow.name} goes on as decided. Groups have the offsets at "
@@ -283,11 +287,8 @@ class Failback(CommonSteps):
     async def places(self, move: Move | None) -> list[GroupPlace]:
         """Returns where each group goes on at A: behind records that were exported."""
         translator = self.ground.translator()
-        if move is not None and move.found(Step.SETTLE).get("decision") == EXPORT:
-            translator.left_out = {
-                (t["topic"], t["partition"]): (t["start"], t["end"])
-                for t in move.found(Step.DIVERGED)["diverged"]
-            }
+        if move is not None:
+            translator.left_out = by_partition(move.found(Step.SETTLE).get(EXPORTED, []))
         return await self.places_by(translator)
 
     # ---- dry run
@@ -318,6 +319,19 @@ class Failback(CommonSteps):
 
 def _is_there(path: Path) -> bool:
     return path.exists()
+
+
+def as_range(tail: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the place of a tail's records."""
+    return {key: tail[key] for key in ("topic", "partition", "start", "end")}
+
+
+def by_partition(ranges: Iterable[Mapping[str, Any]]) -> dict[Partition, list[tuple[int, int]]]:
+    """Returns ranges of offsets, the first first, by partition."""
+    found: dict[Partition, list[tuple[int, int]]] = {}
+    for r in ranges:
+        found.setdefault((r["topic"], r["partition"]), []).append((r["start"], r["end"]))
+    return {partition: sorted(each) for partition, each in found.items()}
 
 
 def passed_over(

@@ -8,7 +8,7 @@ from typing import Any, Final
 from klamm.mirror import at_rest
 from klamm.mirror.moves.common import CommonSteps
 from klamm.mirror.moves.ground import Ground, Partition, Refused, as_text, parsed_name
-from klamm.mirror.moves.runner import Begin, Found, Runner, Told
+from klamm.mirror.moves.runner import Begin, Found, Runner, Told, UndoBegin
 from klamm.mirror.status import status_of
 from klamm_kafka.client import BrokerError, ClientError
 from klamm_kafka.wire.errors import ErrorCode
@@ -88,8 +88,9 @@ class Failover(CommonSteps):
         await at_rest.hold(seat)
         return {**before, "held": True}
 
-    async def undo_hold(self, move: Move, found: Found) -> None:
+    async def undo_hold(self, move: Move, found: Found, begin: UndoBegin) -> None:
         """Lets the flow go on as it was."""
+        await begin()
         await at_rest.release(self.ground.seat, found.get("connectors"))
 
     # ---- loss

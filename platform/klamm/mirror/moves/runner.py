@@ -21,8 +21,8 @@ from klamm_mirror.move.steps import (
     led_back,
     next_step,
     opposite,
-    restarted,
     resumed,
+    stored,
     undo_next,
     undone,
 )  # fmt: skip
@@ -31,7 +31,9 @@ Found = Mapping[str, Any]
 Begin = Callable[[Found], Awaitable[None]]
 """Notes what is there before a change."""
 StepWork = Callable[[Move, Begin], Awaitable[Found]]
-UndoWork = Callable[[Move, Found], Awaitable[None]]
+UndoBegin = Callable[[], Awaitable[None]]
+"""Notes that the undo of a step changes something now."""
+UndoWork = Callable[[Move, Found, UndoBegin], Awaitable[None]]
 Told = Callable[[Move, Step, Found | None], None]
 """Called when a step begins (None), and with what it found."""
 
@@ -57,11 +59,14 @@ class Runner:
         self._ends = ends
         self._told = told
         self._journals = [journal] if elsewhere is None else [journal, elsewhere]
+        self._known: Move | None = None
+        """The move as the journal has it, as far as this command knows."""
 
     async def find(self, kind: Kind, flow: str) -> Move | None:
         """Returns the latest move of the kind, as the journal has it."""
         await self._journal.catch_up()
-        return self._journal.move(kind, flow)
+        self._known = self._journal.move(kind, flow)
+        return self._known
 
     async def led_back(self, move: Move) -> bool:
         """Returns whether the applications went back after a move that is done."""
@@ -70,20 +75,10 @@ class Runner:
         found = [j.move(kind, opposite(move.flow)) for j in self._journals for kind in Kind]
         return led_back(move, [other for other in found if other is not None])
 
-    async def begin(self, kind: Kind, flow: str, options: Found) -> Move:
-        """Notes a new move."""
-        move = Move(kind=kind, flow=flow, identity=uuid.uuid4().hex, began_ms=now_ms(), options=options)
-        await self._journal.write(move)
-        return move
-
-    async def restart(self, move: Move) -> Move:
-        """Notes that a move begins anew."""
-        after = restarted(move, now_ms())
-        await self._journal.write(after)
-        return after
-
     async def run(self, move: Move) -> Move:
-        """Does the steps that are left. Returns the move as it is then."""
+        """Does the steps that are left, also those of a move that begins: it takes the place of a former one in the journal
+        when its first step is done, so one that is refused leaves that as it was. Returns the move as it is then.
+        """
         move = resumed(move)
         while True:
             standing = any(move.is_done(s) for s in STANDING)
@@ -98,26 +93,42 @@ class Runner:
         async def begin(before: Found) -> None:
             nonlocal noted
             noted = begun(noted, step, before, now_ms())
-            await self._journal.write(noted)
+            await self._write(noted)
 
         self._told(move, step, None)
         found = await self._work[step](move, begin)
         after = done(noted, step, found, now_ms())
-        await self._journal.write(after)
+        await self._write(after)
         self._told(after, step, found)
         return after
+
+    async def _write(self, move: Move) -> None:
+        await self._journal.write(move, self._known)
+        self._known = stored(move)
 
     async def undo(self, move: Move) -> Move:
         """Undoes the steps that changed something, the latest first."""
         while (step := undo_next(move)) is not None:
-            self._told(move, step, None)
-            await self._undo[step](move, move.found(step))
-            move = undone(move, step)
-            await self._journal.write(move)
+            move = await self._undo_step(move, step)
         if move.phase is not Phase.UNDONE:
             move = closed(move)
-            await self._journal.write(move)
+            await self._write(move)
         return move
+
+    async def _undo_step(self, move: Move, step: Step) -> Move:
+        async def begin() -> None:
+            await self._write(begun(move, step, move.found(step), now_ms()))
+
+        self._told(move, step, None)
+        await self._undo[step](move, move.found(step), begin)
+        after = undone(move, step)
+        await self._write(after)
+        return after
+
+
+def new_move(kind: Kind, flow: str) -> Move:
+    """Returns a move that begins now."""
+    return Move(kind=kind, flow=flow, identity=uuid.uuid4().hex, began_ms=now_ms())
 
 
 def now_ms() -> int:
