@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -38,6 +39,12 @@ class Side:
             self.log.append(f"{self.name}{self.written}")
             self.written += 1
 
+    def pass_over(self) -> tuple[int, int]:
+        """Passes over what is not copied, as after an export. Returns that range."""
+        first, self.position = self.position, len(self.log)
+        self.segments.begin(self.position)
+        return first, self.position
+
     def copy(self, other: Side, count: int) -> None:
         for offset in range(self.position, min(self.position + count, len(self.log))):
             if self.log[offset].startswith(self.name):
@@ -67,8 +74,8 @@ class Mappings:
         for block in side.segments.take():
             self._readers[number].store.apply(KEY, block)
 
-    def translate(self, offset: int) -> int | None:
-        return translate_shared(self.forward, self.back, *KEY, offset).offset
+    def translate(self, offset: int, left_out: Sequence[tuple[int, int]] = ()) -> int | None:
+        return translate_shared(self.forward, self.back, *KEY, offset, left_out=left_out).offset
 
 
 STEPS = st.lists(
@@ -122,12 +129,45 @@ def test_it_reads_nothing_again_that_lies_behind_all_it_has_read(steps, data):
     assert mappings.translate(at) == (left[0] if left else len(sides[1].log))
 
 
+@given(
+    steps=st.lists(
+        st.tuples(st.sampled_from(["write", "copy", "export"]), st.sampled_from([0, 1]), st.integers(1, 5)),
+        max_size=40,
+    ),
+    data=st.data(),
+)
+def test_it_goes_on_behind_what_was_exported(steps, data):
+    """When all else is copied: at the first record that it has not read, and that was not exported."""
+    sides, mappings = (Side("a"), Side("b")), Mappings.empty()
+    ranges, exported = list[tuple[int, int]](), set[str]()
+    for what, number, count in (("write", 0, 1), ("write", 1, 1), ("copy", 0, 1), ("copy", 1, 1), *steps):
+        match what:
+            case "write":
+                sides[number].write(count)
+            case "copy":
+                sides[number].copy(sides[1 - number], count)
+            case "export":
+                ranges.append(sides[1].pass_over())
+                exported |= {r for r in sides[1].log[slice(*ranges[-1])] if r.startswith("b")}
+    for number in (0, 1):
+        sides[number].copy(sides[1 - number], 1000)
+        mappings.read(number, sides[number])
+    at = data.draw(st.integers(0, len(sides[0].log)))
+    gone = {*sides[0].log[:at], *exported}
+    left = [i for i, record in enumerate(sides[1].log) if record not in gone]
+    there = mappings.translate(at, ranges)
+    assert there is not None
+    assert set(sides[1].log[:there]) <= gone
+    if at == len(sides[0].log):
+        assert there == (left[0] if left else len(sides[1].log))
+
+
 @pytest.mark.parametrize(
     ("at", "offset"), [(499, 499), (500, 520), (519, 520), (520, 520), (530, 530), (None, None)]
 )
 def test_a_reader_of_a_copy_returns_behind_what_was_exported(at, offset):
     translator = object.__new__(GroupTranslator)
-    translator.left_out = {("t", 0): (500, 520)}
+    translator.left_out = {("t", 0): [(500, 520)]}
     translator._back = SimpleNamespace(translate=lambda *_: Translated(at, exact=True))  # type: ignore[assignment]
     translator._names = SimpleNamespace(original=lambda _: None)  # type: ignore[assignment]
     translator._ledger = SimpleNamespace(table=SimpleNamespace(topics={}))  # type: ignore[assignment]

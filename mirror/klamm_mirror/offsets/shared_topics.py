@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from klamm_mirror.offsets.mapping import OffsetMapping, Translated
+from klamm_mirror.offsets.translation import Partition
 
 
 def translate_shared(
@@ -35,13 +36,21 @@ def translate_shared(
     theirs = back.translate(*back_key, offset)
     copies, records = ours.offset, theirs.offset
     if (end := forward.read_past(*key, offset)) is not None:
-        copies = back.first_without(*back_key, end)
+        copies = _first_without(back, back_key, end, left_out)
     if (end := back.read_past(*back_key, offset)) is not None:
-        records = forward.first_without(*key, end)
-        for first, behind in left_out:
-            if first <= records < behind:
-                records = forward.first_without(*key, behind)
+        records = _first_without(forward, key, end, left_out)
     if copies is None and forward.begin(*key) is not None:
         return ours  # the mapping does not reach so far back
     found = [o for o in (copies, begin if records is None else records) if o is not None]
     return Translated(min(found), exact=ours.exact and theirs.exact)
+
+
+def _first_without(
+    mapping: OffsetMapping, key: Partition, offset: int, left_out: Sequence[tuple[int, int]]
+) -> int:
+    """Returns the first offset of the target from `offset` on, outside of what is left out, at which no known record lies."""
+    found = mapping.first_without(*key, offset)
+    for first, behind in left_out:
+        if first <= found < behind:
+            found = mapping.first_without(*key, behind)
+    return found
