@@ -10,7 +10,10 @@ from support.klamm import Server, klamm
 from support.mirror import committed, produce, read_as
 from support.moves import IDENTITY, Mover
 
-from klamm_mirror.move.steps import PLANS, Kind, Step
+from klamm_kafka.client import Cluster, ConnectionLost
+from klamm_mirror.move.journal import Journal, Overtaken
+from klamm_mirror.move.steps import PLANS, Kind, Move, Step, begun
+from klamm_mirror.topics import internal_topics
 
 pytestmark = pytest.mark.usefixtures("processes")
 
@@ -60,6 +63,7 @@ def test_a_dry_run_changes_nothing(world):
         )
     assert found["dry_run"]
     assert found["steps"]["quiet"] == {"topics_written_to": [], "groups_with_members": []}
+    assert "an undo goes without --dry-run" in world.mover.run("cutover", "--undo", "--dry-run", code=2)
     assert "nothing is changed" in shown.stdout
     assert committed(world.b, world.group, world.topic) < 0
 
@@ -114,6 +118,38 @@ def test_a_move_that_is_done_is_shown_and_an_undo_knows_what_was_there_before_th
         world.mover.run("cutover", "--quiet", "0.5", "--restart")
         world.mover.run("cutover", "--undo")
     assert committed(world.b, world.group, world.topic) < 0
+
+
+async def test_the_journal_takes_20000_offsets_and_a_kill_while_they_are_written(target, monkeypatch):
+    offsets = {f"group-{g}": {f"orders-{p}": g * p for p in range(100)} for g in range(200)}
+    first = Move(kind=Kind.CUTOVER, flow="A->B", identity="1", began_ms=1)
+    move = begun(first, Step.GROUPS, {"before": offsets}, 2)
+    written = internal_topics.produce
+    left = 3
+
+    async def killed(*args, **options) -> int:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise ConnectionLost("killed")
+        return await written(*args, **options)
+
+    async with Cluster(target.bootstrap, client_id="test") as cluster:
+        topic = new_name("moves")
+        await Journal(cluster, topic, 1).write(first, None)
+        monkeypatch.setattr(internal_topics, "produce", killed)
+        with pytest.raises(ConnectionLost):
+            await Journal(cluster, topic, 1).write(move, first)
+        monkeypatch.undo()
+        again = Journal(cluster, topic, 1)
+        await again.catch_up()
+        assert again.move(Kind.CUTOVER, "A->B") == first
+        await again.write(move, first)
+        other = Journal(cluster, topic, 1)
+        await other.catch_up()
+        assert other.move(Kind.CUTOVER, "A->B") == move
+        with pytest.raises(Overtaken):
+            await other.write(move, first)
 
 
 def test_names_of_the_default_policy(tmp_path, source, target):

@@ -69,6 +69,7 @@ def test_what_only_the_lost_cluster_has_is_copied(tmp_path, source, target):
     with Server("mirror", "start", str(world.mover.path)):
         assert status(world.mover.path)[world.mover.there]["state"] == "STOPPED"
         wait_until(lambda: end(world.a, world.topic) == 620, "B's records at A")
+        assert "did not copy all that" in world.mover.run("cutover", flow=world.mover.back, code=1)
         dry = world.failback("--dry-run", "--show", "2")
         [tail] = dry["steps"]["diverged"]["diverged"]
         assert (tail["start"], tail["records"], tail["lost"]) == (500, 20, 0)

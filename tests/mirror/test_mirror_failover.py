@@ -44,6 +44,9 @@ class World:
         wait_until(lambda: end(self.b, self.checkpoints) >= 1, "the group's checkpoint")
         wait_until(lambda: self.mover.run_offsets()[0]["lag"] == 0, "all is committed")
 
+    def why(self) -> str:
+        return status(self.mover.path)[self.mover.there]["why"] or ""
+
 
 @pytest.fixture
 def source(processes, tmp_path) -> Iterator[EmbeddedBroker]:
@@ -105,6 +108,8 @@ def test_a_killed_command_goes_on_and_is_undone(world):
     produce(world.a, world.topic, ["more"])
     with Server("mirror", "start", str(world.mover.path)):
         assert status(world.mover.path)[world.mover.there]["state"] == "STOPPED"
+        wait_until(lambda: "holds it: klamm mirror failback" in world.why(), "the reason in the status")
+        assert "is stopped: the failover of" in world.mover.run("cutover", code=1)
         assert world.mover.run_offsets()[0]["lag"] == 1
         world.mover.run("failover", "--undo")
         wait_until(lambda: world.mover.run_offsets()[0]["lag"] == 0, "the flow goes on")

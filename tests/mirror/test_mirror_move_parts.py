@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
+from klamm.mirror.held_by import why_held
 from klamm.mirror.moves.common import missing, with_former
 from klamm.mirror.moves.failover import with_held
 from klamm_kafka.wire.batch import Record
 from klamm_mirror.move.diverged import Tail, as_line, as_row
 from klamm_mirror.move.group_offsets import GroupPlace, Verdict
 from klamm_mirror.move.loss import Heard, losses
-from klamm_mirror.move.steps import Kind, Move, Step, begun, done
+from klamm_mirror.move.steps import Kind, Move, Step, begun, closed, done
 
 
 def place(offset: int | None = 10, before: int | None = None, **changes) -> GroupPlace:
@@ -73,6 +75,21 @@ def test_records_are_counted_shown_and_written_whole():
     assert as_row("t", 0, records[1])["value"] == "base64:/wA="
     line = json.loads(as_line("t", 0, records[0]))
     assert (line["key"], line["value"], line["headers"]) == ("aw==", None, [["h", "/w=="]])
+
+
+def test_a_failover_says_that_it_holds_the_flow():
+    move = Move(kind=Kind.FAILOVER, flow="A->B", identity="1", began_ms=1)
+    assert why_held(done(move, Step.CHECK, {}, 2)) is None
+    held = done(move, Step.HOLD, {"connectors": {}}, 1_700_000_000_000)
+    assert re.fullmatch(
+        r"the failover of 2023-11-1\d \d\d:\d\d:\d\d holds it, and did not end: klamm mirror failover mm2 'A->B' goes on "
+        r"with it, --undo ends it",
+        why_held(held, "mm2") or "",
+    )
+    over = why_held(done(held, Step.TELL, {}, 3), "mm2") or ""
+    assert "klamm mirror failback mm2 'B->A' goes back, klamm mirror failover mm2 'A->B' --undo" in over
+    assert "see the runbook" in (why_held(done(held, Step.PROMOTE, {"promoted": ["t"]}, 3)) or "")
+    assert why_held(closed(held)) is None
 
 
 def test_what_was_heard_before_the_flow_was_held_stays_known():

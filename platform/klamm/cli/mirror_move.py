@@ -184,6 +184,11 @@ class _Command:
         """Does what the command says, and prints it."""
         import asyncio
 
+        if undo and (dry_run or restart):
+            raise typer.BadParameter(
+                f"an undo goes without {'--dry-run' if dry_run else '--restart'}", param_hint="--undo"
+            )
+
         from klamm.mirror.moves.ground import NotYet
         from klamm_kafka.client import ClientError
 

@@ -55,7 +55,7 @@ def _why(journal: Journal, flow: Flow) -> str | None:
     return None if failover is None else why_held(failover)
 
 
-def why_held(failover: Move) -> str | None:
+def why_held(failover: Move, file: str = "FILE") -> str | None:
     """Returns a sentence that names a failover which holds its flow, and the commands that go on; None if it holds none."""
     from klamm_mirror.move.steps import Phase, Step, opposite, promoted
 
@@ -63,8 +63,8 @@ def why_held(failover: Move) -> str | None:
     if hold is None:
         return None
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(hold.at_ms / 1000))
-    command = f"klamm mirror failover FILE '{failover.flow}'"
-    back = f"klamm mirror failback FILE '{opposite(failover.flow)}'"
+    command = f"klamm mirror failover {file} '{failover.flow}'"
+    back = f"klamm mirror failback {file} '{opposite(failover.flow)}'"
     if promoted(failover):
         return f"the failover of {when} holds it, and promoted its copies: see the runbook for the way back"
     if failover.phase is Phase.DONE:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from klamm.mirror import flow_hold
 from klamm.mirror.flow_props import resolved
+from klamm.mirror.held_by import why_held
 from klamm.mirror.moves.common import CommonSteps, missing
 from klamm.mirror.moves.ground import Ground, Refused, as_text, listed
 from klamm.mirror.moves.runner import Begin, Found, Runner, Told
@@ -12,7 +14,8 @@ from klamm.mirror.shapes import FlowState
 from klamm.mirror.status import status_of
 from klamm_mirror.flow_plan import FlowPlan, Kind
 from klamm_mirror.move import steps
-from klamm_mirror.move.steps import Move, Step
+from klamm_mirror.move.journal import Journal
+from klamm_mirror.move.steps import Move, Step, promoted
 from klamm_mirror.source.config import PAUSED, SEGMENTS
 
 
@@ -35,10 +38,21 @@ class Cutover(CommonSteps):
 
     async def check(self, move: Move, begin: Begin) -> Found:
         """Looks whether the flow copies everything, as it should be there. Raises Refused."""
+        await self._refuse_way_back()
         return await check_flow(self.ground, self)
+
+    async def _refuse_way_back(self) -> None:
+        """Raises Refused while a failover holds the flow back, of which nothing is promoted: FAILBACK shows what was not copied."""
+        ground, back = self.ground, self.ground.opposite()
+        if back is None or not await flow_hold.is_held(ground.source, back):
+            return
+        failover = await _failover(ground.journal(at_source=True), back.name)
+        if failover is not None and not promoted(failover) and (why := why_held(failover, str(ground.path))):
+            raise Refused(f"{back.name} did not copy all that {ground.flow.target} has: {why}")
 
     async def preview(self) -> list[tuple[Step, Found]]:
         ground = self.ground
+        await self._refuse_way_back()
         checked = await check_flow(ground, self)
         writing, reading = await self.noise()
         left = missing(await ground.ends(), await ground.copied())
@@ -56,6 +70,7 @@ class Cutover(CommonSteps):
 
 async def check_flow(ground: Ground, work: CommonSteps) -> dict[str, Any]:
     """Returns what the flow has to do with; raises Refused where it cannot copy everything."""
+    await _refuse_held(ground)
     await ground.refuse_stopped()
     paused = ground.props.get(PAUSED, "")
     if paused.strip():
@@ -68,6 +83,20 @@ async def check_flow(ground: Ground, work: CommonSteps) -> dict[str, Any]:
         "groups_with_members": await work.reading(),
         "warnings": warnings,
     }
+
+
+async def _refuse_held(ground: Ground) -> None:
+    """Raises Refused while the flow is stopped: it copies nothing."""
+    if not await flow_hold.is_held(ground.target, ground.flow):
+        return
+    failover = await _failover(ground.journal(), ground.flow.name)
+    why = None if failover is None else why_held(failover, str(ground.path))
+    raise Refused(f"{ground.flow.name} is stopped: {why or 'resume its connectors over REST'}")
+
+
+async def _failover(journal: Journal, flow: str) -> Move | None:
+    await journal.catch_up()
+    return journal.move(steps.Kind.FAILOVER, flow)
 
 
 async def _warnings(ground: Ground) -> list[str]:
