@@ -88,7 +88,9 @@ def test_a_failover_says_that_it_holds_the_flow():
     )
     over = why_held(done(held, Step.TELL, {}, 3), "mm2") or ""
     assert "klamm mirror failback mm2 'B->A' goes back, klamm mirror failover mm2 'A->B' --undo" in over
-    assert "see the runbook" in (why_held(done(held, Step.PROMOTE, {"promoted": ["t"]}, 3)) or "")
+    assert "klamm mirror cutover FILE 'B->A' goes back" in (
+        why_held(done(held, Step.PROMOTE, {"promoted": ["t"]}, 3)) or ""
+    )
     assert why_held(closed(held)) is None
 
 

@@ -210,7 +210,10 @@ def _tell(found: Found, planned: bool) -> str:
         f"\n           note: {topic}: {counted(count, 'record')} behind the promoted copy's end stay at the source"
         for topic, count in sorted(found.get("late", {}).items())
     ]
-    return "".join([f"start producers and groups at {found['cluster']} ({found['bootstrap']})", *late])
+    goes_on = f"; {found['released']} goes on" if found.get("released") else ""
+    return "".join(
+        [f"start producers and groups at {found['cluster']} ({found['bootstrap']}){goes_on}", *late]
+    )
 
 
 _VERDICTS: Final = {

@@ -66,7 +66,10 @@ def why_held(failover: Move, file: str = "FILE") -> str | None:
     command = f"klamm mirror failover {file} '{failover.flow}'"
     back = f"klamm mirror failback {file} '{opposite(failover.flow)}'"
     if promoted(failover):
-        return f"the failover of {when} holds it, and promoted its copies: see the runbook for the way back"
+        cutover = f"klamm mirror cutover {file} '{opposite(failover.flow)}'"
+        return (
+            f"the failover of {when} holds it, and promoted its copies: {cutover} goes back, see the runbook"
+        )
     if failover.phase is Phase.DONE:
         return f"the failover of {when} holds it: {back} goes back, {command} --undo lets the flow go on"
     return f"the failover of {when} holds it, and did not end: {command} goes on with it, --undo ends it"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from klamm.mirror import flow_hold
+from klamm.mirror import at_rest, flow_hold
+from klamm.mirror.at_rest import Seat
 from klamm.mirror.flow_props import resolved
 from klamm.mirror.held_by import why_held
 from klamm.mirror.moves.common import CommonSteps, missing
 from klamm.mirror.moves.ground import Ground, Refused, as_text, listed
 from klamm.mirror.moves.runner import Begin, Found, Runner, Told
+from klamm.mirror.places import place_of
 from klamm.mirror.shapes import FlowState
 from klamm.mirror.status import status_of
 from klamm_mirror.flow_plan import FlowPlan, Kind
@@ -49,6 +51,20 @@ class Cutover(CommonSteps):
         failover = await _failover(ground.journal(at_source=True), back.name)
         if failover is not None and not promoted(failover) and (why := why_held(failover, str(ground.path))):
             raise Refused(f"{back.name} did not copy all that {ground.flow.target} has: {why}")
+
+    async def tell(self, move: Move, begin: Begin) -> Found:
+        """Returns what to start, and where. Lets the flow back go on: copies were promoted at both sides, and the hold of the
+        failover before has no use any more.
+        """
+        ground, back = self.ground, self.ground.opposite()
+        released = None
+        if back is not None and promoted(move) and await flow_hold.is_held(ground.source, back):
+            failover = await _failover(ground.journal(at_source=True), back.name)
+            if failover is not None and promoted(failover):
+                seat = Seat(ground.mirror, back, place_of(ground.path, back.name))
+                await at_rest.release(seat, failover.found(Step.HOLD).get("connectors"))
+                released = back.name
+        return {**await super().tell(move, begin), "released": released}
 
     async def preview(self) -> list[tuple[Step, Found]]:
         ground = self.ground
