@@ -124,8 +124,8 @@ class FlowTold:
         for wanted in (FlowState.STARTING, FlowState.STOPPED, FlowState.PAUSED):
             for name, state, why in parts:
                 if state == wanted:
-                    said = f"{name}: {why}" if why else None
-                    return wanted, (self.held if wanted == FlowState.STOPPED else None) or said
+                    held = self.held if wanted == FlowState.STOPPED else None
+                    return wanted, held or (f"{name}: {why}" if why else None)
         return FlowState.RUNNING, None
 
     def _waiting(self, task: TaskStatus) -> str:
