@@ -217,7 +217,7 @@ def _return(world: World) -> None:
         "B's records at A",
         timeout_s=120,
     )
-    dry, back = [words for words in commands("Back to the cluster") if "flow" not in words]
+    dry, back = [words for words in commands("Back to the cluster") if "failback" in words]
     assert "orders-late-4" in world.command(dry)
     member = Member(world, world.b)
     try:
