@@ -18,6 +18,7 @@ from klamm_mirror.copy.copies import BeginAgain, Copies
 from klamm_mirror.copy.keeping_sender import KeepingSender
 from klamm_mirror.copy.partition import MirrorPartition
 from klamm_mirror.copy.source_check import SourceCheck
+from klamm_mirror.copy.source_metadata import SourceMetadata
 from klamm_mirror.raw import Batch
 from klamm_mirror.settings.keep_offsets import MIRROR
 from klamm_mirror.stops import Kind
@@ -83,7 +84,9 @@ async def test_a_copy_with_an_epoch_that_its_source_never_had_is_not_continued(w
     partition = copy_of(epoch=7)
     partition.whole = whole
     check = SourceCheck(Cluster(NOWHERE), [partition])
-    fit = await check.validate(Leader(), [partition], {("t", 0): 3})
+    metadata = SourceMetadata()
+    metadata.epochs = {("t", 0): 3}
+    fit = await check.validate(Leader(), [partition], metadata)
     if whole:
         assert fit == []
         assert partition.stopped is not None

@@ -10,6 +10,8 @@ from klamm_kafka.wire.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from klamm_mirror.copy.partition import MirrorPartition
+from klamm_mirror.copy.source_check import SourceCheck
 from klamm_mirror.copy.source_metadata import NEAREST_S, SourceMetadata
 
 NEAR, OTHER = ("t", 0), ("t", 1)
@@ -71,4 +73,20 @@ def test_a_replica_that_refuses_is_left_until_it_is_named_again(metadata):
     metadata.learn(answer(), 20.0)
     assert metadata.broker(NEAR) == 1
     assert not metadata.read_from(NEAR, 2, 21.0)  # the same as before
+    assert metadata.broker(NEAR) == 2
+
+
+async def test_a_new_position_is_asked_for_at_the_leader_only(metadata):
+    """A follower answers NOT_LEADER_OR_FOLLOWER about the ends of epochs."""
+    partition = MirrorPartition(topic="t", partition=0, remote="A.t", named="A.t")
+    partition.epoch = 5
+    check = SourceCheck(None, [partition])  # type: ignore[arg-type]
+    assert await check.validate(None, [partition], metadata) == []  # type: ignore[arg-type]
+    assert metadata.stale
+    assert partition.reading.why is None
+    metadata.learn(answer(), 20.0)
+    assert metadata.broker(NEAR) == 1
+    partition.checked = 5  # by the leader
+    metadata.read_from(NEAR, 2, 21.0)
+    assert await check.validate(None, [partition], metadata) == [partition]  # type: ignore[arg-type]
     assert metadata.broker(NEAR) == 2

@@ -122,7 +122,7 @@ class FetchLane:
         if not wanted:
             return False
         connection = await self._data.broker(self.node)
-        fit = await self._check.validate(connection, wanted, self._metadata.epochs)
+        fit = await self._check.validate(connection, wanted, self._metadata)
         self._metadata.stale = self._metadata.stale or len(fit) < len(wanted)
         if fit:
             await self._ask(connection, fit, self._patience_ms(ours, fit))

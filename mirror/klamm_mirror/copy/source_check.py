@@ -29,6 +29,7 @@ from klamm_kafka.wire.messages.offset_for_leader_epoch import (
 )
 from klamm_kafka.wire.offset_specs import EARLIEST, LATEST
 from klamm_mirror.copy.partition import MirrorPartition
+from klamm_mirror.copy.source_metadata import SourceMetadata
 from klamm_mirror.stops import Kind, Stop
 from klamm_mirror.topic_ids import to_text
 from klamm_mirror.topics import internal_topics, leaders
@@ -79,20 +80,30 @@ class SourceCheck:
     # ---- logs
 
     async def validate(
-        self, connection: Connection, wanted: Sequence[MirrorPartition], epochs: dict[tuple[str, int], int]
+        self, connection: Connection, wanted: Sequence[MirrorPartition], metadata: SourceMetadata
     ) -> list[MirrorPartition]:
-        """Asks the leader where earlier epochs ended. Returns the partitions that may be fetched. Raises ClientError."""
-        doubtful = [
-            p for p in wanted
-            if p.epoch >= 0 and p.checked < epochs.get(p.key, -1)
-        ]  # fmt: skip
+        """Asks the leader where earlier epochs ended. Returns the partitions that may be fetched. Raises ClientError.
+
+        A replica does not know: a partition that is read from one goes back to its leader.
+        """
+        epochs = metadata.epochs
+        doubtful = [p for p in wanted if p.epoch >= 0 and p.checked < epochs.get(p.key, -1)]
         if not doubtful:
             return list(wanted)
-        request = OffsetForLeaderEpochRequest(topics=_topics(doubtful, epochs))
+        refused = {p for p in doubtful if metadata.leave_replica(p.key)}
+        if asked := [p for p in doubtful if p not in refused]:
+            refused |= await self._compare(connection, asked, epochs)
+        return [p for p in wanted if p.stopped is None and p not in refused]
+
+    async def _compare(
+        self, connection: Connection, asked: Sequence[MirrorPartition], epochs: Mapping[tuple[str, int], int]
+    ) -> set[MirrorPartition]:
+        """Asks a leader. Returns the partitions without an answer."""
+        request = OffsetForLeaderEpochRequest(topics=_topics(asked, epochs))
         answer: OffsetForLeaderEpochResponse = await connection.request(request)
         ends = {(t.topic, e.partition): e for t in answer.topics for e in t.partitions}
         refused: set[MirrorPartition] = set()
-        for partition in doubtful:
+        for partition in asked:
             key = partition.topic, partition.partition
             end = ends.get(key)
             if end is None or end.error_code:
@@ -106,7 +117,7 @@ class SourceCheck:
                 _other_log(partition)
             else:
                 partition.checked = epochs[key]
-        return [p for p in wanted if p.stopped is None and p not in refused]
+        return refused
 
     async def out_of_range(self, partition: MirrorPartition) -> None:
         """Finds out why the source does not have the position. Raises BrokerError."""
@@ -156,7 +167,7 @@ def refused_record(partition: MirrorPartition, offset: int, why: str) -> None:
 
 
 def _topics(
-    partitions: Sequence[MirrorPartition], epochs: dict[tuple[str, int], int]
+    partitions: Sequence[MirrorPartition], epochs: Mapping[tuple[str, int], int]
 ) -> list[OffsetForLeaderTopic]:
     topics: dict[str, OffsetForLeaderTopic] = {}
     for p in partitions:
