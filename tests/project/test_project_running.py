@@ -55,6 +55,16 @@ def test_hangs_then():
     import time
     time.sleep(60)
 
+def test_stands_still_then_pure():
+    if first_time("stands_still_then"):
+        import os, signal
+        os.kill(os.getpid(), signal.SIGSTOP)
+def test_waits_in_c_then_pure():
+    if first_time("waits_in_c_then"):
+        import signal, time
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
+        time.sleep(90)
+
 def test_ctrl_c():
     import signal
     assert signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
@@ -100,6 +110,18 @@ def test_a_test_that_lost_a_race_is_run_again_and_named(run, tmp_path, workers, 
     assert capsys.readouterr().out == (
         "\n== flaky tests: 1\nFLAKY test_them.py::test_flaky: AssertionError: lost a race\n"
     )
+
+
+def test_a_test_process_that_stands_still_is_ended_in_ci_and_its_test_run_again(run):
+    ci = {"KLAMM_CI_STARTED": str(time.time()), "KLAMM_TEST_QUIET_S": "8"}
+    code, said = run("good", "stands_still_then_pure", "waits_in_c_then_pure", workers="1", **ci)
+    assert code == 0, said
+    for name in ("stands_still_then_pure", "waits_in_c_then_pure"):
+        assert re.search(
+            rf"nothing happened for 8 s, .* began and did not end: test_them.py::test_{name}\n", said
+        )
+        assert f"FLAKY test_them.py::test_{name}: worker" in said, said
+    assert re.search(r'File ".*test_them.py", line \d+ in test_waits_in_c_then_pure', said), "where it stood"
 
 
 def test_a_test_that_fails_three_times_is_red(run, tmp_path):

@@ -2,7 +2,7 @@
 
 A process, peer or suite test that failed is run again after all others have ended, in a pytest process of its own, up to twice.
 If it passes then, it does not fail the run: it is listed as `FLAKY name: first error`, and appended to the file that
-KLAMM_TEST_FLAKY names. One that skips itself then has not passed. A pure test is never run again: it has no race to lose.
+KLAMM_TEST_FLAKY names. One that skips itself then has not passed. A pure test is never run again: it has no race to lose, unless its test process ended under it.
 Tests whose set-up failed with the same error share a server that did not start: they are run again together, as one failure.
 In CI nothing is run again later than ten minutes after the end of the budget, when a slice is ended, too.
 """
@@ -23,7 +23,9 @@ from xml.etree import ElementTree as ET
 import pytest
 from support.running import budget
 
-AGAIN: Final = frozenset({"process", "peer", "suite"})
+ENDED: Final = "ended"
+"""The kind, unknown to xdist, of a test whose process ended under it."""
+AGAIN: Final = frozenset({"process", "peer", "suite", ENDED})
 TIMES: Final = 2
 MOST: Final = 10
 """More failures than these are a defect and no races: none is run again then. A server that did not start is one."""
@@ -45,7 +47,7 @@ class Again:
             return
         stats = session.config.pluginmanager.getplugin("terminalreporter").stats
         failures = _failures(stats)
-        candidates = {name: r for name, r in failures.items() if getattr(r, "kind", None) in AGAIN}
+        candidates = {name: r for name, r in failures.items() if getattr(r, "kind", ENDED) in AGAIN}
         groups = _groups(candidates)
         if len(groups) > MOST:
             self._said.append(
@@ -90,7 +92,7 @@ def _failures(stats: Mapping[str, Sequence[pytest.TestReport]]) -> dict[str, pyt
 
 def _first_line(report: pytest.TestReport) -> str:
     crash = getattr(report.longrepr, "reprcrash", None)
-    text = crash.message if crash else report.longreprtext
+    text = crash.message if crash else str(report.longrepr)
     return next((line.strip() for line in text.splitlines() if line.strip()), "no error text")[:300]
 
 

@@ -9,6 +9,7 @@ import sys
 import pytest
 from support.running.again import Again
 from support.running.slowest import Slowest
+from support.running.stuck import Stuck
 
 
 def run(arguments: list[str]) -> int:
@@ -26,7 +27,7 @@ def run(arguments: list[str]) -> int:
     arguments = [word for word in arguments if word not in {"--slowest", "--write-durations"}]
     # The order of tests/support/kinds.py, and not that of xdist, which puts the files with the fewest tests last.
     arguments = ["--no-loadscope-reorder", *arguments]
-    return int(pytest.main(arguments, plugins=[Again(), Slowest(show=show, write=write)]))
+    return int(pytest.main(arguments, plugins=[Again(), Slowest(show=show, write=write), Stuck()]))
 
 
 if __name__ == "__main__":
