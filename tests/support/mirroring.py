@@ -121,13 +121,14 @@ def produce(bootstrap: str, topic: str, rows: list[Row], *, partition: int = 0, 
 
 
 def read(bootstrap: str, topic: str, count: int | None, *, partition: int = 0) -> list[Row]:
-    """Returns the first `count` rows of a partition (fewer after a minute); None: all that it has now."""
+    """Returns the first `count` rows of a partition (fewer after two minutes); None: all that it has now."""
     consumer = Consumer(
         {"bootstrap.servers": bootstrap, "group.id": "reader", "enable.auto.commit": False,
-         "auto.offset.reset": "earliest", "isolation.level": "read_uncommitted", "enable.partition.eof": True}
+         "auto.offset.reset": "earliest", "isolation.level": "read_uncommitted", "enable.partition.eof": True,
+         "topic.metadata.refresh.interval.ms": 500}  # the topic may be made later
     )  # fmt: skip
     found: list[Row] = []
-    ended, deadline = False, time.monotonic() + 60
+    ended, deadline = False, time.monotonic() + 120
     try:
         consumer.assign([TopicPartition(topic, partition, 0)])
         while time.monotonic() < deadline and (not ended if count is None else len(found) < count):
@@ -137,7 +138,7 @@ def read(bootstrap: str, topic: str, count: int | None, *, partition: int = 0) -
                 ended = ended or (m.error() is not None and m.error().code() == KafkaError._PARTITION_EOF)
     finally:
         consumer.close()
-    assert ended or count is not None, f"{topic}-{partition}: {len(found)} rows and no end within a minute"
+    assert ended or count is not None, f"{topic}-{partition}: {len(found)} rows and no end within two minutes"
     return found
 
 
