@@ -159,8 +159,8 @@ def _choices() -> ConfigDef:
     define = keys.define
     define(
         "sync.topic.deletions", Type.STRING, "off", validator=one_of("off", "delete"), importance=Importance.LOW,
-        documentation="delete: topics that were deleted at the source are deleted at the target, once the ledger has their end: "
-        "they were copied whole, or somebody has decided about the rest.",
+        documentation="delete: topics that were deleted at the source are deleted at the target, once the ledger has their end "
+        "(they were copied whole, or somebody has decided about the rest), and all brokers of the source say that they are gone.",
     )  # fmt: skip
     define(
         PAUSED, Type.LIST, [], validator=filters.check_patterns, importance=Importance.LOW,

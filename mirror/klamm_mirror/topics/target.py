@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from klamm_base.errors import ConfigError
-from klamm_kafka.client import BrokerError, Cluster
+from klamm_kafka.client import BrokerError, ClientError, Cluster
 from klamm_kafka.wire.fields import UUID_ZERO
 from klamm_mirror.origins import Origin
 from klamm_mirror.settings.keep_offsets import FEATURE, KEEP, MIRROR, SOURCE, STATE, missing_feature
@@ -165,7 +165,16 @@ class Topics:
         await topic_admin.configure(admin, plan.configure)
 
     async def delete(self, topics: Sequence[str]) -> list[str]:
-        """Deletes the remote topics of topics that the source has deleted. Returns their names. Raises ClientError."""
+        """Deletes the remote topics of topics that the source has deleted, as all of its brokers say. Returns their names.
+        Raises ClientError.
+        """
+        try:
+            topics = await topic_admin.absent(self._source, topics)
+        except ClientError as e:
+            if not e.retriable:
+                raise
+            log.warning("nothing is deleted (%s) before all brokers of the source answer: %s", DELETIONS, e)
+            return []
         there = {t.name for t in (await self._target.refresh(None)).topics if not t.error_code}
         names = [name for topic in topics if (name := self.remote(topic)) in there]
         refused = await AdminRequests(self._target, self._parsed["admin.timeout.ms"]).delete_topics(names)

@@ -9,11 +9,13 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from klamm_kafka.client import Cluster
+from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResponse,
 )
+from klamm_kafka.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from klamm_mirror.settings.keep_offsets import OWN_KEYS
 from klamm_mirror.target_admin import TOPIC, Admin
 from klamm_mirror.topics.topic_plan import ConfigChange, MorePartitions, NewTopic, Origin, Setting
@@ -63,6 +65,22 @@ async def configure(admin: Admin, changes: Sequence[ConfigChange]) -> None:
 def _log(what: str, refused: Mapping[str, str]) -> None:
     for topic, why in refused.items():
         log.error("%s %s is refused: %s", what, topic, why)
+
+
+async def absent(cluster: Cluster, topics: Sequence[str]) -> list[str]:
+    """Returns the topics that no broker of a cluster knows. A broker alone may be behind. Raises ClientError, also where a
+    broker does not answer.
+    """
+    if not topics:
+        return []
+    request = MetadataRequest(
+        topics=[MetadataRequestTopic(name=name) for name in topics], allow_auto_topic_creation=False
+    )
+    unknown = set(topics)
+    for node in [b.node_id for b in (await cluster.refresh([])).brokers]:
+        answer: MetadataResponse = await (await cluster.broker(node)).request(request)
+        unknown &= {t.name for t in answer.topics if t.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    return [name for name in topics if name in unknown]
 
 
 async def settings(
