@@ -152,6 +152,23 @@ async def test_the_journal_takes_20000_offsets_and_a_kill_while_they_are_written
             await other.write(move, first)
 
 
+async def test_of_two_commands_at_once_the_log_lets_one_go_on(target, monkeypatch):
+    first = Move(kind=Kind.CUTOVER, flow="A->B", identity="1", began_ms=1)
+    written, topic = internal_topics.produce, new_name("moves")
+    async with Cluster(target.bootstrap, client_id="test") as cluster:
+        await Journal(cluster, topic, 1).write(first, None)
+        one, other = Journal(cluster, topic, 1), Journal(cluster, topic, 1)
+
+        async def late(*args, **options) -> int:
+            monkeypatch.setattr(internal_topics, "produce", written)
+            await one.write(begun(first, Step.GROUPS, {"before": {"g": {}}}, 2), first)
+            return await written(*args, **options)
+
+        monkeypatch.setattr(internal_topics, "produce", late)
+        with pytest.raises(Overtaken, match="at the same time"):
+            await other.write(begun(first, Step.GROUPS, {"before": {}}, 3), first)
+
+
 def test_names_of_the_default_policy(tmp_path, source, target):
     world = World(tmp_path, source, target)
     with Server("mirror", "start", str(world.mover.path)):

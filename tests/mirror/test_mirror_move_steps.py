@@ -219,7 +219,7 @@ class Topic:
 
     async def produce(self, cluster: object, topic: str, records: list[Record]) -> int:
         self.records += records
-        return 0
+        return len(self.records) - len(records)
 
     @staticmethod
     def _catch_up(topic: Topic) -> Any:
@@ -227,6 +227,7 @@ class Topic:
             journal.reset()
             for record in topic.records:
                 journal.take(record)
+            journal._position = len(topic.records)
             return True
 
         return catch_up
@@ -291,6 +292,37 @@ async def test_of_two_commands_at_once_one_stops_before_it_changes_anything(monk
     await second.find(Kind.CUTOVER, "A->B")
     with pytest.raises(Overtaken, match=r"another command goes on with the cutover of A->B"):
         await second.run(new(Kind.CUTOVER, "second"))
+    assert changed == ["first"]
+
+
+async def test_of_two_commands_that_have_read_the_same_state_one_changes_something(monkeypatch):
+    """The second has passed the check when the first writes, and writes when the first has passed its own."""
+    topic, changed = Topic(monkeypatch), []
+
+    def groups(name: str) -> Any:
+        async def work(move: Move, begin: Any) -> dict[str, Any]:
+            await begin({"before": {}})
+            changed.append(name)
+            raise KlammError("killed")
+
+        return {**ALL, Step.GROUPS: work}
+
+    looks = (Step.CHECK, Step.QUIET, Step.DRAIN, Step.VERIFY)
+    move = through(new(Kind.CUTOVER), *looks, found={ENDS: {}})
+    await Journal(None, "moves", 1).write(move, None)  # type: ignore[arg-type]
+    first, second = topic.runner(groups("first")), topic.runner(groups("second"))
+    await first.find(Kind.CUTOVER, "A->B")
+    await second.find(Kind.CUTOVER, "A->B")
+
+    async def late(cluster: object, name: str, records: list[Record]) -> int:
+        monkeypatch.setattr(internal_topics, "produce", topic.produce)
+        with pytest.raises(KlammError, match="killed"):
+            await first.run(move)
+        return await topic.produce(cluster, name, records)
+
+    monkeypatch.setattr(internal_topics, "produce", late)
+    with pytest.raises(Overtaken, match="another command wrote to moves at the same time"):
+        await second.run(move)
     assert changed == ["first"]
 
 

@@ -140,9 +140,9 @@ class Journal(TopicFollower):
         """
         await self.catch_up()
         self._refuse_other(move, known)
-        after = stored(move)
+        after, end = stored(move), max(self._position, 0)
         for batch in batches(known, after, self._parts.get((move.kind, move.flow), {})):
-            await self._produce(internal_topics.as_records(batch, time.time_ns() // 1_000_000))
+            end = await self._append(internal_topics.as_records(batch, time.time_ns() // 1_000_000), end)
         await self.catch_up()
         self._refuse_other(move, after)
 
@@ -152,9 +152,21 @@ class Journal(TopicFollower):
                 f"another command goes on with the {move.kind} of {move.flow}, or undoes it: this one stops here"
             )
 
-    async def _produce(self, records: list[Record]) -> None:
+    async def _append(self, records: list[Record], end: int) -> int:
+        """Appends records to a journal that ends at `end`. Returns its new end. Raises Overtaken where others came first: of
+        two commands that have read the same state, the log's order lets one go on.
+        """
+        base = await self._produce(records)
+        if base != end:
+            raise Overtaken(
+                f"another command wrote to {self.topic} at the same time (offset {end} is not this command's): this one stops "
+                "here. Give it again when the other has ended"
+            )
+        return base + len(records)
+
+    async def _produce(self, records: list[Record]) -> int:
         try:
-            await internal_topics.produce(self._cluster, self.topic, records)
+            return await internal_topics.produce(self._cluster, self.topic, records)
         except BrokerError as e:
             if e.code in _TOO_LARGE:
                 size = sum(len(r.value or b"") for r in records)
@@ -165,7 +177,7 @@ class Journal(TopicFollower):
             if e.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
             await internal_topics.create(self._cluster, self.topic, self._replication_factor)
-            await internal_topics.produce(self._cluster, self.topic, records)
+            return await internal_topics.produce(self._cluster, self.topic, records)
 
     def reset(self) -> None:
         self._heads: dict[Key, Move] = {}
