@@ -26,10 +26,10 @@ def failover(promoted: list[str]) -> Move:
 
 
 class World:
-    """A move along B->A. `held` are the flows that are stopped; `did` is what A->B was given."""
+    """A move along B->A. `held` are the flows that are stopped, since `since_ms`; `did` is what A->B was given."""
 
-    def __init__(self, monkeypatch, held: set[str], found: Move | None) -> None:
-        self.held, self.did = held, list[Any]()
+    def __init__(self, monkeypatch, held: set[str], found: Move | None, since_ms: int = 2) -> None:
+        self.held, self.since_ms, self.did = held, since_ms, list[Any]()
         there = SimpleNamespace(name="A->B", source="A", target="B")
         journal = SimpleNamespace(
             catch_up=self._nothing, move=lambda kind, flow: found if flow == "A->B" else None
@@ -39,16 +39,16 @@ class World:
             opposite=lambda: there, journal=lambda *, at_source=False: journal, path=Path("mm2.properties"), mirror=None,
         )  # fmt: skip
         self.steps = Cutover(ground)  # type: ignore[arg-type]
-        monkeypatch.setattr(flow_hold, "is_held", self._is_held)
+        monkeypatch.setattr(flow_hold, "held_since", self._held_since)
         monkeypatch.setattr(at_rest, "release", self._release)
         monkeypatch.setattr(CommonSteps, "tell", self._nothing)
 
     async def _nothing(self, *_: Any) -> dict[str, Any]:
         return {}
 
-    async def _is_held(self, cluster: str, flow: Any) -> bool:
+    async def _held_since(self, cluster: str, flow: Any) -> int | None:
         assert cluster == f"cluster {flow.target}"
-        return flow.name in self.held
+        return self.since_ms if flow.name in self.held else None
 
     async def _release(self, seat: Any, before: Any) -> None:
         self.did.append((seat.flow.name, before))
@@ -67,6 +67,7 @@ async def test_a_way_back_shows_first_what_only_the_lost_cluster_has(monkeypatch
     await World(monkeypatch, set(), failover([])).steps._refuse_way_back()
     await World(monkeypatch, {"A->B"}, failover(["t"])).steps._refuse_way_back()
     await World(monkeypatch, {"A->B"}, None).steps._refuse_way_back()
+    await World(monkeypatch, {"A->B"}, failover([]), since_ms=9).steps._refuse_way_back()
 
 
 async def test_a_flow_that_an_operator_has_stopped_copies_nothing(monkeypatch):
@@ -79,7 +80,12 @@ async def test_a_way_back_of_promoted_copies_lets_the_held_flow_go_on(monkeypatc
     world = World(monkeypatch, {"A->B"}, failover(["t"]))
     assert await world.tell(["t"]) == {"released": "A->B"}
     assert world.did == [("A->B", HAD)]
-    for held, found in (set[str](), failover(["t"])), ({"A->B"}, failover([])):
-        other = World(monkeypatch, held, found)
+    cases = [
+        (set[str](), failover(["t"]), 2),
+        ({"A->B"}, failover([]), 2),
+        ({"A->B"}, failover(["t"]), 9),  # it went on after the failover, and was stopped again
+    ]
+    for held, found, since_ms in cases:
+        other = World(monkeypatch, held, found, since_ms)
         assert await other.tell(["t"]) == {"released": None}
         assert not other.did

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 from collections.abc import Iterator
@@ -14,6 +15,8 @@ from support.klamm import Server, klamm
 from support.mirror import produce, read_all, read_as, status
 from support.moves import IDENTITY, Mover
 
+from klamm.mirror import flow_hold, orders
+from klamm.mirror.places import place_of
 from klamm.testing import EmbeddedBroker
 
 pytestmark = pytest.mark.usefixtures("processes")
@@ -132,6 +135,9 @@ def test_what_only_the_lost_cluster_has_is_exported(tmp_path, source, target):
         assert world.failback()["id"] == found["id"]
         assert "is not held" in world.failback("--restart", code=1)
         world.mover.run("cutover", "--quiet", "0.5")
+        # Somebody stops the flow, and the failover before has no part in it
+        asyncio.run(orders.give(place_of(world.mover.path, world.mover.there).orders, flow_hold.HOLD, None))
+        assert "resume its connectors" in world.mover.run("cutover", "--restart", code=1)
 
 
 def test_names_of_the_default_policy(tmp_path, source, target):

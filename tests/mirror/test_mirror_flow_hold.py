@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
+from typing import Any
 
-from klamm.connect.topics.config_topic import TargetState
+import pytest
+
+from klamm.connect.topics.config_topic import TargetState, connector_record, target_state_record
 from klamm.mirror import flow_hold
+from klamm.mirror.held_by import holding
+from klamm_kafka.wire.batch import Record
+from klamm_mirror.move.steps import Kind, Move, Step, begun, done
 from klamm_mirror.settings.mm2_config import CHECKPOINT, SOURCE
 
 
@@ -43,3 +50,55 @@ def test_a_release_starts_what_nothing_is_known_of():
     service = Service(**{SOURCE: TargetState.STOPPED})
     asyncio.run(flow_hold.release(service))  # type: ignore[arg-type]
     assert service.states == {SOURCE: TargetState.STARTED}
+
+
+class Journal:
+    """The journal of a failover whose step `hold` was noted at 5 ms."""
+
+    def __init__(self, *, ended: bool) -> None:
+        move = Move(kind=Kind.FAILOVER, flow="A->B", identity="1", began_ms=1)
+        note = done if ended else begun
+        self.failover = note(move, Step.HOLD, {"connectors": {}}, 5)
+
+    async def catch_up(self) -> bool:
+        return True
+
+    def move(self, kind: Kind, flow: str) -> Move | None:
+        return self.failover if flow == "A->B" else None
+
+
+def states(*changes: tuple[int, str, TargetState]) -> flow_hold.TargetStates:
+    """Reads changes (time, connector, state) of a flow with both connectors."""
+    flow: Any = SimpleNamespace(worker={"config.storage.topic": "configs"})
+    found = flow_hold.TargetStates(None, flow)  # type: ignore[arg-type]
+    made = [(0, connector_record(name, {"name": name})) for name in (SOURCE, CHECKPOINT)]
+    for at_ms, (key, value) in [*made, *((at, target_state_record(n, s)) for at, n, s in changes)]:
+        found.take(Record(offset=0, timestamp=at_ms, key=key.encode(), value=value))
+    return found
+
+
+STOPPED, STARTED = TargetState.STOPPED, TargetState.STARTED
+HELD = [(3, SOURCE, STOPPED), (4, CHECKPOINT, STOPPED)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "since"),
+    [
+        ([], None),
+        (HELD[:1], None),
+        (HELD, 4),
+        ([*HELD, (8, SOURCE, STOPPED)], 4),
+        ([*HELD, (8, SOURCE, STARTED)], None),
+        ([*HELD, (8, SOURCE, STARTED), (9, SOURCE, STOPPED)], 9),
+    ],
+)
+async def test_a_failover_holds_its_flow_until_the_flow_goes_on(changes, since):
+    assert states(*changes).held_since == since
+    journal: Any = Journal(ended=True)
+    assert await holding(journal, "A->B", since) is (journal.failover if since == 4 else None)
+    assert await holding(journal, "B->A", since) is None
+
+
+async def test_a_failover_that_is_about_to_hold_its_flow_may_have_stopped_it():
+    journal: Any = Journal(ended=False)
+    assert await holding(journal, "A->B", 7) is journal.failover

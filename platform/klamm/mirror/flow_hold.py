@@ -50,28 +50,37 @@ async def release(service: ConnectService, before: Mapping[str, str] | None = No
 
 async def is_held(target: Cluster, flow: Flow) -> bool:
     """Returns True while a flow is held, whichever process runs it. Raises ClientError."""
-    configs = _Configs(target, flow.worker["config.storage.topic"])
-    await configs.catch_up()
-    return configs.held()
+    return await held_since(target, flow) is not None
 
 
-class _Configs(TopicFollower):
-    """Reads a flow's connectors and the states that are wanted of them."""
+async def held_since(target: Cluster, flow: Flow) -> int | None:
+    """Returns the time at which a flow was held, ms; None while it is not. Raises ClientError."""
+    states = TargetStates(target, flow)
+    await states.catch_up()
+    return states.held_since
+
+
+class TargetStates(TopicFollower):
+    """Follows a flow's connectors and the states that are wanted of them, in the config topic at the flow's target."""
 
     committed = True
 
-    def __init__(self, cluster: Cluster, topic: str) -> None:
-        super().__init__(cluster, topic)
+    def __init__(self, target: Cluster, flow: Flow) -> None:
+        super().__init__(target, flow.worker["config.storage.topic"])
+        self.held_since: int | None = None
+        """The time at which all of them were stopped, ms; None while they are not."""
         self.reset()
 
     def reset(self) -> None:
         self._state = ConfigState()
+        self.held_since = None
 
     def take(self, record: Record) -> None:
         self._state.apply((record.key or b"").decode(errors="replace"), record.value)
-
-    def held(self) -> bool:
-        return holds(self._state)
+        if not holds(self._state):
+            self.held_since = None
+        elif self.held_since is None:
+            self.held_since = record.timestamp
 
 
 def holds(configs: ConfigState) -> bool:

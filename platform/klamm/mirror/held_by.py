@@ -1,4 +1,8 @@
-"""Finds out which move holds a flow, by the journal of moves at the flow's target. Reads nothing while the flow is not held."""
+"""Finds out which move holds a flow, by the journal of moves at the flow's target. Reads nothing while the flow is not held.
+
+A failover's note stays in the journal when the flow goes on. So the failover holds the flow only if nobody let it go since:
+if the flow was stopped before the note, and not after.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Final
 
+from klamm.mirror.flow_hold import TargetStates
 from klamm.mirror.flow_props import source_props
 from klamm_base.errors import KlammError
 from klamm_mirror.settings.mm2_config import Flow
@@ -22,13 +27,12 @@ LOOK_S: Final = 2.0
 async def follow_holds(flow: Flow, is_held: Callable[[], bool], say: Callable[[str | None], None]) -> None:
     """Says, until it is cancelled, why the flow is held: a sentence; None while no move holds it."""
     async with AsyncExitStack() as stack:
-        journal: Journal | None = None
+        topics: tuple[Journal, TargetStates] | None = None
         while True:
             try:
                 if is_held():
-                    journal = journal or await _journal(flow, stack)
-                    await journal.catch_up()
-                    say(_why(journal, flow))
+                    topics = topics or await _topics(flow, stack)
+                    say(await _why(*topics, flow))
                 else:
                     say(None)
             except KlammError as e:
@@ -36,7 +40,7 @@ async def follow_holds(flow: Flow, is_held: Callable[[], bool], say: Callable[[s
             await asyncio.sleep(LOOK_S)
 
 
-async def _journal(flow: Flow, stack: AsyncExitStack) -> Journal:
+async def _topics(flow: Flow, stack: AsyncExitStack) -> tuple[Journal, TargetStates]:
     from klamm_mirror.loop import open_cluster
     from klamm_mirror.move.journal import Journal
     from klamm_mirror.settings.plugins import FlowPlugins
@@ -45,14 +49,28 @@ async def _journal(flow: Flow, stack: AsyncExitStack) -> Journal:
     props = source_props(flow)
     with FlowPlugins(props, config_def().parse(props)) as plugins:
         topic = plugins.policy.moves_topic(flow.source)
-    return Journal(await stack.enter_async_context(open_cluster(props, "target")), topic, 1)
+    target = await stack.enter_async_context(open_cluster(props, "target"))
+    return Journal(target, topic, 1), TargetStates(target, flow)
 
 
-def _why(journal: Journal, flow: Flow) -> str | None:
-    from klamm_mirror.move.steps import Kind
-
-    failover = journal.move(Kind.FAILOVER, flow.name)
+async def _why(journal: Journal, states: TargetStates, flow: Flow) -> str | None:
+    await states.catch_up()
+    failover = await holding(journal, flow.name, states.held_since)
     return None if failover is None else why_held(failover)
+
+
+async def holding(journal: Journal, flow: str, held_since: int | None) -> Move | None:
+    """Returns the failover that holds a flow, which is held since then; None where something else has stopped it."""
+    from klamm_mirror.move.steps import Kind, Step
+
+    if held_since is None:
+        return None
+    await journal.catch_up()
+    failover = journal.move(Kind.FAILOVER, flow)
+    hold = None if failover is None else failover.notes.get(Step.HOLD)
+    if hold is None or (hold.done and held_since > hold.at_ms):
+        return None
+    return failover
 
 
 def why_held(failover: Move, file: str = "FILE") -> str | None:

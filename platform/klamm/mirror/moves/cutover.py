@@ -7,7 +7,7 @@ from typing import Any
 from klamm.mirror import at_rest, flow_hold
 from klamm.mirror.at_rest import Seat
 from klamm.mirror.flow_props import resolved
-from klamm.mirror.held_by import why_held
+from klamm.mirror.held_by import holding, why_held
 from klamm.mirror.moves.common import CommonSteps, missing
 from klamm.mirror.moves.ground import Ground, Refused, as_text, listed
 from klamm.mirror.moves.runner import Begin, Found, Runner, Told
@@ -16,8 +16,8 @@ from klamm.mirror.shapes import FlowState
 from klamm.mirror.status import status_of
 from klamm_mirror.flow_plan import FlowPlan, Kind
 from klamm_mirror.move import steps
-from klamm_mirror.move.journal import Journal
 from klamm_mirror.move.steps import Move, Step, promoted
+from klamm_mirror.settings.mm2_config import Flow
 from klamm_mirror.source.config import PAUSED, SEGMENTS
 
 
@@ -46,11 +46,18 @@ class Cutover(CommonSteps):
     async def _refuse_way_back(self) -> None:
         """Raises Refused while a failover holds the flow back, of which nothing is promoted: FAILBACK shows what was not copied."""
         ground, back = self.ground, self.ground.opposite()
-        if back is None or not await flow_hold.is_held(ground.source, back):
+        if back is None:
             return
-        failover = await _failover(ground.journal(at_source=True), back.name)
-        if failover is not None and not promoted(failover) and (why := why_held(failover, str(ground.path))):
+        failover = await self._failover_back(back)
+        if failover is not None and not promoted(failover):
+            why = why_held(failover, str(ground.path))
             raise Refused(f"{back.name} did not copy all that {ground.flow.target} has: {why}")
+
+    async def _failover_back(self, back: Flow) -> Move | None:
+        """Returns the failover that holds the flow back."""
+        ground = self.ground
+        since = await flow_hold.held_since(ground.source, back)
+        return await holding(ground.journal(at_source=True), back.name, since)
 
     async def tell(self, move: Move, begin: Begin) -> Found:
         """Returns what to start, and where. Lets the flow back go on: copies were promoted at both sides, and the hold of the
@@ -58,8 +65,8 @@ class Cutover(CommonSteps):
         """
         ground, back = self.ground, self.ground.opposite()
         released = None
-        if back is not None and promoted(move) and await flow_hold.is_held(ground.source, back):
-            failover = await _failover(ground.journal(at_source=True), back.name)
+        if back is not None and promoted(move):
+            failover = await self._failover_back(back)
             if failover is not None and promoted(failover):
                 seat = Seat(ground.mirror, back, place_of(ground.path, back.name))
                 await at_rest.release(seat, failover.found(Step.HOLD).get("connectors"))
@@ -103,16 +110,12 @@ async def check_flow(ground: Ground, work: CommonSteps) -> dict[str, Any]:
 
 async def _refuse_held(ground: Ground) -> None:
     """Raises Refused while the flow is stopped: it copies nothing."""
-    if not await flow_hold.is_held(ground.target, ground.flow):
+    since = await flow_hold.held_since(ground.target, ground.flow)
+    if since is None:
         return
-    failover = await _failover(ground.journal(), ground.flow.name)
+    failover = await holding(ground.journal(), ground.flow.name, since)
     why = None if failover is None else why_held(failover, str(ground.path))
     raise Refused(f"{ground.flow.name} is stopped: {why or 'resume its connectors over REST'}")
-
-
-async def _failover(journal: Journal, flow: str) -> Move | None:
-    await journal.catch_up()
-    return journal.move(steps.Kind.FAILOVER, flow)
 
 
 async def _warnings(ground: Ground) -> list[str]:
