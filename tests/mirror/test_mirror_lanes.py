@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
@@ -17,12 +18,12 @@ from support.mirroring import Running, produce, props, read, rows
 from klamm.testing import EmbeddedBroker
 from klamm_kafka.client import Cluster, Connection
 from klamm_kafka.wire.messages.fetch import FetchRequest
-from klamm_mirror.copy.fetch_lane import FetchLane
-from klamm_mirror.copy.fetch_settings import FetchSettings
+from klamm_mirror.copy.fetch_lane import BUSY_WAIT_MS, FetchLane
+from klamm_mirror.copy.fetch_settings import WAIT_MS, FetchSettings
 from klamm_mirror.copy.partition import MirrorPartition
 from klamm_mirror.copy.source_check import SourceCheck
 from klamm_mirror.copy.source_metadata import SourceMetadata
-from klamm_mirror.copy.throttle import Throttle
+from klamm_mirror.copy.throttle import BURST_S, Throttle
 
 DELAY_S = 0.02
 PARTITIONS = 10
@@ -112,15 +113,55 @@ def test_a_near_broker_that_was_slow_once_gets_one_lane(source, target, sessions
     assert len([session_id for session_id in sessions if session_id]) == 1
 
 
+def lane_of(
+    metadata: SourceMetadata, partitions: list[MirrorPartition], throttle: Throttle | None = None
+) -> FetchLane:
+    nobody = Cluster("127.0.0.1:1")
+    lane = FetchLane(
+        1, nobody, FetchSettings(), metadata, check=SourceCheck(nobody, partitions),
+        intake=None, throttle=throttle or Throttle({}), may_fetch=bool, fetched=list, room=asyncio.Event(),
+    )  # fmt: skip
+    lane.size.fit(lanes=1, share=len(partitions), far=False)
+    return lane
+
+
+@pytest.mark.parametrize(
+    ("resting_s", "full", "least", "most"),
+    [
+        ([], 0, WAIT_MS, WAIT_MS),
+        ([5.0], 0, WAIT_MS, WAIT_MS),
+        ([0.3, 5.0], 0, 200, 300),
+        ([0.01], 0, BUSY_WAIT_MS, BUSY_WAIT_MS),
+        ([], 1, BUSY_WAIT_MS, BUSY_WAIT_MS),
+        ([5.0], 1, BUSY_WAIT_MS, BUSY_WAIT_MS),
+    ],
+)
+def test_a_partition_that_waits_after_a_failure_makes_no_fetch_hurry(resting_s, full, least, most):
+    """`resting_s`: the pauses of partitions after failures; `full`: the number of those whose buffer is full."""
+    ours = [MirrorPartition(topic="t", partition=n, remote="A.t") for n in range(1 + len(resting_s) + full)]
+    for partition, pause in zip(ours[1:], resting_s, strict=False):
+        partition.reading.until = time.monotonic() + pause
+    lane = lane_of(SourceMetadata(), ours)
+    assert least <= lane._patience_ms(ours, ours[:1]) <= most
+
+
+def test_a_partition_that_is_held_back_may_be_read_in_time():
+    throttle = Throttle({"t": 10_000.0})
+    throttle.take("t", int(10_000 * (BURST_S + 0.2)), time.monotonic())
+    ours = [
+        MirrorPartition(topic="free", partition=0, remote="A.free"),
+        MirrorPartition(topic="t", partition=0, remote="A.t"),
+    ]
+    ours[1].held_by = throttle.held_by("t", time.monotonic())
+    assert ours[1].held_by
+    assert BUSY_WAIT_MS < lane_of(SourceMetadata(), ours, throttle)._patience_ms(ours, ours[:1]) < WAIT_MS
+
+
 def test_an_answer_from_before_a_move_is_not_taken():
     metadata, partition = SourceMetadata(), MirrorPartition(topic="t", partition=0, remote="A.t")
     partition.topic_id = b"1" * 16
     partition.begin(100)
-    lane = FetchLane(
-        1, Cluster("127.0.0.1:1"), FetchSettings(), metadata, check=SourceCheck(Cluster("127.0.0.1:1"), [partition]),
-        intake=None, throttle=Throttle({}), may_fetch=bool, fetched=list, room=asyncio.Event(),
-    )  # fmt: skip
-    lane.size.fit(lanes=1, share=1, far=False)
+    lane = lane_of(metadata, [partition])
     metadata.ids, metadata.epochs = {"t": b"1" * 16}, {("t", 0): 0}
     lane._session.build(lane._asked([partition], 0.0), uses_ids=True)
     assert lane._is_due(partition)

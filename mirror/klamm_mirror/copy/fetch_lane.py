@@ -30,7 +30,7 @@ from klamm_plugins.errors import ConnectError
 log = logging.getLogger(__name__)
 
 BUSY_WAIT_MS: Final = 20
-"""The wait of a fetch that leaves out full partitions: they may have room soon."""
+"""The shortest wait of a fetch, for one that leaves out full partitions: they may have room soon."""
 LOOK_S: Final = 0.1
 HEARD_MS: Final = 250
 """The time after which an answer counts as one for partitions that it does not name, too: not each, as they are many."""
@@ -142,13 +142,14 @@ class FetchLane:
 
     def _patience_ms(self, ours: Sequence[MirrorPartition], wanted: Sequence[MirrorPartition]) -> int:
         """Returns how long a broker may wait for records, ms: not beyond the time when others may be read again."""
-        held = [p for p in ours if p.held_by is not None]
-        if len(wanted) + len(held) < len(ours):
-            return BUSY_WAIT_MS
-        if not held:
+        if len(wanted) == len(ours):
             return self._settings.wait_ms
-        wait_s = self._throttle.wait_s((p.topic for p in held), time.monotonic())
-        return min(max(int(wait_s * 1000), BUSY_WAIT_MS), self._settings.wait_ms)
+        now, asked = time.monotonic(), set(wanted)
+        others = [p for p in ours if p not in asked]
+        waits = [p.reading.until - now for p in others if p.held_by is None]  # a full one may have room now
+        if held := [p.topic for p in others if p.held_by is not None]:
+            waits.append(self._throttle.wait_s(held, now))
+        return min(max(int(min(waits) * 1000), BUSY_WAIT_MS), self._settings.wait_ms)
 
     async def _ask(self, connection: Connection, wanted: Sequence[MirrorPartition], wait_ms: int) -> None:
         version = connection.version_for(FetchRequest)
