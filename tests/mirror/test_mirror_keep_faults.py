@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -16,6 +19,7 @@ from support.mirroring import Running, produce, props, read, rows
 from klamm.testing import EmbeddedBroker
 from klamm_base.errors import ConfigError
 from klamm_mirror.copy import copies, gap_keeper
+from klamm_mirror.copy.keeping_sender import KeepingSender
 from klamm_mirror.source.connector import MirrorSourceConnector
 
 
@@ -58,6 +62,43 @@ def test_a_target_that_lost_what_it_had_acknowledged_gets_it_again(clusters, tmp
         target.start()
         assert end_of(target.bootstrap, topic) == 100
         produce(source.bootstrap, topic, rows(100, "later"))
+        wait_same(source.bootstrap, target.bootstrap, topic)
+        assert "stopped" not in mirror.details()
+    assert log_bytes(source.bootstrap, topic) == log_bytes(target.bootstrap, topic)
+
+
+def test_a_target_that_loses_records_just_before_the_next_batch_gets_them_again(
+    clusters, tmp_path, monkeypatch
+):
+    """The batch goes on the connection on which the copy has told its end, and never on a later one."""
+    source, target = clusters
+    topic = new_topic(source)
+    produce(source.bootstrap, topic, rows(100))
+    with keeping(source.bootstrap, target.bootstrap, topic) as mirror:
+        wait_same(source.bootstrap, target.bootstrap, topic)
+        target.kill()
+        shutil.copytree(target.data_dir, tmp_path / "earlier")
+        target.start()
+        produce(source.bootstrap, topic, rows(100, "lost"))
+        wait_same(source.bootstrap, target.bootstrap, topic)
+        before_sending, lost = KeepingSender.before_sending, threading.Event()
+
+        def lose() -> None:
+            target.kill()
+            shutil.rmtree(target.data_dir)
+            (tmp_path / "earlier").rename(target.data_dir)
+            target.start()
+
+        async def then_lose(sender: KeepingSender, *asked: Any) -> Any:
+            found = await before_sending(sender, *asked)
+            if not lost.is_set():
+                lost.set()
+                await asyncio.to_thread(lose)
+            return found
+
+        monkeypatch.setattr(KeepingSender, "before_sending", then_lose)
+        produce(source.bootstrap, topic, rows(100, "later"))
+        wait_until(lost.is_set, "the loss")
         wait_same(source.bootstrap, target.bootstrap, topic)
         assert "stopped" not in mirror.details()
     assert log_bytes(source.bootstrap, topic) == log_bytes(target.bootstrap, topic)

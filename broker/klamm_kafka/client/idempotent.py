@@ -16,6 +16,7 @@ from typing import Final, Generic, TypeVar
 
 from klamm_base.backoff import Backoff
 from klamm_kafka.client.cluster import Cluster, broker_error
+from klamm_kafka.client.connection import Connection
 from klamm_kafka.client.errors import BrokerError, ClientError, ConnectionLost
 from klamm_kafka.client.outbox import IN_FLIGHT_MAX, Outbox, P
 from klamm_kafka.wire.errors import ErrorCode
@@ -139,9 +140,9 @@ class IdempotentSender(Generic[B, P]):
     def answered(self) -> None:
         """Called when a request has ended, with or without success."""
 
-    async def before_sending(self, outboxes: Sequence[B]) -> Mapping[B, BrokerError]:
-        """Called before each request, in the order of the requests. Returns the outboxes that may not be sent, with the
-        errors to judge them by.
+    async def before_sending(self, connection: Connection, outboxes: Sequence[B]) -> Mapping[B, BrokerError]:
+        """Called before each request, in the order of the requests, with the connection on which it goes. Returns the
+        outboxes that may not be sent, with the errors to judge them by.
         """
         return {}
 
@@ -235,13 +236,13 @@ class IdempotentSender(Generic[B, P]):
     async def _send(self, leader: int, items: list[tuple[B, P]]) -> None:
         left = list(items)
         try:
-            barred = await self.before_sending([outbox for outbox, _ in items])
+            connection = await self._cluster.broker(leader)  # waiting outboxes go on in their order
+            barred = await self.before_sending(connection, [outbox for outbox, _ in items])
             for item in [item for item in items if item[0] in barred]:
                 left.remove(item)
                 await self._undelivered(*item, barred[item[0]])
             if not left:
                 return
-            connection = await self._cluster.broker(leader)  # waiting outboxes go on in their order
             version = min(connection.version_for(ProduceRequest), self.PRODUCE_VERSION)
             answer: ProduceResponse = await connection.request(
                 self._request(left), version, timeout_s=self._timeout_ms / 1000 + 5

@@ -157,7 +157,7 @@ class Copier:
         common = await cluster(settings.target), self.partitions, self._on_ack, settings.producer, provenance
         meta = await cluster(settings.source)
         copies = Copies(await cluster(settings.target), meta, self.partitions) if settings.keep else None
-        sender = self._sender = self._new_sender(common, copies)
+        sender = self._sender = self._new_sender(common)
         self._copies = copies
         fetcher = self._fetcher = Fetcher(
             settings.source.cluster, meta, self.partitions, settings.fetch,
@@ -171,9 +171,9 @@ class Copier:
         parts = gaps, sender, self._syncs, self._segments, provenance, copies
         return [self._fetch(gaps, fetcher), *(part.run() for part in parts if part is not None)]
 
-    def _new_sender(self, common: tuple[Any, ...], copies: Copies | None) -> Sender:
-        if copies is not None:
-            return KeepingSender(*common, copies=copies)
+    def _new_sender(self, common: tuple[Any, ...]) -> Sender:
+        if self._settings.keep:
+            return KeepingSender(*common)
         once = self._once
         if once is None:
             return Sender(*common)

@@ -156,7 +156,7 @@ class Copies:
     async def _begin(self, source_starts: Mapping[MirrorPartition, int]) -> Errors:
         # The ids come first: if a copy is made again meanwhile, the target refuses what is sent for this id.
         ids = await self._ids(sorted({p.remote for p in source_starts}))
-        ends, failed = _apart(await self.ends(list(source_starts)))
+        ends, failed = _apart(await self._offsets(list(source_starts), LATEST))
         empty = {p: source_starts[p] for p, end in ends.items() if end == 0 and source_starts[p] > 0}
         failed |= await self._set_starts(empty)
         ends |= empty
@@ -175,10 +175,6 @@ class Copies:
             partition.epoch = partition.done_epoch = epoch
             partition.begin(end)
         return failed
-
-    async def ends(self, partitions: Sequence[MirrorPartition]) -> dict[MirrorPartition, int | ClientError]:
-        """Returns the copies' log ends, or errors."""
-        return await self._offsets(partitions, LATEST)
 
     async def _offsets(
         self, partitions: Sequence[MirrorPartition], which: int

@@ -2,7 +2,7 @@
 
 A copy takes batches behind its end, with holes where the source has some. So a broker that has lost records which it
 had acknowledged (a power cut) would get a hole unnoticed. Therefore a copy's end is asked for whenever a connection is
-new: such a loss ends the connection, too. So would a copy that was deleted and made again, without a new connection:
+new, on the connection that then has the batches: such a loss ends the connection, too. So would a copy that was deleted and made again, without a new connection:
 therefore Produce names the copy by its topic id, as it was when the end was asked for.
 """
 
@@ -12,15 +12,17 @@ import logging
 from collections.abc import Sequence
 from typing import Any, Final
 
-from klamm_kafka.client import BrokerError, ClientError
+from klamm_kafka.client import BrokerError, ClientError, Connection, ConnectionLost
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.fields import UUID_ZERO
 from klamm_kafka.wire.messages.produce import PartitionProduceResponse
-from klamm_mirror.copy.copies import Copies, made_again, shortened
+from klamm_kafka.wire.offset_specs import LATEST
+from klamm_mirror.copy.copies import made_again, shortened
 from klamm_mirror.copy.partition import MirrorPartition
 from klamm_mirror.copy.sender import Sender
 from klamm_mirror.raw import Batch
 from klamm_mirror.settings.keep_offsets import KEEP_ACKS, PROMOTED
+from klamm_mirror.topics import leaders
 from klamm_mirror.topics.mirror_states import states_of
 
 log = logging.getLogger(__name__)
@@ -35,21 +37,23 @@ class KeepingSender(Sender):
     PRODUCE_VERSION = BY_ID
     ACKS = KEEP_ACKS
 
-    def __init__(self, *common: Any, copies: Copies) -> None:
+    def __init__(self, *common: Any) -> None:
         super().__init__(*common)
-        self._copies = copies
-        self._known: dict[MirrorPartition, object] = {}
+        self._known: dict[MirrorPartition, Connection] = {}
         """The connection at which each copy's end is what we think."""
 
     async def new_producer(self, outbox: MirrorPartition | None = None) -> tuple[int, int]:
         """Returns no producer: batches have those of the source."""
         return -1, -1
 
-    async def before_sending(self, outboxes: Sequence[MirrorPartition]) -> dict[MirrorPartition, BrokerError]:
-        connections = {p: await self._cluster.broker(self.leader(p.remote, p.partition)) for p in outboxes}
-        new = [p for p, connection in connections.items() if self._known.get(p) is not connection]
+    async def before_sending(
+        self, connection: Connection, outboxes: Sequence[MirrorPartition]
+    ) -> dict[MirrorPartition, BrokerError]:
+        new = {(p.remote, p.partition): p for p in outboxes if self._known.get(p) is not connection}
         barred: dict[MirrorPartition, BrokerError] = {}
-        for partition, end in (await self._copies.ends(new)).items():
+        ends = await leaders.offsets_by(connection, dict.fromkeys(new, LATEST)) if new else {}
+        for place, partition in new.items():
+            end = ends.get(place, ConnectionLost("an answer without the partition"))
             if isinstance(end, BrokerError):
                 barred[partition] = end
             elif isinstance(end, ClientError):
@@ -57,7 +61,7 @@ class KeepingSender(Sender):
             elif end < partition.copy_end:
                 raise shortened(partition, end, partition.copy_end)
             else:
-                self._known[partition] = connections[partition]
+                self._known[partition] = connection
         return barred
 
     def called(self, outbox: MirrorPartition) -> bytes:

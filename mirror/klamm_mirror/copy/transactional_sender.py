@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Never
 
-from klamm_kafka.client import BrokerError, ClientError, ProducerFenced, TransactionFailed
+from klamm_kafka.client import BrokerError, ClientError, Connection, ProducerFenced, TransactionFailed
 from klamm_kafka.client.outbox import Gate
 from klamm_kafka.client.transaction import ENDED
 from klamm_kafka.client.transactional import PRODUCE_VERSION, TransactionalProducer
@@ -57,7 +57,9 @@ class TransactionalSender(Sender):
                 f"({ORIGIN.format(origin and origin.alias)} leaves them out here), or leave exactly once off for this flow"
             )
 
-    async def before_sending(self, outboxes: Sequence[MirrorPartition]) -> dict[MirrorPartition, BrokerError]:
+    async def before_sending(
+        self, connection: Connection, outboxes: Sequence[MirrorPartition]
+    ) -> dict[MirrorPartition, BrokerError]:
         by_place = {(o.remote, o.partition): o for o in outboxes}
         refused = await self._transactional.add_known(by_place)
         return {by_place[place]: error for place, error in refused.items()}

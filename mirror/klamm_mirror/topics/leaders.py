@@ -79,24 +79,31 @@ async def offsets_at(cluster: Cluster, wanted: Mapping[Place, int], *, committed
     """
 
     async def ask(connection: Connection, theirs: list[Place]) -> Found[int]:
-        topics = [
-            ListOffsetsTopic(
-                name=topic,
-                partitions=[ListOffsetsPartition(partition_index=n, timestamp=wanted[topic, n]) for n in numbers],
-            )
-            for topic, numbers in _by_topic(theirs).items()
-        ]  # fmt: skip
-        request = ListOffsetsRequest(replica_id=-1, isolation_level=int(committed), topics=topics)
-        answer = await connection.request(request)
-        return {
-            (t.name, p.partition_index): _value(
-                p.offset, p.error_code, f"offsets of {t.name}-{p.partition_index}"
-            )
-            for t in answer.topics
-            for p in t.partitions
-        }
+        return await offsets_by(connection, {place: wanted[place] for place in theirs}, committed=committed)
 
     return await ask_leaders(cluster, wanted, ask)
+
+
+async def offsets_by(
+    connection: Connection, wanted: Mapping[Place, int], *, committed: bool = False
+) -> Found[int]:
+    """Returns the same as one broker tells it, which leads the partitions. Leaves out what is not in its answer."""
+    topics = [
+        ListOffsetsTopic(
+            name=topic,
+            partitions=[ListOffsetsPartition(partition_index=n, timestamp=wanted[topic, n]) for n in numbers],
+        )
+        for topic, numbers in _by_topic(wanted).items()
+    ]  # fmt: skip
+    request = ListOffsetsRequest(replica_id=-1, isolation_level=int(committed), topics=topics)
+    answer = await connection.request(request)
+    return {
+        (t.name, p.partition_index): _value(
+            p.offset, p.error_code, f"offsets of {t.name}-{p.partition_index}"
+        )
+        for t in answer.topics
+        for p in t.partitions
+    }
 
 
 async def delete_before(cluster: Cluster, wanted: Mapping[Place, int]) -> Found[int]:
