@@ -17,6 +17,8 @@ from klamm_base.errors import KlammError
 log = logging.getLogger(__name__)
 
 LINE_BYTES_MAX: Final = 64 << 20
+READ_S: Final = 10.0
+"""The time in which an order must arrive, once somebody has connected."""
 ANSWER_S: Final = 180.0
 
 Handler = Callable[[Any], Awaitable[Any]]
@@ -33,8 +35,10 @@ async def serve(socket: Path, handlers: Mapping[str, Handler]) -> asyncio.Server
 
     async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
+            async with asyncio.timeout(READ_S):
+                line = await reader.readline()
             async with one_at_a_time:
-                answer = await _carry_out(await reader.readline(), handlers)
+                answer = await _carry_out(line, handlers)
             writer.write(json.dumps(answer).encode() + b"\n")
             await writer.drain()
         except (OSError, ValueError) as e:
