@@ -10,10 +10,12 @@ from klamm_kafka.wire.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from klamm_mirror.copy.fetch_settings import NEAREST_MS, FetchSettings
 from klamm_mirror.copy.partition import MirrorPartition
 from klamm_mirror.copy.source_check import SourceCheck
-from klamm_mirror.copy.source_metadata import NEAREST_S, SourceMetadata
+from klamm_mirror.copy.source_metadata import SourceMetadata
 
+NEAREST_S = NEAREST_MS / 1000
 NEAR, OTHER = ("t", 0), ("t", 1)
 
 
@@ -65,6 +67,20 @@ def test_a_partition_goes_back_to_its_leader(metadata, news, now, expected):
     assert metadata.broker(NEAR) == expected
     assert metadata.changes == changes + 1
     assert not metadata.leave_replica(NEAR)
+
+
+def test_a_replica_is_the_nearest_for_the_age_of_metadata():
+    """As in Kafka's consumer, whose default is another one than that of our metadata."""
+    assert (FetchSettings.of({}, 500).nearest_s, FetchSettings.of({}, 500).metadata_s) == (300.0, 30.0)
+    settings = FetchSettings.of({"metadata.max.age.ms": "60000"}, 500)
+    assert (settings.nearest_s, settings.metadata_s) == (60.0, 60.0)
+    found = SourceMetadata(settings.nearest_s)
+    found.learn(answer(), 0.0)
+    found.read_from(NEAR, 2, 10.0)
+    found.learn(answer(), 69.0)
+    assert found.broker(NEAR) == 2
+    found.learn(answer(), 70.0)
+    assert found.broker(NEAR) == 1
 
 
 def test_a_replica_that_refuses_is_left_until_it_is_named_again(metadata):

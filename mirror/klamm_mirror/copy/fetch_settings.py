@@ -16,6 +16,8 @@ WAIT_MS: Final = 500
 ANSWER_MS: Final = 30_000
 """The time for an answer of up to `max_bytes` over a slow line."""
 METADATA_MS: Final = 30_000
+NEAREST_MS: Final = 300_000
+"""The time for which a replica is the nearest, without `metadata.max.age.ms`: the default of that key in Kafka's consumer."""
 PREFIX: Final = "source.consumer"
 
 
@@ -30,6 +32,8 @@ class FetchSettings:
     wait_ms: int = WAIT_MS
     committed_only: bool = False
     metadata_s: float = METADATA_MS / 1000
+    nearest_s: float = NEAREST_MS / 1000
+    """The time for which a replica that a leader has named is read from, before the leader is asked again."""
     answer_s: float = ANSWER_MS / 1000
     rack: str = ""
     """The rack in which the task runs: a leader may then name a replica there to read from."""
@@ -50,6 +54,7 @@ class FetchSettings:
             committed_only=isolation == "read_committed",
             rack=consumer.get("client.rack", "").strip(),
             metadata_s=read("metadata.max.age.ms", METADATA_MS) / 1000,
+            nearest_s=read("metadata.max.age.ms", NEAREST_MS) / 1000,
             answer_s=read("request.timeout.ms", ANSWER_MS) / 1000,
             start=parse_start(start or reset),
         )

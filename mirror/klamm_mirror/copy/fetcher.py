@@ -64,7 +64,7 @@ class Fetcher:
         self._room = room
         self._adopted = adopted
         self._throttle = throttle
-        self._metadata = SourceMetadata()
+        self._metadata = SourceMetadata(settings.nearest_s)
         self._check = SourceCheck(meta, partitions)
         self._intake = Intake(
             settings, self._metadata, self._check,

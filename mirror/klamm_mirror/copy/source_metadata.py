@@ -10,11 +10,10 @@ from typing import Final, NamedTuple
 
 from klamm_kafka.wire.fields import UUID_ZERO
 from klamm_kafka.wire.messages.metadata import MetadataResponse, MetadataResponsePartition
+from klamm_mirror.copy.fetch_settings import NEAREST_MS
 
 Key = tuple[str, int]
 NO_BROKER: Final = -1
-NEAREST_S: Final = 300.0
-"""The time for which a replica is the nearest: `metadata.max.age.ms` of Kafka's consumer."""
 
 
 class Nearest(NamedTuple):
@@ -28,10 +27,12 @@ class Nearest(NamedTuple):
 class SourceMetadata:
     """The last answer, and the replicas that leaders have named since.
 
-    `stale` is True while it must be asked for again. `changes` counts changes of `brokers`.
+    `stale` is True while it must be asked for again. `changes` counts changes of `brokers`. A replica is the nearest for
+    `nearest_s`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, nearest_s: float = NEAREST_MS / 1000) -> None:
+        self._nearest_s = nearest_s
         self.stale = True
         self.changes = 0
         self.brokers: dict[Key, int] = {}
@@ -71,7 +72,7 @@ class SourceMetadata:
         """Reads a partition from a replica. Returns True if it is another one than before."""
         new = self._named.get(key) != replica
         self._named[key] = replica
-        self._replicas[key] = Nearest(replica, self.epochs.get(key, -1), now + NEAREST_S)
+        self._replicas[key] = Nearest(replica, self.epochs.get(key, -1), now + self._nearest_s)
         self._put(key, replica)
         return new
 
