@@ -20,6 +20,7 @@ from klamm_kafka.client import Cluster, Connection
 from klamm_kafka.wire.messages.fetch import FetchRequest
 from klamm_mirror.copy.fetch_lane import BUSY_WAIT_MS, FetchLane
 from klamm_mirror.copy.fetch_settings import WAIT_MS, FetchSettings
+from klamm_mirror.copy.fetcher import Fetcher
 from klamm_mirror.copy.partition import MirrorPartition
 from klamm_mirror.copy.source_check import SourceCheck
 from klamm_mirror.copy.source_metadata import SourceMetadata
@@ -155,6 +156,31 @@ def test_a_partition_that_is_held_back_may_be_read_in_time():
     ours[1].held_by = throttle.held_by("t", time.monotonic())
     assert ours[1].held_by
     assert BUSY_WAIT_MS < lane_of(SourceMetadata(), ours, throttle)._patience_ms(ours, ours[:1]) < WAIT_MS
+
+
+async def test_lanes_that_end_are_closed_together():
+    """Each may take a second at a broker that is away; meanwhile no leader is asked for."""
+    fetcher = Fetcher(
+        lambda: Cluster("127.0.0.1:1"), Cluster("127.0.0.1:1"), [], FetchSettings(), fetched=list, room=asyncio.Event(),
+        adopted=None, rewriter=None, throttle=Throttle({}),
+    )  # fmt: skip
+    everyone = asyncio.Barrier(3)
+
+    class Lane:
+        partitions = ()
+
+        async def run(self) -> None:
+            return
+
+        async def close(self, _: Cluster) -> None:
+            await everyone.wait()
+
+    for lane in [Lane() for _ in range(3)]:
+        fetcher._running[lane] = running = asyncio.create_task(lane.run())
+        await running
+    async with asyncio.timeout(10):
+        await fetcher._look_after()
+    assert not fetcher._running
 
 
 def test_an_answer_from_before_a_move_is_not_taken():

@@ -187,6 +187,7 @@ class Fetcher:
             if reaching.done():
                 del self._reaching[node]
                 reaching.result()
+        ended: list[FetchLane] = []
         for lane, running in list(self._running.items()):
             if running.done():
                 del self._running[lane]
@@ -194,7 +195,8 @@ class Fetcher:
                 if lane.partitions:  # it got a share at the moment when it had none
                     self._running[lane] = asyncio.create_task(lane.run())
                 else:
-                    await lane.close(self._meta)
+                    ended.append(lane)
+        await asyncio.gather(*(lane.close(self._meta) for lane in ended))
         for node, lanes in list(self._lanes.items()):
             if not any(lane in self._running for lane in lanes):
                 del self._lanes[node], self._round_trips[node]
