@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from klamm.connect.topics.config_topic import TargetState, connector_record, target_state_record
-from klamm.mirror import flow_hold
+from klamm.mirror import flow_hold, held_by
 from klamm.mirror.held_by import holding
+from klamm_base.errors import KlammError
 from klamm_kafka.wire.batch import Record
 from klamm_mirror.move.steps import Kind, Move, Step, begun, done
 from klamm_mirror.settings.mm2_config import CHECKPOINT, SOURCE
@@ -102,3 +103,30 @@ async def test_a_failover_holds_its_flow_until_the_flow_goes_on(changes, since):
 async def test_a_failover_that_is_about_to_hold_its_flow_may_have_stopped_it():
     journal: Any = Journal(ended=False)
     assert await holding(journal, "A->B", 7) is journal.failover
+
+
+async def test_no_error_ends_the_look_for_what_holds_a_flow(monkeypatch):
+    said = asyncio.Queue[str | None]()
+    errors = [KlammError("a cluster is away"), RuntimeError("a plugin's own")]
+
+    async def topics(*_: Any) -> Any:
+        if errors:
+            raise errors.pop(0)
+        return Journal(ended=True), held
+
+    async def caught_up() -> bool:
+        return True
+
+    held = states(*HELD)
+    monkeypatch.setattr(held, "catch_up", caught_up)
+    monkeypatch.setattr(held_by, "_topics", topics)
+    monkeypatch.setattr(held_by, "LOOK_S", 0.01)
+    flow: Any = SimpleNamespace(name="A->B")
+    following = asyncio.create_task(held_by.follow_holds(flow, lambda: True, said.put_nowait))
+    try:
+        async with asyncio.timeout(10):
+            assert "which move holds it: a cluster is away" in (await said.get() or "")
+            assert 'RuntimeError("a plugin\'s own")' in (await said.get() or "")
+            assert "did not end" in (await said.get() or "")
+    finally:
+        following.cancel()

@@ -7,6 +7,7 @@ if the flow was stopped before the note, and not after.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -21,11 +22,17 @@ if TYPE_CHECKING:
     from klamm_mirror.move.journal import Journal
     from klamm_mirror.move.steps import Move
 
+log = logging.getLogger(__name__)
+
 LOOK_S: Final = 2.0
 
 
 async def follow_holds(flow: Flow, is_held: Callable[[], bool], say: Callable[[str | None], None]) -> None:
-    """Says, until it is cancelled, why the flow is held: a sentence; None while no move holds it."""
+    """Says, until it is cancelled, why the flow is held: a sentence; None while no move holds it.
+
+    No error ends it: the flow copies on without this task, and its status would tell an old reason for ever.
+    """
+    failed: str | None = None
     async with AsyncExitStack() as stack:
         topics: tuple[Journal, TargetStates] | None = None
         while True:
@@ -35,8 +42,14 @@ async def follow_holds(flow: Flow, is_held: Callable[[], bool], say: Callable[[s
                     say(await _why(*topics, flow))
                 else:
                     say(None)
-            except KlammError as e:
-                say(f"the journal of moves does not tell which move holds it: {e}")
+                failed = None
+            except Exception as e:
+                known = isinstance(e, KlammError)
+                why = f"the journal of moves does not tell which move holds it: {e if known else repr(e)}"
+                if why != failed:
+                    log.warning("%s: %s", flow.name, why, exc_info=not known)
+                failed = why
+                say(why)
             await asyncio.sleep(LOOK_S)
 
 
