@@ -20,11 +20,10 @@ from typing import Final
 from klamm_kafka.client import BrokerError, ClientError, Cluster
 from klamm_kafka.wire.batch import Record
 from klamm_kafka.wire.errors import ErrorCode
-from klamm_kafka.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from klamm_kafka.wire.offset_specs import EARLIEST, LATEST
 from klamm_mirror.origins import Origin
 from klamm_mirror.settings.policy import PROVENANCE_TOPIC
-from klamm_mirror.topics import internal_topics
+from klamm_mirror.topics import internal_topics, topic_admin
 from klamm_plugins.errors import ConnectError, DataError
 
 log = logging.getLogger(__name__)
@@ -142,15 +141,7 @@ class MarkReader:
 
     async def _is_missing(self) -> bool:
         """Asks every broker: one that has not heard of a new topic yet must not decide that there are no marks."""
-        await self._cluster.refresh([])
-        topics = [MetadataRequestTopic(name=PROVENANCE_TOPIC)]
-        for node_id in sorted(self._cluster.brokers):
-            connection = await self._cluster.broker(node_id)
-            request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
-            answer: MetadataResponse = await connection.request(request)
-            if answer.topics[0].error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                return False
-        return True
+        return bool(await topic_admin.absent(self._cluster, [PROVENANCE_TOPIC]))
 
 
 class MarkWriter:

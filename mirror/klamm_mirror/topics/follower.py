@@ -25,6 +25,8 @@ class TopicFollower(ABC):
         self._cluster = cluster
         self.topic = topic
         self._position = -1
+        self._topic_id = b""
+        """The id of the topic that was read."""
 
     @abstractmethod
     def reset(self) -> None:
@@ -37,9 +39,11 @@ class TopicFollower(ABC):
     async def catch_up(self) -> bool:
         """Reads to the end. Returns False while the topic does not exist."""
         try:
+            topic_id = await internal_topics.topic_id(self._cluster, self.topic)
             end = await self._offset(LATEST)
-            if self._position < 0 or end < self._position:
+            if self._position < 0 or end < self._position or topic_id != self._topic_id:
                 await self._begin()
+                self._topic_id = topic_id
             await self._read(end)
         except BrokerError as e:
             if e.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:

@@ -148,6 +148,14 @@ async def produce(cluster: Cluster, topic: str, records: Sequence[Record], *, pa
     return int(result.base_offset)
 
 
+async def topic_id(cluster: Cluster, topic: str) -> bytes:
+    """Returns the id of a topic, which a topic of the same name that is made later does not have. Zeros: brokers give none."""
+    found = (await cluster.refresh([topic])).topics[0]
+    if found.error_code:
+        raise broker_error(found.error_code, f"topic {topic}")
+    return found.topic_id
+
+
 async def offset_of(
     cluster: Cluster, topic: str, which: int, *, partition: int = 0, committed: bool = False
 ) -> int:
