@@ -14,7 +14,7 @@ from klamm_kafka.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
 )
-from klamm_mirror.copy.copies import BeginAgain, Copies
+from klamm_mirror.copy.copies import LOOK_PARTITIONS, BeginAgain, Copies
 from klamm_mirror.copy.keeping_sender import KeepingSender
 from klamm_mirror.copy.partition import MirrorPartition
 from klamm_mirror.copy.source_check import SourceCheck
@@ -64,11 +64,11 @@ class Starts(Copies):
 async def test_log_starts_move_one_by_one_and_only_those_of_mirror_topics():
     partitions = [copy_of(number, copy_start=0, copy_end=1000, source_start=500) for number in range(3)]
     copies = Starts(Cluster(NOWHERE), Cluster(NOWHERE), partitions)
-    await copies._move_starts()  # their states are not known
+    await copies._move_starts(partitions)  # their states are not known
     assert [p.copy_start for p in partitions] == [0, 0, 0]
     copies._states["t"] = MIRROR
     with pytest.raises(BrokerError):
-        await copies._move_starts()
+        await copies._move_starts(partitions)
     assert [p.copy_start for p in partitions] == [0, 500, 500]
 
 
@@ -103,3 +103,23 @@ async def test_a_failed_parcel_makes_the_sender_ask_for_the_end_again(monkeypatc
     assert sender._known == {}
     with pytest.raises(BeginAgain):
         sender.failed(partition, broker_error(ErrorCode.UNKNOWN_TOPIC_ID, "producing"))
+
+
+def test_many_copies_are_looked_at_in_turn():
+    sizes = {"a": 150, "b": 40, "c": 20, "d": 500, "e": 1, "f": 1}
+    all_ = [MirrorPartition(topic=t, partition=n, remote=t) for t, size in sizes.items() for n in range(size)]
+    looked_at = Copies(None, None, all_)  # type: ignore[arg-type]
+
+    def turns(count: int) -> list[str]:
+        return ["".join(sorted({p.remote for p in looked_at._due()})) for _ in range(count)]
+
+    assert turns(6) == ["ab", "c", "d", "abef", "c", "d"]
+    for partition in all_:
+        partition.promoted = partition.topic == "d"
+    assert turns(3) == ["abef", "acef", "bcef"], "nothing copies to d any more"
+
+
+def test_some_copies_are_looked_at_each_time():
+    few = [MirrorPartition(topic=f"t{n}", partition=0, remote=f"t{n}") for n in range(LOOK_PARTITIONS)]
+    looked_at = Copies(None, None, few)  # type: ignore[arg-type]
+    assert set(looked_at._due()) == set(looked_at._due()) == set(few)

@@ -7,8 +7,10 @@ whatever was killed. A copy's log start follows that of its source. One event lo
 from __future__ import annotations
 
 import asyncio
+import bisect
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -24,7 +26,9 @@ from klamm_mirror.topics.mirror_states import foreign_parts, mirror_configs
 log = logging.getLogger(__name__)
 
 LOOK_S: Final = 3.0
-"""Seconds between two looks at the states of the copies."""
+"""Seconds between two looks at copies."""
+LOOK_PARTITIONS: Final = 200
+"""The partitions of a look: so thousands of copies, which are looked at in turn, cost the target no more than hundreds."""
 
 Errors = dict[MirrorPartition, ClientError]
 
@@ -42,7 +46,9 @@ class Copies:
         self._source = source
         self._partitions = partitions
         self._states: dict[str, str | None] = {}
-        """The states of the copies at the last look, without those that are not there."""
+        """The states of the copies when they were looked at last, without those that are not there."""
+        self._last = ""
+        """The topic at the target that was looked at last."""
         self._ours: set[tuple[str, str]] = set()
         """Topics with the words of their copies' `klamm.mirror.source` that name their cluster."""
 
@@ -51,7 +57,7 @@ class Copies:
         backoff = Backoff()
         while True:
             try:
-                await self.look()
+                await self.look(self._due())
                 self.why = None
                 backoff.succeeded()
                 await asyncio.sleep(LOOK_S)
@@ -61,18 +67,37 @@ class Copies:
                 self.why = str(e)
                 await asyncio.sleep(backoff.failed(time.monotonic(), str(e)))
 
-    async def look(self) -> None:
-        """Notes which copies are promoted or not ours, and moves the log starts of the others. Raises ClientError, and
-        BeginAgain for a copy that is not the one which is known.
-        """
-        found = await mirror_configs(self._target, sorted({p.remote for p in self._partitions}))
-        await self._learn_ours(found)
+    def _due(self) -> list[MirrorPartition]:
+        """Returns the copies whose turn it is, all partitions of a topic at the same time."""
+        copies: dict[str, list[MirrorPartition]] = defaultdict(list)
         for partition in self._partitions:
+            if not partition.promoted:
+                copies[partition.remote].append(partition)
+        names = sorted(copies)
+        after = bisect.bisect(names, self._last)
+        due: list[MirrorPartition] = []
+        for name in names[after:] + names[:after]:
+            if due and len(due) + len(copies[name]) > LOOK_PARTITIONS:
+                break
+            due += copies[name]
+            self._last = name
+        return due
+
+    async def look(self, copies: Sequence[MirrorPartition]) -> None:
+        """Notes which of these copies are promoted or not ours, and moves the log starts of the others. Raises ClientError,
+        and BeginAgain for a copy that is not the one which is known.
+        """
+        topics = sorted({p.remote for p in copies})
+        found = await mirror_configs(self._target, topics)
+        await self._learn_ours(copies, found)
+        for partition in copies:
             if partition.remote in found:
                 self._judge(partition, found[partition.remote])
-        self._states = {topic: configs.get(STATE) for topic, configs in found.items()}
-        await self._compare()
-        await self._move_starts()
+        for topic in topics:
+            self._states.pop(topic, None)
+        self._states |= {topic: configs.get(STATE) for topic, configs in found.items()}
+        await self._compare(copies)
+        await self._move_starts(copies)
 
     def _judge(self, partition: MirrorPartition, configs: Mapping[str, str | None]) -> None:
         state, source = configs.get(STATE), configs.get(SOURCE)
@@ -86,10 +111,12 @@ class Copies:
         elif state == MIRROR and source is not None and (partition.topic, source) not in self._ours:
             partition.stopped = _other_source(partition, source)
 
-    async def _learn_ours(self, found: Mapping[str, Mapping[str, str | None]]) -> None:
+    async def _learn_ours(
+        self, copies: Sequence[MirrorPartition], found: Mapping[str, Mapping[str, str | None]]
+    ) -> None:
         """Learns which copies come from our source, or from the cluster from which ours has the topic."""
         told = {
-            (p.topic, source) for p in self._partitions
+            (p.topic, source) for p in copies
             if p.stopped is None and (configs := found.get(p.remote)) and configs.get(STATE) == MIRROR
             and (source := configs.get(SOURCE)) is not None
         }  # fmt: skip
@@ -103,11 +130,9 @@ class Copies:
             if here is None or source.partition(" ")[0] in {here, first}:
                 self._ours.add((topic, source))
 
-    async def _compare(self) -> None:
+    async def _compare(self, copies: Sequence[MirrorPartition]) -> None:
         """Raises BeginAgain if a copy was made again, or has lost its end."""
-        known = {
-            p: (p.copy_id, p.copy_end) for p in self._partitions if p.copy_id is not None and not p.promoted
-        }
+        known = {p: (p.copy_id, p.copy_end) for p in copies if p.copy_id is not None and not p.promoted}
         if not known:
             return
         ids = await self._ids(sorted({p.remote for p in known}))
@@ -123,10 +148,10 @@ class Copies:
     async def _ids(self, topics: Sequence[str]) -> dict[str | None, bytes]:
         return {t.name: t.topic_id for t in (await self._target.refresh(topics)).topics if not t.error_code}
 
-    async def _move_starts(self) -> None:
+    async def _move_starts(self, copies: Sequence[MirrorPartition]) -> None:
         """Moves the log starts of mirror topics. A copy that cannot be moved holds up no other."""
         wanted: dict[MirrorPartition, int] = {}
-        for partition in self._partitions:
+        for partition in copies:
             start = min(partition.source_start, partition.done)
             if partition.copy_start < partition.copy_end:  # only an empty copy may begin behind its end
                 start = min(start, partition.copy_end)
@@ -143,8 +168,8 @@ class Copies:
         """
         failed: Mapping[MirrorPartition, ClientError]
         try:
-            if any(self._states.get(p.remote) != MIRROR for p in source_starts):
-                await self.look()
+            if unknown := [p for p in source_starts if self._states.get(p.remote) != MIRROR]:
+                await self.look(unknown)
             wanted = {p: s for p, s in source_starts.items() if not p.promoted and p.stopped is None}
             failed = await self._begin(wanted)
         except ClientError as e:
