@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, Producer
 from support.broker import new_name, new_topic, wait_until
 from support.circles import end
 from support.klamm import Server, klamm
@@ -79,6 +79,20 @@ def test_members_and_writers_are_named_and_waited_for(world):
         finally:
             member.close()
         assert world.mover.run("cutover", "--quiet", "0.5")["phase"] == "done"  # it goes on
+
+
+def test_an_open_transaction_is_named_and_waited_for(world):
+    writer = Producer({"bootstrap.servers": world.a, "transactional.id": new_name("open")})
+    writer.init_transactions()
+    writer.begin_transaction()
+    writer.produce(world.topic, b"v1000")
+    assert writer.flush(60) == 0
+    with Server("mirror", "start", str(world.mover.path)):
+        args = ("--quiet", "0.5", "--timeout", "10")
+        said = world.mover.run("cutover", *args, code=4)
+        assert f"has open transactions in {world.topic}-0, which must end first" in said
+        writer.commit_transaction()
+        assert world.mover.run("cutover", *args)["steps"]["verify"]["found"]["records"] == 1001
 
 
 def test_a_killed_command_goes_on_at_every_step(world):

@@ -127,6 +127,6 @@ async def test_no_error_ends_the_look_for_what_holds_a_flow(monkeypatch):
         async with asyncio.timeout(10):
             assert "which move holds it: a cluster is away" in (await said.get() or "")
             assert 'RuntimeError("a plugin\'s own")' in (await said.get() or "")
-            assert "did not end" in (await said.get() or "")
+            assert "goes on with it" in (await said.get() or "")
     finally:
         following.cancel()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Final, Self
@@ -25,6 +25,7 @@ from klamm.mirror.moves.ground import (
 )
 from klamm.mirror.moves.own import partitions_with_own
 from klamm.mirror.moves.runner import Begin, Found, Runner, Told, UndoBegin
+from klamm_kafka.wire.offset_specs import LATEST
 from klamm_mirror.checkpoint.translator import GroupTranslator
 from klamm_mirror.move import group_offsets
 from klamm_mirror.move.group_offsets import GroupPlace, Verdict
@@ -32,6 +33,7 @@ from klamm_mirror.move.steps import ENDS, Kind, Move, Step, promoted
 from klamm_mirror.promote import MirrorTopic, ends_of, promote, survey, written_since
 from klamm_mirror.settings.keep_offsets import MIRROR
 from klamm_mirror.settings.mm2_keys import changing_keys
+from klamm_mirror.topics import internal_topics
 from klamm_mirror.verify.flow import FlowComparison
 from klamm_mirror.verify.state import State, default_path
 
@@ -109,8 +111,8 @@ class CommonSteps(ABC):
         ground.begin_wait()
         peak = 0
         while True:
-            ends = await ground.ends()
-            lacking = missing(ends, await ground.copied())
+            ends, copied = await ground.ends(), await ground.copied()
+            lacking = missing(ends, copied)
             left = {p: n for p, n in lacking.items() if n and ground.topics.remote(p[0]) not in over}
             if not left:
                 return {ENDS: as_text(ends)}
@@ -119,7 +121,18 @@ class CommonSteps(ABC):
             peak = max(peak, total)
             worst = max(left, key=lambda p: left[p])
             said = f"{total:,} records to copy, most of them in {named(worst)}"
+            if open_ := await self._at_open_transactions(left, copied):
+                said += (
+                    f". {ground.flow.source} has open transactions in {listed(open_)}, which must end first"
+                )
             await ground.wait(said, 1 - total / peak)
+
+    async def _at_open_transactions(
+        self, left: Iterable[Partition], copied: Mapping[Partition, int]
+    ) -> list[str]:
+        """Returns the partitions that are copied up to an open transaction, for whose end the flow waits."""
+        stable = await internal_topics.offsets_of(self.ground.source, list(left), LATEST, committed=True)
+        return [named(p) for p, end in stable.items() if copied.get(p, 0) == end]
 
     # ---- verify
 
