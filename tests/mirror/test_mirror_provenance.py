@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from support.broker import new_name, wait_until
-from support.circles import Circle, end, topic_at, write
+from support.circles import REST_S, Circle, end, topic_at, write
 from support.klamm import Server
 from support.mirror import committed, mirror_file, read_as
 from support.mirroring import read
@@ -65,11 +65,14 @@ def reaches(flows: list[str], origin: str, alias: str) -> bool:
     return alias in found
 
 
-@pytest.mark.parametrize(
+every_shape = pytest.mark.parametrize(
     ("aliases", "flows"),
     [("AB", BOTH), ("ABC", RING), ("ABC", MESH), ("ABC", CHAIN), ("ABC", [*CHAIN, "AC"])],
     ids=["both ways", "ring", "mesh", "chain", "two ways"],
 )
+
+
+@every_shape
 def test_a_record_is_at_each_cluster_once(clusters, aliases, flows):
     used = {alias: clusters[alias] for alias in aliases}
     topic = topic_at(used)
@@ -91,6 +94,23 @@ def test_a_record_is_at_each_cluster_once(clusters, aliases, flows):
             context = circle.running["BA"].contexts[0]
             wait_until(lambda: metric(context, "batches_of_target_total"), "the metric")
         assert all(r.contexts[0].said[-1]["lag"] == 0 for r in circle.running.values())
+
+
+@every_shape
+@pytest.mark.usefixtures("soak")
+@pytest.mark.timeout(180 + 2 * REST_S)
+def test_100_records_stay_100(clusters, aliases, flows):
+    """KLAMM_REST_SECONDS says for how long (60). A later record goes its way as the first ones."""
+    used = {alias: clusters[alias] for alias in aliases}
+    topic = topic_at(used, **{"retention.ms": "-1"})  # the records are old
+    written = write(used["A"], topic, "a-", 100)
+    with Circle(used, flows, topic, mesh="AC" in flows) as circle:
+        circle.settle()
+        circle.rest(REST_S)
+        written += write(used["A"], topic, "later-", 1)
+        circle.settle()
+        for alias in aliases:
+            assert circle.values(alias) == written
 
 
 def test_both_ways_through_crashes_of_the_mirror(source, target, tmp_path):

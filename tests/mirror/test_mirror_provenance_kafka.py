@@ -17,7 +17,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from support.broker import new_name, wait_until
-from support.circles import Circle, end, topic_at, write
+from support.circles import REST_S, Circle, end, topic_at, write
 from support.kafka_broker import KafkaBroker
 from support.mirroring import produce, read
 
@@ -89,6 +89,19 @@ def test_transactions_keep_their_origin(clusters):
             values = circle.values(alias)
             assert len(values) == len(set(values)) == len(committed) + aborted
             assert end(servers, topic) == len(committed) + aborted + markers
+
+
+@pytest.mark.usefixtures("soak")
+@pytest.mark.timeout(180 + 2 * REST_S)
+def test_100_records_of_each_cluster_stay_200(clusters):
+    """KLAMM_REST_SECONDS says for how long (60)."""
+    topic = topic_at(clusters, **{"retention.ms": "-1"})  # the records are old
+    sent = [value for alias, servers in clusters.items() for value in write(servers, topic, alias, 100)]
+    with Circle(clusters, BOTH, topic) as circle:
+        circle.settle()
+        circle.rest(REST_S)
+        for alias in clusters:
+            assert sorted(circle.values(alias)) == sorted(sent)
 
 
 @pytest.mark.parametrize("first", ["A", "B"])

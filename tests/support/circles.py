@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
@@ -13,6 +14,9 @@ from support.broker import new_name
 from support.mirroring import Running, produce, props, read
 
 from klamm_mirror.provenance.config import ORIGIN
+
+REST_S = float(os.environ.get("KLAMM_REST_SECONDS", "60"))
+"""The seconds for which a soak watches that nothing goes round."""
 
 
 class Circle:
@@ -67,6 +71,16 @@ class Circle:
             assert time.monotonic() < deadline, f"{ends} {shown}"
             before = ends
             time.sleep(0.1)
+
+    def rest(self, seconds: float) -> None:
+        """Watches for so long that no cluster gets another record."""
+        ends = {alias: end(servers, self.topic) for alias, servers in self.clusters.items()}
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            for running in self.running.values():
+                assert not running.errors, running.errors
+            assert {a: end(servers, self.topic) for a, servers in self.clusters.items()} == ends
+            time.sleep(0.2)
 
     def values(self, alias: str) -> list[bytes]:
         """Returns the values of all records of the topic at a cluster, in order."""
