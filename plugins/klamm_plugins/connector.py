@@ -27,6 +27,7 @@ from klamm_plugins.contexts import (
     StopSignal,
     TransactionContext,
 )
+from klamm_plugins.original_keys import OriginalKeys, add_refusals, without_effect
 from klamm_plugins.records import RecordMetadata, SinkRecord, SourceRecord, TopicPartition
 
 __all__ = [
@@ -79,14 +80,31 @@ class Connector(Plugin, ABC):
 
     context: ConnectorContext
 
+    original_keys: ClassVar[OriginalKeys | None] = None
+    """The verdict on each key of the connector whose name it takes (`kafka_name`). A connector that names one gets its JSON,
+    and refuses or warns of what it cannot do.
+    """
+    key_prefixes: ClassVar[tuple[str, ...]] = ()
+    """Beginnings of keys that `config()` cannot list, because users choose the rest. Other keys get a warning."""
+
     @classmethod
     def validate(cls, props: Mapping[str, str]) -> list[ConfigValue]:
         """Checks a configuration and answers for each key. Errors go into the answer; they are not raised.
 
-        The default checks by `config()`. Override it for checks that need more than one key, and keep it quick: someone
-        waits for the answer.
+        The default checks by `config()` and `original_keys`. Override it for checks that need more than one key, and keep it
+        quick: someone waits for the answer.
         """
-        return cls.config().validate(props)
+        return add_refusals(cls.config().validate(props), cls.original_keys, props)
+
+    @classmethod
+    def warnings(cls, props: Mapping[str, str]) -> dict[str, str]:
+        """Returns sentences for the user, each under the key that it is about: settings without effect, or with an effect that
+        nobody may want.
+
+        The default warns by `original_keys`. The worker adds keys that nobody knows. Sentences must not contain values, which
+        may be secrets.
+        """
+        return without_effect(cls.original_keys, props)
 
     @classmethod
     @abstractmethod

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import logging
 import runpy
 from collections.abc import Iterator
 
 import pytest
-from support import kafka_oracle, mirror_keys
+from support import original_keys
 
 from klamm.connect.config import WORKER_CONFIG, WorkerConfig
 from klamm.connect.validation import definitions
@@ -18,9 +16,10 @@ from klamm_mirror.clients import ClientSettings
 from klamm_mirror.plugin import CONNECTORS as CLASSES
 from klamm_mirror.settings.common_config import client_settings
 from klamm_mirror.settings.mm2_config import CONNECTORS, MirrorConfig, parse
-from klamm_mirror.settings.mm2_keys import Key, Verdict, table
+from klamm_mirror.settings.mm2_keys import table
 from klamm_mirror.source.config import parse as parse_source
 from klamm_mirror.source.connector import MirrorSourceConnector
+from klamm_plugins.original_keys import Key, Verdict
 
 FILE = {
     "clusters": "A,B",
@@ -141,17 +140,16 @@ def test_no_warning_from_a_worker_or_a_connector_for_what_the_file_gives_them(ca
         ("tasks.max", Key("INT", "4", Verdict.HONOURED)),
         ("emit.checkpoints.interval.seconds", Key("LONG", "4", Verdict.HONOURED)),
     ]
-    with caplog.at_level(logging.WARNING):
-        for key, row in honoured:
-            if row.type in SAMPLES:  # classes and lists have values that must exist
-                for flow in load(key, sample(row)).flows:
-                    WorkerConfig.from_properties(flow.worker)
-                    for config in flow.connectors.values():
-                        MirrorSourceConnector().warn_of_keys(config)
+    for key, row in honoured:
+        if row.type in SAMPLES:  # classes and lists have values that must exist
+            for flow in load(key, sample(row)).flows:
+                WorkerConfig.from_properties(flow.worker)
+                for config in flow.connectors.values():
+                    assert MirrorSourceConnector.warnings(config) == {}
     assert caplog.messages == []
 
 
-def test_a_posted_connector_judges_as_a_file_does(caplog) -> None:
+def test_a_posted_connector_judges_as_a_file_does() -> None:
     posted = [
         *((n, k) for n, k in rows("connector", "common") if n not in JSON),
         *((f"{side}.{kind}.{n}", k) for side, kind in DATA for n, k in rows(kind, "common")),
@@ -165,10 +163,8 @@ def test_a_posted_connector_judges_as_a_file_does(caplog) -> None:
         refusals = [
             e for v in connector.validate(config) for e in v.errors if f"{name}={value} cannot be" in e
         ]
-        caplog.clear()
-        connector.warn_of_keys(config)
-        warnings = [m for m in caplog.messages if m.startswith(f"{name} has no effect: ")]
-        assert len(caplog.messages) == len(warnings), (name, caplog.messages)
+        warnings = list(connector.warnings(config).values())
+        assert all(warning.startswith(f"{name} has no effect: ") for warning in warnings), (name, warnings)
         found = {Verdict.REFUSED: (1, 0), Verdict.WARNED: (0, 1), Verdict.HONOURED: (0, 0)}[row.verdict]
         assert (len(refusals), len(warnings)) == found, name
 
@@ -251,11 +247,11 @@ def test_heartbeats_of_a_flow_that_is_not_enabled_count() -> None:
 
 @pytest.mark.usefixtures("apache_kafka")
 def test_the_table_has_the_keys_of_kafkas_jars() -> None:
-    found = mirror_keys.of_lines(kafka_oracle.require().run(str(mirror_keys.JAVA)).stdout)
-    written = json.loads(mirror_keys.TABLE.read_text("utf-8"))
-    assert mirror_keys.as_text(mirror_keys.merged(found, written)) == mirror_keys.TABLE.read_text("utf-8")
+    mirror = original_keys.ORIGINALS["mirror"]
+    made = original_keys.merged(mirror.rows(), original_keys.written(mirror))
+    assert original_keys.as_text(made) == mirror.path.read_text("utf-8")
 
 
 def test_the_page_of_keys_is_up_to_date() -> None:
-    made = runpy.run_path(str(mirror_keys.ROOT / "docs/reference/make_mirror_keys.py"))
-    assert made["page"]() == made["PAGE"].read_text("utf-8"), "run ./dev docs"
+    made = runpy.run_path(str(original_keys.ROOT / "docs/reference/make_keys.py"))
+    assert made["mirror_page"]() == made["MIRROR_PAGE"].read_text("utf-8"), "run ./dev docs"

@@ -11,15 +11,6 @@ from typing import Any, Final
 
 from klamm_base.configdef import invalid
 
-NOT_SUPPORTED: Final = {
-    "proxy.host": "requests go straight to connection.url",
-    "proxy.username": "requests go straight to connection.url",
-    "proxy.password": "requests go straight to connection.url",
-    "kerberos.user.principal": "Kerberos is not supported: use connection.username and connection.password",
-    "kerberos.keytab.path": "Kerberos is not supported: use connection.username and connection.password",
-    "topic.index.map": "use topic.to.external.resource.mapping with external.resource.usage=INDEX",
-}
-"""Keys that Confluent's connector has or had, each with the reason why they are refused here."""
 SSL: Final = "elastic.https.ssl."
 _NOT_IN_NAMES: Final = frozenset('\\/*?"<>| ,#:')
 
@@ -29,13 +20,6 @@ def cross_errors(props: Mapping[str, str], values: Mapping[str, Any]) -> dict[st
     itself.
     """
     errors: dict[str, str] = {}
-    for name in props:
-        if why := NOT_SUPPORTED.get(name):
-            errors[name] = f"{name} is not supported: {why}"
-        elif name.startswith(SSL) and name not in values:
-            errors[name] = (
-                f"{name} is not supported: certificates and keys are PEM files, see the other {SSL} keys"
-            )
     for url in values.get("connection.url") or []:
         if why := _url_error(url):
             errors["connection.url"] = why

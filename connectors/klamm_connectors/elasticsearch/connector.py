@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from typing import Final
 
 from klamm_base.configdef import ConfigDef, ConfigValue
 from klamm_connectors.bundled import BundledConnector
-from klamm_connectors.elasticsearch.config import config_def, no_effect, parse
+from klamm_connectors.elasticsearch.config import config_def, parse, risks
 from klamm_connectors.elasticsearch.config_checks import cross_errors
 from klamm_connectors.extras import need, need_value
 from klamm_plugins.connector import SinkConnector, SinkTask
+from klamm_plugins.original_keys import KeyTable
 from klamm_plugins.records import TopicPartition
-
-log = logging.getLogger(__name__)
 
 _NEEDS: Final = ("The Elasticsearch sink", ("elasticsearch",), "elasticsearch")
 
@@ -23,6 +21,7 @@ class ElasticsearchSinkConnector(BundledConnector, SinkConnector):
     """A connector whose tasks write to one cluster and share nothing."""
 
     kafka_name = "io.confluent.connect.elasticsearch.ElasticsearchSinkConnector"
+    original_keys = KeyTable("klamm_connectors.elasticsearch")
 
     @classmethod
     def config(cls) -> ConfigDef:
@@ -31,7 +30,7 @@ class ElasticsearchSinkConnector(BundledConnector, SinkConnector):
     @classmethod
     def validate(cls, props: Mapping[str, str]) -> list[ConfigValue]:
         """Checks each key alone and all keys together. Does not contact the cluster."""
-        answers = config_def().validate(props)
+        answers = super().validate(props)
         by_name = {a.name: a for a in answers}
         for name, why in cross_errors(props, {a.name: a.value for a in answers}).items():
             if name not in by_name:
@@ -53,10 +52,9 @@ class ElasticsearchSinkConnector(BundledConnector, SinkConnector):
     def check(cls, props: Mapping[str, str]) -> None:
         parse(props)
 
-    def start(self, props: Mapping[str, str]) -> None:
-        super().start(props)
-        for sentence in no_effect(props):
-            log.warning("%s", sentence)
+    @classmethod
+    def warnings(cls, props: Mapping[str, str]) -> dict[str, str]:
+        return super().warnings(props) | risks(props)
 
     @classmethod
     def alter_offsets(cls, props: Mapping[str, str], offsets: Mapping[TopicPartition, int | None]) -> bool:

@@ -17,6 +17,7 @@ from klamm_connectors.mysql.config import config_def, parse
 from klamm_connectors.mysql.position import SERVER, Position
 from klamm_plugins.connector import SourceConnector, SourceOffset, SourcePartition
 from klamm_plugins.errors import ConfigError, ConnectError
+from klamm_plugins.original_keys import KeyTable
 
 if TYPE_CHECKING:
     from klamm_connectors.mysql.task import MySqlSourceTask
@@ -29,6 +30,7 @@ class MySqlSourceConnector(BundledConnector, SourceConnector):
 
     kafka_name = "io.debezium.connector.mysql.MySqlConnector"
     former_names = ("klamm_connectors.mysql.source.MySqlSourceConnector",)
+    original_keys = KeyTable("klamm_connectors.mysql")
     one_task = True
 
     @classmethod
@@ -77,3 +79,4 @@ class MariaDbSourceConnector(MySqlSourceConnector):
 
     kafka_name = "io.debezium.connector.mariadb.MariaDbConnector"
     former_names = ("klamm_connectors.mysql.source.MariaDbSourceConnector",)
+    original_keys = KeyTable("klamm_connectors.mysql", "mariadb")

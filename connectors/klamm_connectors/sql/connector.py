@@ -13,6 +13,7 @@ from klamm_connectors.sql.drivers import check_driver
 from klamm_connectors.sql.urls import masked
 from klamm_plugins.connector import SinkConnector
 from klamm_plugins.errors import ConfigError
+from klamm_plugins.original_keys import KeyTable
 from klamm_plugins.records import TopicPartition
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ class SqlSinkConnector(BundledConnector, SinkConnector):
 
     kafka_name = "io.confluent.connect.jdbc.JdbcSinkConnector"
     former_names = ("klamm_connectors.sql.sink.SqlSinkConnector",)
+    original_keys = KeyTable("klamm_connectors.sql")
 
     @classmethod
     def config(cls) -> ConfigDef:

@@ -64,7 +64,6 @@ class MirrorCheckpointConnector(MirrorConnector):
     def start(self, props: Mapping[str, str]) -> None:
         self.config().parse(props)
         self._props = dict(props)
-        self.warn_of_keys(props)
 
     def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
         if not self.config().parse(self._props)["enabled"]:

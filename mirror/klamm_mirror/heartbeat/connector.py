@@ -46,7 +46,6 @@ class MirrorHeartbeatConnector(MirrorConnector):
     def start(self, props: Mapping[str, str]) -> None:
         parse(props)
         self._props = dict(props)
-        self.warn_of_keys(props)
 
     def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
         return [dict(self._props)] if parse(self._props).enabled else []

@@ -33,9 +33,6 @@ from klamm_base.configdef import ConfigDef, Importance, Type, between, non_empty
 from klamm_base.errors import ConfigError
 from klamm_base.properties import Properties, raise_all, suggestion
 from klamm_mirror.settings.mm2_keys import (
-    HONOURED,
-    Ruling,
-    Verdict,
     is_of_family,
     is_of_records,
     is_of_worker,
@@ -45,6 +42,7 @@ from klamm_mirror.settings.mm2_keys import (
     rule_file,
 )
 from klamm_mirror.settings.plugins import JAVA_CLASSES, is_built_in
+from klamm_plugins.original_keys import HONOURED, Ruling, Verdict
 
 SOURCE: Final = "MirrorSourceConnector"
 CHECKPOINT: Final = "MirrorCheckpointConnector"

@@ -18,16 +18,12 @@ other clients have an admin client's settings.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
-from enum import StrEnum
-from functools import cache
-from importlib.resources import files
 from typing import Final
 
 from klamm_base.properties import suggestion
+from klamm_plugins.original_keys import HONOURED, Ruling, Table, Verdict, read_table
 
 KINDS: Final = ("consumer", "producer", "admin")
 SIDES: Final = ("source", "target")
@@ -69,57 +65,9 @@ _OURS: Final = re.compile(r"(task|restart|errors\.deadletterqueue|mirror\.origin
 """Prefixes of keys of our own, with names of users in them, or of Klamm's Connect runtime."""
 
 
-class Verdict(StrEnum):
-    """The fate of a key, the best first."""
-
-    HONOURED = "honoured"
-    REFUSED = "refused"
-    WARNED = "warned"
-
-
-@dataclass(frozen=True, slots=True)
-class Ruling:
-    """A verdict. `why` ends the sentence "KEY has no effect: " or "KEY cannot be used: "."""
-
-    verdict: Verdict
-    why: str = ""
-    unknown: bool = False
-    """True for a key that is in no table: it may belong to a plugin."""
-
-    def said(self, key: str, value: str) -> str:
-        """Returns the sentence for the user."""
-        if self.verdict is Verdict.REFUSED:
-            return f"{key}={value} cannot be used: {self.why}"
-        return f"{key} has no effect: {self.why}"
-
-
-HONOURED: Final = Ruling(Verdict.HONOURED)
-
-
-@dataclass(frozen=True, slots=True)
-class Key:
-    """A row of the table."""
-
-    type: str
-    default: str
-    verdict: Verdict
-    why: str = ""
-    fine: frozenset[str] = frozenset()
-
-    def rule(self, value: str) -> Ruling:
-        """Judges a value."""
-        return HONOURED if value.strip() in self.fine else Ruling(self.verdict, self.why)
-
-
-@cache
-def table() -> dict[str, dict[str, Key]]:
+def table() -> Table:
     """Returns the keys by space and name."""
-    data = json.loads(files("klamm_mirror.settings").joinpath("mm2_keys.json").read_text("utf-8"))
-    return {space: {name: _key(*row) for name, row in keys.items()} for space, keys in data.items()}
-
-
-def _key(kind: str, default: str, verdict: str, why: str = "", fine: Iterable[str] = ()) -> Key:
-    return Key(kind, default, Verdict(verdict), why, frozenset(fine))
+    return read_table("klamm_mirror.settings", "mm2_keys.json")
 
 
 def rule_connector(name: str, value: str, own: Collection[str] = ()) -> Ruling:

@@ -94,7 +94,6 @@ class MirrorSourceConnector(MirrorConnector):
         check_registries(props, parsed)
         check_keep(props, parsed)
         self._props = dict(props)
-        self.warn_of_keys(props)
         if not parsed["enabled"]:
             log.info("enabled=false: nothing is mirrored")
             return

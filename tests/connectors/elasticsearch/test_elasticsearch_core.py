@@ -410,11 +410,8 @@ def test_schemas_become_mappings():
         ("connection.url", {"connection.url": "http://u:hunter2@h:port"}),
         ("connection.url", {"connection.url": "u:hunter2@h"}),
         ("connection.password", {"connection.username": "u"}),
-        ("proxy.host", {"proxy.host": "p"}),
-        ("kerberos.keytab.path", {"kerberos.keytab.path": "p"}),
         ("elastic.https.ssl.truststore.type", {"elastic.https.ssl.truststore.type": "JKS"}),
         ("elastic.https.ssl.truststore.location", {"elastic.https.ssl.truststore.location": "/no/such"}),
-        ("elastic.https.ssl.truststore.password", {"elastic.https.ssl.truststore.password": "x"}),
         ("write.method", {"write.method": "replace"}),
         ("data.stream.dataset", {"data.stream.type": "LOGS"}),
         (
@@ -448,25 +445,12 @@ def test_what_cannot_be_used_is_named_and_no_password_shown(key, props):
     assert "hunter2" not in str(answers)
 
 
-def test_keys_without_effect_are_named(caplog):
-    props = {
-        **URL,
-        "name": "x",
-        "topics": "t",
-        "type.name": "_doc",
-        "behaviour.on.null.values": "ignore",
-        "value.converter.schemas.enable": "false",
-        "errors.tolerance": "all",
-        "consumer.override.max.poll.records": "5",
-    }
-    assert not any(a.errors for a in ElasticsearchSinkConnector.validate(props))
-    ElasticsearchSinkConnector().start(props)
-    said = [r.getMessage() for r in caplog.records]
-    assert [s.split()[0] for s in said] == ["type.name", "behaviour.on.null.values"]
-    caplog.clear()
+def test_a_data_stream_that_keeps_only_first_records_is_warned_of():
     stream = {**URL, "data.stream.type": "LOGS", "data.stream.dataset": "d"}
-    ElasticsearchSinkConnector().start(stream)
-    assert "only the first record of a key is kept" in caplog.text
+    [said] = ElasticsearchSinkConnector.warnings(stream).values()
+    assert "only the first record of a key is kept" in said
+    assert ElasticsearchSinkConnector.warnings({**stream, "key.ignore": "true"}) == {}
+    assert ElasticsearchSinkConnector.warnings({**stream, "batch.size": "many", "key.ignore": "true"}) == {}
 
 
 def conflict(offset, version, place=PLACE):

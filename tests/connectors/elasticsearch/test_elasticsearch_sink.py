@@ -141,7 +141,7 @@ def test_a_configuration_that_is_wrong_is_refused_without_its_password(worker: W
     answer = worker.request("POST", "/connectors", {"name": "x", "config": config})
     assert answer.status == 400
     assert "connection.username" in answer.message
-    assert "proxy.host is not supported" in answer.message
+    assert "cannot be used: requests go straight" in answer.message
     assert "hunter2" not in answer.body.decode() + worker.log
 
 

@@ -9,6 +9,7 @@ from klamm_base.configdef import ConfigDef
 from klamm_connectors.bundled import BundledConnector
 from klamm_connectors.file.sink.config import config_def, parse
 from klamm_plugins.connector import SinkConnector
+from klamm_plugins.original_keys import KeyTable
 from klamm_plugins.records import TopicPartition
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ class FileStreamSinkConnector(BundledConnector, SinkConnector):
 
     kafka_name = "org.apache.kafka.connect.file.FileStreamSinkConnector"
     former_names = ("klamm_connectors.file.sink.FileStreamSinkConnector",)
+    original_keys = KeyTable("klamm_connectors.file", "sink")
 
     @classmethod
     def config(cls) -> ConfigDef:

@@ -11,6 +11,7 @@ from klamm_connectors.file.source.config import config_def, file_missing, parse
 from klamm_connectors.file.source.positions import FILENAME, POSITION, check_offset, unusable
 from klamm_plugins.connector import SourceConnector, SourceOffset, SourcePartition
 from klamm_plugins.errors import ConnectError
+from klamm_plugins.original_keys import KeyTable
 
 if TYPE_CHECKING:
     from klamm_connectors.file.source.task import FileStreamSourceTask
@@ -21,6 +22,7 @@ class FileStreamSourceConnector(BundledConnector, SourceConnector):
 
     kafka_name = "org.apache.kafka.connect.file.FileStreamSourceConnector"
     former_names = ("klamm_connectors.file.source.FileStreamSourceConnector",)
+    original_keys = KeyTable("klamm_connectors.file", "source")
     one_task = True
 
     @classmethod

@@ -14,7 +14,7 @@ from typing import Final
 
 from klamm.connect.child.control import Control
 from klamm.connect.child.failure import answer_safely
-from klamm.connect.child.plugins import connector_class
+from klamm.connect.child.plugins import check_keys, connector_class
 from klamm.connect.child.setup import keep_secret, secret_values, stop_plugin
 from klamm.connect.children.channel import Message
 from klamm.connect.model import ConnectorSpec
@@ -83,6 +83,9 @@ class _Host:
             self._stop()
 
     def _start(self) -> None:
+        check_keys(self._cls, self._spec.config)
+        for sentence in self._cls.warnings(self._spec.config).values():
+            log.warning("%s", sentence)
         self._connector = self._cls()
         self._connector.initialize(self._context)
         self._connector.start(self._spec.config)

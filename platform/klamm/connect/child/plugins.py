@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from klamm_base.errors import ConfigError
-from klamm_plugins.connector import SinkConnector, SourceConnector
+from klamm_plugins.connector import Connector, SinkConnector, SourceConnector
 from klamm_plugins.converter import Converter, HeaderConverter
 from klamm_plugins.discovery import PluginManager, kafka_name, python_name
+from klamm_plugins.original_keys import refusals
 
 KEY: Final = "key.converter"
 VALUE: Final = "value.converter"
@@ -48,6 +49,12 @@ def connector_class(
             key="connector.class",
         )
     return plugins.find_connector(config["connector.class"])
+
+
+def check_keys(cls: type[Connector], config: Mapping[str, str]) -> None:
+    """Raises ConfigError for a key that would change results here: a configuration may be older than its refusal."""
+    for key, sentence in refusals(cls.original_keys, config).items():
+        raise ConfigError(sentence, key=key)
 
 
 def converters(plugins: PluginManager, connector: Mapping[str, str], worker: Mapping[str, str]) -> Converters:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from klamm.connect.child import driver_host, sink_host, source_host
 from klamm.connect.child.control import Control
-from klamm.connect.child.plugins import connector_class
+from klamm.connect.child.plugins import check_keys, connector_class
 from klamm.connect.child.setup import keep_secret, limit_memory, secret_values, stop_plugin
 from klamm.connect.children.channel import Message
 from klamm.connect.model import Kind, TaskSpec
@@ -35,6 +35,7 @@ def run_task(control: Control, order: Message, secrets: list[str]) -> None:
         raise ConfigError(f"{spec.connector_config['connector.class']} is not a {spec.kind} connector")
     secrets += secret_values(cls, spec.connector_config, spec.task_config)
     keep_secret(control, secrets)
+    check_keys(cls, spec.connector_config)
     task = cls.task_class()()
     run = _prepared(control, spec, task, plugins, secrets)
     try:
