@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from klamm_base.clienttables import JAVAS, NO_EFFECT, OF_KIND, RANGES, RENAMED, SAME, Kind
 from klamm_base.errors import ConfigError
+from klamm_base.properties import suggestion
 from klamm_base.rdkafkasecurity import NO_EFFECT as SECURITY_NO_EFFECT
 from klamm_base.rdkafkasecurity import TRANSLATED as SECURITY
 from klamm_base.rdkafkasecurity import rdkafka_security
@@ -118,7 +119,8 @@ def _one(name: str, value: str, kind: Kind, result: Translated, *, lenient: bool
     elif name in SAME or name in RENAMED or not lenient or _librdkafka_has(name):
         _put(name, {RENAMED.get(name, name): value}, result)
     else:
-        result.ignored.append((name, "neither Java's clients nor librdkafka know it"))
+        hint = suggestion(name, sorted(OF_KIND[kind]))
+        result.ignored.append((name, f"neither Java's clients nor librdkafka know it{hint}"))
 
 
 def _put(name: str, found: Mapping[str, str], result: Translated) -> None:

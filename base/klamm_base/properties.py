@@ -229,5 +229,7 @@ def raise_all(problems: Sequence[ConfigError]) -> None:
 
 def suggestion(name: str, known: Iterable[str]) -> str:
     """Returns `; did you mean X?` for a name that looks like a known name, else an empty text."""
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.8)
+    names = list(known)
+    swapped = [each for each in names if sorted(each) == sorted(name)]  # fiel: its ratio to file is low
+    near = swapped or difflib.get_close_matches(name, names, n=1, cutoff=0.8)
     return f"; did you mean {near[0]}?" if near else ""

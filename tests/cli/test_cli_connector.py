@@ -84,6 +84,24 @@ def test_a_bad_configuration_is_the_workers_sentence(rest):
     assert 'Missing required configuration "topic"' in result.stderr
 
 
+def test_warnings_are_printed_beside_the_result(rest, tmp_path):
+    file = tmp_path / "warned.json"
+    settings = {
+        "connector.class": "FileStreamSource", "file": str(tmp_path / "in.txt"), "topic": "cli", "batch.sise": "5"
+    }  # fmt: skip
+    file.write_text(json.dumps({"name": "warned", "config": settings}))
+    said = "warning: batch.sise is a setting neither of this connector nor of Connect; did you mean batch.size?\n"
+    for words, out in (
+        (["validate"], "no errors\n"),
+        (["apply", "--dry-run"], "created warned (dry run)\n"),
+        (["create"], "created warned\n"),
+    ):
+        result = klamm("connector", words[0], "-f", str(file), *words[1:], "--url", rest)
+        assert (result.returncode, result.stdout, result.stderr) == (0, out, said)
+    changed = klamm("connector", "config", "warned", "--set", "topic=other", "--url", rest)
+    assert (changed.returncode, changed.stderr) == (0, said)
+
+
 def test_an_unknown_connector_is_said_in_few_words(rest):
     misspelt = ["-c", "connector.class=FileStreamSnk", "-c", "topics=t"]
     for words in (["validate"], ["validate", "x"], ["create", "x"]):

@@ -24,6 +24,7 @@ from klamm.connect.rest import authentication, forwarding, watching
 from klamm.connect.rest.authentication import UsersFile
 from klamm.connect.rest.passwords import hash_password
 from klamm.connect.service.connectors import ConnectService
+from klamm.connect.service.plugins import Checked
 from klamm.connect.service.redaction import Redaction
 from klamm.connect.topics.config_topic import connector_record
 
@@ -269,11 +270,11 @@ async def test_a_password_that_changes_while_a_config_is_checked_stays() -> None
             )
             self.checks = 0
 
-        async def checked(self, name: str, config: Any) -> dict[str, str]:
+        async def checked(self, name: str, config: Any) -> Checked:
             self.checks += 1
             if self.checks == 1:  # another request comes first
                 stored["c"] = {**stored["c"], "password": "new"}
-            return dict(config)
+            return Checked(dict(config), [])
 
         def _info(self, name: str, config: Any) -> dict[str, Any]:
             return dict(config)

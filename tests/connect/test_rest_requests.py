@@ -309,9 +309,34 @@ def test_rest_many_clients_at_once_leave_one_connector(worker: WorkerProcess) ->
     assert worker.request("DELETE", "/connectors/race").status == 204
 
 
-def test_rest_a_key_that_looks_like_a_typo_is_named_in_the_log(worker: WorkerProcess):
-    body = {"name": "typo", "config": {**FILE_SOURCE, "batch.sise": "100", "of.my.own": "x"}}
-    assert worker.request("POST", "/connectors", body).status == 201
-    assert "connector typo: batch.sise is not a setting of its plugin; did you mean batch.size?" in worker.log
-    assert "of.my.own" not in worker.log
+def test_rest_keys_without_effect_are_named_in_answers_and_log(worker: WorkerProcess):
+    config = {
+        **FILE_SOURCE, "name": "typo", "batch.sise": "100", "fiel": "y", "tasks.mx": "2", "errors.tolerence": "all",
+        "producer.override.lingr.ms": "5", "value.converter.schemas.enable": "false", "offset.flush.interval.ms": "1",
+        "transforms": "t", "transforms.t.type": "HoistField$Value", "transforms.t.field": "f", "transforms.t.feild": "g",
+        "topic.creation.default.partitions": "1", "topic.creation.default.replication.factor": "1",
+        "topic.creation.other.partitions": "1", "topic.creation.default.cleanup.policy": "compact",
+    }  # fmt: skip
+    neither = "is a setting neither of this connector nor of Connect; did you mean"
+    expected = [
+        f"batch.sise {neither} batch.size?",
+        "fiel is a setting neither of this connector nor of Connect",
+        f"tasks.mx {neither} tasks.max?",
+        f"errors.tolerence {neither} errors.tolerance?",
+        "producer.override.lingr.ms has no effect: neither Java's clients nor librdkafka know it; did you mean linger.ms?",
+        "value.converter.schemas.enable has no effect without value.converter: the worker's converter has the worker's settings",
+        "offset.flush.interval.ms has no effect here: it is a setting of workers",
+        "transforms.t.feild is not a setting of this transformation",
+        "topic.creation.other.partitions has no effect: topic.creation.groups does not list other",
+    ]
+    path = "/connector-plugins/FileStreamSource/config/validate"
+    validated = worker.request("PUT", path, config).json
+    assert validated["error_count"] == 0
+    assert validated["warnings"] == expected
+    created = worker.request("POST", "/connectors", {"name": "typo", "config": config})
+    assert (created.status, created.json["warnings"]) == (201, expected)
+    assert f"connector typo: {expected[0]}" in worker.log
+    assert worker.request("PUT", "/connectors/typo/config", config).json["warnings"] == expected
+    assert "warnings" not in worker.request("PUT", "/connectors/typo/config?forward=true", config).json
+    assert "warnings" not in worker.request("PUT", "/connectors/typo/config", FILE_SOURCE).json
     assert worker.request("DELETE", "/connectors/typo").status == 204

@@ -149,9 +149,10 @@ def validate(
         held = wanted.config.setdefault("name", wanted.name)
         if held != wanted.name:  # what create is told by the worker
             raise ConfigError(f"{where}name is {held!r}, not {wanted.name!r}")
-        rows = _errors(worker, wanted.config, where)
+        rows, warnings = _errors(worker, wanted.config, where)
         if rows or output is Output.JSON:
             print_rows(rows, ["key", "value", "error"], output)
+        _warn(warnings)
         if rows:
             raise typer.Exit(EXIT_FAILED)
         if output is Output.TABLE:
@@ -179,7 +180,7 @@ def _create(worker: Worker, wanted: ConnectorFile) -> None:
     body: dict[str, Any] = {"name": wanted.name, "config": wanted.config}
     if wanted.initial_state is not None:
         body["initial_state"] = wanted.initial_state
-    _sent(worker, "POST", "/connectors", body)
+    _warn(_sent(worker, "POST", "/connectors", body))
 
 
 def _apply(
@@ -205,7 +206,7 @@ def _apply(
     elif current is None:
         _create(worker, ConnectorFile(name=name, config=settings, initial_state=wanted.initial_state))
     else:
-        _sent(worker, "PUT", path_of(name, "/config"), settings)
+        _warn(_sent(worker, "PUT", path_of(name, "/config"), settings))
     if current is not None:
         for line in connector_diff.lines(found):
             typer.echo(line)
@@ -223,25 +224,35 @@ def _current(worker: Worker, name: str) -> dict[str, str] | None:
 
 
 def _check(worker: Worker, name: str, settings: dict[str, Any]) -> None:
-    """Raise KlammError with every error that the worker finds."""
-    rows = _errors(worker, settings, f"{name}: ")
+    """Raise KlammError with every error that the worker finds; print its warnings."""
+    rows, warnings = _errors(worker, settings, f"{name}: ")
+    _warn(warnings)
     if rows:
         raise KlammError(_sentence(name, [row["error"] for row in rows]))
 
 
-def _errors(worker: Worker, settings: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
-    """Return the worker's complaints, each once."""
+def _warn(warnings: list[str]) -> None:
+    """Print warnings on standard error."""
+    for sentence in warnings:
+        typer.echo(f"warning: {sentence}", err=True)
+
+
+def _errors(
+    worker: Worker, settings: Mapping[str, Any], where: str
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return the worker's complaints, each once, and its warnings. Kafka's workers have none."""
     from urllib.parse import quote
 
     plugin = settings.get("connector.class")
     if not plugin:
         raise KlammError(f"{where}no connector.class")
     answer = worker.call("PUT", f"/connector-plugins/{quote(plugin, safe='')}/config/validate", settings)
-    return [
+    rows = [
         {"key": c["value"]["name"], "value": c["value"]["value"], "error": error}
         for c in answer["configs"]
         for error in _once(c["value"]["errors"])
     ]
+    return rows, answer.get("warnings", [])
 
 
 def _once(errors: list[str]) -> list[str]:
@@ -253,10 +264,10 @@ def _once(errors: list[str]) -> list[str]:
     return own or list(dict.fromkeys(errors))
 
 
-def _sent(worker: Worker, method: str, path: str, body: dict[str, Any]) -> None:
-    """Send a configuration. Raises KlammError; a configuration's errors are lines of it, each once."""
+def _sent(worker: Worker, method: str, path: str, body: dict[str, Any]) -> list[str]:
+    """Send a configuration; return the worker's warnings. Raises KlammError; a configuration's errors are lines of it, each once."""
     try:
-        worker.call(method, path, body)
+        answer = worker.call(method, path, body)
     except RestError as e:
         head, *listed = str(e).splitlines()
         if "contains the following" not in head or not listed:
@@ -267,6 +278,8 @@ def _sent(worker: Worker, method: str, path: str, body: dict[str, Any]) -> None:
         name = body.get("name") or "the connector"
         errors = [text for texts in by_key.values() for text in _once(texts)]
         raise KlammError(_sentence(str(name), errors)) from None
+    warnings: list[str] = answer.get("warnings", [])
+    return warnings
 
 
 def _key_of(error: str) -> str:

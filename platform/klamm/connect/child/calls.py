@@ -20,9 +20,10 @@ from klamm.connect.child.stage_keys import stage_answers
 from klamm.connect.children.channel import Message
 from klamm.environments.inspect_site import row
 from klamm_base.configdef import ConfigDef, ConfigKey, ConfigValue, Type, to_string
-from klamm_plugins.connector import SourceConnector
+from klamm_plugins.connector import Connector, SourceConnector
 from klamm_plugins.discovery import PluginManager
 from klamm_plugins.errors import DataError
+from klamm_plugins.original_keys import taken
 from klamm_plugins.records import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -86,7 +87,18 @@ def _validate(plugins: PluginManager, cls: type[Any], config: dict[str, str]) ->
         "values": rows + [_undefined(v) for v in values if v.name not in keys],
         "exactly_once": _exactly_once(cls, config),
         "stages": stage_answers(plugins, config),
+        "warnings": cls.warnings(config),
+        "taken": _taken(cls, config),
+        "names": [*keys.names, *(cls.original_keys.names if cls.original_keys is not None else ())],
     }
+
+
+def _taken(cls: type[Connector], config: dict[str, str]) -> list[str]:
+    """Returns the keys that the connector takes although its definition cannot list them."""
+    return [
+        *taken(cls.original_keys, config),
+        *(name for name in config if name.startswith(cls.key_prefixes)),
+    ]
 
 
 def _exactly_once(cls: type[Any], config: dict[str, str]) -> dict[str, Any]:

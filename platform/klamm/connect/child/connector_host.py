@@ -84,8 +84,6 @@ class _Host:
 
     def _start(self) -> None:
         check_keys(self._cls, self._spec.config)
-        for sentence in self._cls.warnings(self._spec.config).values():
-            log.warning("%s", sentence)
         self._connector = self._cls()
         self._connector.initialize(self._context)
         self._connector.start(self._spec.config)

@@ -33,7 +33,6 @@ from klamm.connect.model import (
 from klamm.connect.plugins.requirements import ChildEnvironment
 from klamm.connect.secrets import Secrets, conceal
 from klamm.connect.settings.limits import Limits
-from klamm.connect.settings.override_policy import warn_of_overrides
 from klamm.connect.settings.restart_policy import ErrorClass, RestartPolicy
 from klamm_base.errors import ConfigError, KlammError
 from klamm_plugins.metrics import MetricTable
@@ -179,7 +178,6 @@ class Supervisor:
 
     async def start_connector(self, spec: ConnectorSpec) -> None:
         """Start a connector's child, after stopping a running child of that name. States come as events."""
-        warn_of_overrides(spec.name, spec.config, spec.worker)
         order = {"run": "connector", "label": spec.name, "spec": spec.to_json()}
         await self._start(spec.name, order, spec.config, spec.worker)
 

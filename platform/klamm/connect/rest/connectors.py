@@ -13,10 +13,12 @@ from klamm.connect.model import TaskId
 from klamm.connect.rest.callers import demand, may_view
 from klamm.connect.rest.endpoint import Access
 from klamm.connect.rest.foreign_code import refuse_foreign_code
+from klamm.connect.rest.forwarding import sent_by_kafkas_worker
 from klamm.connect.rest.http import as_config, empty, json_kind, json_response, read_json
 from klamm.connect.rest.keys import ADVERTISED, SERVICE
 from klamm.connect.service.redaction import unhide
 from klamm.connect.topics.config_topic import TargetState
+from klamm.connect.validation.connector import WARNINGS
 
 _CREATE_FIELDS: Final = ("name", "config", "initial_state")
 # Kafka's names for the states that a new connector may have.
@@ -41,8 +43,10 @@ def _flag(request: web.Request, name: str) -> bool:
 
 
 async def _shown(request: web.Request, info: dict[str, Any]) -> dict[str, Any]:
-    """Returns a connector's description with its passwords hidden."""
-    return {**info, "config": await request.app[SERVICE].redaction.hide(info["config"])}
+    """Returns a connector's description with its passwords hidden, and with warnings for those who can read them."""
+    unread = {WARNINGS} if sent_by_kafkas_worker(request) else set()
+    shown = {key: value for key, value in info.items() if key not in unread}
+    return {**shown, "config": await request.app[SERVICE].redaction.hide(info["config"])}
 
 
 async def _created(request: web.Request, body: dict[str, Any]) -> web.Response:

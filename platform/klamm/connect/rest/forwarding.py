@@ -35,6 +35,8 @@ BUSY_S: Final = 10.0
 """The extra time that a group may take to meet without its leader, on busy machines."""
 UPLOAD_BYTES_MAX: Final = 48 << 20
 """The largest request with a plugin package: a wheel of 32 MiB in base64, and the JSON around it."""
+FORWARDED: Final = "X-Klamm-Forwarded"
+"""A header of requests that a worker of ours forwards: it passes on fields of answers that Kafka does not have."""
 _SENT: Final = (
     hdrs.AUTHORIZATION, hdrs.CONTENT_TYPE, hdrs.ACCEPT, hdrs.IF_MATCH, SIGNATURE_HEADER, ALGORITHM_HEADER
 )  # fmt: skip
@@ -90,6 +92,7 @@ async def _send(request: web.Request, url: str) -> web.Response:
     # Not raw_path: proxies send requests in absolute form, where it is a whole address.
     address = URL(url.rstrip("/") + request.rel_url.raw_path, encoded=True).with_query(query)
     headers = {name: request.headers[name] for name in _SENT if name in request.headers}
+    headers[FORWARDED] = "true"
     async with runtime.cluster.http().request(
         request.method,
         address,
@@ -114,6 +117,11 @@ async def _send(request: web.Request, url: str) -> web.Response:
             log.warning("the change made by the forwarded request could not be read back: %s", e)
     kept = {k: v for k, v in answer.headers.items() if k.lower() in _RETURNED}
     return web.Response(status=answer.status, body=body, headers=kept)
+
+
+def sent_by_kafkas_worker(request: web.Request) -> bool:
+    """Returns True for a request that one of Kafka's workers forwarded: it cannot read fields that Kafka does not have."""
+    return "forward" in request.query and FORWARDED not in request.headers
 
 
 def _installs(request: web.Request) -> bool:

@@ -14,6 +14,12 @@ ConfigGiven = Annotated[
 ]
 
 
+Warnings = Annotated[
+    list[str],
+    "Sentences about settings that have no effect or that nobody knows. Not there when a configuration has none.",
+]
+
+
 class Error(TypedDict):
     """The body of every error: all answers from 400 on."""
 
@@ -50,6 +56,7 @@ class ConnectorInfo(TypedDict):
     config: Config
     tasks: list[TaskName]
     type: ConnectorType
+    warnings: NotRequired[Warnings]
 
 
 class TaskInfo(TypedDict):
@@ -219,6 +226,7 @@ class ConfigInfos(TypedDict):
     error_count: int
     groups: list[str]
     configs: list[ConfigInfo]
+    warnings: NotRequired[Warnings]
 
 
 class LoggerLevel(TypedDict):

@@ -105,12 +105,12 @@ class ConnectService(PluginService):
         async with self._runtime.config_lock:
             if name in self._runtime.configs:
                 raise AlreadyExists(f"Connector {name} already exists")
-            records = [connector_record(name, checked)]
+            records = [connector_record(name, checked.config)]
             if initial_state is not None:
                 records.insert(0, target_state_record(name, initial_state))
             await self._runtime.write_config(records)
-        _log_change(name, None, checked)
-        return self._info(name, checked)
+        _log_change(name, None, checked.config)
+        return checked.add_to(self._info(name, checked.config))
 
     async def put_config(self, name: str, config: ConfigWithNulls) -> tuple[bool, dict[str, Any]]:
         """Does PUT config: returns whether the connector is new, and its present state. Values sent as [hidden]
@@ -125,9 +125,9 @@ class ConnectService(PluginService):
                 before = self._runtime.configs.config(name)
                 # Checking takes a moment: keep a password that another request set meanwhile.
                 if not hides or before == base:
-                    await self._runtime.write_config([connector_record(name, checked)])
-                    _log_change(name, before, checked)
-                    return before is None, self._info(name, checked)
+                    await self._runtime.write_config([connector_record(name, checked.config)])
+                    _log_change(name, before, checked.config)
+                    return before is None, checked.add_to(self._info(name, checked.config))
 
     async def patch_config(self, name: str, patch: ConfigWithNulls) -> dict[str, Any]:
         """Does PATCH config: sets keys, or removes them with null. Values sent as [hidden] stay as they are."""
@@ -139,9 +139,9 @@ class ConnectService(PluginService):
             async with self._runtime.config_lock:
                 # Checking takes a moment: do not undo a change that another request wrote meanwhile.
                 if self.config(name) == base:
-                    await self._runtime.write_config([connector_record(name, checked)])
-                    _log_change(name, base, checked)
-                    return self._info(name, checked)
+                    await self._runtime.write_config([connector_record(name, checked.config)])
+                    _log_change(name, base, checked.config)
+                    return checked.add_to(self._info(name, checked.config))
 
     async def delete(self, name: str) -> None:
         await self._runtime.cluster.require_leader()

@@ -8,10 +8,11 @@ right before a plugin gets a configuration, and their values are never shown.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Set
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
 
 from klamm.connect.children.supervisor import PluginCallError
+from klamm.connect.config import WORKER_CONFIG
 from klamm.connect.errors import BadRequest, NotFound, RequestError
 from klamm.connect.events import EventBus
 from klamm.connect.model import PluginInfo
@@ -24,16 +25,16 @@ from klamm.connect.service.rollout import spread
 from klamm.connect.settings.connector_keys import CONNECTOR_CLASS, CONVERTERS, NAME
 from klamm.connect.settings.restart_policy import ErrorClass
 from klamm.connect.validation.connector import (
+    WARNINGS,
     PluginAnswer,
     config_infos,
     errors_of,
     no_such_version,
     plugin_keys,
+    with_warnings,
 )
-from klamm.connect.validation.stages import unknown_keys
 from klamm.environments.versions import BadVersion
 from klamm_base.errors import ConfigError
-from klamm_base.properties import suggestion
 from klamm_base.redaction import HIDDEN
 
 log = logging.getLogger(__name__)
@@ -45,6 +46,17 @@ _SEE_VALIDATE: Final = (
 
 Config = dict[str, str]
 ConfigWithNulls = Mapping[str, str | None]
+
+
+class Checked(NamedTuple):
+    """A valid configuration, and warnings about it."""
+
+    config: Config
+    warnings: list[str]
+
+    def add_to(self, answer: dict[str, Any]) -> dict[str, Any]:
+        """Returns an answer with the warnings, if there are any."""
+        return answer | {WARNINGS: self.warnings} if self.warnings else answer
 
 
 class PluginService:
@@ -177,6 +189,7 @@ class PluginService:
                 if given.get(name)
             },
         )
+        infos = with_warnings(infos, config, answer, worker=worker, worker_keys=WORKER_CONFIG.names)
         conceal(infos["configs"], resolved, secrets)
         return infos
 
@@ -210,8 +223,8 @@ class PluginService:
             self._converter_keys[asked] = found
         return self._converter_keys[asked]
 
-    async def checked(self, name: str, config: ConfigWithNulls) -> Config:
-        """Returns the valid config with its name. Raises BadRequest with every error."""
+    async def checked(self, name: str, config: ConfigWithNulls) -> Checked:
+        """Returns the valid config with its name, and warnings. Raises BadRequest with every error."""
         named = dict(config)
         if named.setdefault(NAME, name) != name:
             raise BadRequest(
@@ -219,7 +232,9 @@ class PluginService:
             )
         answer = await self.validate(named)
         self.redaction.learn({k: v for k, v in named.items() if v is not None}, answer["configs"])
-        _warn_of_typos(name, named, {row["value"]["name"] for row in answer["configs"]})
+        warnings = answer.get(WARNINGS, [])
+        for sentence in warnings:
+            log.warning("connector %s: %s", name, sentence)
         errors = errors_of(answer)
         if errors:
             raise BadRequest(
@@ -231,7 +246,7 @@ class PluginService:
                     ]
                 )
             )
-        return {k: v for k, v in named.items() if v is not None}
+        return Checked({k: v for k, v in named.items() if v is not None}, warnings)
 
 
 def _without_secrets(value: Any, redact: Callable[[str], str]) -> Any:
@@ -246,16 +261,3 @@ def _without_secrets(value: Any, redact: Callable[[str], str]) -> Any:
         case dict():
             return {redact(key): _without_secrets(item, redact) for key, item in value.items()}
     return value
-
-
-def _warn_of_typos(name: str, config: ConfigWithNulls, known: Set[str]) -> None:
-    """Warns of unknown keys, which are no errors in Kafka: of all keys below a transform or predicate, where
-    nobody else looks for keys, and of others that look like a known key.
-    """
-    of_stages = dict(unknown_keys(config, known))
-    for sentence in of_stages.values():
-        log.warning("connector %s: %s", name, sentence)
-    for key in config.keys() - of_stages.keys():
-        hint = "" if key in known else suggestion(key, known - set(config))
-        if hint:
-            log.warning("connector %s: %s is not a setting of its plugin%s", name, key, hint)

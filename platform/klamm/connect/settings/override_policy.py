@@ -150,8 +150,9 @@ def client_settings(worker: Mapping[str, str], kind: Kind) -> dict[str, str]:
     return connection | {k[len(prefix) :]: worker[k] for k in worker if k in given}
 
 
-def warn_of_overrides(name: str, config: Mapping[str, str], worker: Mapping[str, str]) -> None:
-    """Warns once of each override of a connector that has no effect, because librdkafka has no such setting."""
+def ignored_overrides(config: Mapping[str, str], worker: Mapping[str, str]) -> dict[str, str]:
+    """Returns, by key, a sentence about each override of a connector that has no effect, because librdkafka has no such setting."""
+    found = {}
     for kind in KINDS:
         given = overrides(config, kind)
         if not given:
@@ -160,7 +161,10 @@ def warn_of_overrides(name: str, config: Mapping[str, str], worker: Mapping[str,
             ignored = translate({**client_settings(worker, kind), **given}, kind, lenient=True).ignored
         except ConfigError:
             continue  # its tasks fail with this sentence
-        warn_once([i for i in ignored if i[0] in given], prefix=f"connector {name}: {kind}.override.")
+        for name, why in ignored:
+            if name in given:
+                found[f"{kind}.override.{name}"] = f"{kind}.override.{name} has no effect: {why}"
+    return found
 
 
 def warn_of_worker(worker: Mapping[str, str]) -> None:

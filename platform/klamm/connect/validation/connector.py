@@ -8,7 +8,7 @@ asks the child.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ from klamm.connect.validation import definitions
 from klamm.connect.validation.definitions import DEAD_LETTERS, TOPICS, TOPICS_REGEX
 from klamm.connect.validation.source import check_exactly_once, topic_rules
 from klamm.connect.validation.stages import stage_rows
+from klamm.connect.validation.warnings import Judged, config_warnings
 from klamm.environments.versions import BadVersion
 from klamm_base.configdef import (
     NO_DEFAULT,
@@ -36,6 +37,8 @@ from klamm_base.configdef import (
 )
 from klamm_plugins.java_regex import compile_java
 
+WARNINGS: Final = "warnings"
+"""The field of an answer that has warnings, beside Kafka's fields."""
 Row = dict[str, Any]
 """One key of the answer: {"definition": {...}, "value": {...}} as REST shows it."""
 
@@ -54,6 +57,7 @@ class PluginAnswer:
     exactly_once: Mapping[str, Any] = field(default_factory=dict)
     stages: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """The stages (transforms and predicates), by the prefix of their keys."""
+    judged: Judged = field(default_factory=Judged)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> PluginAnswer:
@@ -64,6 +68,7 @@ class PluginAnswer:
             rows=data["values"],
             exactly_once=data.get("exactly_once", {}),
             stages=data.get("stages", {}),
+            judged=Judged(warnings=data["warnings"], taken=data["taken"], names=data["names"]),
         )
 
 
@@ -134,6 +139,26 @@ def config_infos(
         "groups": groups,
         "configs": rows,
     }
+
+
+def with_warnings(
+    infos: dict[str, Any],
+    config: Mapping[str, str | None],
+    answer: PluginAnswer,
+    *,
+    worker: Mapping[str, str],
+    worker_keys: Collection[str],
+) -> dict[str, Any]:
+    """Adds `warnings`, which Kafka does not have, to a validate answer, if there are any."""
+    found = config_warnings(
+        {k: v for k, v in config.items() if v is not None},
+        {row["value"]["name"] for row in infos["configs"]},
+        answer.judged,
+        kind="sink" if answer.plugin.type == "sink" else "source",
+        worker=worker,
+        worker_keys=worker_keys,
+    )
+    return infos | {WARNINGS: found} if found else infos
 
 
 def _with_plugin_rows(rows: list[Row], of_plugin: Sequence[Row]) -> list[Row]:
