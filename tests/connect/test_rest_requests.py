@@ -210,6 +210,29 @@ def test_rest_a_sink_must_not_read_its_own_dead_letters(worker: WorkerProcess, k
     )
 
 
+def test_rest_a_dead_letter_topic_that_the_cluster_cannot_make_is_an_error(worker: WorkerProcess) -> None:
+    config = {
+        "connector.class": "FileStreamSink", "name": "lettered", "topics": "t", "file": "/tmp/never",
+        "errors.deadletterqueue.topic.name": "letters",
+    }  # fmt: skip
+    factor = "errors.deadletterqueue.topic.replication.factor"
+    path = "/connector-plugins/FileStreamSink/config/validate"
+    for given in ({}, {factor: "3"}):
+        answer = worker.request("PUT", path, config | given).json
+        errors = {r["value"]["name"]: r["value"]["errors"] for r in answer["configs"] if r["value"]["errors"]}
+        assert (list(errors), answer["error_count"]) == ([factor], 1)
+        assert errors[factor][0].startswith(
+            f"Invalid value 3 for configuration {factor}: the cluster cannot make the dead letter topic letters: "
+        )
+    for number in ("1", "-1"):
+        assert worker.request("PUT", path, config | {factor: number}).json["error_count"] == 0
+    topic = config | {factor: "1", "errors.deadletterqueue.topic.name": "no topic"}
+    assert (
+        "dead letter topic no topic"
+        in worker.request("POST", "/connectors", {"config": topic, "name": "lettered"}).message
+    )
+
+
 def test_rest_answers_at_once_while_a_plugin_hangs(worker: WorkerProcess) -> None:
     """Validation that never returns, and a connector whose start never returns."""
     hung = counting(behaviour="sleep", where="connector.start")

@@ -22,13 +22,12 @@ from klamm.connect.child.control import Control
 from klamm.connect.child.offset_writer import Producer
 from klamm.connect.child.retry import Stopped
 from klamm.connect.model import TaskId, TaskSpec
-from klamm.connect.validation.definitions import DEAD_LETTERS, SINK
+from klamm.connect.validation.definitions import DEAD_LETTERS, REPLICATION, SINK
 from klamm_base.configdef import parse_key
 from klamm_plugins.discovery import python_name
 from klamm_plugins.errors import ConfigError, ConnectError, DataError, RetriableError
 from klamm_plugins.records import SinkRecord
 
-REPLICATION: Final = "errors.deadletterqueue.topic.replication.factor"
 CONTEXT: Final = "errors.deadletterqueue.context.headers.enable"
 _HEADER: Final = "__connect.errors."
 _STEP_S: Final = 0.05

@@ -20,6 +20,7 @@ from klamm.connect.plugins.catalog import CONNECTOR_TYPES, PluginRegistry
 from klamm.connect.plugins.requirements import CONNECTOR_VERSION
 from klamm.connect.runtime import Runtime
 from klamm.connect.secrets import conceal
+from klamm.connect.service.dead_letter_check import DeadLetterCheck
 from klamm.connect.service.redaction import Redaction
 from klamm.connect.service.rollout import spread
 from klamm.connect.settings.connector_keys import CONNECTOR_CLASS, CONVERTERS, NAME
@@ -28,6 +29,7 @@ from klamm.connect.validation.connector import (
     WARNINGS,
     PluginAnswer,
     config_infos,
+    count_errors,
     errors_of,
     no_such_version,
     plugin_keys,
@@ -67,6 +69,7 @@ class PluginService:
         self.redaction = Redaction(runtime.children, enabled=runtime.config["rest.hide.secrets"])
         self._converter_keys: dict[tuple[str, str | None], list[dict[str, Any]]] = {}
         self._keys_from: PluginRegistry | None = None
+        self._dead_letters = DeadLetterCheck(lambda: runtime.admin)
 
     @property
     def runtime(self) -> Runtime:
@@ -189,6 +192,9 @@ class PluginService:
                 if given.get(name)
             },
         )
+        rows = {row["value"]["name"]: row for row in infos["configs"]}
+        await self._dead_letters.check(rows, given)
+        infos["error_count"] = count_errors(infos["configs"])
         infos = with_warnings(infos, config, answer, worker=worker, worker_keys=WORKER_CONFIG.names)
         conceal(infos["configs"], resolved, secrets)
         return infos

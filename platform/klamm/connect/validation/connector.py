@@ -135,7 +135,7 @@ def config_infos(
     groups = list(dict.fromkeys([*common.groups, *stage_groups, *answer.groups]))
     return {
         "name": config[CONNECTOR_CLASS],
-        "error_count": sum(len(row["value"]["errors"]) for row in rows),
+        "error_count": count_errors(rows),
         "groups": groups,
         "configs": rows,
     }
@@ -169,6 +169,17 @@ def _with_plugin_rows(rows: list[Row], of_plugin: Sequence[Row]) -> list[Row]:
         if known is not None:
             known["errors"] += [e for e in row["value"]["errors"] if e not in known["errors"]]
     return rows + [row for row in of_plugin if row["value"]["name"] not in by_name]
+
+
+def count_errors(rows: Iterable[Row]) -> int:
+    """Returns the number of errors in the rows of an answer."""
+    return sum(len(row["value"]["errors"]) for row in rows)
+
+
+def add_error(row: Row, error: str) -> None:
+    """Adds an error to a row of the answer, unless it is there."""
+    if error not in row["value"]["errors"]:
+        row["value"]["errors"].append(error)
 
 
 def errors_of(infos: Mapping[str, Any]) -> list[str]:
@@ -267,7 +278,7 @@ def no_such_version(
     _check_nulls(rows, config)
     return {
         "name": config[CONNECTOR_CLASS],
-        "error_count": sum(len(row["value"]["errors"]) for row in rows),
+        "error_count": count_errors(rows),
         "groups": list(common.groups),
         "configs": rows,
     }

@@ -28,6 +28,7 @@ from klamm_base.configdef import (
 TOPICS: Final = "topics"
 TOPICS_REGEX: Final = "topics.regex"
 DEAD_LETTERS: Final = "errors.deadletterqueue.topic.name"
+REPLICATION: Final = "errors.deadletterqueue.topic.replication.factor"
 
 COMMON: Final = "Common"
 ERRORS: Final = "Error Handling"
@@ -361,7 +362,7 @@ def _dead_letters() -> list[ConfigKey]:
             "the task fails all the same.",
         ),
         _key(
-            "errors.deadletterqueue.topic.replication.factor",
+            REPLICATION,
             Type.SHORT,
             3,
             group=ERRORS,
