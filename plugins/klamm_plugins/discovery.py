@@ -10,8 +10,9 @@ from __future__ import annotations
 import importlib
 import inspect
 import logging
+import re
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib.metadata import EntryPoint, entry_points
@@ -20,10 +21,11 @@ from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import pluggy
 
+from klamm_base.properties import suggestion
 from klamm_plugins import hookspecs
 from klamm_plugins.connector import Plugin, SinkConnector, SourceConnector
 from klamm_plugins.converter import Converter, HeaderConverter
-from klamm_plugins.errors import ConnectError, PluginNotFoundError
+from klamm_plugins.errors import ConnectError, PluginBrokenError, PluginNotFoundError
 from klamm_plugins.mirror import MirrorPlugin
 from klamm_plugins.transform import Predicate, Transformation
 
@@ -149,6 +151,9 @@ class PluginManager:
 
     def __init__(self) -> None:
         self._all = True  # False: there may be more, which are loaded when a name is not found
+        self._needed: list[str] = []  # entry points that are known to have what is asked for
+        self.errors: dict[str, BaseException] = {}
+        """The errors of broken packages by entry point."""
         self._loaded: set[tuple[str, str]] = set()
         self._pluggy = pluggy.PluginManager(hookspecs.PROJECT)
         self._pluggy.add_hookspecs(hookspecs)
@@ -167,6 +172,7 @@ class PluginManager:
             manager._load_all()
             return manager
         manager._all = False
+        manager._needed = [name for name, _ in first]
         for name, value in first:
             manager._load_entry_point(EntryPoint(name, value, GROUP))
         return manager
@@ -225,14 +231,12 @@ class PluginManager:
     def find_connector(self, name: str) -> type[SourceConnector] | type[SinkConnector]:
         """Returns the connector class that `connector.class` names.
 
-        Raises PluginNotFoundError, in Kafka's words and with the available names, when there is none or more than one.
+        Raises PluginNotFoundError, which begins with Kafka's words, when there is none or more than one, PluginBrokenError
+        when its package cannot be imported.
         """
         known, found = self._known(name, PluginType.SOURCE, PluginType.SINK)
         if not found:
-            raise PluginNotFoundError(
-                f"Failed to find any class that implements Connector and which name matches {name}, "
-                f"available connectors are: {_listed(known)}{self._hint()}"
-            )
+            raise PluginNotFoundError(unknown_connector(name, {d.alias for d in known}) + self._hint())
         if len(found) > 1:
             raise PluginNotFoundError(
                 f"More than one connector matches alias {name}. Please use full package and class name "
@@ -264,7 +268,7 @@ class PluginManager:
         """Returns a plugin of any kind, for GET /connector-plugins/{name}/config. Raises PluginNotFoundError."""
         _, found = self._known(name)
         if not found:
-            raise PluginNotFoundError(f"Unknown plugin {name}.{self._hint()}")
+            raise PluginNotFoundError(f"Unknown plugin {name}{self._hint()}")
         if len(found) > 1:
             raise PluginNotFoundError(f"More than one plugin is called {name}: {_listed(found)}")
         return found[0]
@@ -285,7 +289,19 @@ class PluginManager:
             self._load_all()
             known = self.plugins(*types)
             found = _match(name, known)
+        if not found:
+            self._raise_broken(name)
         return known, found
+
+    def _raise_broken(self, name: str) -> None:
+        """Raises PluginBrokenError if the package of this name is broken: it is needed, or the name is a path below it."""
+        for broken in self.broken:
+            module = self._modules.get(broken.name, "")
+            below = bool(module) and name.partition(":")[0].partition(".")[0] == module.partition(".")[0]
+            if broken.name in self._needed or below:
+                raise PluginBrokenError(
+                    f"{name} cannot be used, because its plugin package {broken.name} is broken: {broken.error}"
+                ) from self.errors.get(broken.name)
 
     def _hint(self) -> str:
         if not self.broken:
@@ -293,6 +309,11 @@ class PluginManager:
         return "; these plugin packages could not be loaded: " + ", ".join(
             f"{b.name} ({b.error})" for b in self.broken
         )
+
+    @property
+    def _modules(self) -> dict[str, str]:
+        """The modules of the entry points that were loaded, by name."""
+        return dict(self._loaded)
 
     def _load_entry_point(self, entry_point: EntryPoint) -> None:
         self._loaded.add((entry_point.name, entry_point.value))
@@ -314,7 +335,8 @@ class PluginManager:
     def _break(self, name: str, error: BaseException) -> None:
         log.warning("plugin package %s cannot be used", name, exc_info=error)
         trace = "".join(traceback.format_exception(error))
-        self.broken.append(BrokenPlugin(name, f"{type(error).__name__}: {error}", trace))
+        self.errors[name] = error
+        self.broken.append(BrokenPlugin(name, _said(error), trace))
 
 
 def _order(entry_point: EntryPoint) -> tuple[bool, str]:
@@ -346,6 +368,22 @@ def _describe(cls: type[Plugin], location: str, module: str) -> list[PluginDesc]
     return [
         PluginDesc(cls=cls, type=kind, version=version, location=location, module=module) for kind in kinds
     ]
+
+
+def unknown_connector(name: str, aliases: Collection[str]) -> str:
+    """Returns the sentence for a connector class that nobody has; `aliases` are the short names that there are."""
+    own = re.split(r"[.:]", name)[-1]
+    near = suggestion(own.removesuffix(_SUFFIX[PluginType.SOURCE]) or own, sorted(aliases))
+    what = f"Failed to find any class that implements Connector and which name matches {name}"
+    return f"{what}{near or ';'} `klamm connector plugins` lists all"
+
+
+def _said(error: BaseException) -> str:
+    """Returns an error in one line. A SyntaxError names its file only by its last part."""
+    text = str(error)
+    if isinstance(error, SyntaxError) and error.filename:
+        text = f"{error.msg} ({error.filename}, line {error.lineno})"
+    return f"{type(error).__name__}: {text}"
 
 
 def _match(name: str, plugins: list[PluginDesc]) -> list[PluginDesc]:

@@ -29,3 +29,7 @@ class DataError(ConnectError):
 
 class PluginNotFoundError(ConnectError):
     """An error for a name that no plugin, or more than one, has."""
+
+
+class PluginBrokenError(ConnectError):
+    """An error for a name whose plugin package cannot be imported. Its cause is the package's own error, which may be mended."""

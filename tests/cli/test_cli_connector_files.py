@@ -41,8 +41,10 @@ def test_kafkas_list_of_connectors_is_shortened():
     )
     said = f"Failed to find any class that implements Connector and which name matches org.x.FileStreamSnkConnector, available connectors are: {known}; more"
     assert shortened(f"a: {said}") == (
-        "a: no connector org.x.FileStreamSnkConnector; did you mean FileStreamSink? There are FileStreamSink, Other; more"
+        "a: no connector org.x.FileStreamSnkConnector; did you mean FileStreamSink? `klamm connector plugins` lists all; more"
     )
+    ours = "Failed to find any class that implements Connector and which name matches a.b; `klamm connector plugins` lists all"
+    assert shortened(ours) == "no connector a.b; `klamm connector plugins` lists all"
     assert shortened("else") == "else"
 
 

@@ -8,6 +8,7 @@ from klamm.connect.plugins.admin import _read_spec
 from klamm.connect.plugins.catalog import PluginRegistry, PluginVersionNotFound
 from klamm.connect.plugins.requirements import requirements_of
 from klamm_base.errors import ConfigError
+from klamm_plugins.discovery import unknown_connector
 
 JSON = "org.apache.kafka.connect.json.JsonConverter"
 HEADERS = "org.apache.kafka.connect.storage.SimpleHeaderConverter"
@@ -140,17 +141,11 @@ def test_a_request_for_a_package_or_a_wheel_is_read():
     assert _read_spec({"file": name, "wheel": "YQ=="}) == (name, b"a")
 
 
-def test_the_available_connectors_are_also_those_of_installed_packages():
-    said = (
-        "Failed to find any class that implements Connector and which name matches X, available connectors are: {}"
-        "; these plugin packages could not be loaded: a (b)"
-    )
-    beside = "PluginDesc{klass=class acme.Beside, name='acme.Beside', version='1.0', encodedVersion=1.0, type=sink}"
-    whole = REGISTRY.with_installed(said.format(beside))
-    listed = whole.removeprefix(said.partition("{}")[0]).removesuffix(said.partition("{}")[2])
-    assert whole == said.format(listed)
-    assert listed.startswith(f"{beside}, PluginDesc{{klass=class acme.Src, name='acme.Src', version='1.0', ")
-    assert listed.endswith("type=sink, typeName='sink', location='two==1'}")
-    assert [listed.count(name) for name in ("class acme.Src", "class acme.Beside", "Conv")] == [2, 1, 0]
-    assert REGISTRY.with_installed("something else") == "something else"
-    assert PluginRegistry().with_installed(said) == said
+def test_a_suggestion_counts_installed_packages():
+    said = unknown_connector("acme.Sr", ())
+    hint = "; these plugin packages could not be loaded: a (b)"
+    whole = REGISTRY.unknown_connector("acme.Sr", said + hint)
+    assert whole == f"{unknown_connector('acme.Sr', ['Src'])}{hint}"
+    assert "; did you mean Src? " in whole
+    assert REGISTRY.unknown_connector("acme.Sr", "something else") == "something else"
+    assert PluginRegistry().unknown_connector("acme.Sr", said) == said

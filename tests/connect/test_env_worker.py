@@ -308,8 +308,14 @@ def test_a_package_that_cannot_be_built_here_says_why_and_is_tried_again(bootstr
         )
         assert again.returncode == 0, again.stderr
         worker.wait_state("old", R, R)
-        unknown = worker.create("x", connector__class="NoSuchConnector")
-        assert "name='acme_old.OldConnector', version='1.0'" in unknown.message
+        # A connector that names the newest runs with the older one until it is restarted.
+        assert worker.request("POST", "/connector-plugins", {"package": "acme-new==1.0"}).status == 201
+        make(worker, "running", tmp_path / "running", "New")
+        assert worker.request("POST", "/connector-plugins", {"package": "acme-new==2.0"}).status == 201
+        refused = worker.request("DELETE", "/connector-plugins/acme-new?version=1.0")
+        assert (refused.status, refused.message) == (409, "Plugin package acme-new==1.0 is used by running")
+        unknown = worker.create("x", connector__class="OldConectorr")
+        assert "; did you mean OldConnector?" in unknown.message
     finally:
         worker.end()
 

@@ -161,7 +161,7 @@ def normal(value: Any, key: str = "") -> Any:
         case str() if value in {"4.3.1", __version__}:
             return "VERSION"
         case str() if key == "message":
-            return re.sub(r"available connectors are: .*", "available connectors are: LIST", value)
+            return re.sub(r"(which name matches [^\s,;]+)[,;] .*", r"\1", value)
         case int() if key == "last_modified":
             return "TIME"
     return value

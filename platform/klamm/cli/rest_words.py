@@ -6,23 +6,27 @@ import re
 from typing import Final
 
 _UNKNOWN: Final = re.compile(
-    r"Failed to find any class that implements Connector and which name matches (?P<name>\S+), "
-    r"available connectors are: (?P<known>(?:PluginDesc\{[^}]*\}(?:, )?)*)"
+    r"Failed to find any class that implements Connector and which name matches (?P<name>[^\s,;]+)"
+    r"(?P<ours>(; did you mean [^\s?]+\?|;) `klamm connector plugins` lists all)?"
+    r"(, available connectors are: (?P<known>(?:PluginDesc\{[^}]*\}(?:, )?)*))?"
 )
 _CLASS: Final = re.compile(r"klass=class ([^\s,]+)")
 
 
 def shortened(text: str) -> str:
-    """Return a text in which an unknown connector is said in few words, with the names that there are."""
+    """Return a text in which an unknown connector is said in few words, with a suggestion."""
     return _UNKNOWN.sub(_unknown, text)
 
 
 def _unknown(found: re.Match[str]) -> str:
     from klamm_base.properties import suggestion
 
-    aliases = sorted({_alias(name) for name in _CLASS.findall(found["known"])})
+    said = f"no connector {found['name']}"
+    if found["ours"]:
+        return f"{said}{found['ours']}"
+    aliases = sorted({_alias(name) for name in _CLASS.findall(found["known"] or "")})
     hint = suggestion(_alias(found["name"]), aliases)
-    return f"no connector {found['name']}{hint or '.'} There are {', '.join(aliases) or 'none'}"
+    return f"{said}{hint or ';'} `klamm connector plugins` lists all"
 
 
 def _alias(name: str) -> str:

@@ -90,6 +90,7 @@ class Runtime:
             worker=config.for_tasks(),
             find_plugin=self.plugin_search.find,
             seeks=self.plugin_search.seeks,
+            why_missing=self.plugin_search.why_missing,
             current=config.secrets.current,
         )
         self.config_log = self.storage.log("config", self._on_config)
@@ -237,6 +238,7 @@ class Runtime:
             worker=self.config.for_tasks(),
             publish=self.config_writer.publish,
             on_built=self.reconcile,
+            misses_any=lambda: self.plugin_search.misses_any,
             on_found=self._restart_with_plugins,
         )
 

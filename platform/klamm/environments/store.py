@@ -253,12 +253,16 @@ class Store:
         """Return the connectors of this machine that run with a package just now, or that a running worker has and that
         name it.
         """
-        found = set(connectors_naming(self.directory, record.root))
+        return sorted({*connectors_naming(self.directory, record.root), *self.running(record)})
+
+    def running(self, record: Record) -> set[str]:
+        """Return the connectors with processes on this machine in environments that have a package."""
+        found: set[str] = set()
         for folder in _folders(self.directory / "environments"):
             lock = _lock_in(folder)
             if lock is not None and record.root in lock.roots:
                 found |= set(connectors_in(folder))
-        return sorted(found)
+        return found
 
     def remove(self, name: str, version: str | None = None) -> Record:
         """Remove an installed package. Raises NotInstalled. Its environment goes when no process uses it."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import logging
 import sys
+import traceback
 from collections.abc import Sequence
 from typing import Any
 
@@ -65,8 +66,18 @@ def list_plugins(only: Sequence[Sequence[str]] | None) -> dict[str, Any]:
     tops = {d.module.partition(".")[0].partition(":")[0] for d in plugins.plugins()}
     tops |= {d.cls.__module__.partition(".")[0] for d in plugins.plugins()}
     modules = [sys.modules[name] for name in set(sys.modules) - before if name.partition(".")[0] in tops]
-    files = sorted({file for m in modules if isinstance(file := getattr(m, "__file__", None), str)})
+    files = sorted(
+        {file for m in modules if isinstance(file := getattr(m, "__file__", None), str)}
+        | {file for error in plugins.errors.values() for file in _files_of(error)}
+    )
     return {"plugins": rows, "broken": [tuple(b) for b in plugins.broken], "files": files}
+
+
+def _files_of(error: BaseException) -> set[str]:
+    """Returns the source files that an error came through: who mends it changes one of them."""
+    own = {error.filename} if isinstance(error, SyntaxError) and error.filename else set()
+    frames = {frame.filename for frame in traceback.extract_tb(error.__traceback__)}
+    return {file for file in own | frames if not file.startswith("<")}
 
 
 def _validate(plugins: PluginManager, cls: type[Any], config: dict[str, str]) -> dict[str, Any]:

@@ -15,7 +15,14 @@ from klamm.connect.child.control import Control
 from klamm.connect.children.channel import Message
 from klamm.connect.settings.restart_policy import ErrorClass
 from klamm_base.configdef import Password
-from klamm_plugins.errors import ConfigError, ConnectError, DataError, PluginNotFoundError, RetriableError
+from klamm_plugins.errors import (
+    ConfigError,
+    ConnectError,
+    DataError,
+    PluginBrokenError,
+    PluginNotFoundError,
+    RetriableError,
+)
 
 # Long enough for any cause, short enough for the status topic.
 TRACE_CHARS_MAX: Final = 32 << 10
@@ -29,7 +36,7 @@ def classify(error: BaseException) -> ErrorClass:
     match error:
         case DataError():
             return ErrorClass.DATA
-        case ConfigError() | PluginNotFoundError():
+        case ConfigError() | PluginNotFoundError() | PluginBrokenError():  # the worker sees when it is mended
             return ErrorClass.CONFIG
         case RetriableError():
             return ErrorClass.RETRIABLE

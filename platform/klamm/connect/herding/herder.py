@@ -1,5 +1,4 @@
-"""Decides, purely, what this worker should run: config snapshots, assignments, events and commands in,
-actions out.
+"""Decides, purely, what this worker should run: config snapshots, assignments, events and commands in, actions out.
 
 The herder has no event loop, no clock and no I/O: the runtime carries its actions out in order per
 target and reports back. It is level-triggered: `reconcile` compares what should run here (wanted by the
@@ -63,8 +62,8 @@ _OLD_PROCESS_GONE: Final = (State.UNASSIGNED, State.RESTARTING)
 
 class Herder:
     """See the module. `find_plugin` returns the plugin of a `connector.class`, None when it is not installed.
-    `seeks` says whether a search for that class still goes on (another `reconcile` follows it). `current`
-    returns a configuration with the last known values of its references.
+    `seeks` says whether a search for that class still goes on (another `reconcile` follows it), `why_missing` why it
+    found nothing. `current` returns a configuration with the last known values of its references.
     """
 
     def __init__(
@@ -73,12 +72,14 @@ class Herder:
         worker: Mapping[str, str],
         find_plugin: Callable[[str], PluginInfo | None],
         seeks: Callable[[str], bool] = lambda _class: False,
+        why_missing: Callable[[str], str] = lambda name: f"no connector plugin is called {name}",
         current: Callable[[Mapping[str, str]], Mapping[str, str]] = lambda config: config,
     ) -> None:
         self._current = current
         self._worker = dict(worker)
         self._find_plugin = find_plugin
         self._seeks = seeks
+        self._why_missing = why_missing
         self._connectors: dict[str, HerdedConnector] = {}
         self._assigned = Assignment()
         self._view: dict[str, int] | None = None  # as the group was last asked to look at
@@ -208,9 +209,8 @@ class Herder:
     def _remove(self, name: str) -> list[Action]:
         found = self._connectors.pop(name)
         tasks = [TaskId(name, i) for i in found.tasks]
-        self._assigned = self._assigned.without(
-            [name], [t for t in self._assigned.tasks if t.connector == name]
-        )
+        own = [task for task in self._assigned.tasks if task.connector == name]
+        self._assigned = self._assigned.without([name], own)
         return [
             *(StopTask(task) for task in tasks),
             *([StopConnector(name)] if found.runs else []),
@@ -242,7 +242,7 @@ class Herder:
             if self._seeks(wanted.get("connector.class", "")):
                 out += self._show(name, State.UNASSIGNED) if changed or found.state is None else []
             elif changed or found.state in {None, State.UNASSIGNED}:
-                out += self._fail(name, f"no connector plugin is called {wanted.get('connector.class')}")
+                out += self._fail(name, self._why_missing(wanted.get("connector.class", "")))
         else:
             out += self._show(name, State(config.target(name)))
         return out

@@ -38,7 +38,10 @@ log = logging.getLogger(__name__)
 
 _FIELDS: Final = ("package", "file", "wheel")
 NOTE_S: Final = 0.1  # many changes at once are written once
-LOOK_S: Final = 5.0  # while a connector waits for a plugin, which may be installed on this machine by hand
+LOOK_S: Final = (
+    1.0  # while a connector waits for a plugin, which may be installed or mended on this machine by hand
+)
+BESIDE_S: Final = 30.0  # a busy machine may take its time to import what changed
 
 Publish = Callable[[Sequence[LogRecord]], Awaitable[None]]
 """Writes records to the config topic, in order, and reads them back."""
@@ -47,8 +50,9 @@ Publish = Callable[[Sequence[LogRecord]], Awaitable[None]]
 class PluginAdmin:
     """See the module. `list_beside` asks a child for plugins beside the worker (the call `list_plugins`);
     `group` is the worker group for which packages are installed; None: for this machine alone (a standalone
-    worker). `configs` are the configurations of all connectors. `on_built` is called when a package of the
-    group has become usable, `on_found` with connectors that started without a plugin which is installed now.
+    worker). `configs` are the configurations of all connectors. `on_built` is called when there may be
+    new plugins, `on_found` with connectors that started without a plugin which is there now. While `misses_any`, the
+    plugins are looked at all the time.
     """
 
     def __init__(
@@ -62,6 +66,7 @@ class PluginAdmin:
         publish: Publish,
         on_built: Callable[[], None] = lambda: None,
         on_found: Callable[[Sequence[str]], None] = lambda names: None,
+        misses_any: Callable[[], bool] = lambda: False,
     ) -> None:
         self.registry = PluginRegistry()
         self._store = store
@@ -71,6 +76,7 @@ class PluginAdmin:
         self._publish = publish
         self._on_built = on_built
         self._on_found = on_found
+        self._misses_any = misses_any
         self._waiting = WaitingConnectors()
         self._installed: dict[str, tuple[Record, Environment | None]] = {}
         self._stamp: Stamp | None = None
@@ -92,7 +98,12 @@ class PluginAdmin:
         await self.look()
 
     async def look(self) -> None:
-        """Takes in packages that were installed or removed meanwhile; fast when there are none."""
+        """Takes in plugins that were installed, removed, broken or mended meanwhile; fast when there are none."""
+        try:
+            if self._beside.listed and await self._beside.refresh(BESIDE_S):
+                self._stamp = None
+        except KlammError as e:
+            log.warning("the plugins beside the worker stay as they were listed last: %s", e)
         await self._take_in()
         if self._waiting and (found := self._waiting.found(self.registry, [c for c, _ in self._configs()])):
             self._on_found(found)
@@ -244,9 +255,9 @@ class PluginAdmin:
                 raise NotFound(str(e)) from None
             except EnvironmentFailure as e:
                 raise BadRequest(str(e)) from None
-            users = [c for c, config in self._configs() if record.root in self._packages_of(config)]
+            users = await self._users(record)
             if users and not force:
-                raise Conflict(f"Plugin package {record.root} is used by {', '.join(sorted(users))}")
+                raise Conflict(f"Plugin package {record.root} is used by {', '.join(users)}")
             shown = self._shown(*self._installed.get(record.root, (record, None)))
             of_group = record.root in {p.root for p in self._group.records.packages.values()}
             mine = record.group in {None, self._group.owner}
@@ -259,6 +270,15 @@ class PluginAdmin:
             await self.look()
         log.info("plugin package %s is removed", record.root)
         return shown
+
+    async def _users(self, record: Record) -> list[str]:
+        """Returns the connectors that name a package, or run with it still: a newer version counts with their next start."""
+        configs = dict(self._configs())
+        found = {c for c, config in configs.items() if record.root in self._packages_of(config)}
+        running = await asyncio.to_thread(self._store.running, record)
+        # A task is called as its connector with a number behind. What is being deleted counts no more.
+        found |= {c for c in configs if any(c in {name, name.rpartition("-")[0]} for name in running)}
+        return sorted(found)
 
     def _packages_of(self, config: Mapping[str, str]) -> tuple[str, ...]:
         try:
@@ -339,8 +359,11 @@ class PluginAdmin:
                 async with asyncio.timeout(min(left, LOOK_S)):
                     await changed.wait()
             try:
-                if self._waiting:
+                if self._waiting or self._misses_any():
+                    before = self.registry
                     await self.look()
+                    if self.registry is not before:
+                        self._on_built()
             except Exception:
                 log.exception("cannot look for the plugins that connectors wait for")
 

@@ -51,8 +51,14 @@ class PluginsBeside:
         self._ask = ask
         self._files: list[str] = []
         self._state: State | None = None  # None: to be listed again
+        self._listed = False
         self._again = 0.0  # when to list what is broken, by the loop's clock
         self._listing = asyncio.Lock()
+
+    @property
+    def listed(self) -> bool:
+        """True once the plugins have been listed."""
+        return self._listed
 
     async def refresh(self, timeout_s: float) -> bool:
         """List the plugins unless nothing has changed; returns whether they were listed. Raises KlammError when no
@@ -65,6 +71,7 @@ class PluginsBeside:
             began, clock = time.time(), asyncio.get_running_loop().time
             started = clock()
             found = await self._found(timeout_s)
+            self._listed = True
             self.plugins = [PluginInfo(*row) for row in found["plugins"]]
             self.broken = [Broken(*each) for each in found["broken"]]
             self._files = list(found["files"])

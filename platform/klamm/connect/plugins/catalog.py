@@ -15,6 +15,7 @@ from klamm.connect.settings.connector_keys import CONVERTERS
 from klamm.environments.versions import BadVersion, sort_key, version_range
 from klamm_base.configdef import invalid
 from klamm_base.errors import ConfigError
+from klamm_plugins.discovery import unknown_connector
 
 if TYPE_CHECKING:  # every child imports this module, and none the worker's configuration
     from klamm.connect.config import WorkerConfig
@@ -25,7 +26,6 @@ HEADER_CONVERTER: Final = "header_converter"
 TRANSFORMATION: Final = "transformation"
 PREDICATE: Final = "predicate"
 MIRROR: Final = "mirror"
-_AVAILABLE: Final = "available connectors are: "
 
 
 class PluginVersionNotFound(ConfigError):
@@ -110,22 +110,17 @@ class PluginRegistry:
             f"available versions: [{versions}]"
         )
 
-    def with_installed(self, message: str) -> str:
-        """Adds the installed packages' connectors to Kafka's words for an unknown connector, as the child that
-        said them has no such packages.
+    def unknown_connector(self, name: str, message: str) -> str:
+        """Returns a child's sentence about an unknown connector with a suggestion that counts installed packages, too, which
+        the child does not have. Other sentences stay as they are.
         """
-        known = message.find(_AVAILABLE)
-        more = [
-            f"PluginDesc{{klass=class {p.plugin_class}, name='{p.plugin_class}', version='{p.version}', "
-            f"encodedVersion={p.version}, type={p.type}, typeName='{p.type}', location='{p.package}'}}"
-            for p in self.connectors
-            if p.package and f"name='{p.plugin_class}', version='{p.version}'" not in message
-        ]
-        if known < 0 or not more:
+        said = unknown_connector(name, ())
+        if not message.startswith(said):
             return message
-        listed, broken, hint = message[known + len(_AVAILABLE) :].partition("; these plugin packages")
-        every = ", ".join([*([listed] if listed else []), *more])
-        return f"{message[:known]}{_AVAILABLE}{every}{broken}{hint}"
+        aliases = {
+            alias for p in self.connectors for alias in p.names if "." not in alias and ":" not in alias
+        }
+        return unknown_connector(name, aliases) + message.removeprefix(said)
 
     def _allowed(self, name: str, types: tuple[str, ...], version: str | None) -> list[PluginInfo]:
         asked = version_range(version)

@@ -41,14 +41,26 @@ class PluginSearch:
         self._active = active
         self._sought: set[str] = set()
         self._asked: dict[str, float] = {}
+        self._missing: dict[str, str] = {}
 
     def find(self, connector_class: str) -> PluginInfo | None:
         """Returns the plugin if it is known by now; otherwise starts a search, after which the runtime reconciles."""
         found = self._registry().connector(connector_class)
+        if found is not None:
+            self._missing.pop(connector_class, None)
         if found is None and self._is_due(connector_class):
             self._sought.add(connector_class)
             self._run(self._seek(connector_class))
         return found
+
+    @property
+    def misses_any(self) -> bool:
+        """True while a class that was looked for has not been found."""
+        return bool(self._missing)
+
+    def why_missing(self, connector_class: str) -> str:
+        """Returns the sentence of the child that looked for a class: that nobody knows it, or what is broken."""
+        return self._missing.get(connector_class, f"no connector plugin is called {connector_class}")
 
     def seeks(self, connector_class: str) -> bool:
         """Returns whether a search for this class goes on."""
@@ -78,6 +90,7 @@ class PluginSearch:
             answer = await self._validate({CONNECTOR_CLASS: connector_class})
         except KlammError as e:
             log.warning("connector.class %s: %s", connector_class, e)
+            self._missing[connector_class] = self._registry().unknown_connector(connector_class, str(e))
         else:
             found = PluginInfo(answer["name"], answer["kind"], answer["version"])
             self._registry().learn(connector_class, found)

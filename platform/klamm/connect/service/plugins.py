@@ -177,7 +177,8 @@ class PluginService:
             answer = PluginAnswer.from_json(await self._runtime.validate(given))
         except PluginCallError as e:
             if e.kind == ErrorClass.CONFIG:
-                raise BadRequest(secrets.redact(self._plugins.with_installed(str(e)))) from None
+                said = self._plugins.unknown_connector(given[CONNECTOR_CLASS], str(e))
+                raise BadRequest(secrets.redact(said)) from None
             raise RequestError(f"Plugin {config[CONNECTOR_CLASS]} did not validate its config: {e}") from None
         if found is None:
             self._plugins.learn(given[CONNECTOR_CLASS], answer.plugin)
