@@ -111,6 +111,8 @@ def test_what_has_no_effect_is_named(cls: type[Connector], name: str, row: Key) 
 def test_our_own_keys_are_in_no_table_and_others_are_unknown(cls: type[Connector]) -> None:
     rulings = dict(cls.original_keys.rule({"fiel": "x", "batch.sise": "1"}))  # type: ignore[union-attr]
     assert all(ruling.unknown for ruling in rulings.values())
+    own = {name: "x" for name in cls.config().names if name not in table(cls).keys}
+    assert all(ruling.unknown for _, ruling in table(cls).rule(own)), "a family has a key of our own"
     for row in table(cls).keys.values():
         assert not row.why.endswith("."), "the reason is a part of a sentence"
 
