@@ -9,7 +9,7 @@ from klamm_base.configdef import ConfigValue
 from klamm_mirror.settings.mm2_keys import is_of_records, rule_connector, table
 from klamm_mirror.settings.plugins import add_mistakes, own_keys
 from klamm_plugins.connector import SourceConnector
-from klamm_plugins.original_keys import Ruling, Verdict
+from klamm_plugins.original_keys import HONOURED, Ruling, Verdict
 
 
 class MirrorKeys:
@@ -20,13 +20,15 @@ class MirrorKeys:
         return {*table()["connector"], *table()["common"]}
 
     def rule(self, props: Mapping[str, str]) -> Iterator[tuple[str, Ruling]]:
-        """Yields all keys but those that repeat a setting of their cluster, as a file for several clusters makes them."""
+        """Yields a ruling for each key. One that repeats a setting of its cluster counts as honoured: the ruling on that setting
+        says all, and files for several clusters make such keys.
+        """
         own = _defined() | own_keys(props)
         for name, value in props.items():
             side, _, rest = name.partition(".")
-            _, _, setting = rest.partition(".")
-            if props.get(f"{side}.cluster.{setting}") != value or name.startswith(f"{side}.cluster."):
-                yield name, rule_connector(name, value, own)
+            kind, _, setting = rest.partition(".")
+            repeats = kind != "cluster" and props.get(f"{side}.cluster.{setting}") == value
+            yield name, HONOURED if repeats else rule_connector(name, value, own)
 
 
 class MirrorConnector(SourceConnector):

@@ -19,7 +19,7 @@ from klamm_mirror.settings.mm2_config import CONNECTORS, MirrorConfig, parse
 from klamm_mirror.settings.mm2_keys import table
 from klamm_mirror.source.config import parse as parse_source
 from klamm_mirror.source.connector import MirrorSourceConnector
-from klamm_plugins.original_keys import Key, Verdict
+from klamm_plugins.original_keys import Key, Verdict, taken
 
 FILE = {
     "clusters": "A,B",
@@ -167,6 +167,12 @@ def test_a_posted_connector_judges_as_a_file_does() -> None:
         assert all(warning.startswith(f"{name} has no effect: ") for warning in warnings), (name, warnings)
         found = {Verdict.REFUSED: (1, 0), Verdict.WARNED: (0, 1), Verdict.HONOURED: (0, 0)}[row.verdict]
         assert (len(refusals), len(warnings)) == found, name
+
+
+def test_a_key_that_repeats_its_cluster_is_known() -> None:
+    repeated = {"source.cluster.client.id": "c", "source.consumer.client.id": "c"}
+    assert MirrorSourceConnector.warnings(JSON | repeated) == {}
+    assert set(taken(MirrorSourceConnector.original_keys, JSON | repeated)) >= repeated.keys()
 
 
 def test_settings_of_clients_reach_them() -> None:
