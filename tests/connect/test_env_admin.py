@@ -252,6 +252,17 @@ def test_what_waits_is_met_until_it_was_placed_and_forgotten_with_its_connector(
     assert not waiting
 
 
+def test_a_class_is_missed_only_as_long_as_a_connector_names_it(tmp_path):
+    group = Group()
+    admin = group.worker(tmp_path / "p")
+    admin._misses = {"Gone"}.__contains__
+    missed = []
+    for connector_class in ("Gone", "FileStreamSource"):  # the connector gets another class, or is deleted
+        group.used = {"name": "c", "connector.class": connector_class}
+        missed.append(admin._misses_any())
+    assert missed == [True, False]
+
+
 HERE = "http://here"
 
 

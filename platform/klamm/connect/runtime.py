@@ -81,7 +81,7 @@ class Runtime:
         self.statuses = StatusState(worker_id)
         self.announcer = Announcer(self.events, self.configs, self.statuses)
         self.plugin_search = PluginSearch(
-            self._registry, self.validate, self._run_search, active=self._is_herding
+            lambda: self.plugins, self.validate, self._run_search, active=self._is_herding
         )
         self.admin = make_admin(client)
         self.storage = storage or TopicStorage(config, client)
@@ -126,7 +126,7 @@ class Runtime:
         self.config_lock = self.config_writer.lock
         self.plugin_admin = self._make_plugin_admin(alone=alone)
         self.plugin_listing = PluginListing(self.plugin_admin, self.plugin_search, self._connector_configs)
-        self.fencing = ZombieFencing(config, self.config_writer, self._registry)
+        self.fencing = ZombieFencing(config, self.config_writer, lambda: self.plugins)
         self.cluster.duties = LeaderDuties(
             prepare=self.config_writer.prepare,
             put_session_key=self.config_writer.put_session_key,
@@ -238,15 +238,12 @@ class Runtime:
             worker=self.config.for_tasks(),
             publish=self.config_writer.publish,
             on_built=self.reconcile,
-            misses_any=lambda: self.plugin_search.misses_any,
+            misses=self.plugin_search.misses,
             on_found=self._restart_with_plugins,
         )
 
     def _connector_configs(self) -> list[tuple[str, Mapping[str, str]]]:
         return [(name, self.configs.config(name) or {}) for name in self.configs.connectors]
-
-    def _registry(self) -> PluginRegistry:
-        return self.plugins
 
     def _is_herding(self) -> bool:
         return self._herding

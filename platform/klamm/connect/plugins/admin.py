@@ -27,6 +27,7 @@ from klamm.connect.plugins.group import GroupPackages
 from klamm.connect.plugins.records import LogRecord, decoded_wheel
 from klamm.connect.plugins.requirements import ChildEnvironment, Requirements, requirements_of
 from klamm.connect.plugins.waiting import WaitingConnectors
+from klamm.connect.settings.connector_keys import CONNECTOR_CLASS
 from klamm.environments.errors import BadRequirement, EnvironmentFailure, NotInstalled, ToolFailure
 from klamm.environments.names import wheel_name
 from klamm.environments.shown import InstalledPlugin, same_versions
@@ -51,8 +52,8 @@ class PluginAdmin:
     """See the module. `list_beside` asks a child for plugins beside the worker (the call `list_plugins`);
     `group` is the worker group for which packages are installed; None: for this machine alone (a standalone
     worker). `configs` are the configurations of all connectors. `on_built` is called when there may be
-    new plugins, `on_found` with connectors that started without a plugin which is there now. While `misses_any`, the
-    plugins are looked at all the time.
+    new plugins, `on_found` with connectors that started without a plugin which is there now. While `misses` a connector's
+    class, the plugins are looked at all the time.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class PluginAdmin:
         publish: Publish,
         on_built: Callable[[], None] = lambda: None,
         on_found: Callable[[Sequence[str]], None] = lambda names: None,
-        misses_any: Callable[[], bool] = lambda: False,
+        misses: Callable[[str], bool] = lambda connector_class: False,
     ) -> None:
         self.registry = PluginRegistry()
         self._store = store
@@ -76,7 +77,7 @@ class PluginAdmin:
         self._publish = publish
         self._on_built = on_built
         self._on_found = on_found
-        self._misses_any = misses_any
+        self._misses = misses
         self._waiting = WaitingConnectors()
         self._installed: dict[str, tuple[Record, Environment | None]] = {}
         self._stamp: Stamp | None = None
@@ -366,6 +367,9 @@ class PluginAdmin:
                         self._on_built()
             except Exception:
                 log.exception("cannot look for the plugins that connectors wait for")
+
+    def _misses_any(self) -> bool:
+        return any(self._misses(config.get(CONNECTOR_CLASS, "")) for _, config in self._configs())
 
 
 def _infos(record: Record, environment: Environment) -> list[PluginInfo]:

@@ -53,10 +53,9 @@ class PluginSearch:
             self._run(self._seek(connector_class))
         return found
 
-    @property
-    def misses_any(self) -> bool:
-        """True while a class that was looked for has not been found."""
-        return bool(self._missing)
+    def misses(self, connector_class: str) -> bool:
+        """Returns whether a class was looked for, and has not been found."""
+        return connector_class in self._missing
 
     def why_missing(self, connector_class: str) -> str:
         """Returns the sentence of the child that looked for a class: that nobody knows it, or what is broken."""
