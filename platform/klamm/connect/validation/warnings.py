@@ -58,7 +58,7 @@ def config_warnings(
             found[name] = (
                 f"{name} is a setting neither of this connector nor of Connect{suggestion(name, suggested)}"
             )
-    return [found[name] for name in [*config, *(found.keys() - config.keys())] if name in found]
+    return [found[name] for name in dict.fromkeys([*config, *found]) if name in found]
 
 
 def _converter_keys(config: Mapping[str, str], known: Set[str]) -> Iterator[tuple[str, str]]:
