@@ -45,6 +45,13 @@ PROPS = {
 }
 
 
+def test_keys_whose_ends_users_choose_get_no_warning() -> None:
+    from klamm.connect.child.calls import _taken
+
+    free = {"spark.jars": "j", "query.view.v": "SELECT 1", "output.options.url": "u"}
+    assert _taken(SparkSinkConnector, {**free, "sparks.jars": "j"}) == list(free)
+
+
 class TestConformance(ConnectorConformance):
     connector = SparkSinkConnector
 

@@ -30,7 +30,7 @@ _OWN_PREFIXES: Final = (
     "source.",
     "max.offsets.",
 )
-_FREE_PREFIXES: Final = ("query.view.", "output.options.")
+FREE_PREFIXES: Final = ("query.view.", "output.options.")
 
 
 def config_def() -> ConfigDef:
@@ -61,7 +61,7 @@ def config_def() -> ConfigDef:
 
 
 def unknown_keys(props: Mapping[str, str]) -> list[str]:
-    return unknown(props, config_def(), _OWN_PREFIXES, _FREE_PREFIXES)
+    return unknown(props, config_def(), _OWN_PREFIXES, FREE_PREFIXES)
 
 
 def parse(props: Mapping[str, str], client: Mapping[str, str], checkpoint: str, starting: str) -> Job:

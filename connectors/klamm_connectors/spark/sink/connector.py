@@ -19,6 +19,7 @@ class SparkSinkConnector(BundledConnector, SinkConnector):
     kafka_name = "klamm.SparkSink"
     former_names = ("klamm_connectors.spark.sink.SparkSinkConnector",)
     one_task = True
+    key_prefixes = (*config.FREE_PREFIXES, "spark.")
 
     @classmethod
     def config(cls) -> ConfigDef:

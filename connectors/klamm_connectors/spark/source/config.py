@@ -24,7 +24,7 @@ VALUES: Final = ("json", "columns")
 _OWN_PREFIXES: Final = (
     "source.", "poll.", "query.", "value.", "key.", "topic.", "checkpoint.", "trigger", "delivery.", "watermark.",
 )  # fmt: skip
-_FREE_PREFIXES: Final = ("source.options.", "query.view.", "topic.creation.")
+FREE_PREFIXES: Final = ("source.options.", "query.view.", "topic.creation.")
 
 
 def config_def() -> ConfigDef:
@@ -47,7 +47,7 @@ def config_def() -> ConfigDef:
 
 
 def unknown_keys(props: Mapping[str, str]) -> list[str]:
-    return unknown(props, config_def(), _OWN_PREFIXES, _FREE_PREFIXES)
+    return unknown(props, config_def(), _OWN_PREFIXES, FREE_PREFIXES)
 
 
 def parse(props: Mapping[str, str], client: Mapping[str, str], checkpoint: str, position: str | None) -> Job:

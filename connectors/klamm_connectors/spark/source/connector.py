@@ -18,6 +18,7 @@ class SparkSourceConnector(BundledConnector, SourceConnector):
     kafka_name = "klamm.SparkSource"
     former_names = ("klamm_connectors.spark.source.SparkSourceConnector",)
     one_task = True
+    key_prefixes = (*config.FREE_PREFIXES, "spark.")
 
     @classmethod
     def config(cls) -> ConfigDef:
