@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from klamm_connectors.mysql.columns import Column, Kind, Table, from_table_map, members
-from klamm_connectors.mysql.events import Shape, TableEvents
-from klamm_connectors.mysql.filters import Filters
+from klamm_connectors.mysql.events import TableEvents
+from klamm_connectors.mysql.keys.capture import Capture
 from klamm_connectors.mysql.rows import RowDecoder
+from klamm_connectors.mysql.shape import Shape
 from klamm_plugins.errors import ConnectError
 
 Describe = Callable[[str, str], Table | None]
@@ -25,17 +26,32 @@ _MAYBE_ADDRESS = frozenset({4, 16})  # sizes of BINARY that may as well be INET4
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """The table, decoder and event maker for the rows of one table."""
+    """The decoder and event maker for the rows of one table."""
 
+    table: Table
     decoder: RowDecoder
     events: TableEvents
+    shown: bool = True
+    """False for a table of signals that is not captured."""
+    signals: bool = False
+
+    @property
+    def full_name(self) -> str:
+        return self.table.full_name
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        return self.table.columns
 
 
 class Catalog:
     """The tables of one binlog reader, found by table map events. For one thread."""
 
-    def __init__(self, filters: Filters, shape: Shape, describe: Describe) -> None:
-        self._filters = filters
+    def __init__(
+        self, capture: Capture, shape: Shape, describe: Describe, signals: str | None = None
+    ) -> None:
+        self._capture = capture
+        self._signals = signals
         self._shape = shape
         self._describe = describe
         self._by_bytes: dict[bytes, Captured | None] = {}
@@ -48,7 +64,9 @@ class Catalog:
         try:
             self._by_id[event.table_id] = self._by_bytes[body]
         except KeyError:
-            found = self._make(event) if self._filters.table(event.schema, event.table) else None
+            shown = self._capture.filters.table(event.schema, event.table)
+            signals = f"{event.schema}.{event.table}" == self._signals
+            found = self._make(event, shown=shown, signals=signals) if shown or signals else None
             self._by_bytes[body] = self._by_id[event.table_id] = found
 
     def forget_ids(self) -> None:
@@ -69,13 +87,17 @@ class Catalog:
 
     def of_table(self, table: Table) -> Captured:
         """Returns a table that information_schema described, for the snapshot."""
-        return Captured(RowDecoder(table.full_name, ()), self._events(table))
+        return Captured(table, RowDecoder(table.full_name, ()), self._events(table))
+
+    def present(self, database: str, name: str) -> Captured | None:
+        """Returns a table as it is now; None when there is none."""
+        table = self._describe(database, name)
+        return self.of_table(table) if table is not None else None
 
     def _events(self, table: Table) -> TableEvents:
-        captured = {c.name: self._filters.column(table.database, table.name, c.name) for c in table.columns}
-        return TableEvents(table, captured, self._shape)
+        return TableEvents(table, self._capture.view(table), self._shape)
 
-    def _make(self, event: Any) -> Captured:
+    def _make(self, event: Any, *, shown: bool, signals: bool) -> Captured:
         named = bool(event.columns) and bool(event.columns[0].name)
         declared = self._declared(event, named=named)
         nulls = int.from_bytes(event.null_bitmask, "little")
@@ -91,7 +113,7 @@ class Catalog:
         if not named:
             _check_same(full_name, columns, declared)
         table = Table(event.schema, event.table, columns, self._key(event, columns, named=named))
-        return Captured(RowDecoder(full_name, columns), self._events(table))
+        return Captured(table, RowDecoder(full_name, columns), self._events(table), shown, signals)
 
     def _declared(self, event: Any, *, named: bool) -> dict[str | int, Column]:
         """Returns columns of information_schema by name or by position; empty when they are not needed."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import replace
 from typing import Any, Final
 
 from pymysqlreplication.event import (
@@ -25,12 +26,23 @@ from pymysqlreplication.row_event import (
 
 from klamm_connectors.mysql import server, statements
 from klamm_connectors.mysql.binlog import BinlogReader
-from klamm_connectors.mysql.catalog import Captured, Catalog
+from klamm_connectors.mysql.catalog import Catalog
 from klamm_connectors.mysql.config import Settings
+from klamm_connectors.mysql.ddl import truncated
 from klamm_connectors.mysql.events import Origin
-from klamm_connectors.mysql.filters import Filters
+from klamm_connectors.mysql.failures import Failures
 from klamm_connectors.mysql.position import Position
+from klamm_connectors.mysql.prepared import (
+    Decision,
+    PreparedTransactions,
+    begins_prepared,
+    decision_of,
+    xid_of,
+)
 from klamm_connectors.mysql.progress import Progress
+from klamm_connectors.mysql.row_records import RowRecords, Rows, Watcher
+from klamm_connectors.mysql.schema_changes import SchemaChanges
+from klamm_connectors.mysql.transactions import TransactionCount
 from klamm_plugins.connector import StopSignal
 from klamm_plugins.errors import ConfigError
 from klamm_plugins.records import SourceRecord
@@ -39,6 +51,7 @@ log = logging.getLogger(__name__)
 
 _BATCH_S: Final = 0.5  # no call collects for longer
 _STANDALONE: Final = 1  # flag of MariaDB's GTID event: a statement without a commit
+_PREPARED: Final = 64  # flag of MariaDB's GTID event: an XA transaction up to its XA PREPARE
 _HEADER: Final = 20  # of an event in its packet: a byte that says OK, and 19 of the event itself
 _INCIDENT: Final = 26
 _SETTINGS: Final = {
@@ -52,24 +65,31 @@ _TAGGED_GTID: Final = 42
 class Changes:
     """One stream of the binlog from `position` on. After an exception, close it and make another."""
 
-    def __init__(  # noqa: PLR0917  made in one place
+    def __init__(
         self,
         reader: BinlogReader,
-        facts: server.ServerFacts,
-        filters: Filters,
         catalog: Catalog,
-        position: Position,
+        progress: Progress,
         partition: dict[str, Any],
         settings: Settings,
+        *,
+        failures: Failures,
+        watcher: Watcher,
+        schema_changes: SchemaChanges | None,
     ) -> None:
         self._reader = reader
-        self._facts = facts
-        self._filters = filters
+        self._capture = settings.capture
         self._catalog = catalog
-        self._progress = Progress(position, gtids=facts.gtid)
+        self._progress = progress
         self._partition = partition
-        self._limit = settings.batch_size
-        self._wait_s = settings.poll_wait_s
+        self._reading = settings.reading
+        self._skipped = settings.events.skipped
+        self._watcher = watcher
+        self._rows = RowRecords(progress, partition, self._skipped, failures, watcher)
+        self._schema_changes = schema_changes
+        self._transaction_topic = settings.events.transaction_topic if settings.events.transactions else None
+        self._prepared = PreparedTransactions(progress)
+        self._left_out = False  # the transaction under way, by gtid.source.includes or excludes
         self._error: Exception | None = None
         catalog.forget_ids()
 
@@ -91,10 +111,11 @@ class Changes:
         if self._error is not None:
             raise self._error
         records: list[SourceRecord] = []
+        self._note_state()
         end = time.monotonic() + _BATCH_S
-        while len(records) < self._limit and not stopping.is_set():
+        while len(records) < self._reading.batch_size and not stopping.is_set():
             try:
-                event = self._reader.next(0 if records else self._wait_s)
+                event = self._reader.next(0 if records else self._reading.wait_s)
                 if event is None:
                     break
                 self._take(event, records)
@@ -107,8 +128,12 @@ class Changes:
                 break
         return records
 
+    def _note_state(self) -> None:
+        """Puts the state of an incremental snapshot, which signals from elsewhere may have begun, into the position."""
+        if self._watcher.state != self._progress.position.incremental:
+            self._progress.position = replace(self._progress.position, incremental=self._watcher.state)
+
     def _take(self, event: Any, records: list[SourceRecord]) -> None:
-        progress = self._progress
         match event:
             case TableMapEvent():
                 self._catalog.see(event)
@@ -117,84 +142,155 @@ class Changes:
                     "the binlog has partial JSON updates: set binlog_row_value_options='' on the server"
                 )
             case WriteRowsEvent() | UpdateRowsEvent() | DeleteRowsEvent():
-                self._take_rows(event, records)
+                records += self._take_rows(event)
             case MariadbGtidEvent():
-                progress.begin(event.gtid, in_transaction=not event.flags & _STANDALONE)
+                self._begin(event, in_transaction=not event.flags & _STANDALONE)
+                if event.flags & _PREPARED:
+                    self._prepared.begin()
+                records += self._begun(event)
             case GtidEvent():
-                progress.begin(event.gtid, in_transaction=False)
-            case XidEvent() | XAPrepareEvent():
-                progress.complete(event.packet.log_pos, event.timestamp)
+                self._begin(event, in_transaction=False)
+            case XAPrepareEvent():
+                records += self._take_prepared(event)
+            case XidEvent():
+                records += self._complete(event)
             case QueryEvent():
-                query = (
-                    event.query
-                    if isinstance(event.query, str)
-                    else bytes(event.query).decode("utf-8", "replace")
-                )
-                database = event.schema.decode() if isinstance(event.schema, bytes) else str(event.schema)
-                self._check_statement(query, database)
-                progress.query(query, event.packet.log_pos, event.timestamp)
+                records += self._take_query(event)
             case ExecuteLoadQueryEvent():
                 database, query = statements.load_statement(_body(event))
                 self._check_statement(query, database)
             case RotateEvent():
-                progress.file = event.next_binlog
+                self._progress.file = event.next_binlog
                 self._catalog.forget_ids()
             case _:
                 _check_type(event.event_type)
 
+    def _take_rows(self, event: Any) -> list[SourceRecord]:
+        captured = self._catalog.of(event.table_id)
+        if captured is None or self._left_out:
+            if not self._prepared.collecting:
+                self._progress.rows()
+            return []
+        rows = Rows(event, captured)
+        if self._prepared.collecting:
+            self._prepared.add(rows)
+            return []
+        return self._rows.of(rows)
+
+    # Transactions
+
+    def _begin(self, event: Any, *, in_transaction: bool) -> None:
+        self._progress.begin(event.gtid, in_transaction=in_transaction)
+        self._left_out = not self._capture.reads(event.gtid)
+
+    def _begun(self, event: Any) -> list[SourceRecord]:
+        """Counts the records of a transaction that has begun. Returns the record that says so, unless it was sent before."""
+        progress = self._progress
+        if self._transaction_topic is None or progress.past or self._rows.count is not None:
+            return []
+        if not progress.in_transaction or self._prepared.collecting:
+            return []
+        name = progress.position.gtid or f"file={progress.file},pos={event.packet.log_pos}"
+        self._rows.count = count = TransactionCount(name)
+        if progress.resuming:
+            return []
+        offset = progress.position.to_offset()
+        return [count.begin(self._transaction_topic, self._partition, offset, event.timestamp * 1000)]
+
+    def _complete(self, event: Any) -> list[SourceRecord]:
+        self._progress.complete(event.packet.log_pos, event.timestamp)
+        return self._ended(event)
+
+    def _ended(self, event: Any) -> list[SourceRecord]:
+        count, self._rows.count = self._rows.count, None
+        if count is None or self._transaction_topic is None:
+            return []
+        offset = self._progress.position.to_offset()
+        return [count.end(self._transaction_topic, self._partition, offset, event.timestamp * 1000)]
+
+    def _take_prepared(self, event: Any) -> list[SourceRecord]:
+        if event.one_phase:
+            records = self._release(event, self._prepared.collected())
+            return records + self._complete(event)
+        self._prepared.prepare(xid_of(event), event.packet.log_pos, event.timestamp)
+        return []
+
+    def _decide(self, decision: Decision, event: Any) -> list[SourceRecord]:
+        """Takes the end of a prepared transaction. Its rows become records now, if it is committed."""
+        progress = self._progress
+        if not progress.gtids:
+            progress.begin("", in_transaction=False, log_pos=event.packet.log_pos)
+        if progress.past or not decision.commit:
+            return []
+        rows = self._prepared.rows_of(decision.xid)
+        if rows is None:
+            log.warning(
+                "XA COMMIT %s: the transaction was prepared before the place where this connector began, and its rows are in "
+                "no topic; a snapshot of its tables brings them", decision.xid,
+            )  # fmt: skip
+        return self._release(event, rows or [])
+
+    def _release(self, event: Any, rows: list[Rows]) -> list[SourceRecord]:
+        self._progress.in_transaction = True
+        records = self._begun(event)
+        for one in rows:
+            records += self._rows.of(one)
+        self._progress.in_transaction = False
+        return records
+
+    # Statements
+
+    def _take_query(self, event: Any) -> list[SourceRecord]:
+        query = event.query if isinstance(event.query, str) else bytes(event.query).decode("utf-8", "replace")
+        database = event.schema.decode() if isinstance(event.schema, bytes) else str(event.schema)
+        self._check_statement(query, database)
+        decision = decision_of(query)
+        records = self._decide(decision, event) if decision is not None else []
+        past, was_inside = self._progress.past, self._progress.in_transaction
+        self._progress.query(query, event.packet.log_pos, event.timestamp)
+        if decision is not None and not past:
+            self._prepared.forget(decision.xid)
+        if begins_prepared(query):
+            self._prepared.begin()
+        if self._progress.in_transaction:
+            return records + self._begun(event)
+        records += self._ended(event)
+        if not past and not was_inside and decision is None:
+            records += self._changed(query, database, event)
+        return records
+
+    def _changed(self, query: str, database: str, event: Any) -> list[SourceRecord]:
+        """Returns the records of a statement that changes a table's structure, or empties it."""
+        progress, now = self._progress, time.time_ns() // 1_000_000
+        offset = progress.position.to_offset()
+        place = (event.timestamp * 1000, event.packet.server_id, None, progress.file, event.packet.log_pos)
+        records = []
+        if self._schema_changes is not None:
+            records = self._schema_changes.records(
+                query, database, Origin(*place), self._partition, offset, now
+            )
+        emptied = truncated(query, database)
+        if emptied is not None and "t" not in self._skipped and self._capture.filters.table(*emptied):
+            captured = self._catalog.present(*emptied)
+            if captured is not None:
+                record = captured.events.truncated(Origin(*place), self._partition, offset, now)
+                records += [record] if record is not None else []
+        return records
+
     def _check_statement(self, query: str, database: str) -> None:
         word = statements.changing_word(query)
-        if word is not None and statements.concerns(query, database, self._filters):
+        if word is not None and statements.concerns(query, database, self._capture.filters):
             raise ConfigError(
                 f"the binlog has a statement instead of the rows that it changed ({word} in database {database!r}): "
                 "a session has set binlog_format away from ROW; its changes are not in the topics"
             )
-        if statements.is_truncate(query) and statements.concerns(query, database, self._filters):
-            log.warning(
-                "%s in database %r: a truncated table leaves no events of its rows", query.strip(), database
-            )
-
-    def _take_rows(self, event: Any, records: list[SourceRecord]) -> None:
-        first = self._progress.rows()
-        captured = self._catalog.of(event.table_id)
-        if first is None or captured is None:
+        if "t" not in self._skipped:
             return
-        captured.decoder.check_present(event.columns_present_bitmap)
-        if isinstance(event, UpdateRowsEvent):
-            captured.decoder.check_present(event.columns_present_bitmap2)
-        images = captured.decoder.rows(event.packet.read(int(event.event_size) - event.packet.read_bytes))
-        records += self._made(event, captured, images, first)
-
-    def _made(
-        self, event: Any, captured: Captured, images: list[list[Any]], first: int
-    ) -> list[SourceRecord]:
-        """Makes records of the event's rows from `first` on. The position moves when all are made, or not at all."""
-        progress, events, partition = self._progress, captured.events, self._partition
-        now = time.time_ns() // 1_000_000
-        origin = Origin(
-            event.timestamp * 1000,
-            event.packet.server_id,
-            progress.position.gtid or None,
-            progress.file,
-            event.packet.log_pos,
-        )
-        previous = progress.position.to_offset()
-        base = progress.at(1, event.timestamp).to_offset()
-        convert, made = events.convert, list[SourceRecord]()
-        op = "c" if isinstance(event, WriteRowsEvent) else "d" if isinstance(event, DeleteRowsEvent) else "u"
-        step = 2 if op == "u" else 1
-        for number in range(first, len(images) // step):
-            at = number * step
-            before = None if op == "c" else convert(images[at])
-            after = None if op == "d" else convert(images[at + step - 1])
-            offset = {**base, "row": number + 1}
-            found = events.records(op, before, after, origin, partition, offset, number, now)
-            for record in found[:-1]:
-                record.source_offset = previous  # the row is done with its last record
-            made += found
-            previous = offset
-        progress.position = progress.at(len(images) // step, event.timestamp)
-        return made
+        if statements.is_truncate(query) and statements.concerns(query, database, self._capture.filters):
+            log.warning(
+                "%s in database %r: a truncated table leaves no events of its rows; without t in skipped.operations there is a "
+                "record of the statement", query.strip(), database,
+            )  # fmt: skip
 
 
 def _body(event: Any) -> bytes:

@@ -44,6 +44,7 @@ class Column:
     """One column. `size` is the bytes of an integer, of a fixed binary value, or of an ENUM or SET; the bits of a
     BIT.
 
+    `length` is the most characters of a CHAR or VARCHAR; 0 for other types.
     `length_bytes` is the number of bytes that hold a value's length in the binlog; 0 when the description is
     from elsewhere.
     """
@@ -59,6 +60,7 @@ class Column:
     charset: str = "utf8mb4"
     values: tuple[str, ...] = ()
     length_bytes: int = 0
+    length: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,10 @@ def from_information_schema(row: Mapping[str, Any]) -> Column:
     if type_name in _SIMPLE:
         return replace(base, kind=_SIMPLE[type_name])
     if type_name in _TEXTS:
-        return replace(base, kind=Kind.STRING, charset=str(row["character_set_name"] or "utf8mb4"))
+        length = int(row["character_maximum_length"] or 0) if type_name in {"char", "varchar"} else 0
+        return replace(
+            base, kind=Kind.STRING, charset=str(row["character_set_name"] or "utf8mb4"), length=length
+        )
     if type_name in _BLOBS:
         size = int(row["character_maximum_length"] or 0) if type_name == "binary" else 0
         return replace(base, size=size)
@@ -211,7 +216,7 @@ def _short(base: Column, found: Any, declared: Column | None) -> Column:
     base = replace(base, length_bytes=2 if length > 255 else 1)
     charset = _charset(found, declared)
     if charset != "binary":
-        return replace(base, kind=Kind.STRING, charset=charset)
+        return replace(base, kind=Kind.STRING, charset=charset, length=length // _WIDEST.get(charset, 1))
     if int(found.type) != 254:
         return base
     base = replace(base, size=length)  # of fixed length: the binlog leaves zeros at the end out
@@ -230,3 +235,9 @@ CODECS: Final = {
     "macroman": "mac_roman", "macce": "mac_latin2", "hp8": "hp_roman8",
 }  # fmt: skip
 """MySQL's character sets as Python's codecs. MySQL's latin1 is cp1252."""
+
+_WIDEST: Final = {
+    "utf8mb4": 4, "utf8mb3": 3, "utf8": 3, "ucs2": 2, "utf16": 4, "utf16le": 4, "utf32": 4, "ujis": 3, "eucjpms": 3,
+    "gb18030": 4, "sjis": 2, "cp932": 2, "euckr": 2, "big5": 2, "gbk": 2, "gb2312": 2,
+}  # fmt: skip
+"""The most bytes of a character, where they are more than one."""

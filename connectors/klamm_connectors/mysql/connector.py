@@ -44,9 +44,12 @@ class MySqlSourceConnector(BundledConnector, SourceConnector):
             try:
                 parse(props)
             except ConfigError as e:
-                for value in values:
-                    if value.name == e.key:
-                        value.errors.append(str(e))
+                named = [value for value in values if value.name == e.key]
+                if not named:  # a key with a variable part, such as column.mask.with.10.chars
+                    named = [ConfigValue(name=str(e.key), value=props.get(str(e.key)))]
+                    values += named
+                for value in named:
+                    value.errors.append(str(e))
         return values + need_value(*_NEEDS)
 
     @classmethod

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from klamm_base.version import __version__
-from klamm_connectors.mysql.columns import Table
-from klamm_connectors.mysql.values import Convert, Modes, builder_and_converter, stand_in
+from klamm_connectors.mysql.column_rules import Mapped
+from klamm_connectors.mysql.columns import Column, Table
+from klamm_connectors.mysql.shape import Shape
+from klamm_connectors.mysql.transactions import BLOCK_SCHEMA, TransactionCount
+from klamm_connectors.mysql.values import Convert, builder_and_converter, stand_in
+from klamm_connectors.mysql.view import View
 from klamm_plugins.records import SourceRecord
 from klamm_plugins.schema import (
     INT32,
@@ -43,18 +47,6 @@ SOURCE_SCHEMA: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
-    """The configured form of records."""
-
-    prefix: str
-    connector: str = "mysql"
-    rows_only: bool = False
-    plain_keys: bool = False
-    tombstones: bool = True
-    modes: Modes = field(default_factory=Modes)
-
-
-@dataclass(frozen=True, slots=True)
 class Origin:
     """Place and time of a change, for the envelope's `source`. Times are in milliseconds."""
 
@@ -64,72 +56,99 @@ class Origin:
     file: str
     pos: int
     snapshot: str | None = None
+    transaction: TransactionCount | None = None
 
 
-def topic_name(prefix: str, database: str, table: str) -> str:
+def topic_name(shape: Shape, database: str, table: str) -> str:
     """Returns `prefix.database.table`, with `_` for characters that a topic's name cannot hold."""
-    return _ILLEGAL.sub("_", f"{prefix}.{database}.{table}")
+    return _ILLEGAL.sub("_", shape.delimiter.join((shape.prefix, database, table)))
 
 
 class TableEvents:
-    """Makes the records of one table, with the present schemas of its columns."""
+    """Makes the records of one table, with the present schemas of its columns.
 
-    def __init__(self, table: Table, captured: Mapping[str, bool], shape: Shape) -> None:
+    A row's values are those of the captured columns, followed by columns that only the key has: these are not
+    captured, or a rule hides their values.
+    """
+
+    def __init__(self, table: Table, view: View, shape: Shape) -> None:
         self._shape = shape
         self._table = table
-        self.topic = topic_name(shape.prefix, table.database, table.name)
+        self.topic = topic_name(shape, table.database, table.name)
         self._columns: list[tuple[int, Convert | None, Any]] = []
-        value, row = (
-            SchemaBuilder.struct(f"{self.topic}.Value"),
-            SchemaBuilder.struct(f"{self.topic}.Value").optional(),
-        )
-        for index, column in enumerate(table.columns):
-            if not captured.get(column.name, True):
-                continue
-            built, convert = builder_and_converter(column, shape.modes)
-            schema = built.optional().build() if column.nullable else built.build()
-            value.field(column.name, schema)
-            row.field(column.name, schema)
-            missing = None if column.nullable else stand_in(column)
-            self._columns.append((index, convert, missing))
-        self._row_schema = value.build()
-        optional_row = row.build()
-        self._optional_row = optional_row
-        self._keys = self._key_fields()
+        fields = [
+            (column.name, self._add(index, column, view.mapped.get(column.name)))
+            for index, column in enumerate(table.columns)
+            if column.name in view.captured
+        ]
+        self._width = len(fields)
+        self._row_schema = self._struct("Value", fields).build()
+        self._optional_row = self._struct("Value", fields).optional().build()
+        key = self._add_key(view, dict(fields))
         self._plain_key = shape.plain_keys and len(self._keys) == 1
-        self._key_schema = self._make_key_schema()
-        self._envelope = (
-            SchemaBuilder.struct(f"{self.topic}.Envelope")
-            .version(1)
-            .field("before", optional_row)
-            .field("after", optional_row)
-            .field("source", SOURCE_SCHEMA)
-            .field("op", STRING)
-            .field("ts_ms", OPTIONAL_INT64)
-            .build()
-        )
+        self._key_schema = self._key_schema_of(key)
+        self._cut = len(self._columns) > self._width
+        self._envelope = self._envelope_schema()
 
     @property
     def row_schema(self) -> Schema:
         return self._row_schema
 
-    def _key_fields(self) -> list[int]:
-        places = {f.name: f.index for f in self._row_schema.fields}
-        return [places[name] for name in self._table.key if name in places]
+    def _add(self, index: int, column: Column, mapped: Mapped | None) -> Schema:
+        """Adds a column of the table to the values of rows and returns its schema."""
+        built, convert = builder_and_converter(column, self._shape.modes)
+        missing = None if column.nullable else stand_in(column)
+        if mapped is not None:
+            for name, value in mapped.parameters.items():
+                built.parameter(name, value)
+            convert = _chained(convert, mapped.change)
+            missing = mapped.fixed if mapped.fixed is not None else missing
+        self._columns.append((index, convert, missing))
+        return built.optional().build() if column.nullable else built.build()
 
-    def _make_key_schema(self) -> Schema | None:
-        if not self._keys:
+    def _add_key(self, view: View, shown: Mapping[str, Schema]) -> list[tuple[str, Schema]]:
+        """Finds the key's columns among the values of rows, or adds them there, and returns their names and schemas."""
+        places = {name: place for place, name in enumerate(shown)}
+        indexes = {column.name: index for index, column in enumerate(self._table.columns)}
+        self._keys: list[int] = []
+        found = []
+        for name in view.key:
+            if name in shown and name not in view.mapped:
+                self._keys.append(places[name])
+                found.append((name, shown[name]))
+            elif name in indexes:
+                self._keys.append(len(self._columns))
+                index = indexes[name]
+                found.append((name, self._add(index, self._table.columns[index], None)))
+        return found
+
+    def _struct(self, suffix: str, fields: Sequence[tuple[str, Schema]]) -> SchemaBuilder:
+        built = SchemaBuilder.struct(f"{self.topic}.{suffix}")
+        for name, schema in fields:
+            built.field(name, schema)
+        return built
+
+    def _key_schema_of(self, fields: list[tuple[str, Schema]]) -> Schema | None:
+        if not fields:
             return None
-        if self._plain_key:
-            return self._row_schema.fields[self._keys[0]].schema
-        builder = SchemaBuilder.struct(f"{self.topic}.Key")
-        for index in self._keys:
-            field = self._row_schema.fields[index]
-            builder.field(field.name, field.schema)
-        return builder.build()
+        return fields[0][1] if self._plain_key else self._struct("Key", fields).build()
+
+    def _envelope_schema(self) -> Schema:
+        built = (
+            SchemaBuilder.struct(f"{self.topic}.Envelope")
+            .version(1)
+            .field("before", self._optional_row)
+            .field("after", self._optional_row)
+            .field("source", SOURCE_SCHEMA)
+            .field("op", STRING)
+            .field("ts_ms", OPTIONAL_INT64)
+        )
+        if self._shape.transactions:
+            built.field("transaction", BLOCK_SCHEMA)
+        return built.build()
 
     def convert(self, row: Sequence[Any]) -> list[Any]:
-        """Converts the values of captured columns to Connect's."""
+        """Converts the values of captured columns to Connect's. Raises DataError for a value that does not fit."""
         found = []
         for index, convert, missing in self._columns:
             value = row[index]
@@ -139,12 +158,15 @@ class TableEvents:
         return found
 
     def key(self, values: Sequence[Any]) -> Any:
-        """Returns the record's key; None for a table without a primary key."""
+        """Returns the record's key; None for a table without a key."""
         if self._key_schema is None:
             return None
         if self._plain_key:
             return values[self._keys[0]]
         return Struct.of_checked(self._key_schema, [values[i] for i in self._keys])
+
+    def _shown(self, values: list[Any] | None) -> list[Any] | None:
+        return values[: self._width] if values is not None and self._cut else values
 
     def records(  # noqa: PLR0917  called for every row: names would cost
         self,
@@ -169,18 +191,9 @@ class TableEvents:
         if self._shape.rows_only:
             if after is None:
                 return [self._tombstone(key, partition, offset, now_ms)] if key is not None else []
-            value = Struct.of_checked(self._row_schema, after)
+            value = Struct.of_checked(self._row_schema, self._shown(after) or [])
             return [SourceRecord(partition, offset, self.topic, None, self._key_schema, key, self._row_schema, value, now_ms)]  # fmt: skip
-        value = Struct.of_checked(
-            self._envelope,
-            [
-                None if before is None else Struct.of_checked(self._optional_row, before),
-                None if after is None else Struct.of_checked(self._optional_row, after),
-                self._source(origin, row),
-                op,
-                now_ms,
-            ],
-        )
+        value = self._value(op, self._shown(before), self._shown(after), origin, row, now_ms)
         record = SourceRecord(
             partition, offset, self.topic, None, self._key_schema, key, self._envelope, value, now_ms
         )
@@ -188,26 +201,62 @@ class TableEvents:
             return [record, self._tombstone(key, partition, offset, now_ms)]
         return [record]
 
+    def truncated(
+        self, origin: Origin, partition: dict[str, Any], offset: dict[str, Any], now_ms: int
+    ) -> SourceRecord | None:
+        """Returns the record of a TRUNCATE TABLE; None where only envelopes could tell it."""
+        if self._shape.rows_only:
+            return None
+        value = self._value("t", None, None, origin, 0, now_ms)
+        return SourceRecord(partition, offset, self.topic, None, None, None, self._envelope, value, now_ms)
+
+    def _value(  # noqa: PLR0917  called for every row: names would cost
+        self,
+        op: str,
+        before: list[Any] | None,
+        after: list[Any] | None,
+        origin: Origin,
+        row: int,
+        now_ms: int,
+    ) -> Struct:
+        values = [
+            None if before is None else Struct.of_checked(self._optional_row, before),
+            None if after is None else Struct.of_checked(self._optional_row, after),
+            source_struct(self._shape, self._table.database, self._table.name, origin, row),
+            op,
+            now_ms,
+        ]
+        if self._shape.transactions:
+            count = origin.transaction
+            values.append(None if count is None else count.block(self._table.full_name))
+        return Struct.of_checked(self._envelope, values)
+
     def _tombstone(
         self, key: Any, partition: dict[str, Any], offset: dict[str, Any], now_ms: int
     ) -> SourceRecord:
         return SourceRecord(partition, offset, self.topic, None, self._key_schema, key, None, None, now_ms)
 
-    def _source(self, origin: Origin, row: int) -> Struct:
-        return Struct.of_checked(
-            SOURCE_SCHEMA,
-            [
-                __version__,
-                self._shape.connector,
-                self._shape.prefix,
-                origin.ts_ms,
-                origin.snapshot,
-                self._table.database,
-                self._table.name,
-                origin.server_id,
-                origin.gtid,
-                origin.file,
-                origin.pos,
-                row,
-            ],
-        )
+
+def source_struct(shape: Shape, database: str, table: str | None, origin: Origin, row: int) -> Struct:
+    """Returns the `source` block of an envelope."""
+    return Struct.of_checked(
+        SOURCE_SCHEMA,
+        [
+            __version__,
+            shape.connector,
+            shape.prefix,
+            origin.ts_ms,
+            origin.snapshot,
+            database,
+            table,
+            origin.server_id,
+            origin.gtid,
+            origin.file,
+            origin.pos,
+            row,
+        ],
+    )
+
+
+def _chained(first: Convert | None, then: Convert) -> Convert:
+    return then if first is None else lambda value: then(first(value))

@@ -16,8 +16,8 @@ _VALUE: Final = SchemaBuilder.struct("io.debezium.connector.common.Heartbeat").f
 class Heartbeat:
     """Decides when a heartbeat is due. An interval of 0 ms means never."""
 
-    def __init__(self, topics_prefix: str, prefix: str, interval_ms: int) -> None:
-        self._topic = f"{topics_prefix}.{prefix}"
+    def __init__(self, topic: str, prefix: str, interval_ms: int) -> None:
+        self._topic = topic
         self._prefix = prefix
         self._interval_s = interval_ms / 1000
         self._last: float | None = None

@@ -5,10 +5,15 @@ byte after the last transaction. The second is the place inside the transaction 
 event, and the row after the last one that was returned. A restarted task asks the server for everything
 after the first part and skips the second. Row events are counted whether or not their tables are captured,
 so the count does not depend on the filters.
+
+XA transactions that were prepared and not yet decided are held: the offset has the place where each begins, and a
+restarted task reads from the first of them, leaving out what was returned. `incremental` is the state of an
+incremental snapshot.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,6 +21,16 @@ from typing import Any
 from klamm_plugins.errors import ConnectError
 
 SERVER = "server"
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The place before an XA transaction that was prepared and is neither committed nor rolled back."""
+
+    xid: str
+    done: str | None
+    file: str
+    pos: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +45,8 @@ class Position:
     row: int = 0
     snapshot: bool = False
     ts_sec: int = field(default=0, compare=False)
+    held: tuple[Held, ...] = ()
+    incremental: str = ""
 
     def to_offset(self) -> dict[str, Any]:
         """Returns the offset to commit, under Debezium's names where they mean the same."""
@@ -42,6 +59,10 @@ class Position:
             found["snapshot"] = True
         if self.ts_sec:
             found["ts_sec"] = self.ts_sec
+        if self.held:
+            found["xa"] = json.dumps([[h.xid, h.done, h.file, h.pos] for h in self.held])
+        if self.incremental:
+            found["incremental"] = self.incremental
         return found
 
     @classmethod
@@ -62,6 +83,8 @@ class Position:
                 row=int(inside.get("row", 0)),
                 snapshot=bool(offset.get("snapshot", False)),
                 ts_sec=int(offset.get("ts_sec", 0)),
+                held=tuple(Held(*entry) for entry in json.loads(offset.get("xa", "[]"))),
+                incremental=str(offset.get("incremental", "")),
             )
         except (KeyError, TypeError, ValueError) as e:
             raise ConnectError(
@@ -78,7 +101,36 @@ class Position:
     def complete(self, file: str, pos: int, ts_sec: int) -> Position:
         """Returns the position after the transaction under way (or an event outside of any), which ends before `pos`."""
         done = self.done if self.done is None or not self.gtid else add_gtid(self.done, self.gtid)
-        return Position(done, file, pos, ts_sec=ts_sec)
+        return replace(
+            self, done=done, file=file, pos=pos, gtid="", event=0, row=0, snapshot=False, ts_sec=ts_sec
+        )
+
+    @property
+    def first(self) -> Position:
+        """The place to open the binlog at: before the first held transaction, if there is one."""
+        if not self.held:
+            return self
+        return replace(self, done=self.held[0].done, file=self.held[0].file, pos=self.held[0].pos)
+
+    def holding(self, held: Held) -> Position:
+        """Returns the position with one more transaction held."""
+        return replace(self, held=(*self.held, held))
+
+    def without(self, xid: str) -> Position:
+        """Returns the position with a transaction that is decided."""
+        return replace(self, held=tuple(h for h in self.held if h.xid != xid))
+
+    def has(self, gtid: str) -> bool:
+        """Returns True when the transaction was read completely."""
+        if not self.done:
+            return False
+        if ":" in gtid:
+            source, _, number = gtid.partition(":")
+            ranges = parse_gtid_set(self.done).get(source.lower(), [])
+            return any(first <= int(number) <= last for first, last in ranges)
+        domain, _, sequence = gtid.split("-")
+        states = (part.strip().split("-") for part in self.done.split(","))
+        return any(s[0] == domain and int(sequence) <= int(s[2]) for s in states)
 
 
 def add_gtid(done: str, gtid: str) -> str:
@@ -119,6 +171,11 @@ def _add_mysql(done: str, gtid: str) -> str:
     source, _, number = gtid.partition(":")
     sets = parse_gtid_set(done)
     sets[source.lower()] = _merged([*sets.get(source.lower(), []), (int(number), int(number))])
+    return format_gtid_set(sets)
+
+
+def format_gtid_set(sets: Mapping[str, list[tuple[int, int]]]) -> str:
+    """Returns the set as MySQL writes it, sources in order."""
     return ",".join(
         ":".join([s, *(str(a) if a == b else f"{a}-{b}" for a, b in sets[s])]) for s in sorted(sets)
     )

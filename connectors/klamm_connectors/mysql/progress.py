@@ -13,26 +13,36 @@ _BEGINS = ("XA START", "XA BEGIN")
 
 
 class Progress:
-    """Follows the events of one stream that was opened at `position`.
+    """Follows the events of one stream that was opened at `position.first`.
 
     `position` is always the end of the rows that were returned, even while the transaction under way is read
-    again.
+    again. `past` is True while the stream is in a transaction that was read completely before the start.
     """
 
     def __init__(self, position: Position, *, gtids: bool) -> None:
         self.position = position
-        self.file = position.file
-        self._gtids = gtids
+        self.file = position.first.file
+        self.in_transaction = False
+        self.past = False
+        self.gtids = gtids
+        self._start = position
         self._resume: Position | None = position if position.event else None
         self._skip = (0, 0)
         self._events = 0  # row events of the transaction so far
-        self._in_transaction = False
 
-    def begin(self, gtid: str, *, in_transaction: bool) -> None:
+    @property
+    def resuming(self) -> bool:
+        """True when rows of the transaction under way were returned before the start."""
+        return self._skip != (0, 0)
+
+    def begin(self, gtid: str, *, in_transaction: bool, log_pos: int = 0) -> None:
         """Notes that a transaction begins, or, not `in_transaction`, a statement that may be a transaction of its own."""
-        resume, self._resume = self._resume, None
+        self.in_transaction = in_transaction
         self._events, self._skip = 0, (0, 0)
-        self._in_transaction = in_transaction
+        self.past = bool(self._start.held) and self._was_read(gtid, log_pos)
+        if self.past:
+            return
+        resume, self._resume = self._resume, None
         if resume is not None and resume.gtid == gtid:
             self._skip = (resume.event, resume.row)
             return
@@ -46,20 +56,23 @@ class Progress:
         """Notes a statement as text: a transaction's begin or end, or DDL, which is a transaction by itself."""
         word = statement.strip().rstrip(";").upper()
         if word == "BEGIN" or word.startswith(_BEGINS):
-            if not self._gtids:
-                self.begin("", in_transaction=True)
-            self._in_transaction = True
-        elif word in {"COMMIT", "ROLLBACK"} or not self._in_transaction:
+            if not self.gtids:
+                self.begin("", in_transaction=True, log_pos=log_pos)
+            self.in_transaction = True
+        elif word in {"COMMIT", "ROLLBACK"} or not self.in_transaction:
             self.complete(log_pos, ts_sec)
 
     def complete(self, log_pos: int, ts_sec: int) -> None:
         """Notes that the transaction under way ends before `log_pos`."""
-        self.position = self.position.complete(self.file, log_pos, ts_sec)
-        self._in_transaction = False
+        if not self.past:
+            self.position = self.position.complete(self.file, log_pos, ts_sec)
+        self.in_transaction = self.past = False
         self._skip, self._events = (0, 0), 0
 
     def rows(self) -> int | None:
         """Counts a row event of any table. Returns how many of its rows were already returned; None when all were."""
+        if self.past:
+            return None
         self._events += 1
         event, row = self._skip
         if self._events < event:
@@ -69,3 +82,8 @@ class Progress:
     def at(self, row: int, ts_sec: int) -> Position:
         """Returns the position after the first `row` rows of the row event under way."""
         return replace(self.position, event=self._events, row=row, ts_sec=ts_sec)
+
+    def _was_read(self, gtid: str, log_pos: int) -> bool:
+        if gtid:
+            return self._start.has(gtid)
+        return (self.file, log_pos) <= (self._start.file, self._start.pos)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -12,8 +11,9 @@ from typing import Any, Final
 import pymysql
 from pymysql.cursors import DictCursor
 
+from klamm_connectors.mysql import tls
 from klamm_connectors.mysql.columns import Table, from_information_schema
-from klamm_connectors.mysql.config import Settings
+from klamm_connectors.mysql.keys.connection import Connection
 from klamm_plugins.errors import ConfigError, ConnectError, RetriableError
 
 log = logging.getLogger(__name__)
@@ -26,6 +26,8 @@ _PASSING: Final = frozenset({
 changed.
 """
 _DENIED: Final = frozenset({1044, 1045, 1142, 1143, 1227, 1698})
+WRONG_STATEMENT: Final = frozenset({1054, 1064, 1146, 1305})
+"""An unknown column, a wrong syntax, an unknown table, an unknown function."""
 _BINLOG_READ: Final = frozenset({1236, 1945})
 
 
@@ -85,37 +87,21 @@ class ServerFacts:
 class Server:
     """Makes connections from the task's settings."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Connection) -> None:
         self._settings = settings
         self.address = f"{settings.host}:{settings.port}"
 
     def arguments(self) -> dict[str, Any]:
         """Returns PyMySQL's arguments. They hold the password, so they are never logged."""
         s = self._settings
-        found: dict[str, Any] = {
+        return {
             "host": s.host,
             "port": s.port,
             "user": s.user,
             "password": s.password.value if s.password is not None else "",
-            "connect_timeout": s.connect_timeout_s,
+            "connect_timeout": s.timeout_s,
             "charset": "utf8mb4",
-        }
-        if s.ssl_mode != "disabled":
-            found["ssl"] = self._tls()
-        return found
-
-    def _tls(self) -> ssl.SSLContext:
-        mode, authority = self._settings.ssl_mode, self._settings.ssl_ca
-        try:
-            context = ssl.create_default_context(cafile=authority)
-        except OSError as e:
-            raise ConfigError(
-                f"database.ssl.ca: {authority} cannot be read: {e}", key="database.ssl.ca"
-            ) from e
-        context.check_hostname = mode == "verify_identity"
-        if mode == "required":
-            context.verify_mode = ssl.CERT_NONE
-        return context
+        } | tls.arguments(s.tls)
 
     def connect(self, **more: Any) -> Any:
         """Opens a connection in UTC. Raises translated errors."""
@@ -217,8 +203,12 @@ def describe(connection: Any, database: str, name: str) -> Table | None:
         columns = tuple(from_information_schema(row) for row in cursor.fetchall())
     if not columns:
         return None
-    key = tuple(str(row[0]) for row in run(connection, _KEY, (database, name)))
-    return Table(database, name, columns, key)
+    return Table(database, name, columns, primary_key(connection, database, name))
+
+
+def primary_key(connection: Any, database: str, name: str) -> tuple[str, ...]:
+    """Returns the columns of a table's primary key, in the key's order."""
+    return tuple(str(row[0]) for row in run(connection, _KEY, (database, name)))
 
 
 def tables(connection: Any) -> list[tuple[str, str, str]]:

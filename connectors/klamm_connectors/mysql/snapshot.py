@@ -1,40 +1,30 @@
 """Reads the tables as they were at one position of the binlog, in chunks by primary key.
 
-All chunks come from one consistent transaction, so rows and position fit exactly: changes before the
-position are in the rows, later changes are in the binlog. MariaDB tells the position of a snapshot without
-any lock; MySQL needs a global read lock for a moment. A snapshot that breaks off starts again, because its
-transaction is gone.
+All chunks come from consistent transactions that begin together, so rows and position fit exactly: changes before
+the position are in the rows, later changes are in the binlog. MariaDB tells the position of one snapshot without
+any lock; MySQL, and several connections, need a global read lock for a moment. A snapshot that breaks off starts
+again, because its transactions are gone.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Sequence
+import queue
+import socket
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from klamm_connectors.mysql import server
-from klamm_connectors.mysql.columns import Column, Kind, Table
-from klamm_connectors.mysql.filters import Filters
+from klamm_connectors.mysql.columns import Table
+from klamm_connectors.mysql.keys.snapshots import Snapshots
 from klamm_connectors.mysql.position import Position
-from klamm_plugins.errors import ConfigError, ConnectError
+from klamm_connectors.mysql.table_reader import TableReader
+from klamm_plugins.errors import ConfigError
 
 log = logging.getLogger(__name__)
-
-_COMPARABLE: Final = frozenset(Kind) - {
-    Kind.FLOAT,
-    Kind.DOUBLE,
-    Kind.BIT,
-    Kind.ENUM,
-    Kind.SET,
-    Kind.GEOMETRY,
-    Kind.TIME,
-    Kind.DATE,
-    Kind.DATETIME,
-    Kind.TIMESTAMP,
-    Kind.YEAR,
-}
-"""Kinds whose values compare equal to themselves when they are sent back to the server. A zero date would not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,112 +36,167 @@ class Chunk:
 
 
 class Snapshot:
-    """One snapshot. The constructor opens it, `next_chunk` reads it. For one thread."""
+    """One snapshot. The constructor opens it, `next_chunk` reads it. For one thread, beside the readers' own."""
 
-    def __init__(self, source: server.Server, facts: server.ServerFacts, filters: Filters, fetch_size: int, *, lock: bool) -> None:  # fmt: skip
-        self._fetch_size = fetch_size
-        self._connection = source.connect()
+    def __init__(
+        self,
+        source: server.Server,
+        facts: server.ServerFacts,
+        wanted: Callable[[str, str], bool],
+        settings: Snapshots,
+    ) -> None:
+        self._settings = settings
+        self._connections = [source.connect() for _ in range(settings.threads)]
         self.rows = 0
+        self._chunks: queue.Queue[Chunk | BaseException | None] | None = None
+        self._closing = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._reader: TableReader | None = None
+        self._readers: list[TableReader] = []
         try:
-            self.position = self._begin(facts, lock=lock)
-            self.tables = self._describe(
-                filters
-            )  # inside: what is altered before this is in the rows as well
+            self.position = self._begin(facts)
+            self.tables = self._describe(wanted)  # inside: what is altered before this is in the rows as well
         except BaseException:
             self.close()
             raise
         self._left = list(self.tables)
-        self._last: tuple[Any, ...] | None = None
-        self._cursor: Any = None
+        self._taking = threading.Lock()
 
     def close(self) -> None:
-        if self._connection.open:
-            self._connection.close()
+        """Ends the readers and their transactions."""
+        self._closing.set()
+        if self._threads:
+            for connection in self._connections:
+                with contextlib.suppress(OSError, AttributeError):
+                    connection._sock.shutdown(socket.SHUT_RDWR)  # noqa: SLF001  closing alone does not wake its reader
+            for thread in self._threads:
+                thread.join()
+        for reader in self._readers:
+            reader.abandon()
+        for connection in self._connections:
+            with contextlib.suppress(Exception):
+                connection.close()
 
     def next_chunk(self) -> Chunk | None:
         """Returns the next rows, never an empty list; None when all tables are read."""
-        while self._left:
-            table = self._left[0]
-            rows = self._read_by_key(table) if _can_page(table) else self._read_stream(table)
-            if len(rows) < self._fetch_size:
-                self._left.pop(0)
-                self._last = None
+        if len(self._connections) > 1:
+            chunk = self._next_of_threads()
+        else:
+            self._reader, chunk = self._read(self._connections[0], self._reader)
+        if chunk is not None:
+            self.rows += len(chunk.rows)
+        return chunk
+
+    def _read(self, connection: Any, reader: TableReader | None) -> tuple[TableReader | None, Chunk | None]:
+        """Returns the next rows over one connection, and the reader to go on with."""
+        while True:
+            if reader is None or reader.done:
+                table = self._next_table()
+                if table is None:
+                    return None, None
+                statement = self._settings.statements.get(table.full_name)
+                reader = TableReader(connection, table, self._settings.fetch_size, statement)
+                self._readers.append(reader)
+            rows = reader.next()
             if rows:
-                self.rows += len(rows)
-                return Chunk(table, rows)
+                return reader, Chunk(reader.table, rows)
+
+    def _next_table(self) -> Table | None:
+        with self._taking:
+            return self._left.pop(0) if self._left else None
+
+    # Several connections
+
+    def _next_of_threads(self) -> Chunk | None:
+        if self._chunks is None:
+            self._chunks = queue.Queue(maxsize=2 * len(self._connections))
+            self._threads = [
+                threading.Thread(
+                    target=self._read_all, args=(c, self._chunks), name=f"snapshot-{i}", daemon=True
+                )
+                for i, c in enumerate(self._connections)
+            ]
+            self._reading = len(self._threads)
+            for thread in self._threads:
+                thread.start()
+        while self._reading:
+            found = self._chunks.get()
+            if isinstance(found, BaseException):
+                raise found
+            if found is not None:
+                return found
+            self._reading -= 1
         return None
 
-    def _describe(self, filters: Filters) -> list[Table]:
+    def _read_all(self, connection: Any, chunks: queue.Queue[Chunk | BaseException | None]) -> None:
+        """Reads table after table, in a thread of its own. Ends with None, or with the error."""
+        reader: TableReader | None = None
+        try:
+            while True:
+                reader, chunk = self._read(connection, reader)
+                self._put(chunks, chunk)
+                if chunk is None:
+                    return
+        except Exception as e:
+            self._put(chunks, e)
+
+    def _put(
+        self, chunks: queue.Queue[Chunk | BaseException | None], found: Chunk | BaseException | None
+    ) -> None:
+        while not self._closing.is_set():
+            with contextlib.suppress(queue.Full):
+                chunks.put(found, timeout=0.2)
+                return
+
+    # The begin
+
+    def _describe(self, wanted: Callable[[str, str], bool]) -> list[Table]:
         found = []
-        for database, name, kind in server.tables(self._connection):
-            if filters.table(database, name):
+        connection = self._connections[0]
+        for database, name, kind in server.tables(connection):
+            if wanted(database, name):
                 if kind == "SYSTEM VERSIONED":
                     raise ConfigError(
                         f"{database}.{name} is system-versioned: its history would come as rows of its own; leave it out by "
                         "table.exclude.list or table.include.list",
                         key="table.exclude.list",
                     )
-                table = server.describe(self._connection, database, name)
+                table = server.describe(connection, database, name)
                 if table is not None:
                     found.append(table)
         return found
 
-    def _begin(self, facts: server.ServerFacts, *, lock: bool) -> Position:
-        connection = self._connection
-        server.run(connection, "SET SESSION wait_timeout = 86400")  # a full pipeline may stand still for long
-        server.run(connection, "SET SESSION net_write_timeout = 86400")
-        server.run(connection, "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-        if facts.is_mariadb:
-            server.run(connection, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
-            status = dict(server.run(connection, "SHOW STATUS LIKE 'binlog_snapshot_%'"))
-            found = {str(k).lower(): v for k, v in status.items()}
-            file, pos = str(found["binlog_snapshot_file"]), int(found["binlog_snapshot_position"])
-            return Position(server.mariadb_gtid(connection, file, pos), file, pos)
+    def _begin(self, facts: server.ServerFacts) -> Position:
+        first = self._connections[0]
+        needed = not facts.is_mariadb or len(self._connections) > 1
+        lock = needed and self._settings.lock
         if lock:
-            server.run(connection, "FLUSH TABLES WITH READ LOCK")
+            server.run(first, "FLUSH TABLES WITH READ LOCK")
         try:
-            server.run(connection, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
-            file, pos, executed = server.end_of_binlog(connection)
+            for connection in self._connections:
+                _begin_transaction(connection)
+            return _position(first, facts)
         finally:
             if lock:
-                server.run(connection, "UNLOCK TABLES")
+                server.run(first, "UNLOCK TABLES")
+
+
+def _begin_transaction(connection: Any) -> None:
+    server.run(connection, "SET SESSION wait_timeout = 86400")  # a full pipeline may stand still for long
+    server.run(connection, "SET SESSION net_write_timeout = 86400")
+    server.run(connection, "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+    server.run(connection, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
+
+
+def _position(connection: Any, facts: server.ServerFacts) -> Position:
+    """Returns the position of the transaction that has just begun."""
+    if not facts.is_mariadb:
+        file, pos, executed = server.end_of_binlog(connection)
         return Position(executed if facts.gtid else None, file, pos)
-
-    def _read_by_key(self, table: Table) -> list[list[Any]]:
-        where, args = "", list[Any]()
-        if self._last is not None:
-            where, args = _after(table.key, self._last)
-        order = ", ".join(map(quoted, table.key))
-        statement = f"{_select(table)}{where} ORDER BY {order} LIMIT {self._fetch_size}"
-        rows = self._rows(table, server.run(self._connection, statement, args or None))
-        if rows:
-            places = {c.name: i for i, c in enumerate(table.columns)}
-            self._last = tuple(rows[-1][places[name]] for name in table.key)
-        return rows
-
-    def _read_stream(self, table: Table) -> list[list[Any]]:
-        """Reads a table without a usable key: one result that the server sends bit by bit."""
-        from pymysql.cursors import SSCursor
-
-        if self._cursor is None:
-            self._cursor = self._connection.cursor(SSCursor)
-            self._cursor.execute(_select(table))
-        found = self._cursor.fetchmany(self._fetch_size)
-        if len(found) < self._fetch_size:
-            self._cursor.close()
-            self._cursor = None
-        return self._rows(table, found)
-
-    def _rows(self, table: Table, found: Sequence[Sequence[Any]]) -> list[list[Any]]:
-        fixes = [
-            i for i, c in enumerate(table.columns) if c.kind in {Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP}
-        ]
-        rows = [list(row) for row in found]
-        for i in fixes:
-            for row in rows:
-                if isinstance(row[i], str):
-                    row[i] = None  # a zero date, which PyMySQL gives as its text
-        return rows
+    status = dict(server.run(connection, "SHOW STATUS LIKE 'binlog_snapshot_%'"))
+    found = {str(k).lower(): v for k, v in status.items()}
+    file, pos = str(found["binlog_snapshot_file"]), int(found["binlog_snapshot_position"])
+    return Position(server.mariadb_gtid(connection, file, pos), file, pos)
 
 
 def position_now(source: server.Server, facts: server.ServerFacts) -> Position:
@@ -164,34 +209,3 @@ def position_now(source: server.Server, facts: server.ServerFacts) -> Position:
         return Position(executed if facts.gtid else None, file, pos)
     finally:
         connection.close()
-
-
-def quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
-
-
-def _can_page(table: Table) -> bool:
-    kinds = {c.name: c.kind for c in table.columns}
-    return bool(table.key) and all(kinds[name] in _COMPARABLE for name in table.key)
-
-
-def _select(table: Table) -> str:
-    columns = ", ".join(_expression(c) for c in table.columns)
-    if not columns:
-        raise ConnectError(f"{table.full_name} has no columns")
-    return f"SELECT {columns} FROM {quoted(table.database)}.{quoted(table.name)}"  # noqa: S608  names are quoted
-
-
-def _expression(column: Column) -> str:
-    # The text protocol rounds a FLOAT to six digits; a DOUBLE arrives as it is stored.
-    return f"({quoted(column.name)} * 1e0)" if column.kind is Kind.FLOAT else quoted(column.name)
-
-
-def _after(key: Sequence[str], last: Sequence[Any]) -> tuple[str, list[Any]]:
-    """Returns a condition for rows after `last` in the key's order, in a form that uses the key's index."""
-    parts, args = [], []
-    for i, name in enumerate(key):
-        equal = [f"{quoted(k)} = %s" for k in key[:i]]
-        parts.append("(" + " AND ".join([*equal, f"{quoted(name)} > %s"]) + ")")
-        args += [*last[:i], last[i]]
-    return f" WHERE {' OR '.join(parts)}", args

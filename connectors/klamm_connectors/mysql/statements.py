@@ -17,21 +17,25 @@ _CREATES: Final = re.compile(
     r"\s*(CREATE)\s+(?:OR\s+REPLACE\s+)?TABLE\b.*\bSELECT\b", re.IGNORECASE | re.DOTALL
 )
 _TRUNCATE: Final = re.compile(r"\s*TRUNCATE\b", re.IGNORECASE)
-_NAME: Final = r"(?:`((?:[^`]|``)+)`|([\w$]+))"
-_QUALIFIED: Final = re.compile(rf"{_NAME}\s*\.\s*{_NAME}")
+NAME: Final = r"(?:`((?:[^`]|``)+)`|([\w$]+))"
+_QUALIFIED: Final = re.compile(rf"{NAME}\s*\.\s*{NAME}")
 _LOAD_HEADER: Final = 13 + 13  # of an EXECUTE_LOAD_QUERY event: that of a query, that of a loaded file
+
+
+def without_comments(statement: str) -> str:
+    return _COMMENT.sub(" ", statement)
 
 
 def changing_word(statement: str) -> str | None:
     """Returns INSERT, UPDATE and so on when the statement itself changes rows; None for DDL and the rest."""
-    found = _CHANGES.match(_COMMENT.sub(" ", statement))
+    found = _CHANGES.match(without_comments(statement))
     if found is None:
-        found = _CREATES.match(_TEXT.sub("''", _COMMENT.sub(" ", statement)))
+        found = _CREATES.match(_TEXT.sub("''", without_comments(statement)))
     return found[1].upper() if found is not None else None
 
 
 def is_truncate(statement: str) -> bool:
-    return _TRUNCATE.match(_COMMENT.sub(" ", statement)) is not None
+    return _TRUNCATE.match(without_comments(statement)) is not None
 
 
 def concerns(statement: str, database: str, filters: Filters) -> bool:

@@ -19,18 +19,28 @@ import pymysql
 
 from klamm_connectors.mysql import server
 from klamm_connectors.mysql.binlog import BinlogReader
-from klamm_connectors.mysql.catalog import Catalog
+from klamm_connectors.mysql.catalog import Captured, Catalog
 from klamm_connectors.mysql.changes import Changes
 from klamm_connectors.mysql.columns import Table
 from klamm_connectors.mysql.config import parse
-from klamm_connectors.mysql.events import Shape
+from klamm_connectors.mysql.ddl import Affected
+from klamm_connectors.mysql.events import Origin
+from klamm_connectors.mysql.failures import Failures
 from klamm_connectors.mysql.heartbeat import Heartbeat
+from klamm_connectors.mysql.incremental import Incremental
 from klamm_connectors.mysql.initial import SnapshotRecords
+from klamm_connectors.mysql.kafka_signals import SignalTopic
+from klamm_connectors.mysql.plan import statement_of
 from klamm_connectors.mysql.position import SERVER, Position
+from klamm_connectors.mysql.progress import Progress
+from klamm_connectors.mysql.schema_changes import SchemaChanges
+from klamm_connectors.mysql.signals import Tables
 from klamm_connectors.mysql.snapshot import Snapshot, position_now
+from klamm_connectors.mysql.structure import create_statement, table_change
 from klamm_plugins.connector import SourceTask
 from klamm_plugins.errors import ConfigError, ConnectError
 from klamm_plugins.records import SourceRecord
+from klamm_plugins.schema import Struct
 
 log = logging.getLogger(__name__)
 
@@ -47,45 +57,43 @@ class MySqlSourceTask(SourceTask):
         self._changes: Changes | None = None
         self._control: Any = None
         self._facts: server.ServerFacts | None = None
+        self._incremental: Incremental | None = None
+        self._signal_topic: SignalTopic | None = None
+        self._schema_changes: SchemaChanges | None = None
+        self._first: list[SourceRecord] = []  # to be returned before all others
         self._ready = self._snapshot_taken = self._idle = False
         self._lag: tuple[float, int | None] = (0.0, None)
 
     def start(self, props: Mapping[str, str]) -> None:
         self._settings = settings = parse(props)
-        self._partition = {SERVER: settings.topic_prefix}
-        self._shape = Shape(
-            settings.topic_prefix,
-            rows_only=settings.rows_only,
-            plain_keys=settings.plain_keys,
-            tombstones=settings.tombstones,
-            modes=settings.modes,
-        )
-        self._server = server.Server(settings)
+        self._partition = {SERVER: settings.events.shape.prefix}
+        self._shape = settings.events.shape
+        self._server = server.Server(settings.connection)
+        events = settings.events
         self._heartbeat = Heartbeat(
-            settings.heartbeat_prefix, settings.topic_prefix, settings.heartbeat_interval_ms
+            events.heartbeat_topic, settings.events.shape.prefix, events.heartbeat_interval_ms
         )
-        self._catalog = Catalog(settings.filters, self._shape, self._describe)
+        self._failures = Failures(events.failures)
+        self._catalog = self._new_catalog()
         offset = self.context.offset(self._partition)
         if offset is not None:
             self._position = Position.from_offset(offset)
             log.info("MySQL at %s: going on at %s", self._server.address, offset)
+        self._incremental = self._new_incremental(self._position.incremental if self._position else "")
 
     def poll(self) -> list[SourceRecord] | None:
         try:
             if not self._ready:
                 self._prepare()
-            if self._snapshot is not None:
-                records = self._snapshot_batch(self._snapshot)
-            elif self._idle:
-                self.context.stopping.wait(0.5)
+            records = self._next_records()
+            if records is None:
                 return None
-            else:
-                records = self._binlog_batch()
         except server.PositionPurgedError as e:
             self._disconnect()
             self._purged(e)
             return None
         except (pymysql.err.MySQLError, OSError) as e:
+            self._give_up_blocking(e)
             self._disconnect()
             raise server.translated(e, f"MySQL at {self._server.address}") from e
         except (ConnectError, ConfigError):
@@ -93,6 +101,27 @@ class MySqlSourceTask(SourceTask):
             raise
         self._beat(records)
         return records or None
+
+    def _next_records(self) -> list[SourceRecord] | None:
+        """Returns the next records; None when there never will be any."""
+        if self._first:
+            records, self._first = self._first, []
+            return records
+        if self._snapshot is not None:
+            return self._snapshot_batch(self._snapshot)
+        if self._idle:
+            self.context.stopping.wait(0.5)
+            return None
+        snapshots = self._incremental
+        assert snapshots is not None, "made at the start"
+        if self._signal_topic is not None:
+            self._signal_topic.take(snapshots)
+        if snapshots.blocking:
+            self._begin_blocking(snapshots)
+            return []
+        if snapshots.is_due:
+            snapshots.step(self._asking())
+        return self._binlog_batch(snapshots)
 
     def lag(self) -> int | None:
         """Returns the bytes of the binlog between the last returned record and its end. Asks the server every few seconds."""
@@ -111,56 +140,90 @@ class MySqlSourceTask(SourceTask):
 
     def stop(self) -> None:
         self._disconnect()
+        if self._signal_topic is not None:
+            self._signal_topic.close()
+            self._signal_topic = None
 
     def _disconnect(self) -> None:
         """Drops all connections; the next poll opens new ones. A snapshot under way starts again."""
-        if self._changes is not None:
-            self._changes.close()
+        self._close_changes()
         if self._snapshot is not None:
             self._snapshot.close()
         if self._control is not None:
             with contextlib.suppress(pymysql.err.Error, OSError):
                 self._control.close()
-        self._changes = self._snapshot = self._control = None
+        self._snapshot = self._control = None
+        self._first = []
         self._ready = False
+
+    def _close_changes(self) -> None:
+        if self._changes is not None:
+            self._changes.close()
+            self._changes = None
 
     def _prepare(self) -> None:
         """Decides between snapshot and binlog, and opens what is needed."""
         self._control = self._server.connect(autocommit=True)
         self._facts = facts = self._server.facts(self._control)
         self._shape = replace(self._shape, connector="mariadb" if facts.is_mariadb else "mysql")
-        self._catalog = Catalog(self._settings.filters, self._shape, self._describe)
-        mode = self._settings.snapshot_mode
+        self._catalog = self._new_catalog()
+        if self._settings.events.schema_changes:
+            self._schema_changes = SchemaChanges(self._settings.capture.filters, self._shape, self._change_of)
+        kafka = self._settings.signals.kafka
+        if kafka is not None and self._signal_topic is None:
+            signals = self._settings.signals
+            self._signal_topic = SignalTopic(kafka, signals.connector, signals.poll_interval_s)
+        mode, position = self._settings.snapshots.mode, self._position
+        is_new = position is None or position.snapshot
         if mode in {"no_data", "schema_only", "never"}:
-            if self._position is None or self._position.snapshot:
-                self._position = position_now(self._server, facts)
-                log.info(
-                    "MySQL at %s: beginning at the end of the binlog, %s",
-                    self._server.address,
-                    self._position,
-                )
-        elif (
-            self._position is None
-            or self._position.snapshot
-            or (mode == "always" and not self._snapshot_taken)
-        ):
-            snapshot = Snapshot(
-                self._server,
-                facts,
-                self._settings.filters,
-                self._settings.snapshot_fetch_size,
-                lock=self._settings.snapshot_lock,
-            )
-            log.info(
-                "MySQL at %s: snapshot of %d tables at %s", self._server.address, len(snapshot.tables), snapshot.position
-            )  # fmt: skip
-            self._snapshot = SnapshotRecords(snapshot, self._catalog, facts.server_id, self._partition)
+            if is_new:
+                self._begin_now(facts)
+        elif is_new or (mode == "always" and not self._snapshot_taken):
+            self._begin_snapshot(facts)
         elif mode == "initial_only":
             self._idle = True
         self._ready = True
 
+    def _begin_now(self, facts: server.ServerFacts) -> None:
+        """Begins at the end of the binlog."""
+        self._position = position = position_now(self._server, facts)
+        log.info("MySQL at %s: beginning at the end of the binlog, %s", self._server.address, position)
+        wanted = self._settings.capture.filters.table
+        tables = [(d, n) for d, n, _ in server.tables(self._asking()) if wanted(d, n)]
+        origin = Origin(_now_ms(), facts.server_id, None, position.file, position.pos, "true")
+        self._first = self._structures(tables, origin, position)
+
+    def _begin_snapshot(self, facts: server.ServerFacts) -> None:
+        wanted = self._settings.capture.filters.table
+        snapshot = Snapshot(self._server, facts, wanted, self._settings.snapshots)
+        log.info(
+            "MySQL at %s: snapshot of %d tables at %s", self._server.address, len(snapshot.tables), snapshot.position
+        )  # fmt: skip
+        self._snapshot = records = SnapshotRecords(
+            snapshot, self._catalog, facts.server_id, self._partition, self._failures
+        )
+        tables = [(t.database, t.name) for t in snapshot.tables]
+        self._first = self._structures(tables, records.origin, records.running)
+
+    def _begin_blocking(self, snapshots: Incremental) -> None:
+        """Begins a snapshot that a signal has asked for. The binlog waits."""
+        assert self._facts is not None, "asked when connecting"
+        assert self._position is not None, "the binlog was read before"
+        self._close_changes()
+        position = replace(self._position, incremental=snapshots.state)
+        statements = {r.table: statement_of(r) for r in snapshots.blocking if r.condition is not None}
+        names = {r.table for r in snapshots.blocking}
+        settings = self._settings.snapshots
+        settings = replace(settings, statements={**settings.statements, **statements})
+        snapshot = Snapshot(self._server, self._facts, lambda d, n: f"{d}.{n}" in names, settings)
+        log.info("MySQL at %s: blocking snapshot of %s", self._server.address, ", ".join(sorted(names)))
+        self._snapshot = SnapshotRecords(
+            snapshot, self._catalog, self._facts.server_id, self._partition, self._failures,
+            running=position, done=replace(position, incremental=snapshots.state_after_blocking),
+        )  # fmt: skip
+
     def _purged(self, error: Exception) -> None:
-        if self._settings.snapshot_mode != "when_needed":
+        if self._settings.snapshots.mode != "when_needed":
             raise ConfigError(
                 f"{error}. The binlog no longer holds the position {self._position and self._position.to_offset()}: set "
                 "snapshot.mode=when_needed to read the tables again, or reset the connector's offsets (DELETE "
@@ -170,26 +233,51 @@ class MySqlSourceTask(SourceTask):
         log.warning("%s: reading the tables again (snapshot.mode=when_needed)", error)
         self._position = None
 
+    def _give_up_blocking(self, error: Exception) -> None:
+        """Ends a blocking snapshot whose statement is wrong. A restart would not mend it."""
+        snapshot, wrong = self._snapshot, error.args[:1] and error.args[0] in server.WRONG_STATEMENT
+        if snapshot is not None and snapshot.blocking and wrong and self._incremental is not None:
+            log.warning("the blocking snapshot ends here: %s", error.args[-1])
+            self._incremental.end_blocking()
+
     def _snapshot_batch(self, snapshot: SnapshotRecords) -> list[SourceRecord]:
         records = snapshot.batch()
         if snapshot.done:
-            self._snapshot, self._snapshot_taken = None, True
-            self._position = snapshot.position
-            self._idle = self._settings.snapshot_mode == "initial_only"
+            self._snapshot, self._position = None, snapshot.position
+            if snapshot.blocking:
+                assert self._incremental is not None, "it asked for the snapshot"
+                self._incremental.end_blocking()
+                return records
+            self._snapshot_taken = True
+            self._idle = self._settings.snapshots.mode == "initial_only"
         return records
 
-    def _binlog_batch(self) -> list[SourceRecord]:
+    def _binlog_batch(self, snapshots: Incremental) -> list[SourceRecord]:
         assert self._position is not None, "a snapshot or an offset came first"
         if self._changes is None:
             assert self._facts is not None, "asked when connecting"
-            s = self._settings
-            reader = BinlogReader(self._server, self._facts, s.server_id, self._position, s.queue_size)
             self._changes = Changes(
-                reader, self._facts, s.filters, self._catalog, self._position, self._partition, s
+                self._open_binlog(self._position.first),
+                self._catalog,
+                Progress(self._position, gtids=self._facts.gtid),
+                self._partition,
+                self._settings,
+                failures=self._failures,
+                watcher=snapshots,
+                schema_changes=self._schema_changes,
             )
         records = self._changes.batch(self.context.stopping)
         self._position = self._changes.position
         return records
+
+    def _open_binlog(self, position: Position) -> BinlogReader:
+        assert self._facts is not None, "asked when connecting"
+        sources = self._settings.capture.sources
+        if sources is not None and position.done is not None and not self._facts.is_mariadb:
+            _, _, executed = server.end_of_binlog(self._asking())
+            position = replace(position, done=sources.start(position.done, executed))
+        number, size = self._settings.connection.server_id, self._settings.reading.queue_size
+        return BinlogReader(self._server, self._facts, number, position, size)
 
     # Beside the data
 
@@ -200,6 +288,60 @@ class MySqlSourceTask(SourceTask):
             )
             if beat is not None:
                 records.append(beat)
+                self._run_heartbeat_query()
+
+    def _run_heartbeat_query(self) -> None:
+        query = self._settings.events.heartbeat_query
+        if query is None:
+            return
+        try:
+            server.run(self._asking(), query)
+        except (pymysql.err.MySQLError, OSError, ConnectError) as e:
+            log.warning("heartbeat.action.query failed, and runs again with the next heartbeat: %s", e)
+
+    def _new_catalog(self) -> Catalog:
+        settings = self._settings
+        return Catalog(settings.capture, self._shape, self._describe, settings.signals.table)
+
+    def _new_incremental(self, state: str) -> Incremental:
+        signals = self._settings.signals
+        return Incremental(
+            state,
+            signal_table=signals.table,
+            chunk_size=signals.chunk_size,
+            tables_of=self._tables_of,
+            present=self._present,
+            failures=self._failures,
+            partition=self._partition,
+        )
+
+    def _present(self, database: str, name: str) -> Captured | None:
+        return self._catalog.present(database, name)  # the catalog changes with the connection
+
+    def _tables_of(self, wanted: Tables) -> list[str]:
+        """Returns the captured tables that a signal names."""
+        filters = self._settings.capture.filters
+        names = ((d, n) for d, n, kind in server.tables(self._asking()) if kind == "BASE TABLE")
+        return [f"{d}.{n}" for d, n in names if filters.table(d, n) and wanted.has(f"{d}.{n}")]
+
+    def _change_of(self, kind: str, database: str, name: str) -> Struct:
+        return table_change(self._asking(), kind, database, name)
+
+    def _structures(
+        self, tables: list[tuple[str, str]], origin: Origin, position: Position
+    ) -> list[SourceRecord]:
+        """Returns the tables' structures for the topic of schema changes, as they are now."""
+        changes = self._schema_changes
+        if changes is None:
+            return []
+        offset, now = position.to_offset(), _now_ms()
+        return [
+            changes.record(
+                create_statement(self._asking(), database, name), database,
+                [Affected("CREATE", database, name)], origin, self._partition, offset, now,
+            )
+            for database, name in tables
+        ]  # fmt: skip
 
     def _describe(self, database: str, name: str) -> Table | None:
         return server.describe(self._asking(), database, name)

@@ -36,6 +36,10 @@ class Modes:
     bigint_unsigned: str = "long"
     time: str = "adaptive_time_microseconds"
     binary: str = "bytes"
+    refused_later: bool = False
+    """True when a BIGINT UNSIGNED beyond INT64 goes into the record all the same: its converter refuses the record, and
+    the runtime counts it and keeps it as a dead letter (errors.tolerance=all).
+    """
 
 
 def builder_and_converter(column: Column, modes: Modes) -> tuple[SchemaBuilder, Convert | None]:
@@ -92,7 +96,7 @@ def _int(column: Column, modes: Modes) -> tuple[SchemaBuilder, Convert | None]:
     if column.size == 8 and column.unsigned:
         if modes.bigint_unsigned == "precise":
             return logical.decimal_builder(0), Decimal
-        return SchemaBuilder(Type.INT64), _checked_long(column.name)
+        return SchemaBuilder(Type.INT64), None if modes.refused_later else _checked_long(column.name)
     bits = column.size * 8 + (1 if column.unsigned else 0)
     smallest = next(t for t, holds in ((Type.INT16, 16), (Type.INT32, 32), (Type.INT64, 64)) if bits <= holds)
     return SchemaBuilder(smallest), None
@@ -103,7 +107,7 @@ def _checked_long(name: str) -> Convert:
         if value > _LONG_MAX:
             raise DataError(
                 f"column {name}: {value} does not fit INT64; set bigint.unsigned.handling.mode=precise to have such "
-                "columns as decimals"
+                "columns as decimals, or event.processing.failure.handling.mode=warn to leave such rows out"
             )
         return value
 

@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 
 from klamm_connectors.mysql.columns import Column, Kind, Table, from_information_schema
 from klamm_connectors.mysql.connector import MySqlSourceConnector
-from klamm_connectors.mysql.events import Origin, Shape, TableEvents, topic_name
+from klamm_connectors.mysql.events import Origin, TableEvents, topic_name
 from klamm_connectors.mysql.filters import Filters
 from klamm_connectors.mysql.position import Position, add_gtid, parse_gtid_set
 from klamm_connectors.mysql.rows import RowDecoder
+from klamm_connectors.mysql.shape import Shape
 from klamm_connectors.mysql.values import Modes, builder_and_converter
+from klamm_connectors.mysql.view import View
 from klamm_plugins.errors import ConfigError, ConnectError, DataError
 from klamm_plugins.schema import validate_value
 
@@ -87,7 +89,13 @@ def test_filters_match_whole_names_and_leave_the_system_out():
     [
         ({"table.include.list": "a(b"}, "table.include.list"),
         ({"table.include.list": "a", "table.exclude.list": "b"}, "table.exclude.list"),
-        ({"include.schema.changes": "true"}, "include.schema.changes"),
+        ({"column.mask.with.x.chars": "a"}, "column.mask.with.x.chars"),
+        ({"column.mask.hash.MD9.with.salt.s": "a"}, "column.mask.hash.MD9.with.salt.s"),
+        ({"skipped.operations": "c,x"}, "skipped.operations"),
+        ({"message.key.columns": "shop.t"}, "message.key.columns"),
+        ({"gtid.source.includes": "a", "gtid.source.excludes": "b"}, "gtid.source.excludes"),
+        ({"snapshot.select.statement.overrides": "d.t"}, "snapshot.select.statement.overrides"),
+        ({"snapshot.select.statement.overrides.d.t": "SELECT 1"}, "snapshot.select.statement.overrides.d.t"),
         ({"topic.prefix": "no spaces"}, "topic.prefix"),
         ({"snapshot.mode": "sometimes"}, "snapshot.mode"),
     ],
@@ -235,11 +243,12 @@ def test_values_beyond_their_schema_are_sentences():
 
 
 TABLE = Table("d", "t", (Column("id", Kind.INT, nullable=False, size=4), Column("v", Kind.STRING)), ("id",))
+VIEW = View(frozenset({"id", "v"}), ("id",))
 ORIGIN = Origin(1, 1, "0-1-2", "b.1", 4)
 
 
 def records(op, before, after, **shape):
-    return TableEvents(TABLE, {}, Shape("p", **shape)).records(op, before, after, ORIGIN, {}, {}, 0, 5)
+    return TableEvents(TABLE, VIEW, Shape("p", **shape)).records(op, before, after, ORIGIN, {}, {}, 0, 5)
 
 
 def test_a_changed_key_is_a_delete_a_tombstone_and_a_create():
@@ -267,7 +276,8 @@ def test_keys_of_one_column_may_be_bare_values():
 
 
 def test_topics_hold_what_topics_can():
-    assert topic_name("p", "d", "täble$") == "p.d.t_ble_"
+    assert topic_name(Shape("p"), "d", "täble$") == "p.d.t_ble_"
+    assert topic_name(Shape("p", delimiter="-"), "d.x", "t") == "p-d.x-t"
 
 
 def test_missing_libraries_are_a_sentence(monkeypatch):

@@ -1,6 +1,5 @@
 """The MySQL source on a real MariaDB: snapshot and binlog alike, resuming at any record, DDL, what is refused."""
 
-import itertools
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -9,14 +8,13 @@ from decimal import Decimal
 import pytest
 from support.broker import wait_until
 from support.mariadb import MariaDB, require
+from support.mysql_source import Source
 
 from klamm_connectors.mysql.connector import MySqlSourceConnector
 from klamm_plugins.errors import ConfigError, ConnectError, RetriableError
-from klamm_plugins.testing import MemorySourceContext, SourceConformance
+from klamm_plugins.testing import SourceConformance
 
 pytestmark = pytest.mark.usefixtures("mariadb_server")
-
-SERVER_IDS = itertools.count(7000)
 
 ALL_TYPES = """CREATE TABLE types (
     id INT PRIMARY KEY, u UUID, i6 INET6, i4 INET4, g GEOMETRY, t TIME(6), t0 TIME NOT NULL, b BIT(12), b1 BIT(1),
@@ -30,62 +28,6 @@ TYPES_ROW = """(%s, '550e8400-e29b-41d4-a716-446655440000', '2001:db8::ff00', '1
     2155, '2024-02-29 23:59:59.987', '0000-00-00', '1000-01-01', UNHEX('00FF'), 'é', 'ü🎉',
     -1234567890123456789012345678.0123456789, -99999, 9223372036854775807, -128, 255, -8388608, 16777215, 4294967295,
     -9223372036854775808, '2038-01-19 03:14:07.999999', '1970-01-01 00:00:01', 'añ🎉', 'アイ')"""
-
-
-class Source:
-    """A task on one database of the server, with its context."""
-
-    def __init__(self, server, database, committed=None, **more):
-        self.props = {
-            "name": database,
-            "database.hostname": "127.0.0.1",
-            "database.port": str(server.port),
-            "database.user": "root",
-            "database.server.id": str(next(SERVER_IDS)),
-            "topic.prefix": "p",
-            "database.include.list": database,
-            "poll.interval.ms": "50",
-        } | {k.replace("__", "."): v for k, v in more.items()}
-        self.context = MemorySourceContext(self.props)
-        if committed is not None:
-            self.context.commit(committed)
-        self.task = MySqlSourceConnector.task_class()()
-        self.task.initialize(self.context)
-        self.task.start(self.props)
-
-    def read(self, count, timeout_s=60):
-        found, end = [], time.monotonic() + timeout_s
-        while len(found) < count:
-            assert time.monotonic() < end, f"{len(found)} of {count} records"
-            try:
-                found += self.task.poll() or []
-            except RetriableError:
-                time.sleep(0.05)
-        assert len(found) == count, [r.value for r in found[count:]]
-        return found
-
-
-@pytest.fixture
-def source(mariadb, mariadb_database):
-    started = []
-
-    def start(committed=None, **more):
-        found = Source(mariadb, mariadb_database, committed, **more)
-        started.append(found)
-        return found
-
-    start.sql = lambda statement, *args: mariadb.sql(statement, args or None, database=mariadb_database)
-    start.database = mariadb_database
-    yield start
-    for one in started:
-        one.task.stop()
-
-
-@pytest.fixture
-def connect(mariadb, mariadb_database):
-    connection = mariadb.connect(mariadb_database, autocommit=False)
-    yield connection
-    connection.close()
 
 
 class TestConformance(SourceConformance):

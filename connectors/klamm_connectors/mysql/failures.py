@@ -1,0 +1,50 @@
+"""Rows that their schemas cannot hold: Debezium's `event.processing.failure.handling.mode`. For one thread."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+from klamm_plugins.errors import DataError
+
+log = logging.getLogger(__name__)
+
+_SUMMARY_S: Final = 10.0
+
+T = TypeVar("T")
+
+
+class Failures:
+    """Counts the rows that were left out. `fail` leaves none out, `warn` names each, `skip` counts them."""
+
+    def __init__(self, mode: str = "fail") -> None:
+        self._mode = mode
+        self.count = 0
+        self._told = 0
+        self._told_at = float("-inf")
+
+    def tried(self, convert: Callable[[Any], T], row: Any, where: str) -> T | None:
+        """Returns the converted row; None for a row that is left out. Raises DataError with the mode `fail`."""
+        try:
+            return convert(row)
+        except DataError as e:
+            if self._mode == "fail":
+                raise DataError(f"{where}: {e}") from e
+            self._left_out(e, where)
+            return None
+
+    def _left_out(self, error: DataError, where: str) -> None:
+        self.count += 1
+        if self._mode == "warn":
+            log.warning("%s: row left out (event.processing.failure.handling.mode=warn): %s", where, error)
+            return
+        now = time.monotonic()
+        if now - self._told_at >= _SUMMARY_S:
+            log.warning(
+                "%d rows left out since the start, %d of them new (event.processing.failure.handling.mode=skip); the last one "
+                "in %s: %s",
+                self.count, self.count - self._told, where, error,
+            )  # fmt: skip
+            self._told, self._told_at = self.count, now

@@ -1,0 +1,242 @@
+"""Incremental snapshots: chunks of tables between watermarks, while the binlog is read (DBLog, Debezium's DDD-3).
+
+For each chunk the connector writes a row into the table of signals, reads the chunk, and writes a second row. Both rows
+come back in the binlog. Rows of the chunk whose keys change between them are older than these changes, so they are
+dropped; the others become records at the second row. The table of signals orders the chunk among the changes without any
+lock. `state` is all that a restarted task needs: it goes into each offset.
+
+For the task's thread. Statements run through the connection that `step` gets.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pymysql
+
+from klamm_connectors.mysql import server, signals
+from klamm_connectors.mysql.catalog import Captured
+from klamm_connectors.mysql.columns import Table
+from klamm_connectors.mysql.events import Origin
+from klamm_connectors.mysql.failures import Failures
+from klamm_connectors.mysql.names import quoted
+from klamm_connectors.mysql.plan import Plan, Reading
+from klamm_connectors.mysql.table_reader import can_page, key_of, last_key, read_chunk
+from klamm_plugins.errors import DataError
+from klamm_plugins.records import SourceRecord
+
+log = logging.getLogger(__name__)
+
+TablesOf = Callable[[signals.Tables], list[str]]
+"""Returns the names (database.table) of the captured tables that a signal names."""
+Present = Callable[[str, str], Captured | None]
+
+
+@dataclass(slots=True)
+class Window:
+    """One chunk between its watermarks."""
+
+    reading: Reading
+    captured: Captured
+    key: tuple[str, ...]
+    rows: dict[tuple[Any, ...], list[Any]] = field(default_factory=dict)
+    last: list[Any] | None = None
+    ends_table: bool = False
+    name: str = field(default_factory=lambda: str(uuid.uuid4()))
+    is_open: bool = False
+
+
+class Incremental:
+    """The incremental snapshots of one task. It is the `Watcher` of the stream."""
+
+    def __init__(
+        self,
+        state: str,
+        *,
+        signal_table: str | None,
+        chunk_size: int,
+        tables_of: TablesOf,
+        present: Present,
+        failures: Failures,
+        partition: dict[str, Any],
+    ) -> None:
+        self._plan = Plan.from_text(state)
+        self._signal_table = signal_table
+        self._chunk_size = chunk_size
+        self._tables_of = tables_of
+        self._present = present
+        self._failures = failures
+        self._partition = partition
+        self._window: Window | None = None
+
+    @property
+    def state(self) -> str:
+        """The state for the offset; empty when there is nothing to do."""
+        return self._plan.to_text()
+
+    @property
+    def is_due(self) -> bool:
+        """True when `step` has something to read."""
+        return self._window is None and self._plan.next is not None
+
+    @property
+    def blocking(self) -> list[Reading]:
+        """The tables of blocking snapshots that were asked for."""
+        return [r for r in self._plan.readings if r.blocking]
+
+    @property
+    def state_after_blocking(self) -> str:
+        """The state once these tables are read."""
+        return self._plan.without_blocking().to_text()
+
+    def end_blocking(self) -> None:
+        """Notes that these tables are read."""
+        self._plan = self._plan.without_blocking()
+
+    # Signals
+
+    def signalled(self, name: str, type: str, data: str | None) -> None:
+        """Takes a signal. A signal that nobody understands is logged."""
+        try:
+            self._take(signals.parse(type, data))
+        except DataError as e:
+            log.warning("signal %s is left out: %s", name, e)
+
+    def _take(self, signal: signals.Signal) -> None:
+        match signal:
+            case signals.Execute():
+                self._execute(signal)
+            case signals.Stop():
+                names = set(self._tables_of(signal.tables)) if signal.tables.expressions else None
+                self._plan = self._plan.stopped(names)
+                if self._window is not None and self._window.reading not in self._plan.readings:
+                    self._window = None
+            case signals.Pause():
+                self._plan = replace(self._plan, paused=True)
+            case signals.Resume():
+                self._plan = replace(self._plan, paused=False)
+            case signals.Log():
+                log.info("signal: %s", signal.message)
+
+    def _execute(self, signal: signals.Execute) -> None:
+        names = self._tables_of(signal.tables)
+        if not names:
+            raise DataError("no captured table has one of these names")
+        if not signal.blocking and self._signal_table is None:
+            raise DataError(
+                "incremental snapshots need signal.data.collection: the connector writes its watermarks there"
+            )
+        found = [
+            Reading(n, signal.tables.condition(n), signal.tables.key, blocking=signal.blocking) for n in names
+        ]
+        self._plan = self._plan.with_readings(found)
+        log.info(
+            "%s snapshot of %s begins", "blocking" if signal.blocking else "incremental", ", ".join(names)
+        )
+
+    # The stream's side
+
+    def inserted(self, row: dict[str, Any], origin: Origin) -> list[SourceRecord]:
+        """Takes a row of the table of signals. Returns the records of a chunk at its second watermark."""
+        name, kind, data = (str(v) if v is not None else "" for v in list(row.values())[:3])
+        if not kind.startswith(signals.WATERMARK):
+            self.signalled(name, kind, data)
+            return []
+        window = self._window
+        if window is None or not name.startswith(window.name):
+            return []  # of a task that ended
+        if name == f"{window.name}-open":
+            window.is_open = True
+            return []
+        self._window = None
+        return self._emitted(window, origin)
+
+    def changed(self, captured: Captured, images: list[list[Any]]) -> None:
+        """Drops the rows of the chunk that change between its watermarks."""
+        window = self._window
+        if window is None or not window.is_open or captured.full_name != window.captured.full_name:
+            return
+        for image in images:
+            window.rows.pop(tuple(key_of(captured.table, window.key, image)), None)
+
+    def _emitted(self, window: Window, origin: Origin) -> list[SourceRecord]:
+        now, events = time.time_ns() // 1_000_000, window.captured.events
+        origin = replace(origin, snapshot="incremental", transaction=None, ts_ms=now)
+        records: list[SourceRecord] = []
+        for row in window.rows.values():
+            values = self._failures.tried(events.convert, row, window.captured.full_name)
+            if values is not None:
+                records += events.records("r", None, values, origin, self._partition, {}, 0, now)
+        self._plan = self._plan.advanced(window.reading, None if window.ends_table else window.last)
+        if window.ends_table:
+            log.info("incremental snapshot: %s is done", window.captured.full_name)
+        return records
+
+    # The table's side
+
+    def step(self, connection: Any) -> None:
+        """Reads the next chunk between two watermarks, unless one is on its way."""
+        reading = self._plan.next
+        if reading is None or self._window is not None:
+            return
+        window = self._window_of(reading)
+        if window is None:
+            self._plan = self._plan.without(reading)
+            return
+        self._window = window
+        try:
+            self._read(connection, window)
+        except BaseException:
+            self._window = None
+            raise
+
+    def _window_of(self, reading: Reading) -> Window | None:
+        captured = self._present(*reading.table.split(".", 1))
+        if captured is None:
+            log.warning("incremental snapshot: %s is left out, for it is no longer there", reading.table)
+            return None
+        key = (reading.key,) if reading.key else captured.table.key
+        if not can_page(replace(captured.table, key=key)):
+            log.warning(
+                "incremental snapshot: %s is left out, for it cannot be read in chunks by its key (%s); give the signal a "
+                "surrogate-key, or ask for a blocking snapshot", reading.table, ", ".join(key) or "none",
+            )  # fmt: skip
+            return None
+        return Window(reading, captured, key)
+
+    def _read(self, connection: Any, window: Window) -> None:
+        table, reading = window.captured.table, window.reading
+        up_to = reading.up_to
+        if up_to is None:
+            up_to = last_key(connection, table, window.key)
+            self._plan, window.reading = self._plan.limited(reading, up_to)
+        self._watermark(connection, window, "open")
+        rows = self._chunk(connection, table, window) if up_to is not None else []
+        window.rows = {tuple(key_of(table, window.key, row)): row for row in rows}
+        window.last = key_of(table, window.key, rows[-1]) if rows else None
+        window.ends_table = len(rows) < self._chunk_size
+        self._watermark(connection, window, "close")
+
+    def _chunk(self, connection: Any, table: Table, window: Window) -> list[list[Any]]:
+        reading = window.reading
+        try:
+            return read_chunk(
+                connection, table, window.key, self._chunk_size,
+                after_row=reading.last, up_to=reading.up_to, condition=reading.condition,
+            )  # fmt: skip
+        except (pymysql.err.ProgrammingError, pymysql.err.OperationalError) as e:
+            if reading.condition is None or e.args[0] not in server.WRONG_STATEMENT:
+                raise  # the table was altered meanwhile: a new attempt describes it again
+            log.warning("incremental snapshot of %s ends here: %s", reading.table, e.args[-1])
+            return []
+
+    def _watermark(self, connection: Any, window: Window, side: str) -> None:
+        assert self._signal_table is not None, "signals for incremental snapshots without it are refused"
+        database, table = self._signal_table.split(".")
+        statement = f"INSERT INTO {quoted(database)}.{quoted(table)} VALUES (%s, %s, %s)"  # noqa: S608  names are quoted
+        server.run(connection, statement, (f"{window.name}-{side}", f"{signals.WATERMARK}{side}", None))

@@ -1,0 +1,156 @@
+"""Records of row events. The position moves with the rows that become records, or not at all."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from pymysqlreplication.row_event import DeleteRowsEvent, UpdateRowsEvent, WriteRowsEvent
+
+from klamm_connectors.mysql.catalog import Captured
+from klamm_connectors.mysql.events import Origin
+from klamm_connectors.mysql.failures import Failures
+from klamm_connectors.mysql.progress import Progress
+from klamm_connectors.mysql.transactions import TransactionCount
+from klamm_plugins.records import SourceRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A row event and its table."""
+
+    event: Any
+    captured: Captured
+
+    def images(self) -> list[list[Any]]:
+        """Decodes the rows. Only once: the event's packet is read."""
+        event, decoder = self.event, self.captured.decoder
+        decoder.check_present(event.columns_present_bitmap)
+        if isinstance(event, UpdateRowsEvent):
+            decoder.check_present(event.columns_present_bitmap2)
+        return decoder.rows(event.packet.read(int(event.event_size) - event.packet.read_bytes))
+
+    @property
+    def op(self) -> str:
+        if isinstance(self.event, WriteRowsEvent):
+            return "c"
+        return "d" if isinstance(self.event, DeleteRowsEvent) else "u"
+
+
+class Watcher(Protocol):
+    """Sees the rows that become records beside those of snapshots under way."""
+
+    @property
+    def state(self) -> str:
+        """The state for the offset."""
+
+    def inserted(self, row: dict[str, Any], origin: Origin) -> list[SourceRecord]:
+        """Takes a row of the table of signals. Returns records, whose offsets the caller sets."""
+
+    def changed(self, captured: Captured, images: list[list[Any]]) -> None:
+        """Takes the images of changed rows."""
+
+
+class RowRecords:
+    """Makes the records of row events of one stream."""
+
+    def __init__(
+        self,
+        progress: Progress,
+        partition: dict[str, Any],
+        skipped: frozenset[str],
+        failures: Failures,
+        watcher: Watcher,
+    ) -> None:
+        self._progress = progress
+        self._partition = partition
+        self._skipped = skipped
+        self._failures = failures
+        self._watcher = watcher
+        self.count: TransactionCount | None = None
+        """The transaction under way, when its records are counted."""
+
+    def of(self, rows: Rows) -> list[SourceRecord]:
+        """Counts the event and returns the records of its rows that were not returned before the start."""
+        first = self._progress.rows()
+        if first is None:
+            if self.count is not None and not self._progress.past:
+                self._made(rows, None)  # for their number
+            return []
+        return self._made(rows, first)
+
+    def _made(self, rows: Rows, first: int | None) -> list[SourceRecord]:
+        """Makes records of the rows from `first` on; None: of none. Earlier rows are only counted."""
+        images, op = rows.images(), rows.op
+        number = len(images) // (2 if op == "u" else 1)
+        made: list[SourceRecord] = []
+        if rows.captured.shown and op not in self._skipped:
+            begin = 0 if self.count is not None else first or 0
+            made = self._records(rows, op, images, begin, number if first is None else first)
+        if first is None:
+            return []
+        before = self._progress.position
+        self._progress.position = self._progress.at(number, rows.event.timestamp)
+        self._watcher.changed(rows.captured, images)
+        if rows.captured.signals and op == "c":
+            return self._signalled(rows, images[first:], made, before.to_offset())
+        return made
+
+    def _records(
+        self, rows: Rows, op: str, images: list[list[Any]], begin: int, first: int
+    ) -> list[SourceRecord]:
+        event, events, partition = rows.event, rows.captured.events, self._partition
+        step = 2 if op == "u" else 1
+        now, origin = time.time_ns() // 1_000_000, self._origin(event)
+        previous = self._progress.position.to_offset()
+        base = self._progress.at(1, event.timestamp).to_offset()
+        made: list[SourceRecord] = []
+        for number in range(begin, len(images) // step):
+            at = number * step
+            before = None if op == "c" else self._values(rows.captured, images[at])
+            after = None if op == "d" else self._values(rows.captured, images[at + step - 1])
+            if after is None if op != "d" else before is None:
+                continue
+            offset = {**base, "row": number + 1}
+            found = events.records(op, before, after, origin, partition, offset, number, now)
+            if number < first:
+                continue
+            for record in found[:-1]:
+                record.source_offset = previous  # the row is done with its last record
+            made += found
+            previous = offset
+        return made
+
+    def _signalled(
+        self, rows: Rows, images: list[list[Any]], made: list[SourceRecord], before: dict[str, Any]
+    ) -> list[SourceRecord]:
+        """Hands inserted signals to the watcher, and moves the position to the state that follows from them.
+
+        Only the last record has the new position: a task that ends before it takes the signals again.
+        """
+        names = [c.name.lower() for c in rows.captured.columns]
+        progress, origin = self._progress, self._origin(rows.event)
+        for image in images:
+            made += self._watcher.inserted(dict(zip(names, image, strict=True)), origin)
+        progress.position = replace(progress.position, incremental=self._watcher.state)
+        for record in made:
+            record.source_offset = before
+        if made:
+            made[-1].source_offset = progress.position.to_offset()
+        return made
+
+    def _values(self, captured: Captured, image: list[Any]) -> list[Any] | None:
+        """Returns a row's values; None for a row that is left out because they do not fit."""
+        return self._failures.tried(captured.events.convert, image, captured.full_name)
+
+    def _origin(self, event: Any) -> Origin:
+        progress = self._progress
+        return Origin(
+            event.timestamp * 1000,
+            event.packet.server_id,
+            progress.position.gtid or None,
+            progress.file,
+            event.packet.log_pos,
+            transaction=self.count,
+        )

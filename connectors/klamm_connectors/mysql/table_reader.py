@@ -1,0 +1,159 @@
+"""Reads one table in chunks over one connection, in the order of its key where it has a usable one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from klamm_connectors.mysql import server
+from klamm_connectors.mysql.columns import Column, Kind, Table
+from klamm_connectors.mysql.names import quoted
+from klamm_plugins.errors import ConnectError
+
+_COMPARABLE: Final = frozenset(Kind) - {
+    Kind.FLOAT,
+    Kind.DOUBLE,
+    Kind.BIT,
+    Kind.ENUM,
+    Kind.SET,
+    Kind.GEOMETRY,
+    Kind.TIME,
+    Kind.DATE,
+    Kind.DATETIME,
+    Kind.TIMESTAMP,
+    Kind.YEAR,
+}
+"""Kinds whose values compare equal to themselves when they are sent back to the server. A zero date would not."""
+_DATES: Final = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP})
+
+
+class TableReader:
+    """The rows of one table, `fetch_size` at once. `done` when a chunk was not full. For one thread.
+
+    `statement` reads the rows in place of the whole table.
+    """
+
+    def __init__(self, connection: Any, table: Table, fetch_size: int, statement: str | None = None) -> None:
+        self.table = table
+        self.done = False
+        self._connection = connection
+        self._fetch_size = fetch_size
+        self._statement = statement
+        self._last: Sequence[Any] | None = None
+        self._cursor: Any = None
+
+    def next(self) -> list[list[Any]]:
+        """Returns the next rows, in the order of `table.columns`."""
+        rows = self._by_key() if self._statement is None and can_page(self.table) else self._as_stream()
+        self.done = len(rows) < self._fetch_size
+        return rows
+
+    def abandon(self) -> None:
+        """Forgets a result that was not read to its end, because its connection is closed."""
+        if self._cursor is not None and self._cursor._result is not None:  # noqa: SLF001  it would go on reading
+            self._cursor._result.unbuffered_active = False  # noqa: SLF001
+        self._cursor = None
+
+    def _by_key(self) -> list[list[Any]]:
+        table = self.table
+        rows = read_chunk(self._connection, table, table.key, self._fetch_size, after_row=self._last)
+        if rows:
+            self._last = key_of(table, table.key, rows[-1])
+        return rows
+
+    def _as_stream(self) -> list[list[Any]]:
+        """Reads one result that the server sends bit by bit."""
+        from pymysql.cursors import SSCursor
+
+        if self._cursor is None:
+            self._cursor = self._connection.cursor(SSCursor)
+            self._cursor.execute(_select(self.table, self._statement))
+        found = self._cursor.fetchmany(self._fetch_size)
+        if len(found) < self._fetch_size:
+            self._cursor.close()
+            self._cursor = None
+        return _rows(self.table, found)
+
+
+def can_page(table: Table) -> bool:
+    """Returns True when the table can be read by its key, chunk by chunk."""
+    kinds = {c.name: c.kind for c in table.columns}
+    return bool(table.key) and all(kinds[name] in _COMPARABLE for name in table.key)
+
+
+def read_chunk(
+    connection: Any,
+    table: Table,
+    key: Sequence[str],
+    size: int,
+    *,
+    after_row: Sequence[Any] | None = None,
+    up_to: Sequence[Any] | None = None,
+    condition: str | None = None,
+) -> list[list[Any]]:
+    """Returns rows in the order of `key`: those after one key, up to another, that meet a condition of the user's."""
+    parts, args = [], list[Any]()
+    if after_row is not None:
+        text, more = _after(key, after_row)
+        parts, args = [f"({text})"], more
+    if up_to is not None:
+        text, more = _after(key, up_to)
+        parts.append(f"NOT ({text})")
+        args += more
+    if condition:
+        # The statement is formatted only when there are arguments, so only then a percent sign must be doubled.
+        parts.append(f"({condition.replace('%', '%%') if args else condition})")
+    where = f" WHERE {' AND '.join(parts)}" if parts else ""
+    order = ", ".join(map(quoted, key))
+    statement = f"{_select(table)}{where} ORDER BY {order} LIMIT {size}"
+    return _rows(table, server.run(connection, statement, args or None))
+
+
+def last_key(connection: Any, table: Table, key: Sequence[str]) -> list[Any] | None:
+    """Returns the greatest key in the table; None for an empty table."""
+    names = ", ".join(map(quoted, key))
+    order = ", ".join(f"{quoted(name)} DESC" for name in key)
+    rows = server.run(connection, f"SELECT {names} FROM {_name(table)} ORDER BY {order} LIMIT 1")  # noqa: S608  names are quoted
+    return list(rows[0]) if rows else None
+
+
+def key_of(table: Table, key: Sequence[str], row: Sequence[Any]) -> list[Any]:
+    """Returns a row's values of the key's columns."""
+    places = {c.name: i for i, c in enumerate(table.columns)}
+    return [row[places[name]] for name in key]
+
+
+def _name(table: Table) -> str:
+    return f"{quoted(table.database)}.{quoted(table.name)}"
+
+
+def _select(table: Table, statement: str | None = None) -> str:
+    columns = ", ".join(_expression(c) for c in table.columns)
+    if not columns:
+        raise ConnectError(f"{table.full_name} has no columns")
+    source = _name(table) if statement is None else f"({statement}\n) AS overridden"
+    return f"SELECT {columns} FROM {source}"  # noqa: S608  names are quoted
+
+
+def _expression(column: Column) -> str:
+    # The text protocol rounds a FLOAT to six digits; a DOUBLE arrives as it is stored.
+    return f"({quoted(column.name)} * 1e0)" if column.kind is Kind.FLOAT else quoted(column.name)
+
+
+def _after(key: Sequence[str], last: Sequence[Any]) -> tuple[str, list[Any]]:
+    """Returns a condition for rows after `last` in the key's order, in a form that uses the key's index."""
+    parts, args = [], []
+    for i, name in enumerate(key):
+        equal = [f"{quoted(k)} = %s" for k in key[:i]]
+        parts.append("(" + " AND ".join([*equal, f"{quoted(name)} > %s"]) + ")")
+        args += [*last[:i], last[i]]
+    return " OR ".join(parts), args
+
+
+def _rows(table: Table, found: Sequence[Sequence[Any]]) -> list[list[Any]]:
+    rows = [list(row) for row in found]
+    for i in (i for i, c in enumerate(table.columns) if c.kind in _DATES):
+        for row in rows:
+            if isinstance(row[i], str):
+                row[i] = None  # a zero date, which PyMySQL gives as its text
+    return rows

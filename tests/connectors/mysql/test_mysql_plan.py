@@ -1,0 +1,85 @@
+"""Signals and the state of snapshots on request. Pure."""
+
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from klamm_connectors.mysql import signals
+from klamm_connectors.mysql.plan import Plan, Reading, statement_of
+from klamm_plugins.errors import DataError
+
+KEYS = st.none() | st.lists(
+    st.integers() | st.text() | st.binary() | st.decimals(allow_nan=False, allow_infinity=False), min_size=1
+)
+READINGS = st.builds(
+    Reading,
+    table=st.sampled_from(["d.a", "d.b", "e.a"]),
+    condition=st.none() | st.just("id > 3"),
+    key=st.none() | st.just("k"),
+    last=KEYS,
+    up_to=KEYS,
+    blocking=st.booleans(),
+)
+
+
+@given(st.lists(READINGS, min_size=1), st.booleans())
+def test_a_plan_survives_its_offset(readings, paused):
+    plan = Plan(tuple(readings), paused)
+    assert Plan.from_text(plan.to_text()) == plan
+    assert Plan.from_text(Plan().to_text()) == Plan()
+
+
+def test_tables_are_read_one_after_another_once_each():
+    plan = (
+        Plan().with_readings([Reading("d.a"), Reading("d.b")]).with_readings([Reading("d.a"), Reading("d.c")])
+    )
+    assert [r.table for r in plan.readings] == ["d.a", "d.b", "d.c"]
+    plan, first = plan.limited(plan.next, [9])
+    plan = plan.advanced(first, [4])
+    assert (plan.next.last, plan.next.up_to) == ([4], [9])
+    plan = plan.advanced(plan.next, None)
+    assert plan.next.table == "d.b"
+    assert [r.table for r in plan.stopped({"d.b"}).readings] == ["d.c"]
+    assert plan.stopped(None).readings == ()
+    assert Plan(plan.readings, paused=True).next is None
+
+
+def test_signals_as_debezium_writes_them():
+    signal = signals.parse(
+        "execute-snapshot",
+        '{"data-collections": ["shop.orders", "shop.c.*"], "type": "incremental", "surrogate-key": "seen",'
+        ' "additional-conditions": [{"data-collection": "shop.orders", "filter": "id > 3"}]}',
+    )
+    assert (signal.blocking, signal.tables.key) == (False, "seen")
+    assert [signal.tables.has(n) for n in ("SHOP.ORDERS", "shop.customers", "shop.x")] == [True, True, False]
+    assert [signal.tables.condition(n) for n in ("shop.orders", "shop.customers")] == ["id > 3", None]
+    assert signals.parse("execute-snapshot", '{"data-collections": ["a.b"], "type": "BLOCKING"}').blocking
+    assert signals.parse("stop-snapshot", "") == signals.Stop(tables=signals.Tables())
+    assert signals.parse("log", '{"message": "hello"}') == signals.Log("hello")
+
+
+@pytest.mark.parametrize(
+    ("type", "data", "words"),
+    [
+        ("execute-snapshot", "{}", "data-collections is missing"),
+        ("execute-snapshot", '{"data-collections": "a.b"}', "is no list"),
+        ("execute-snapshot", '{"data-collections": ["a(b"]}', "no regular expression|not a regular"),
+        ("execute-snapshot", '{"data-collections": ["a"], "type": "quick"}', "incremental or blocking"),
+        ("execute-snapshot", "no", "no JSON"),
+        ("set-binlog-position", "{}", "there is no signal"),
+    ],
+)
+def test_signals_that_nobody_understands_are_sentences(type, data, words):
+    with pytest.raises(DataError, match=words):
+        signals.parse(type, data)
+
+
+def test_blocking_snapshots_take_statements_and_conditions():
+    assert statement_of(Reading("d.t", "SELECT * FROM d.t WHERE a = 1;")) == "SELECT * FROM d.t WHERE a = 1"
+    assert statement_of(Reading("d.t", "a = 1")) == "SELECT * FROM `d`.`t` WHERE a = 1"
+    assert (
+        Decimal("1.50")
+        == Plan.from_text(Plan((Reading("a.b", last=[Decimal("1.50")]),)).to_text()).next.last[0]
+    )

@@ -1,0 +1,238 @@
+"""Snapshots on request, on a real MariaDB: by the table of signals and by a topic, while others write."""
+
+import itertools
+import json
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from klamm_plugins.errors import ConnectError
+
+pytestmark = pytest.mark.usefixtures("mariadb_server")
+
+NUMBERS = itertools.count()
+
+
+@pytest.fixture
+def signalled(source):
+    """Starts tasks that know a table of signals, and inserts signals."""
+    source.sql("CREATE TABLE signals (id VARCHAR(64) PRIMARY KEY, type VARCHAR(32) NOT NULL, data TEXT)")
+
+    def start(committed=None, **more):
+        settings = {
+            "event__format": "row",
+            "snapshot__mode": "no_data",
+            "signal__data__collection": f"{source.database}.signals",
+            "table__exclude__list": r".*\.signals",
+            "incremental__snapshot__chunk__size": "7",
+        }
+        task = source(committed, **settings | more)
+        task.task.poll()
+        return task
+
+    def send(kind, /, **data):
+        data = {k.replace("__", "-"): v for k, v in data.items()}
+        source.sql("INSERT INTO signals VALUES (%s, %s, %s)", f"s{next(NUMBERS)}", kind, json.dumps(data))
+
+    start.send = send
+    start.execute = lambda *tables, **more: send(
+        "execute-snapshot", data__collections=[rf"{source.database}\.{t}" for t in tables], **more
+    )
+    start.sql, start.database = source.sql, source.database
+    return start
+
+
+def ids(records):
+    return [r.key["id"] for r in records]
+
+
+def until(task, condition, what, timeout_s=60):
+    """Reads until the condition holds of all records."""
+    found, end = [], time.monotonic() + timeout_s
+    while not condition(found):
+        assert time.monotonic() < end, f"{what}: {found[-3:]}"
+        found += task.task.poll() or []
+    return found
+
+
+def done(task):
+    return not task.task._incremental.state
+
+
+def test_an_incremental_snapshot_reads_a_table_by_chunks(signalled):
+    signalled.sql("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
+    signalled.sql("INSERT INTO t SELECT seq, seq FROM seq_1_to_30")
+    signalled.sql("CREATE TABLE empty (id INT PRIMARY KEY)")
+    task = signalled(event__format="envelope")
+    signalled.execute("t", "empty")
+    found = task.read(30)
+    assert sorted(ids(found)) == list(range(1, 31))
+    assert {(r.value["op"], r.value["source"]["snapshot"]) for r in found} == {("r", "incremental")}
+    for record in found:
+        record.value.validate()
+    until(task, lambda _: done(task), "the end")
+    signalled.sql("INSERT INTO t VALUES (31, 1)")
+    (after,) = task.read(1)
+    assert "incremental" not in after.source_offset
+    assert [("incremental" in r.source_offset) for r in found] == [True] * 29 + [False]
+
+
+def test_by_conditions_surrogate_keys_and_keys_of_several_columns(signalled):
+    signalled.sql("CREATE TABLE k (a VARCHAR(5), b DECIMAL(5,1), c VARBINARY(4), PRIMARY KEY (a, b, c))")
+    signalled.sql("INSERT INTO k SELECT seq % 3, seq / 2, CHAR(seq) FROM seq_1_to_40")
+    signalled.sql("CREATE TABLE s (d DATE PRIMARY KEY, n INT NOT NULL UNIQUE)")
+    signalled.sql("INSERT INTO s SELECT DATE '2020-01-01' + INTERVAL seq DAY, seq FROM seq_1_to_20")
+    task = signalled()
+    condition = {"data-collection": rf"{signalled.database}\.k", "filter": "c > 'x' OR b LIKE '1%'"}
+    signalled.execute("k", additional__conditions=[condition])
+    count = next(iter(signalled.sql("SELECT COUNT(*) FROM k WHERE c > 'x' OR LEFT(b, 1) = '1'")))[0]
+    assert len({tuple(r.key.values) for r in task.read(count)}) == count
+    signalled.execute("s", surrogate__key="n")
+    assert len({r.key["d"] for r in task.read(20)}) == 20
+
+
+def test_what_cannot_be_read_is_said_and_the_rest_goes_on(signalled, caplog):
+    signalled.sql("CREATE TABLE none (a INT)")
+    signalled.sql("CREATE TABLE t (id INT PRIMARY KEY)")
+    signalled.sql("INSERT INTO t VALUES (1)")
+    task = signalled()
+    signalled.execute("none", "t")
+    wrong = {"data-collection": ".*", "filter": "nothing = 1"}
+    assert ids(task.read(1)) == [1]
+    assert "none is left out, for it cannot be read in chunks" in caplog.text
+    signalled.execute("t", additional__conditions=[wrong])
+    signalled.execute("nowhere")
+    signalled.send("dance")
+    signalled.send("log", message="hello from the table")
+    signalled.execute("t", type="blocking", additional__conditions=[wrong])
+    deadline = time.monotonic() + 60
+    while "the blocking snapshot ends here" not in caplog.text:
+        assert time.monotonic() < deadline
+        poll(task)
+    signalled.sql("INSERT INTO t VALUES (2)")
+    assert ids(task.read(1)) == [2]
+    for words in ("incremental snapshot of", "no captured table", "there is no signal 'dance'"):
+        assert words in caplog.text
+
+
+def poll(task):
+    try:
+        return task.task.poll() or []
+    except ConnectError:
+        return []
+
+
+def test_stop_pause_and_resume(signalled):
+    signalled.sql("CREATE TABLE t (id INT PRIMARY KEY)")
+    signalled.sql("INSERT INTO t SELECT seq FROM seq_1_to_50")
+    task = signalled()
+    signalled.execute("t")
+    first = task.read(7)
+    signalled.send("pause-snapshot")
+    paused = until(task, lambda _: json.loads(task.task._incremental.state).get("paused"), "the pause")
+    paused += until(task, lambda _: task.task._incremental._window is None, "the chunk on its way")
+    seen = len(first) + len(paused)
+    assert seen < 50
+    assert not task.task.poll()
+    signalled.send("resume-snapshot")
+    until(task, lambda r: len(r) >= 7, "more")
+    signalled.send("stop-snapshot", data__collections=[r".*\.t"])
+    until(task, lambda _: done(task), "the stop")
+    assert not task.task.poll()
+
+
+def test_the_topic_ends_up_as_the_table_while_others_write(signalled, mariadb):
+    """Each key's last record is the row of the table, and no record is older than the one before it."""
+    signalled.sql("CREATE TABLE t (id INT PRIMARY KEY, v INT NOT NULL)")
+    signalled.sql("INSERT INTO t SELECT seq, 0 FROM seq_1_to_300")
+    task = signalled(incremental__snapshot__chunk__size="20", max__batch__size="50")
+    stop = threading.Event()
+
+    def write():
+        connection = mariadb.connect(signalled.database, autocommit=False)
+        for number in itertools.count(1):
+            if stop.is_set():
+                break
+            with connection.cursor() as cursor:
+                cursor.execute("UPDATE t SET v = %s WHERE id %% 11 = %s", (number, number % 11))
+                cursor.execute("DELETE FROM t WHERE id = %s", (number * 7 % 300,))
+                cursor.execute("REPLACE INTO t VALUES (%s, %s)", (number * 13 % 300, number))
+            connection.commit()
+        connection.close()
+
+    with ThreadPoolExecutor(1) as pool:
+        writer = pool.submit(write)
+        try:
+            found = until(task, lambda r: len(r) > 20, "changes")
+            signalled.execute("t")
+            found += until(task, lambda _: not done(task), "the begin")
+            found += until(task, lambda _: done(task), "the end")
+        finally:
+            stop.set()
+        writer.result()
+    signalled.sql("INSERT INTO t VALUES (1000, 0)")
+    found += until(task, lambda r: any(x.key["id"] == 1000 for x in r), "the last change")
+    state, order = {}, {}
+    for record in found:
+        key = record.key["id"]
+        if record.value is None:
+            state.pop(key, None)
+            continue
+        state[key] = record.value["v"]
+        assert record.value["v"] >= order.get(key, 0), f"{key}: an older row came later"
+        order[key] = record.value["v"]
+    assert state == dict(signalled.sql("SELECT id, v FROM t"))
+
+
+def test_an_incremental_snapshot_goes_on_after_a_restart(signalled):
+    signalled.sql("CREATE TABLE t (id INT PRIMARY KEY)")
+    signalled.sql("INSERT INTO t SELECT seq FROM seq_1_to_40")
+    task = signalled()
+    signalled.execute("t")
+    first = task.read(14)
+    task.task.stop()
+    again = signalled(first[-1])
+    rest = until(again, lambda _: done(again), "the end")
+    assert ids(first) + ids(rest) == list(range(1, 41)), "each chunk once"
+
+
+def test_a_blocking_snapshot_by_a_statement_goes_on_after_a_restart(signalled):
+    signalled.sql("CREATE TABLE t (id INT PRIMARY KEY)")
+    signalled.sql("INSERT INTO t SELECT seq FROM seq_1_to_40")
+    task = signalled(snapshot__fetch__size="5")
+    where = {"data-collection": r".*\.t", "filter": f"SELECT * FROM {signalled.database}.t WHERE id > 10"}
+    signalled.execute("t", type="blocking", additional__conditions=[where])
+    first = until(task, lambda r: len(r) >= 5, "a part")
+    task.task.stop()
+    again = signalled(first[-1], snapshot__fetch__size="5")
+    whole = until(again, lambda _: done(again), "the end")
+    assert ids(whole) == list(range(11, 41)), "from its begin"
+    assert "incremental" not in whole[-1].source_offset
+    signalled.sql("INSERT INTO t VALUES (100)")
+    assert ids(again.read(1)) == [100]
+
+
+def test_signals_by_a_topic(signalled, klamm_broker):
+    signalled.sql("CREATE TABLE t (id INT PRIMARY KEY)")
+    signalled.sql("INSERT INTO t SELECT seq FROM seq_1_to_20")
+    topic = f"signals-{next(NUMBERS)}-{time.time_ns()}"
+    task = signalled(
+        signal__enabled__channels="source,kafka",
+        signal__kafka__topic=topic,
+        signal__kafka__groupId=topic,
+        signal__kafka__bootstrap__servers=klamm_broker.bootstrap,
+        signal__poll__interval__ms="50",
+    )
+    admin = AdminClient({"bootstrap.servers": klamm_broker.bootstrap})
+    admin.create_topics([NewTopic(topic, 1)])[topic].result()
+    producer = Producer({"bootstrap.servers": klamm_broker.bootstrap})
+    data = {"type": "execute-snapshot", "data": {"data-collections": [rf"{signalled.database}\.t"]}}
+    for key, value in (("other", json.dumps(data)), ("p", "no signal"), ("p", json.dumps(data))):
+        producer.produce(topic, key=key, value=value)
+    producer.flush()
+    assert sorted(ids(task.read(20))) == list(range(1, 21))
+    until(task, lambda _: done(task), "the end")
