@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from klamm_base.configdef import ConfigDef
-from klamm_connectors.mysql.keys import capture, connection, events, signals, snapshots
+from klamm_connectors.mysql.keys import capture, connection, events, signals, snapshots, tombstones
 from klamm_connectors.mysql.keys.capture import Capture
 from klamm_connectors.mysql.keys.connection import Connection
 from klamm_connectors.mysql.keys.events import Events
 from klamm_connectors.mysql.keys.signals import Signals
 from klamm_connectors.mysql.keys.snapshots import Reading, Snapshots
+from klamm_connectors.mysql.keys.tombstones import Tombstones
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,12 +25,13 @@ class Settings:
     snapshots: Snapshots
     reading: Reading
     signals: Signals
+    tombstones: Tombstones | None
 
 
 def config_def() -> ConfigDef:
     """Returns the configuration keys."""
     d = ConfigDef()
-    for part in (connection, events, capture, snapshots, signals):
+    for part in (connection, events, capture, snapshots, signals, tombstones):
         part.define(d)
     return d
 
@@ -44,4 +46,5 @@ def parse(props: Mapping[str, str]) -> Settings:
         snapshots=snapshots.read(values, props),
         reading=snapshots.read_reading(values),
         signals=signals.read(values, props),
+        tombstones=tombstones.read(values, props),
     )

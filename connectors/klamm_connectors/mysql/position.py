@@ -8,7 +8,7 @@ so the count does not depend on the filters.
 
 XA transactions that were prepared and not yet decided are held: the offset has the place where each begins, and a
 restarted task reads from the first of them, leaving out what was returned. `incremental` is the state of an
-incremental snapshot.
+incremental snapshot; `sweep` says which topics must still get tombstones after a repeated snapshot.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ class Position:
     ts_sec: int = field(default=0, compare=False)
     held: tuple[Held, ...] = ()
     incremental: str = ""
+    sweep: str = ""
 
     def to_offset(self) -> dict[str, Any]:
         """Returns the offset to commit, under Debezium's names where they mean the same."""
@@ -63,6 +64,8 @@ class Position:
             found["xa"] = json.dumps([[h.xid, h.done, h.file, h.pos] for h in self.held])
         if self.incremental:
             found["incremental"] = self.incremental
+        if self.sweep:
+            found["sweep"] = self.sweep
         return found
 
     @classmethod
@@ -85,6 +88,7 @@ class Position:
                 ts_sec=int(offset.get("ts_sec", 0)),
                 held=tuple(Held(*entry) for entry in json.loads(offset.get("xa", "[]"))),
                 incremental=str(offset.get("incremental", "")),
+                sweep=str(offset.get("sweep", "")),
             )
         except (KeyError, TypeError, ValueError) as e:
             raise ConnectError(

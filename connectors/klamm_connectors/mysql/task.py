@@ -24,12 +24,13 @@ from klamm_connectors.mysql.changes import Changes
 from klamm_connectors.mysql.columns import Table
 from klamm_connectors.mysql.config import parse
 from klamm_connectors.mysql.ddl import Affected
-from klamm_connectors.mysql.events import Origin
+from klamm_connectors.mysql.events import Origin, topic_name
 from klamm_connectors.mysql.failures import Failures
 from klamm_connectors.mysql.heartbeat import Heartbeat
 from klamm_connectors.mysql.incremental import Incremental
 from klamm_connectors.mysql.initial import SnapshotRecords
 from klamm_connectors.mysql.kafka_signals import SignalTopic
+from klamm_connectors.mysql.names import quoted
 from klamm_connectors.mysql.plan import statement_of
 from klamm_connectors.mysql.position import SERVER, Position
 from klamm_connectors.mysql.progress import Progress
@@ -37,6 +38,7 @@ from klamm_connectors.mysql.schema_changes import SchemaChanges
 from klamm_connectors.mysql.signals import Tables
 from klamm_connectors.mysql.snapshot import Snapshot, position_now
 from klamm_connectors.mysql.structure import create_statement, table_change
+from klamm_connectors.mysql.vanished import Sweep, marks
 from klamm_plugins.connector import SourceTask
 from klamm_plugins.errors import ConfigError, ConnectError
 from klamm_plugins.records import SourceRecord
@@ -45,6 +47,7 @@ from klamm_plugins.schema import Struct
 log = logging.getLogger(__name__)
 
 _LAG_S: Final = 5.0
+_STEP_S: Final = 0.5
 
 
 class MySqlSourceTask(SourceTask):
@@ -60,6 +63,10 @@ class MySqlSourceTask(SourceTask):
         self._incremental: Incremental | None = None
         self._signal_topic: SignalTopic | None = None
         self._schema_changes: SchemaChanges | None = None
+        self._sweep: Sweep | None = None
+        self._asked_at = 0.0  # for the committed offset
+        self._handed_over = True  # records of the last snapshot, which carry its end
+        self._repeated = False  # the next snapshot is not the first one
         self._first: list[SourceRecord] = []  # to be returned before all others
         self._ready = self._snapshot_taken = self._idle = False
         self._lag: tuple[float, int | None] = (0.0, None)
@@ -78,6 +85,7 @@ class MySqlSourceTask(SourceTask):
         offset = self.context.offset(self._partition)
         if offset is not None:
             self._position = Position.from_offset(offset)
+            self._repeated = True
             log.info("MySQL at %s: going on at %s", self._server.address, offset)
         self._incremental = self._new_incremental(self._position.incremental if self._position else "")
 
@@ -109,6 +117,8 @@ class MySqlSourceTask(SourceTask):
             return records
         if self._snapshot is not None:
             return self._snapshot_batch(self._snapshot)
+        if self._position is not None and self._position.sweep and not self._sweep_step(self._position):
+            return []
         if self._idle:
             self.context.stopping.wait(0.5)
             return None
@@ -140,6 +150,7 @@ class MySqlSourceTask(SourceTask):
 
     def stop(self) -> None:
         self._disconnect()
+        self._end_sweep()
         if self._signal_topic is not None:
             self._signal_topic.close()
             self._signal_topic = None
@@ -199,11 +210,74 @@ class MySqlSourceTask(SourceTask):
         log.info(
             "MySQL at %s: snapshot of %d tables at %s", self._server.address, len(snapshot.tables), snapshot.position
         )  # fmt: skip
+        try:
+            sweep = self._marks(snapshot)
+        except BaseException:
+            snapshot.close()
+            raise
+        self._handed_over = False
         self._snapshot = records = SnapshotRecords(
-            snapshot, self._catalog, facts.server_id, self._partition, self._failures
-        )
+            snapshot, self._catalog, facts.server_id, self._partition, self._failures,
+            done=replace(snapshot.position, sweep=sweep),
+        )  # fmt: skip
         tables = [(t.database, t.name) for t in snapshot.tables]
         self._first = self._structures(tables, records.origin, records.running)
+
+    def _marks(self, snapshot: Snapshot) -> str:
+        """Returns the ends of the topics before a repeated snapshot, or nothing for the first one."""
+        settings = self._settings.tombstones
+        if not self._repeated:
+            return ""
+        if settings is None:
+            log.warning(
+                "the tables are read again: rows that vanished since keep their last records in the topics. "
+                "snapshot.tombstones writes tombstones for them; it needs signal.kafka.bootstrap.servers or "
+                "schema.history.internal.kafka.bootstrap.servers"
+            )
+            return ""
+        topics = {topic_name(self._shape, t.database, t.name): t.full_name for t in snapshot.tables}
+        return marks(settings, topics)
+
+    def _sweep_step(self, position: Position) -> bool:
+        """Goes on with the tombstones after a repeated snapshot, once all of its records are there. True: done."""
+        if self._sweep is None:
+            if not self._has_arrived(position):
+                self.context.stopping.wait(0.1)
+                return False
+            settings = self._settings.tombstones
+            if settings is None:
+                log.warning("snapshot.tombstones is off now: rows that vanished keep their last records")
+                self._position = replace(position, sweep="")
+                return True
+            self._sweep = Sweep(settings, position.sweep, self._has_rows)
+        try:
+            done = self._sweep.step(_STEP_S)
+        except BaseException:
+            self._end_sweep()
+            raise
+        if done:
+            self._end_sweep()
+            self._position = replace(position, sweep="")
+        return done
+
+    def _end_sweep(self) -> None:
+        if self._sweep is not None:
+            self._sweep.close()
+            self._sweep = None
+
+    def _has_arrived(self, position: Position) -> bool:
+        """Returns True when the offset of the snapshot's last record is committed, so all of its records are in their topics."""
+        if not self._handed_over:
+            return True  # all tables are empty
+        now = time.monotonic()
+        if now - self._asked_at < 1:
+            return False
+        self._asked_at = now
+        return self.context.offset(self._partition) == position.to_offset()
+
+    def _has_rows(self, table: str) -> bool:
+        database, name = (quoted(part) for part in table.split(".", 1))
+        return bool(server.run(self._asking(), f"SELECT 1 FROM {database}.{name} LIMIT 1"))  # noqa: S608  names are quoted
 
     def _begin_blocking(self, snapshots: Incremental) -> None:
         """Begins a snapshot that a signal has asked for. The binlog waits."""
@@ -242,13 +316,14 @@ class MySqlSourceTask(SourceTask):
 
     def _snapshot_batch(self, snapshot: SnapshotRecords) -> list[SourceRecord]:
         records = snapshot.batch()
+        self._handed_over = self._handed_over or bool(records)
         if snapshot.done:
             self._snapshot, self._position = None, snapshot.position
             if snapshot.blocking:
                 assert self._incremental is not None, "it asked for the snapshot"
                 self._incremental.end_blocking()
                 return records
-            self._snapshot_taken = True
+            self._snapshot_taken = self._repeated = True
             self._idle = self._settings.snapshots.mode == "initial_only"
         return records
 

@@ -9,6 +9,7 @@ from klamm_connectors.mysql.columns import Column, Kind, Table
 from klamm_connectors.mysql.events import Origin, TableEvents
 from klamm_connectors.mysql.failures import Failures
 from klamm_connectors.mysql.gtid_sources import GtidSources
+from klamm_connectors.mysql.key_set import KeySet
 from klamm_connectors.mysql.message_keys import MessageKeys
 from klamm_connectors.mysql.shape import Shape
 from klamm_connectors.mysql.view import View
@@ -157,3 +158,13 @@ def test_rows_that_do_not_fit_are_named_counted_or_fatal(caplog):
         assert failures.count == 3
     assert caplog.text.count("mode=warn") == 3
     assert caplog.text.count("mode=skip") == 1
+
+
+@given(st.sets(st.binary()), st.sets(st.binary()))
+def test_a_set_has_what_was_added_and_nothing_else(added, others):
+    keys = KeySet()
+    for key in added:
+        keys.add(key)
+    assert bool(keys) == bool(added)
+    assert all(key in keys for key in added)
+    assert not any(key in keys for key in others - added)

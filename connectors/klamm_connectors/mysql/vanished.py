@@ -1,0 +1,197 @@
+"""Tombstones for rows that a snapshot no longer found: keys that their topic knew before it, and not since.
+
+The topic itself is the list of known keys. `marks` notes its end before the snapshot's first record. When all records of the
+snapshot are there, `Sweep` reads each partition twice: from the mark on, for the keys that the snapshot wrote, and up to the mark,
+for keys with a value that it did not write. Each of these gets a record without a value, with the very bytes of its key, in
+its partition. Converters and transforms have no part in it. Nothing of the binlog is handed over before that, so no tombstone
+comes after a row that was inserted again.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+
+from klamm_base.clientconfig import translate
+from klamm_connectors.mysql.key_set import KeySet
+from klamm_connectors.mysql.keys.tombstones import Tombstones
+from klamm_plugins.errors import RetriableError
+
+log = logging.getLogger(__name__)
+
+_ANSWER_S: Final = 20.0
+_MANY: Final = 5000
+_SILENCE_S: Final = 30.0
+
+HasRows = Callable[[str], bool]
+"""Returns True when a table (database.table) has rows now."""
+
+
+def consumer_of(settings: Tombstones) -> Consumer:
+    """Returns a consumer that reads committed records of partitions that it is told."""
+    own = {
+        "group.id": "klamm-vanished-rows",  # required; nothing is ever committed to it
+        "enable.auto.commit": "false",
+        "auto.offset.reset": "error",
+        "isolation.level": "read_committed",
+    }
+    found = translate({**settings.consumer, **own}, "consumer", lenient=True).config
+    return Consumer({**found, "enable.partition.eof": "true"})
+
+
+def marks(settings: Tombstones, tables: Mapping[str, str]) -> str:
+    """Returns the present ends of topics, as a text for the offset. `tables` has the table of each topic.
+
+    Topics that do not exist yet have no marks. Raises RetriableError when the cluster does not answer.
+    """
+    consumer = consumer_of(settings)
+    try:
+        known = consumer.list_topics(timeout=_ANSWER_S).topics
+        found = {
+            topic: {"table": table, "ends": _ends(consumer, topic, list(known[topic].partitions))}
+            for topic, table in tables.items()
+            if topic in known
+        }
+    except KafkaException as e:
+        raise RetriableError(f"the topics' ends before the snapshot, for {settings.what}: {e.args[0]}") from e
+    finally:
+        consumer.close()
+    return json.dumps({topic: one for topic, one in found.items() if one["ends"]}) if found else ""
+
+
+def _ends(consumer: Consumer, topic: str, partitions: list[int]) -> dict[str, int]:
+    """Returns the end of each partition; nothing for a topic without records."""
+    places = [TopicPartition(topic, number) for number in partitions]
+    found = [consumer.get_watermark_offsets(place, timeout=_ANSWER_S) for place in places]
+    if all(low == high for low, high in found):
+        return {}
+    return {str(place.partition): high for place, (_, high) in zip(places, found, strict=True)}
+
+
+class Sweep:
+    """Writes the tombstones of one snapshot, step by step. For one thread."""
+
+    def __init__(self, settings: Tombstones, text: str, has_rows: HasRows) -> None:
+        self._settings = settings
+        self._topics: dict[str, Any] = json.loads(text)
+        self._has_rows = has_rows
+        self._consumer = consumer_of(settings)
+        self._producer = Producer(
+            translate({**settings.producer, "enable.idempotence": "true"}, "producer", lenient=True).config
+        )
+        self._refused: list[KafkaError] = []
+        self.written = 0
+        self._work = self._all()
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def step(self, seconds: float) -> bool:
+        """Works for about so long. Returns True when all is done. Raises RetriableError."""
+        end = time.monotonic() + seconds
+        try:
+            return all(time.monotonic() <= end for _ in self._work)
+        except KafkaException as e:
+            raise RetriableError(f"{self._settings.what}: {e.args[0]}") from e
+
+    def _all(self) -> Iterator[None]:
+        for topic, one in self._topics.items():
+            partitions = self._consumer.list_topics(topic, timeout=_ANSWER_S).topics[topic].partitions
+            ends = {number: one["ends"].get(str(number), 0) for number in partitions}
+            fresh = KeySet()  # of all partitions: their number may have grown, and keys have moved
+            for number, mark in ends.items():
+                for message in self._messages(topic, number, mark, None):
+                    if message is None:
+                        yield
+                    elif (key := message.key()) is not None:
+                        fresh.add(key)
+            if not fresh and self._has_rows(one["table"]):
+                log.warning(
+                    "topic %s got no rows of table %s, which has some: a transform may have renamed the topic. Rows that have "
+                    "vanished keep their last records", topic, one["table"],
+                )  # fmt: skip
+                continue
+            for number, mark in ends.items():
+                yield from self._bury(topic, number, mark, fresh)
+        self._flush()
+        log.info("%d rows have vanished since an earlier snapshot: their keys have tombstones", self.written)
+
+    def _bury(self, topic: str, number: int, mark: int, fresh: KeySet) -> Iterator[None]:
+        gone: dict[bytes, None] = {}
+        for message in self._messages(topic, number, None, mark):
+            if message is None:
+                yield
+                continue
+            key = message.key()
+            if key is None or key in fresh:
+                continue
+            if message.value() is None:
+                gone.pop(key, None)
+            else:
+                gone[key] = None
+        for key in gone:
+            self._write(topic, number, key)
+            yield
+        self._flush()
+
+    def _messages(
+        self, topic: str, number: int, begin: int | None, end: int | None
+    ) -> Iterator[Message | None]:
+        """Yields the records of a range, and None after each read. Without `end`, all that are there by now."""
+        low, high = self._consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=_ANSWER_S)
+        stop = high if end is None else min(end, high)
+        place = low if begin is None else max(low, begin)
+        if place >= stop:
+            return
+        self._consumer.assign([TopicPartition(topic, number, place if place > low else OFFSET_BEGINNING)])
+        heard = time.monotonic()
+        while True:
+            for message in self._consumer.consume(_MANY, timeout=0.5):
+                heard = time.monotonic()
+                error = message.error()
+                if error is not None and error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  its public name
+                    return
+                if error is not None:
+                    raise KafkaException(error)
+                if (message.offset() or 0) >= stop:
+                    return
+                yield message
+            if time.monotonic() - heard > _SILENCE_S:
+                raise RetriableError(
+                    f"{self._settings.what}: {topic}-{number} was not readable for {_SILENCE_S:.0f} s"
+                )
+            yield None
+
+    def _write(self, topic: str, number: int, key: bytes) -> None:
+        while True:
+            try:
+                self._producer.produce(topic, None, key, number, on_delivery=self._delivered)
+                break
+            except BufferError:
+                self._producer.poll(0.5)
+        self._producer.poll(0)
+        self.written += 1
+
+    def _delivered(self, error: KafkaError | None, _message: Message) -> None:
+        if error is not None:
+            self._refused.append(error)
+
+    def _flush(self) -> None:
+        left = self._producer.flush(_ANSWER_S)
+        if self._refused:
+            raise KafkaException(self._refused[0])
+        if left:
+            raise RetriableError(f"{self._settings.what}: {left} tombstones were not acknowledged in time")

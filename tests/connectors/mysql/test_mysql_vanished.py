@@ -1,0 +1,166 @@
+"""Rows that vanished before a repeated snapshot get tombstones: a real MariaDB, a real broker, the topic read back."""
+
+import time
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+
+from klamm_plugins.converters.json import JsonConverter
+from klamm_plugins.errors import RetriableError
+
+pytestmark = pytest.mark.usefixtures("mariadb_server")
+
+
+class Topics:
+    """Writes a task's records to a broker as the runtime does, and reads them back."""
+
+    def __init__(self, bootstrap):
+        self.bootstrap = bootstrap
+        self._admin = AdminClient({"bootstrap.servers": bootstrap})
+        self._made = set()
+        self._key, self._value = JsonConverter(), JsonConverter()
+        self._key.configure({"schemas.enable": "false"}, is_key=True)
+        self._value.configure({"schemas.enable": "false"}, is_key=False)
+
+    def make(self, topic, partitions=2):
+        if topic not in self._made:
+            self._made.add(topic)
+            self._admin.create_topics([NewTopic(topic, partitions)])[topic].result()
+
+    def publish(self, records, renamed=""):
+        producer = Producer({"bootstrap.servers": self.bootstrap})  # a new one knows all partitions
+        for r in records:
+            topic = r.topic + renamed
+            self.make(topic)
+            key = self._key.from_connect_data(topic, r.key_schema, r.key)
+            value = (
+                self._value.from_connect_data(topic, r.value_schema, r.value) if r.value is not None else None
+            )
+            producer.produce(topic, value, key)
+        assert producer.flush(30) == 0
+
+    def read(self, topic, partitions=2):
+        """Returns all records as (partition, key, value)."""
+        consumer = Consumer(
+            {"bootstrap.servers": self.bootstrap, "group.id": "x", "auto.offset.reset": "earliest"}
+        )
+        found = []
+        for number in range(partitions):
+            _, high = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=20)
+            consumer.assign([TopicPartition(topic, number, 0)])
+            deadline, here = time.monotonic() + 30, []
+            while len(here) < high:
+                assert time.monotonic() < deadline
+                here += consumer.consume(100, timeout=0.5)
+            found += [(number, m.key(), m.value()) for m in here]
+        consumer.close()
+        return found
+
+
+@pytest.fixture
+def topics(klamm_broker):
+    return Topics(klamm_broker.bootstrap)
+
+
+@pytest.fixture
+def table(source):
+    source.sql("CREATE TABLE t (id INT PRIMARY KEY)")
+    source.sql("INSERT INTO t SELECT seq FROM seq_1_to_9")
+    prefix = f"v{time.time_ns()}"
+
+    def start(committed=None, **more):
+        return source(
+            committed,
+            **{"topic__prefix": prefix, "event__format": "row", "tombstones__on__delete": "true"} | more,
+        )
+
+    start.sql = source.sql
+    start.topic = f"{prefix}.{source.database}.t"
+    return start
+
+
+def sweep(task):
+    deadline = time.monotonic() + 60
+    found = []
+    while task.task._position.sweep:
+        assert time.monotonic() < deadline
+        found += task.task.poll() or []
+    return found
+
+
+def repeated(table, topics):
+    """Takes a snapshot that breaks off, removes two rows, and takes another one."""
+    kafka = {"schema__history__internal__kafka__bootstrap__servers": topics.bootstrap}
+    first = table(**kafka)
+    rows = first.read(9)
+    first.task.stop()
+    topics.publish(rows)
+    table.sql("DELETE FROM t WHERE id IN (2, 7)")
+    second = table(rows[0], **kafka)
+    again = second.read(7)
+    return second, again, kafka
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_rows_that_vanished_get_tombstones_in_their_partitions(table, topics, restart):
+    task, again, kafka = repeated(table, topics)
+    topics.publish(again)
+    table.sql("INSERT INTO t VALUES (7)")
+    assert not task.task.poll(), "nothing of the binlog before the tombstones"
+    task.context.commit(again[-1])
+    if restart:
+        task.task.stop()
+        task = table(again[-1], **kafka)
+    assert sweep(task) == []
+    topics.publish(task.read(1))
+    partitions, last, tombstones = {}, {}, []
+    for number, key, value in topics.read(table.topic):
+        assert partitions.setdefault(key, number) == number
+        last[key] = value
+        tombstones += [key] if value is None else []
+    assert sorted(tombstones) == [b'{"id":2}', b'{"id":7}']
+    assert [key for key, value in last.items() if value is None] == [b'{"id":2}']
+
+
+def test_a_row_that_moved_to_a_new_partition_has_not_vanished(table, topics):
+    task, again, _ = repeated(table, topics)
+    grown = topics._admin.create_partitions([NewPartitions(table.topic, 3)])
+    grown[table.topic].result()
+    topics.publish(again)
+    task.context.commit(again[-1])
+    sweep(task)
+    gone = [key for _, key, value in topics.read(table.topic, 3) if value is None]
+    assert sorted(gone) == [b'{"id":2}', b'{"id":7}']
+
+
+def test_an_empty_table_buries_all_its_rows(table, topics):
+    kafka = {"signal__kafka__bootstrap__servers": topics.bootstrap}
+    first = table(**kafka)
+    rows = first.read(9)
+    first.task.stop()
+    topics.publish(rows)
+    table.sql("DELETE FROM t")
+    task = table(rows[0], **kafka)
+    task.task.poll()
+    sweep(task)
+    assert len([1 for _, _, value in topics.read(table.topic) if value is None]) == 9
+
+
+def test_a_renamed_topic_is_left_alone(table, topics, caplog):
+    task, again, _ = repeated(table, topics)
+    topics.publish(again, renamed="-other")
+    task.context.commit(again[-1])
+    sweep(task)
+    assert "a transform may have renamed the topic" in caplog.text
+    assert all(value is not None for _, _, value in topics.read(table.topic))
+
+
+def test_without_a_cluster_it_is_said_and_a_cluster_that_is_away_is_tried_again(table, topics, caplog):
+    rows = table().read(9)
+    task = table(rows[0])
+    task.read(9)
+    assert "rows that vanished since keep their last records" in caplog.text
+    away = table(rows[0], schema__history__internal__kafka__bootstrap__servers="127.0.0.1:1")
+    with pytest.raises(RetriableError, match=r"snapshot\.tombstones.*127\.0\.0\.1:1"):
+        away.task.poll()
