@@ -59,6 +59,7 @@ class Incremental:
         state: str,
         *,
         signal_table: str | None,
+        by_table: bool,
         chunk_size: int,
         tables_of: TablesOf,
         present: Present,
@@ -67,6 +68,7 @@ class Incremental:
     ) -> None:
         self._plan = Plan.from_text(state)
         self._signal_table = signal_table
+        self._by_table = by_table
         self._chunk_size = chunk_size
         self._tables_of = tables_of
         self._present = present
@@ -145,7 +147,8 @@ class Incremental:
         """Takes a row of the table of signals. Returns the records of a chunk at its second watermark."""
         name, kind, data = (str(v) if v is not None else "" for v in list(row.values())[:3])
         if not kind.startswith(signals.WATERMARK):
-            self.signalled(name, kind, data)
+            if self._by_table:
+                self.signalled(name, kind, data)
             return []
         window = self._window
         if window is None or not name.startswith(window.name):
@@ -188,12 +191,16 @@ class Incremental:
         if window is None:
             self._plan = self._plan.without(reading)
             return
-        self._window = window
         try:
             self._read(connection, window)
-        except BaseException:
-            self._window = None
-            raise
+        except DataError as e:
+            log.warning("incremental snapshots end here: %s", e)
+            self._plan = self._plan.stopped(None)
+        except pymysql.err.MySQLError as e:
+            if e.args[0] not in server.WRONG_STATEMENT:
+                raise
+            # The table was altered or dropped meanwhile: the next step asks for it again.
+            log.warning("incremental snapshot of %s: %s; trying again", reading.table, e.args[-1])
 
     def _window_of(self, reading: Reading) -> Window | None:
         captured = self._present(*reading.table.split(".", 1))
@@ -201,7 +208,8 @@ class Incremental:
             log.warning("incremental snapshot: %s is left out, for it is no longer there", reading.table)
             return None
         key = (reading.key,) if reading.key else captured.table.key
-        if not can_page(replace(captured.table, key=key)):
+        known = {column.name for column in captured.table.columns}
+        if not known.issuperset(key) or not can_page(replace(captured.table, key=key)):
             log.warning(
                 "incremental snapshot: %s is left out, for it cannot be read in chunks by its key (%s); give the signal a "
                 "surrogate-key, or ask for a blocking snapshot", reading.table, ", ".join(key) or "none",
@@ -221,6 +229,7 @@ class Incremental:
         window.last = key_of(table, window.key, rows[-1]) if rows else None
         window.ends_table = len(rows) < self._chunk_size
         self._watermark(connection, window, "close")
+        self._window = window
 
     def _chunk(self, connection: Any, table: Table, window: Window) -> list[list[Any]]:
         reading = window.reading
@@ -229,9 +238,9 @@ class Incremental:
                 connection, table, window.key, self._chunk_size,
                 after_row=reading.last, up_to=reading.up_to, condition=reading.condition,
             )  # fmt: skip
-        except (pymysql.err.ProgrammingError, pymysql.err.OperationalError) as e:
+        except pymysql.err.MySQLError as e:
             if reading.condition is None or e.args[0] not in server.WRONG_STATEMENT:
-                raise  # the table was altered meanwhile: a new attempt describes it again
+                raise
             log.warning("incremental snapshot of %s ends here: %s", reading.table, e.args[-1])
             return []
 
@@ -239,4 +248,12 @@ class Incremental:
         assert self._signal_table is not None, "signals for incremental snapshots without it are refused"
         database, table = self._signal_table.split(".")
         statement = f"INSERT INTO {quoted(database)}.{quoted(table)} VALUES (%s, %s, %s)"  # noqa: S608  names are quoted
-        server.run(connection, statement, (f"{window.name}-{side}", f"{signals.WATERMARK}{side}", None))
+        try:
+            server.run(connection, statement, (f"{window.name}-{side}", f"{signals.WATERMARK}{side}", None))
+        except pymysql.err.MySQLError as e:
+            if e.args[0] in server.PASSING:
+                raise
+            raise DataError(
+                f"signal.data.collection={self._signal_table} takes no watermarks ({e.args[-1]}): it needs the columns id "
+                "VARCHAR(64), type VARCHAR(32), data TEXT, and the connector's user INSERT on it"
+            ) from e

@@ -18,7 +18,7 @@ from klamm_plugins.errors import ConfigError, ConnectError, RetriableError
 
 log = logging.getLogger(__name__)
 
-_PASSING: Final = frozenset({
+PASSING: Final = frozenset({
     1040, 1053, 1077, 1079, 1152, 1158, 1159, 1160, 1161, 1203, 1205, 1213, 1317, 1412, 1637, 1927, 1969, 2002, 2003,
     2006, 2013, 2014, 2055, 3024,
 })  # fmt: skip
@@ -48,7 +48,7 @@ def translated(error: BaseException, where: str) -> ConnectError:
             return _binlog_error(text, where)
         if code in _DENIED:
             raise ConfigError(f"{where}: {text}", key="database.user") from error
-        if code in _PASSING or (isinstance(error, pymysql.err.InterfaceError)):
+        if code in PASSING or (isinstance(error, pymysql.err.InterfaceError)):
             return RetriableError(f"{where}: {text or 'the connection is closed'}")
         return ConnectError(f"{where}: {text}")
     if isinstance(error, (OSError, EOFError)):

@@ -199,6 +199,8 @@ class MySqlSourceTask(SourceTask):
         """Begins at the end of the binlog."""
         self._position = position = position_now(self._server, facts)
         log.info("MySQL at %s: beginning at the end of the binlog, %s", self._server.address, position)
+        if self._schema_changes is None:
+            return
         wanted = self._settings.capture.filters.table
         tables = [(d, n) for d, n, _ in server.tables(self._asking()) if wanted(d, n)]
         origin = Origin(_now_ms(), facts.server_id, None, position.file, position.pos, "true")
@@ -383,6 +385,7 @@ class MySqlSourceTask(SourceTask):
         return Incremental(
             state,
             signal_table=signals.table,
+            by_table=signals.by_table,
             chunk_size=signals.chunk_size,
             tables_of=self._tables_of,
             present=self._present,

@@ -105,6 +105,7 @@ def test_what_cannot_be_read_is_said_and_the_rest_goes_on(signalled, caplog):
     assert ids(task.read(1)) == [1]
     assert "none is left out, for it cannot be read in chunks" in caplog.text
     signalled.execute("t", additional__conditions=[wrong])
+    signalled.execute("t", surrogate__key="nothing")
     signalled.execute("nowhere")
     signalled.send("dance")
     signalled.send("log", message="hello from the table")
@@ -126,6 +127,22 @@ def poll(task):
         return []
 
 
+def test_a_table_of_signals_that_takes_no_watermarks_does_not_stop_capture(signalled, caplog):
+    signalled.sql("CREATE TABLE t (id INT PRIMARY KEY)")
+    signalled.sql("INSERT INTO t VALUES (1)")
+    signalled.sql("ALTER TABLE signals ADD COLUMN more INT")
+    task = signalled()
+    data = json.dumps({"data-collections": [r".*\.t"]})
+    signalled.sql("INSERT INTO signals VALUES ('x', 'execute-snapshot', %s, NULL)", data)
+    deadline = time.monotonic() + 60
+    while "takes no watermarks" not in caplog.text:
+        assert time.monotonic() < deadline
+        task.task.poll()
+    assert done(task)
+    signalled.sql("INSERT INTO t VALUES (2)")
+    assert ids(task.read(1)) == [2]
+
+
 def test_stop_pause_and_resume(signalled):
     signalled.sql("CREATE TABLE t (id INT PRIMARY KEY)")
     signalled.sql("INSERT INTO t SELECT seq FROM seq_1_to_50")
@@ -145,11 +162,13 @@ def test_stop_pause_and_resume(signalled):
     assert not task.task.poll()
 
 
-def test_the_topic_ends_up_as_the_table_while_others_write(signalled, mariadb):
+@pytest.mark.parametrize("restarts", [False, True])
+def test_the_topic_ends_up_as_the_table_while_others_write(signalled, mariadb, restarts):
     """Each key's last record is the row of the table, and no record is older than the one before it."""
     signalled.sql("CREATE TABLE t (id INT PRIMARY KEY, v INT NOT NULL)")
     signalled.sql("INSERT INTO t SELECT seq, 0 FROM seq_1_to_300")
-    task = signalled(incremental__snapshot__chunk__size="20", max__batch__size="50")
+    settings = {"incremental__snapshot__chunk__size": "20", "max__batch__size": "50"}
+    task = signalled(**settings)
     stop = threading.Event()
 
     def write():
@@ -170,6 +189,10 @@ def test_the_topic_ends_up_as_the_table_while_others_write(signalled, mariadb):
             found = until(task, lambda r: len(r) > 20, "changes")
             signalled.execute("t")
             found += until(task, lambda _: not done(task), "the begin")
+            for _ in range(4 if restarts else 0):
+                found += until(task, lambda r: len(r) > 150, "some more")
+                task.task.stop()
+                task = signalled(found[-1], **settings)
             found += until(task, lambda _: done(task), "the end")
         finally:
             stop.set()

@@ -30,6 +30,8 @@ class Signals:
     connector: str
     """The key of signals in the topic: the connector's `topic.prefix`."""
     table: str | None
+    by_table: bool
+    """False when rows of the table are watermarks only."""
     kafka: KafkaSignals | None
     chunk_size: int
     poll_interval_s: float
@@ -59,6 +61,7 @@ def read(values: Mapping[str, Any], props: Mapping[str, str]) -> Signals:
     return Signals(
         connector=values["topic.prefix"],
         table=table,
+        by_table="source" in channels,
         kafka=_kafka(values, props) if "kafka" in channels else None,
         chunk_size=values["incremental.snapshot.chunk.size"],
         poll_interval_s=values["signal.poll.interval.ms"] / 1000,
