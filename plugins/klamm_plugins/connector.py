@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from klamm_base.configdef import ConfigDef, ConfigValue
 from klamm_plugins.contexts import (
@@ -232,6 +232,14 @@ class SourceTask(ABC):
 
     def commit(self) -> None:  # noqa: B027
         """Tells the task that offsets were committed. An exception is logged and the task goes on."""
+
+    def signal(self, name: str, type: str, data: Mapping[str, Any]) -> None:  # noqa: B027
+        """Takes a signal that somebody sent to the running task by REST (`POST /connectors/NAME/tasks/N/signals`).
+
+        Called from the task's thread, between two polls. A request is refused where a task does not override this. A
+        signal that was taken is nobody else's: keep in the offsets what a restarted task must know of it. An exception is
+        logged and the task goes on.
+        """
 
     def stop(self) -> None:  # noqa: B027
         """Releases what `start` took. Called once, in the task's thread, after the last `poll` has returned.

@@ -48,6 +48,9 @@ WRONG: list[tuple[str, str, str | None, int, str]] = [
         400,
         'Field "config" must be a JSON object of strings',
     ),
+    ("POST", "/connectors/x/tasks/0/signals", '{"data": {}}', 400, 'The body must be {"type"'),
+    ("POST", "/connectors/x/tasks/0/signals", '{"type": "a", "data": []}', 400, 'The body must be {"type"'),
+    ("POST", "/connectors/nowhere/tasks/0/signals", '{"type": "a"}', 404, "Unknown connector: nowhere"),
     ("POST", "/connectors", '{"name": [], "config": {}}', 400, 'Field "name" must be a string, not'),
     (
         "POST",

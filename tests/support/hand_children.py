@@ -64,6 +64,9 @@ class HandChildren:
         self.tasks[spec.id] = spec
         self.log.append(f"start {spec.id}")
 
+    async def signal_task(self, task: TaskId, signal: Mapping[str, Any]) -> bool:
+        raise NotImplementedError
+
     async def update_task(self, spec: TaskSpec) -> None:
         self.tasks[spec.id] = spec
         self.log.append(f"update {spec.id}")

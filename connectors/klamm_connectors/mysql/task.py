@@ -9,6 +9,7 @@ returned.
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import time
 from collections.abc import Mapping
@@ -109,6 +110,14 @@ class MySqlSourceTask(SourceTask):
             raise
         self._beat(records)
         return records or None
+
+    def signal(self, name: str, type: str, data: Mapping[str, Any]) -> None:
+        """Takes a signal that came by REST."""
+        assert self._incremental is not None, "made at the start"
+        try:
+            self._incremental.signalled(name, type, json.dumps(data))
+        except (pymysql.err.MySQLError, OSError, ConnectError) as e:
+            log.warning("signal %s is lost, because the server cannot be asked for its tables: %s", name, e)
 
     def _next_records(self) -> list[SourceRecord] | None:
         """Returns the next records; None when there never will be any."""

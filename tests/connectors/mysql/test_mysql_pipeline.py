@@ -113,6 +113,30 @@ def test_rows_come_back_from_topics_as_they_were(worker, mariadb, mariadb_databa
     wait_for(in_sqlite, lambda: f"{found[:3]} {expected[:3]}")
 
 
+def test_a_signal_by_rest_reads_a_table_again(worker, mariadb, mariadb_database, tmp_path):
+    mariadb.sql(TABLE, database=mariadb_database)
+    mariadb.sql(INSERT % (1, 50), database=mariadb_database)
+    prefix = new_name("p")
+    url = f"mysql://root@127.0.0.1:{mariadb.port}/{mariadb_database}"
+    start_pipeline(worker, prefix, mariadb, mariadb_database, [url])
+    wait_for(lambda: same(mariadb, mariadb_database), lambda: worker.log[-3000:])
+    mariadb.sql("DELETE FROM copy", database=mariadb_database)
+    signal = {
+        "type": "execute-snapshot",
+        "data": {"type": "blocking", "data-collections": [rf"{mariadb_database}\.items"]},
+    }
+    answer = worker.request("POST", f"/connectors/{prefix}-source/tasks/0/signals", signal)
+    assert answer.status == 202, answer.content
+    wait_for(lambda: same(mariadb, mariadb_database), lambda: worker.log[-3000:])
+    refused = worker.request("POST", f"/connectors/{prefix}-sink0/tasks/0/signals", signal)
+    assert (refused.status, "takes no signals" in refused.message) == (400, True)
+    unknown = worker.request("POST", f"/connectors/{prefix}-source/tasks/7/signals", signal)
+    assert unknown.status == 404
+    worker.request("PUT", f"/connectors/{prefix}-source/stop")
+    wait_for(lambda: not worker.request("GET", f"/connectors/{prefix}-source/status").json["tasks"])
+    assert worker.request("POST", f"/connectors/{prefix}-source/tasks/0/signals", signal).status in {404, 409}
+
+
 def test_tasks_and_the_server_are_killed_in_the_middle_and_every_row_is_right(worker, tmp_path):
     require()
     with MariaDB() as server:

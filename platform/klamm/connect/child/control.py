@@ -49,6 +49,7 @@ class Control:
         self.changed = threading.Event()
         self.paused = False
         self.update: dict[str, str] | None = None
+        self.signals: queue.SimpleQueue[dict[str, Any]] | None = None  # None: the plugin takes none
         self.requests: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._signals_r, self.signals_fd = os.pipe()
         os.set_blocking(self.signals_fd, False)
@@ -150,6 +151,10 @@ class Control:
             case "pause":
                 self.paused = message["params"]["paused"]
                 self.changed.set()
+            case "signal":
+                if self.signals is not None:
+                    self.signals.put(message["params"])
+                self.answer(message, result=self.signals is not None)
             case "update":
                 self.update = message["params"]["task_config"]
                 self.changed.set()

@@ -8,6 +8,7 @@ One thread does all of it, so a plugin's methods are never called concurrently; 
 from __future__ import annotations
 
 import logging
+import queue
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
@@ -93,6 +94,8 @@ class SourceLoop(ABC):
         self._producer = producer
         # Only a plugin that overrides it is called back for each record.
         self._tells_task = type(task).commit_record is not SourceTask.commit_record
+        if type(task).signal is not SourceTask.signal:
+            control.signals = queue.SimpleQueue()
         self._tolerance = Tolerance(
             spec.connector_config,
             control=control,
@@ -197,7 +200,16 @@ class SourceLoop(ABC):
             # The wait takes the acknowledgements of a burst's last records, and prevents spinning.
             self._serve(_IDLE_POLL_S)
 
+    def _hand_over_signals(self) -> None:
+        while self._control.signals is not None and not self._control.signals.empty():
+            signal = self._control.signals.get()
+            try:
+                self._task.signal(signal["id"], signal["type"], signal["data"])
+            except Exception:
+                log.exception("the task's signal() raised for %s", signal["id"])
+
     def _poll(self) -> Sequence[SourceRecord] | None:
+        self._hand_over_signals()
         began = time.monotonic()
         try:
             records = self._task.poll()

@@ -51,6 +51,7 @@ async def beside_the_worker(
 
 GRACEFUL_S: Final = 5.0  # the default of task.shutdown.graceful.timeout.ms
 _WATCH_INTERVAL_S: Final = 0.5
+_SIGNAL_S: Final = 10.0  # a child takes a signal at once, also while its plugin works
 # A watch that comes round later than this was asleep.
 _ASLEEP_MS: Final = 2_000
 # The most one-shot children at a time: validation by many clients at once must not exhaust the machine,
@@ -217,6 +218,12 @@ class Supervisor:
         """Give a task changed settings that it takes while it runs."""
         if (supervised := self._supervised.get(spec.id)) is not None:
             await supervised.update(spec.to_json())
+
+    async def signal_task(self, task: TaskId, signal: Mapping[str, Any]) -> bool:
+        """Hand a signal to a running task. Returns False when its plugin takes none. Raises PluginCallError."""
+        if (supervised := self._supervised.get(task)) is None:
+            raise PluginCallError(f"Task {task} is not running here", kind="exit")
+        return bool(await supervised.request("signal", dict(signal), timeout_s=_SIGNAL_S))
 
     async def restart(self, target: TaskId | str) -> None:
         """Stop a task, or (by name) a connector, and start it in the present environment of its packages with a

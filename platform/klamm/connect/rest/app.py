@@ -108,6 +108,10 @@ ENDPOINTS_OF_WORKERS: Final[tuple[Endpoint, ...]] = (
     _row("GET", TASK + "/status", connectors.get_task_status, VIEW, {200: shapes.TaskState}),
     _row("POST", TASK + "/restart", connectors.restart_task, OPERATE, {204: None}, 409, query=(FORWARD,)),
     _row(
+        "POST", TASK + "/signals", connectors.signal_task, OPERATE, {202: None}, 400, 409, body=shapes.Signal,
+        query=(FORWARD,),
+    ),
+    _row(
         "POST", CONNECTOR + "/restart", connectors.restart_connector, OPERATE,
         {202: shapes.ConnectorStatus, 204: None}, 409, query=(INCLUDE_TASKS, ONLY_FAILED, FORWARD),
     ),

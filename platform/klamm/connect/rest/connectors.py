@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from contextlib import suppress
 from typing import Any, Final
 from urllib.parse import quote
@@ -175,6 +176,21 @@ async def restart_task(request: web.Request) -> web.Response:
     """Restart a task."""
     await request.app[SERVICE].restart_task(_task(request))
     return empty(204)
+
+
+async def signal_task(request: web.Request) -> web.Response:
+    """Hand a signal to a running task, for example a request to read tables again.
+
+    What signals there are is the plugin's affair. A task that is paused takes it when it goes on.
+    """
+    body = await read_json(request)
+    given = body if isinstance(body, dict) else {}
+    kind, data, name = given.get("type"), given.get("data", {}), given.get("id", "")
+    if not isinstance(kind, str) or not kind or not isinstance(data, dict) or not isinstance(name, str):
+        raise BadRequest('The body must be {"type": "...", "data": {...}}, with an "id" of text if you like')
+    signal = {"id": name or str(uuid.uuid4()), "type": kind, "data": data}
+    await request.app[SERVICE].signal_task(_task(request), signal)
+    return empty(202)
 
 
 async def pause(request: web.Request) -> web.Response:

@@ -161,6 +161,14 @@ class Offsets(TypedDict):
     offsets: list[Offset]
 
 
+class Signal(TypedDict):
+    """A signal to a running task. The plugin defines the types and their data."""
+
+    type: str
+    data: NotRequired[dict[str, Any]]
+    id: NotRequired[Annotated[str, "For the log; made up where it is missing."]]
+
+
 class Message(TypedDict):
     """A sentence that says what was done."""
 

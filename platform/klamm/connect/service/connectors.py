@@ -13,7 +13,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, Final
 
-from klamm.connect.errors import AlreadyExists, Forbidden, NotFound, RequestError, Starting
+from klamm.connect.children.supervisor import PluginCallError
+from klamm.connect.errors import (
+    AlreadyExists,
+    BadRequest,
+    Conflict,
+    Forbidden,
+    NotFound,
+    RequestError,
+    Starting,
+)
 from klamm.connect.herding.cluster import Elsewhere
 from klamm.connect.model import State, TaskId
 from klamm.connect.runtime import Runtime
@@ -214,6 +223,21 @@ class ConnectService(PluginService):
             self._runtime.perform(self._runtime.herder.restart_task(id))
         except KeyError:
             raise NotFound(f"Unknown task: {id}") from None
+
+    async def signal_task(self, id: TaskId, signal: Mapping[str, Any]) -> None:
+        """Hands a signal to a running task, on the worker that runs it."""
+        configs = self._runtime.configs
+        if id.connector not in configs:
+            raise NotFound(f"Unknown connector: {id.connector}")
+        if id.task >= len(configs.tasks(id.connector)):
+            raise NotFound(f"Unknown task: {id}")
+        await self._runtime.cluster.require_owner(id)
+        try:
+            taken = await self._runtime.children.signal_task(id, signal)
+        except PluginCallError as e:
+            raise Conflict(f"Task {id} cannot take the signal now: {e}") from e
+        if not taken:
+            raise BadRequest(f"Task {id} takes no signals: its plugin has no use for them")
 
     # State
 
