@@ -28,7 +28,7 @@ def worker(broker, tmp_path):  # noqa: F811
     started.end()
 
 
-def start_pipeline(worker, prefix, server, database, sinks):
+def start_pipeline(worker, prefix, server, database, sinks, **more):
     source = {
         "connector.class": "io.debezium.connector.mysql.MySqlConnector",
         "database.hostname": "127.0.0.1",
@@ -41,7 +41,7 @@ def start_pipeline(worker, prefix, server, database, sinks):
         "event.format": "row",
         "topic.creation.default.partitions": "1",
         "topic.creation.default.replication.factor": "1",
-    }
+    } | {key.replace("__", "."): value for key, value in more.items()}
     answer = worker.request("PUT", f"/connectors/{prefix}-source/config", source)
     assert answer.status == 201, answer.content
     worker.wait_state(f"{prefix}-source", "RUNNING", "RUNNING")
@@ -135,6 +135,23 @@ def test_a_signal_by_rest_reads_a_table_again(worker, mariadb, mariadb_database,
     worker.request("PUT", f"/connectors/{prefix}-source/stop")
     wait_for(lambda: not worker.request("GET", f"/connectors/{prefix}-source/status").json["tasks"])
     assert worker.request("POST", f"/connectors/{prefix}-source/tasks/0/signals", signal).status in {404, 409}
+
+
+def test_rows_that_vanished_unseen_vanish_from_the_copy(worker, broker, mariadb, mariadb_database):  # noqa: F811
+    mariadb.sql(TABLE, database=mariadb_database)
+    mariadb.sql(INSERT % (1, 50), database=mariadb_database)
+    prefix = new_name("p")
+    url = f"mysql://root@127.0.0.1:{mariadb.port}/{mariadb_database}"
+    cluster = {"schema__history__internal__kafka__bootstrap__servers": broker.bootstrap}
+    start_pipeline(worker, prefix, mariadb, mariadb_database, [url], snapshot__mode="always", **cluster)
+    wait_for(lambda: same(mariadb, mariadb_database), lambda: worker.log[-3000:])
+    assert worker.request("PUT", f"/connectors/{prefix}-source/stop").status == 204
+    wait_for(lambda: not worker.request("GET", f"/connectors/{prefix}-source/status").json["tasks"])
+    mariadb.sql("DELETE FROM items WHERE id % 5 = 0", database=mariadb_database)
+    worker.request("PUT", f"/connectors/{prefix}-source/resume")
+    wait_for(lambda: same(mariadb, mariadb_database), lambda: worker.log[-3000:])
+    mariadb.sql(INSERT % (51, 60), database=mariadb_database)
+    wait_for(lambda: same(mariadb, mariadb_database), lambda: worker.log[-3000:])
 
 
 def test_tasks_and_the_server_are_killed_in_the_middle_and_every_row_is_right(worker, tmp_path):
