@@ -89,6 +89,8 @@ class TableEvents:
         self._key_schema = self._key_schema_of(key)
         self._cut = len(self._columns) > self._width
         self._envelope = self._envelope_schema()
+        self._origin: Origin | None = None
+        self._place: list[Any] = []  # the source block of the records of one origin, without the row
 
     @property
     def row_schema(self) -> Schema:
@@ -193,7 +195,9 @@ class TableEvents:
                 return [self._tombstone(key, partition, offset, now_ms)] if key is not None else []
             value = Struct.of_checked(self._row_schema, self._shown(after) or [])
             return [SourceRecord(partition, offset, self.topic, None, self._key_schema, key, self._row_schema, value, now_ms)]  # fmt: skip
-        value = self._value(op, self._shown(before), self._shown(after), origin, row, now_ms)
+        if self._cut:
+            before, after = self._shown(before), self._shown(after)
+        value = self._value(op, before, after, origin, row, now_ms)
         record = SourceRecord(
             partition, offset, self.topic, None, self._key_schema, key, self._envelope, value, now_ms
         )
@@ -210,6 +214,12 @@ class TableEvents:
         value = self._value("t", None, None, origin, 0, now_ms)
         return SourceRecord(partition, offset, self.topic, None, None, None, self._envelope, value, now_ms)
 
+    def _source(self, origin: Origin, row: int) -> Struct:
+        if origin is not self._origin:
+            self._origin = origin
+            self._place = source_values(self._shape, self._table.database, self._table.name, origin)
+        return Struct.of_checked(SOURCE_SCHEMA, [*self._place, row])
+
     def _value(  # noqa: PLR0917  called for every row: names would cost
         self,
         op: str,
@@ -222,7 +232,7 @@ class TableEvents:
         values = [
             None if before is None else Struct.of_checked(self._optional_row, before),
             None if after is None else Struct.of_checked(self._optional_row, after),
-            source_struct(self._shape, self._table.database, self._table.name, origin, row),
+            self._source(origin, row),
             op,
             now_ms,
         ]
@@ -237,25 +247,26 @@ class TableEvents:
         return SourceRecord(partition, offset, self.topic, None, self._key_schema, key, None, None, now_ms)
 
 
-def source_struct(shape: Shape, database: str, table: str | None, origin: Origin, row: int) -> Struct:
-    """Returns the `source` block of an envelope."""
-    return Struct.of_checked(
-        SOURCE_SCHEMA,
-        [
-            __version__,
-            shape.connector,
-            shape.prefix,
-            origin.ts_ms,
-            origin.snapshot,
-            database,
-            table,
-            origin.server_id,
-            origin.gtid,
-            origin.file,
-            origin.pos,
-            row,
-        ],
-    )
+def source_struct(shape: Shape, database: str, table: str | None, origin: Origin) -> Struct:
+    """Returns the `source` block of a record that belongs to no row."""
+    return Struct.of_checked(SOURCE_SCHEMA, [*source_values(shape, database, table, origin), 0])
+
+
+def source_values(shape: Shape, database: str, table: str | None, origin: Origin) -> list[Any]:
+    """Returns the values of a `source` block, without the row."""
+    return [
+        __version__,
+        shape.connector,
+        shape.prefix,
+        origin.ts_ms,
+        origin.snapshot,
+        database,
+        table,
+        origin.server_id,
+        origin.gtid,
+        origin.file,
+        origin.pos,
+    ]
 
 
 def _chained(first: Convert | None, then: Convert) -> Convert:

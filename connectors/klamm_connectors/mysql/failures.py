@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
 from klamm_plugins.errors import DataError
@@ -25,8 +25,14 @@ class Failures:
         self._told = 0
         self._told_at = float("-inf")
 
-    def tried(self, convert: Callable[[Any], T], row: Any, where: str) -> T | None:
-        """Returns the converted row; None for a row that is left out. Raises DataError with the mode `fail`."""
+    def all(self, convert: Callable[[Any], T], rows: Sequence[Any], where: str) -> list[T | None]:
+        """Returns the converted rows, None for those that are left out. Raises DataError with the mode `fail`."""
+        try:
+            return [convert(row) for row in rows]
+        except DataError:  # rare: now row by row
+            return [self._tried(convert, row, where) for row in rows]
+
+    def _tried(self, convert: Callable[[Any], T], row: Any, where: str) -> T | None:
         try:
             return convert(row)
         except DataError as e:

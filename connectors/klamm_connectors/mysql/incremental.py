@@ -171,8 +171,8 @@ class Incremental:
         now, events = time.time_ns() // 1_000_000, window.captured.events
         origin = replace(origin, snapshot="incremental", transaction=None, ts_ms=now)
         records: list[SourceRecord] = []
-        for row in window.rows.values():
-            values = self._failures.tried(events.convert, row, window.captured.full_name)
+        rows, name = list(window.rows.values()), window.captured.full_name
+        for values in self._failures.all(events.convert, rows, name):
             if values is not None:
                 records += events.records("r", None, values, origin, self._partition, {}, 0, now)
         self._plan = self._plan.advanced(window.reading, None if window.ends_table else window.last)

@@ -70,8 +70,7 @@ class SnapshotRecords:
         offset, origin = self.running.to_offset(), self.origin
         events = self._captured(chunk.table).events
         found = [self._held] if self._held is not None else []
-        for row in chunk.rows:
-            values = self._failures.tried(events.convert, row, chunk.table.full_name)
+        for values in self._failures.all(events.convert, chunk.rows, chunk.table.full_name):
             if values is not None:
                 found += events.records("r", None, values, origin, self._partition, offset, 0, now)
         self._held = found.pop() if found else None

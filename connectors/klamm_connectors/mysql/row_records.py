@@ -106,10 +106,11 @@ class RowRecords:
         previous = self._progress.position.to_offset()
         base = self._progress.at(1, event.timestamp).to_offset()
         made: list[SourceRecord] = []
+        values = self._failures.all(events.convert, images[begin * step :], rows.captured.full_name)
         for number in range(begin, len(images) // step):
-            at = number * step
-            before = None if op == "c" else self._values(rows.captured, images[at])
-            after = None if op == "d" else self._values(rows.captured, images[at + step - 1])
+            at = (number - begin) * step
+            before = None if op == "c" else values[at]
+            after = None if op == "d" else values[at + step - 1]
             if after is None if op != "d" else before is None:
                 continue
             offset = {**base, "row": number + 1}
@@ -139,10 +140,6 @@ class RowRecords:
         if made:
             made[-1].source_offset = progress.position.to_offset()
         return made
-
-    def _values(self, captured: Captured, image: list[Any]) -> list[Any] | None:
-        """Returns a row's values; None for a row that is left out because they do not fit."""
-        return self._failures.tried(captured.events.convert, image, captured.full_name)
 
     def _origin(self, event: Any) -> Origin:
         progress = self._progress

@@ -76,7 +76,7 @@ class SchemaChanges:
         found = [one for one in changes if one.table is not None]
         structures = [self._change_of(one.type, one.database, one.table or "") for one in found]
         table = found[0].table if found else None
-        source = source_struct(self._shape, database, table, origin, 0)
+        source = source_struct(self._shape, database, table, origin)
         value = Struct.of_checked(self._value_schema, [source, now_ms, database, None, statement, structures])
         key = Struct.of_checked(self._key_schema, [database])
         return SourceRecord(

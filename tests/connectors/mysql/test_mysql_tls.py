@@ -47,6 +47,18 @@ def test_encrypted_without_a_check(encrypted, mode):
     assert poll(encrypted, database__user="tls", database__ssl__mode=mode) is None
 
 
+def test_the_binlog_comes_encrypted_too(encrypted, authority):
+    encrypted.sql("CREATE TABLE d.t (id INT PRIMARY KEY)")
+    settings = {"database__ssl__mode": "verify_identity", "database__ssl__ca": str(authority.ca)}
+    task = Source(
+        encrypted, "d", database__user="tls", event__format="row", snapshot__max__threads="2", **settings
+    )
+    task.task.poll()
+    encrypted.sql("INSERT INTO d.t VALUES (1)")
+    assert [r.key["id"] for r in task.read(1)] == [1]
+    task.task.stop()
+
+
 def test_disabled_is_in_clear(encrypted):
     with pytest.raises(ConfigError, match="Access denied"):
         poll(encrypted, database__user="tls", database__ssl__mode="disabled")
