@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -27,6 +27,7 @@ from klamm_connectors.mysql.failures import Failures
 from klamm_connectors.mysql.names import quoted
 from klamm_connectors.mysql.plan import Plan, Reading
 from klamm_connectors.mysql.table_reader import can_page, key_of, last_key, read_chunk
+from klamm_connectors.mysql.values import comparable
 from klamm_plugins.errors import DataError
 from klamm_plugins.records import SourceRecord
 
@@ -165,7 +166,7 @@ class Incremental:
         if window is None or not window.is_open or captured.full_name != window.captured.full_name:
             return
         for image in images:
-            window.rows.pop(tuple(key_of(captured.table, window.key, image)), None)
+            window.rows.pop(_identity(captured.table, window.key, image), None)
 
     def _emitted(self, window: Window, origin: Origin) -> list[SourceRecord]:
         now, events = time.time_ns() // 1_000_000, window.captured.events
@@ -225,7 +226,7 @@ class Incremental:
             self._plan, window.reading = self._plan.limited(reading, up_to)
         self._watermark(connection, window, "open")
         rows = self._chunk(connection, table, window) if up_to is not None else []
-        window.rows = {tuple(key_of(table, window.key, row)): row for row in rows}
+        window.rows = {_identity(table, window.key, row): row for row in rows}
         window.last = key_of(table, window.key, rows[-1]) if rows else None
         window.ends_table = len(rows) < self._chunk_size
         self._watermark(connection, window, "close")
@@ -257,3 +258,11 @@ class Incremental:
                 f"signal.data.collection={self._signal_table} takes no watermarks ({e.args[-1]}): it needs the columns id "
                 "VARCHAR(64), type VARCHAR(32), data TEXT, and the connector's user INSERT on it"
             ) from e
+
+
+def _identity(table: Table, key: Sequence[str], row: Sequence[Any]) -> tuple[Any, ...]:
+    """Returns a row's key, equal for rows of the table and images of the binlog."""
+    columns = {column.name: column for column in table.columns}
+    return tuple(
+        comparable(columns[name], value) for name, value in zip(key, key_of(table, key, row), strict=True)
+    )

@@ -79,6 +79,13 @@ def builder_and_converter(column: Column, modes: Modes) -> tuple[SchemaBuilder, 
             return _connect_time(column) if modes.time == "connect" else _adaptive_time(column)
 
 
+def comparable(column: Column, value: Any) -> Any:
+    """Returns a key's value so that those of a table and of the binlog are equal: addresses and UUIDs as texts."""
+    if value is None or column.kind not in {Kind.UUID, Kind.INET4, Kind.INET6}:
+        return value
+    return _uuid(value) if column.kind is Kind.UUID else _address(value)
+
+
 def stand_in(column: Column) -> Any:
     """Returns Debezium's substitute for a zero date in a NOT NULL column: the epoch. Python and Connect have no
     zero date.

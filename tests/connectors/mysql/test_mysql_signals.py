@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from klamm_connectors.mysql import incremental
 from klamm_plugins.errors import ConnectError
 
 pytestmark = pytest.mark.usefixtures("mariadb_server")
@@ -141,6 +142,40 @@ def test_a_table_of_signals_that_takes_no_watermarks_does_not_stop_capture(signa
     assert done(task)
     signalled.sql("INSERT INTO t VALUES (2)")
     assert ids(task.read(1)) == [2]
+
+
+@pytest.mark.parametrize(
+    ("type", "values"),
+    [
+        ("INT", (1, 2, 3)),
+        ("BIGINT UNSIGNED", (1, 2, 2**63 - 1)),
+        ("DECIMAL(9,3)", ("1.5", "2.25", "3")),
+        ("VARCHAR(9)", ("a", "ü", "Z")),
+        ("BINARY(4)", ("aaaa", "bbbb", "cc")),
+        ("UUID", tuple(f"550e8400-e29b-41d4-a716-44665544000{i}" for i in range(3))),
+        ("INET6", ("2001:db8::1", "::ffff:10.0.0.1", "::")),
+        ("INET4", ("10.0.0.1", "10.0.0.2", "255.1.2.3")),
+    ],
+)
+def test_rows_that_change_between_the_watermarks_are_not_sent_as_they_were(
+    signalled, monkeypatch, type, values
+):
+    signalled.sql(f"CREATE TABLE t (id {type} PRIMARY KEY, v INT)")
+    for value in values:
+        signalled.sql("INSERT INTO t VALUES (%s, 0)", value)
+    task = signalled()
+    read_chunk = incremental.read_chunk
+
+    def read_and_change(*args, **more):
+        found = read_chunk(*args, **more)
+        signalled.sql("UPDATE t SET v = 1 WHERE id = %s", values[0])
+        signalled.sql("DELETE FROM t WHERE id = %s", values[1])
+        return found
+
+    monkeypatch.setattr(incremental, "read_chunk", read_and_change)
+    signalled.execute("t")
+    found = until(task, lambda r: done(task) and len(r) > 2, "the end")
+    assert [r.value and r.value["v"] for r in found] == [1, None, 0]
 
 
 def test_stop_pause_and_resume(signalled):
