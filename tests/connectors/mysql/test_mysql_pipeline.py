@@ -8,6 +8,7 @@ from contextlib import closing, suppress
 
 import psutil
 import pytest
+from confluent_kafka import Consumer
 from support.broker import broker, new_name  # noqa: F401
 from support.connect_worker import WorkerProcess, wait_for, worker_properties
 from support.mariadb import MariaDB, require
@@ -135,6 +136,38 @@ def test_a_signal_by_rest_reads_a_table_again(worker, mariadb, mariadb_database,
     worker.request("PUT", f"/connectors/{prefix}-source/stop")
     wait_for(lambda: not worker.request("GET", f"/connectors/{prefix}-source/status").json["tasks"])
     assert worker.request("POST", f"/connectors/{prefix}-source/tasks/0/signals", signal).status in {404, 409}
+
+
+def test_a_row_that_fits_no_schema_is_a_dead_letter(worker, broker, mariadb, mariadb_database):  # noqa: F811
+    mariadb.sql("CREATE TABLE items (id INT PRIMARY KEY, b BIGINT UNSIGNED)", database=mariadb_database)
+    mariadb.sql(
+        "INSERT INTO items VALUES (1, 1), (2, 18446744073709551615), (3, 3)", database=mariadb_database
+    )
+    prefix, dead = new_name("p"), new_name("dead")
+    more = {
+        "errors__tolerance": "all",
+        "errors__deadletterqueue__topic__name": dead,
+        "errors__deadletterqueue__topic__replication__factor": "1",
+    }
+    start_pipeline(worker, prefix, mariadb, mariadb_database, [], **more)
+    mariadb.sql("INSERT INTO items VALUES (4, 18446744073709551614), (5, 5)", database=mariadb_database)
+    with closing(
+        Consumer({"bootstrap.servers": broker.bootstrap, "group.id": prefix, "auto.offset.reset": "earliest"})
+    ) as consumer:
+        topics = [f"{prefix}.{mariadb_database}.items", dead]
+        wait_for(
+            lambda: set(topics) <= set(consumer.list_topics(timeout=20).topics), lambda: worker.log[-3000:]
+        )
+        consumer.subscribe(topics)
+        found = []
+
+        def five():
+            found.extend(m.topic() for m in consumer.consume(10, timeout=0.5) if m.error() is None)
+            return len(found) == 5
+
+        wait_for(five, lambda: f"{found} {worker.log[-3000:]}")
+    assert sorted(found) == sorted([topics[0]] * 3 + [dead] * 2)
+    worker.wait_state(f"{prefix}-source", "RUNNING", "RUNNING")
 
 
 def test_rows_that_vanished_unseen_vanish_from_the_copy(worker, broker, mariadb, mariadb_database):  # noqa: F811
