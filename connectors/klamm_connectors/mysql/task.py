@@ -39,7 +39,7 @@ from klamm_connectors.mysql.schema_changes import SchemaChanges
 from klamm_connectors.mysql.signals import Tables
 from klamm_connectors.mysql.snapshot import Snapshot, position_now
 from klamm_connectors.mysql.structure import create_statement, table_change
-from klamm_connectors.mysql.vanished import Sweep, marks
+from klamm_connectors.mysql.vanished import VanishedRows
 from klamm_plugins.connector import SourceTask
 from klamm_plugins.errors import ConfigError, ConnectError
 from klamm_plugins.records import SourceRecord
@@ -48,7 +48,7 @@ from klamm_plugins.schema import Struct
 log = logging.getLogger(__name__)
 
 _LAG_S: Final = 5.0
-_STEP_S: Final = 0.5
+_PAUSE_S: Final = 0.02
 
 
 class MySqlSourceTask(SourceTask):
@@ -64,9 +64,7 @@ class MySqlSourceTask(SourceTask):
         self._incremental: Incremental | None = None
         self._signal_topic: SignalTopic | None = None
         self._schema_changes: SchemaChanges | None = None
-        self._sweep: Sweep | None = None
-        self._asked_at = 0.0  # for the committed offset
-        self._handed_over = True  # records of the last snapshot, which carry its end
+        self._vanished = VanishedRows(None, self._has_rows, lambda: None)
         self._repeated = False  # the next snapshot is not the first one
         self._first: list[SourceRecord] = []  # to be returned before all others
         self._ready = self._snapshot_taken = self._idle = False
@@ -82,6 +80,9 @@ class MySqlSourceTask(SourceTask):
             events.heartbeat_topic, settings.events.shape.prefix, events.heartbeat_interval_ms
         )
         self._failures = Failures(events.failures)
+        self._vanished = VanishedRows(
+            settings.tombstones, self._has_rows, lambda: self.context.offset(self._partition)
+        )
         self._catalog = self._new_catalog()
         offset = self.context.offset(self._partition)
         if offset is not None:
@@ -126,8 +127,12 @@ class MySqlSourceTask(SourceTask):
             return records
         if self._snapshot is not None:
             return self._snapshot_batch(self._snapshot)
-        if self._position is not None and self._position.sweep and not self._sweep_step(self._position):
-            return []
+        position = self._position
+        if position is not None and position.sweep:
+            if not self._vanished.step(position):
+                self.context.stopping.wait(_PAUSE_S)
+                return []
+            self._position = replace(position, sweep="")
         if self._idle:
             self.context.stopping.wait(0.5)
             return None
@@ -159,7 +164,7 @@ class MySqlSourceTask(SourceTask):
 
     def stop(self) -> None:
         self._disconnect()
-        self._end_sweep()
+        self._vanished.close()
         if self._signal_topic is not None:
             self._signal_topic.close()
             self._signal_topic = None
@@ -222,69 +227,17 @@ class MySqlSourceTask(SourceTask):
             "MySQL at %s: snapshot of %d tables at %s", self._server.address, len(snapshot.tables), snapshot.position
         )  # fmt: skip
         try:
-            sweep = self._marks(snapshot)
+            topics = {topic_name(self._shape, t.database, t.name): t.full_name for t in snapshot.tables}
+            sweep = self._vanished.before(topics) if self._repeated else ""
         except BaseException:
             snapshot.close()
             raise
-        self._handed_over = False
         self._snapshot = records = SnapshotRecords(
             snapshot, self._catalog, facts.server_id, self._partition, self._failures,
             done=replace(snapshot.position, sweep=sweep),
         )  # fmt: skip
         tables = [(t.database, t.name) for t in snapshot.tables]
         self._first = self._structures(tables, records.origin, records.running)
-
-    def _marks(self, snapshot: Snapshot) -> str:
-        """Returns the ends of the topics before a repeated snapshot, or nothing for the first one."""
-        settings = self._settings.tombstones
-        if not self._repeated:
-            return ""
-        if settings is None:
-            log.warning(
-                "the tables are read again: rows that vanished since keep their last records in the topics. "
-                "snapshot.tombstones writes tombstones for them; it needs signal.kafka.bootstrap.servers or "
-                "schema.history.internal.kafka.bootstrap.servers"
-            )
-            return ""
-        topics = {topic_name(self._shape, t.database, t.name): t.full_name for t in snapshot.tables}
-        return marks(settings, topics)
-
-    def _sweep_step(self, position: Position) -> bool:
-        """Goes on with the tombstones after a repeated snapshot, once all of its records are there. True: done."""
-        if self._sweep is None:
-            if not self._has_arrived(position):
-                self.context.stopping.wait(0.1)
-                return False
-            settings = self._settings.tombstones
-            if settings is None:
-                log.warning("snapshot.tombstones is off now: rows that vanished keep their last records")
-                self._position = replace(position, sweep="")
-                return True
-            self._sweep = Sweep(settings, position.sweep, self._has_rows)
-        try:
-            done = self._sweep.step(_STEP_S)
-        except BaseException:
-            self._end_sweep()
-            raise
-        if done:
-            self._end_sweep()
-            self._position = replace(position, sweep="")
-        return done
-
-    def _end_sweep(self) -> None:
-        if self._sweep is not None:
-            self._sweep.close()
-            self._sweep = None
-
-    def _has_arrived(self, position: Position) -> bool:
-        """Returns True when the offset of the snapshot's last record is committed, so all of its records are in their topics."""
-        if not self._handed_over:
-            return True  # all tables are empty
-        now = time.monotonic()
-        if now - self._asked_at < 1:
-            return False
-        self._asked_at = now
-        return self.context.offset(self._partition) == position.to_offset()
 
     def _has_rows(self, table: str) -> bool:
         database, name = (quoted(part) for part in table.split(".", 1))
@@ -327,7 +280,8 @@ class MySqlSourceTask(SourceTask):
 
     def _snapshot_batch(self, snapshot: SnapshotRecords) -> list[SourceRecord]:
         records = snapshot.batch()
-        self._handed_over = self._handed_over or bool(records)
+        if records:
+            self._vanished.handed_over = True
         if snapshot.done:
             self._snapshot, self._position = None, snapshot.position
             if snapshot.blocking:

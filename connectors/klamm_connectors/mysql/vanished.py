@@ -28,11 +28,14 @@ from confluent_kafka import (
 from klamm_base.clientconfig import translate
 from klamm_connectors.mysql.key_set import KeySet
 from klamm_connectors.mysql.keys.tombstones import Tombstones
+from klamm_connectors.mysql.position import Position
 from klamm_plugins.errors import RetriableError
 
 log = logging.getLogger(__name__)
 
 _ANSWER_S: Final = 20.0
+_STEP_S: Final = 0.5
+_ASK_S: Final = 1.0  # between questions for the committed offset
 _MANY: Final = 5000
 _SILENCE_S: Final = 30.0
 
@@ -195,3 +198,64 @@ class Sweep:
             raise KafkaException(self._refused[0])
         if left:
             raise RetriableError(f"{self._settings.what}: {left} tombstones were not acknowledged in time")
+
+
+class VanishedRows:
+    """The tombstones after the repeated snapshots of one task. For one thread."""
+
+    def __init__(
+        self, settings: Tombstones | None, has_rows: HasRows, committed: Callable[[], dict[str, Any] | None]
+    ) -> None:
+        self._settings = settings
+        self._has_rows = has_rows
+        self._committed = committed
+        self._sweep: Sweep | None = None
+        self._asked_at = 0.0
+        self.handed_over = True
+        """False while the last snapshot has brought no record, which would carry its end."""
+
+    def before(self, topics: Mapping[str, str]) -> str:
+        """Returns the marks before a repeated snapshot of these topics' tables; empty where there can be no tombstones."""
+        self.handed_over = False
+        if self._settings is None:
+            log.warning(
+                "the tables are read again: rows that vanished since keep their last records in the topics. "
+                "snapshot.tombstones writes tombstones for them; it needs signal.kafka.bootstrap.servers or "
+                "schema.history.internal.kafka.bootstrap.servers"
+            )
+            return ""
+        return marks(self._settings, topics)
+
+    def step(self, position: Position) -> bool:
+        """Goes on with the tombstones, once all records of the snapshot that ends at `position` are there. True: done."""
+        if self._settings is None:
+            log.warning("snapshot.tombstones is off now: rows that vanished keep their last records")
+            return True
+        if self._sweep is None:
+            if not self._has_arrived(position):
+                return False
+            self._sweep = Sweep(self._settings, position.sweep, self._has_rows)
+        try:
+            done = self._sweep.step(_STEP_S)
+        except BaseException:
+            self.close()
+            raise
+        if done:
+            self.close()
+        return done
+
+    def close(self) -> None:
+        """Ends a comparison under way; the next step begins it again."""
+        if self._sweep is not None:
+            self._sweep.close()
+            self._sweep = None
+
+    def _has_arrived(self, position: Position) -> bool:
+        """Returns True when the offset of the snapshot's last record is committed, so all of its records are in their topics."""
+        if not self.handed_over:
+            return True  # all tables are empty
+        now = time.monotonic()
+        if now - self._asked_at < _ASK_S:
+            return False
+        self._asked_at = now
+        return self._committed() == position.to_offset()
