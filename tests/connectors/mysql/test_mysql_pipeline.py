@@ -22,6 +22,9 @@ INSERT = """INSERT INTO items SELECT seq, CONCAT('näme ', seq), seq / 7, '2024-
     UNHEX(LPAD(HEX(seq), 10, '0')), CAST(seq AS SIGNED) * -1000000007, REPEAT('x', seq %% 300) FROM seq_%s_to_%s"""
 
 
+SIGNAL = '{"data-collections": ["d[.]items"]}'
+
+
 @pytest.fixture
 def worker(broker, tmp_path):  # noqa: F811
     started = WorkerProcess(worker_properties(broker.bootstrap, new_name("group")), tmp_path).wait_ready()
@@ -194,12 +197,24 @@ def test_tasks_and_the_server_are_killed_in_the_middle_and_every_row_is_right(wo
         server.sql(TABLE, database="d")
         server.sql(INSERT % (1, 2000), database="d")
         prefix, done, written = new_name("p"), threading.Event(), []
-        start_pipeline(worker, prefix, server, "d", [f"mysql://root@127.0.0.1:{server.port}/d"])
+        server.sql(
+            "CREATE TABLE d.signals (id VARCHAR(64) PRIMARY KEY, type VARCHAR(32) NOT NULL, data TEXT)"
+        )
+        url, signals = f"mysql://root@127.0.0.1:{server.port}/d", {"signal__data__collection": "d.signals"}
+        start_pipeline(
+            worker, prefix, server, "d", [url], incremental__snapshot__chunk__size="200", **signals
+        )
+        wait_for(lambda: same(server, "d"), lambda: worker.log[-3000:])
         with ThreadPoolExecutor(1) as pool:
             load = pool.submit(write, server, done, written)
             try:
                 for victim in ("tasks", "tasks", "server", "tasks"):
                     before = len(written)
+                    # These rows come back by an incremental snapshot, which the kill interrupts.
+                    server.sql("DELETE FROM d.copy WHERE id <= 2000")
+                    server.sql(
+                        f"INSERT INTO d.signals VALUES ('{victim}{before}', 'execute-snapshot', '{SIGNAL}')"
+                    )
                     wait_for(lambda before=before: len(written) > before, lambda: server.log)
                     time.sleep(2)  # load between two kills
                     if victim == "tasks":
