@@ -22,7 +22,7 @@ class SignalTopic:
     """Reads the topic now and then, and hands signals to the snapshots. A signal is committed when it was taken.
 
     Offsets of the group are committed after the signal, and a snapshot under way is in the connector's offsets, so a
-    signal may be taken twice; a table that is already being read is not read twice.
+    signal may be taken twice; its tables are then read twice at most.
     """
 
     def __init__(self, settings: KafkaSignals, prefix: str, interval_s: float) -> None:

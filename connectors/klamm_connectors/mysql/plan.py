@@ -75,8 +75,8 @@ class Plan:
         return next((r for r in self.readings if not r.blocking), None)
 
     def with_readings(self, more: list[Reading]) -> Plan:
-        """Returns the plan with more tables at its end. A table that is already there is not read twice."""
-        known = {(r.table, r.blocking) for r in self.readings}
+        """Returns the plan with more tables at its end. One that waits there is not added; one that is under way is read again."""
+        known = {(r.table, r.blocking) for r in self.readings if r.up_to is None}
         return replace(
             self, readings=(*self.readings, *(r for r in more if (r.table, r.blocking) not in known))
         )

@@ -37,6 +37,8 @@ def test_tables_are_read_one_after_another_once_each():
     )
     assert [r.table for r in plan.readings] == ["d.a", "d.b", "d.c"]
     plan, first = plan.limited(plan.next, [9])
+    again = plan.with_readings([Reading("d.a")])
+    assert [r.table for r in again.readings] == ["d.a", "d.b", "d.c", "d.a"], "it is under way: once more"
     plan = plan.advanced(first, [4])
     assert (plan.next.last, plan.next.up_to) == ([4], [9])
     plan = plan.advanced(plan.next, None)
