@@ -117,17 +117,17 @@ def test_our_own_keys_are_in_no_table_and_others_are_unknown(cls: type[Connector
         assert not row.why.endswith("."), "the reason is a part of a sentence"
 
 
-def test_a_mask_never_passes_and_its_salt_is_not_shown() -> None:
-    key = "column.mask.with.10.chars"
-    [said] = errors(MySqlSourceConnector, _MYSQL | {key: "shop.people.ssn"}, key)
-    assert said.startswith(f"{key}=shop.people.ssn cannot be used: values would reach topics in clear; ")
+def test_values_that_would_reach_topics_in_another_form_are_refused() -> None:
+    key = "field.name.adjustment.mode"
+    [said] = errors(MySqlSourceConnector, _MYSQL | {key: "avro"}, key)
+    assert said.startswith(f"{key}=avro cannot be used: fields have the columns' names; ")
 
 
 def test_a_task_with_an_old_configuration_does_not_start() -> None:
     from klamm.connect.child.plugins import check_keys
 
-    with pytest.raises(ConfigError, match=r"column\.mask\.with\.10\.chars=a cannot be used"):
-        check_keys(MySqlSourceConnector, _MYSQL | {"column.mask.with.10.chars": "a"})
+    with pytest.raises(ConfigError, match=r"read\.only=true cannot be used"):
+        check_keys(MariaDbSourceConnector, _MYSQL | {"read.only": "true"})
 
 
 def test_the_page_of_keys_is_up_to_date() -> None:
