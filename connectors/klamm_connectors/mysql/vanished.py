@@ -43,13 +43,13 @@ HasRows = Callable[[str], bool]
 """Returns True when a table (database.table) has rows now."""
 
 
-def consumer_of(settings: Tombstones) -> Consumer:
-    """Returns a consumer that reads committed records of partitions that it is told."""
+def consumer_of(settings: Tombstones, isolation: str) -> Consumer:
+    """Returns a consumer that reads the partitions that it is told."""
     own = {
         "group.id": "klamm-vanished-rows",  # required; nothing is ever committed to it
         "enable.auto.commit": "false",
         "auto.offset.reset": "error",
-        "isolation.level": "read_committed",
+        "isolation.level": isolation,
     }
     found = translate({**settings.consumer, **own}, "consumer", lenient=True).config
     return Consumer({**found, "enable.partition.eof": "true"})
@@ -60,7 +60,7 @@ def marks(settings: Tombstones, tables: Mapping[str, str]) -> str:
 
     Topics that do not exist yet have no marks. Raises RetriableError when the cluster does not answer.
     """
-    consumer = consumer_of(settings)
+    consumer = consumer_of(settings, "read_committed")
     try:
         known = consumer.list_topics(timeout=_ANSWER_S).topics
         found = {
@@ -91,7 +91,9 @@ class Sweep:
         self._settings = settings
         self._topics: dict[str, Any] = json.loads(text)
         self._has_rows = has_rows
-        self._consumer = consumer_of(settings)
+        # Another writer's open transaction must not hide rows that the snapshot wrote.
+        self._fresh = consumer_of(settings, "read_uncommitted")
+        self._known = consumer_of(settings, "read_committed")
         self._producer = Producer(
             translate({**settings.producer, "enable.idempotence": "true"}, "producer", lenient=True).config
         )
@@ -100,7 +102,8 @@ class Sweep:
         self._work = self._all()
 
     def close(self) -> None:
-        self._consumer.close()
+        self._fresh.close()
+        self._known.close()
 
     def step(self, seconds: float) -> bool:
         """Works for about so long. Returns True when all is done. Raises RetriableError."""
@@ -112,11 +115,11 @@ class Sweep:
 
     def _all(self) -> Iterator[None]:
         for topic, one in self._topics.items():
-            partitions = self._consumer.list_topics(topic, timeout=_ANSWER_S).topics[topic].partitions
+            partitions = self._fresh.list_topics(topic, timeout=_ANSWER_S).topics[topic].partitions
             ends = {number: one["ends"].get(str(number), 0) for number in partitions}
             fresh = KeySet()  # of all partitions: their number may have grown, and keys have moved
             for number, mark in ends.items():
-                for message in self._messages(topic, number, mark, None):
+                for message in self._messages(self._fresh, topic, number, mark, None):
                     if message is None:
                         yield
                     elif (key := message.key()) is not None:
@@ -134,7 +137,7 @@ class Sweep:
 
     def _bury(self, topic: str, number: int, mark: int, fresh: KeySet) -> Iterator[None]:
         gone: dict[bytes, None] = {}
-        for message in self._messages(topic, number, None, mark):
+        for message in self._messages(self._known, topic, number, None, mark):
             if message is None:
                 yield
                 continue
@@ -151,18 +154,18 @@ class Sweep:
         self._flush()
 
     def _messages(
-        self, topic: str, number: int, begin: int | None, end: int | None
+        self, consumer: Consumer, topic: str, number: int, begin: int | None, end: int | None
     ) -> Iterator[Message | None]:
         """Yields the records of a range, and None after each read. Without `end`, all that are there by now."""
-        low, high = self._consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=_ANSWER_S)
+        low, high = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=_ANSWER_S)
         stop = high if end is None else min(end, high)
         place = low if begin is None else max(low, begin)
         if place >= stop:
             return
-        self._consumer.assign([TopicPartition(topic, number, place if place > low else OFFSET_BEGINNING)])
+        consumer.assign([TopicPartition(topic, number, place if place > low else OFFSET_BEGINNING)])
         heard = time.monotonic()
         while True:
-            for message in self._consumer.consume(_MANY, timeout=0.5):
+            for message in consumer.consume(_MANY, timeout=0.5):
                 heard = time.monotonic()
                 error = message.error()
                 if error is not None and error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  its public name
