@@ -12,6 +12,7 @@ from klamm_plugins.errors import DataError
 
 WATERMARK = "snapshot-window-"
 """Types of the connector's own rows in the table of signals begin so."""
+_FIELDS = ("data-collections", "type", "additional-conditions", "surrogate-key")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,16 +110,22 @@ def _is_blocking(fields: Mapping[str, Any]) -> bool:
 
 
 def _tables(fields: Mapping[str, Any]) -> Tables:
-    conditions = tuple(
-        (_expression(one["data-collection"]), str(one["filter"]))
-        for one in _list(fields, "additional-conditions")
-        if isinstance(one, dict) and "data-collection" in one and "filter" in one
-    )
+    unknown = [name for name in fields if name not in _FIELDS]
+    if unknown:
+        raise DataError(f"{unknown[0]} is no field of data; there are {', '.join(_FIELDS)}")
     return Tables(
         expressions=tuple(_expression(one) for one in _list(fields, "data-collections")),
-        conditions=conditions,
+        conditions=tuple(_condition(one) for one in _list(fields, "additional-conditions")),
         key=fields.get("surrogate-key") or None,
     )
+
+
+def _condition(one: Any) -> tuple[re.Pattern[str], str]:
+    if not isinstance(one, dict) or one.keys() != {"data-collection", "filter"}:
+        raise DataError(
+            f"additional-conditions: {one!r} does not have data-collection and filter, and nothing else"
+        )
+    return _expression(one["data-collection"]), str(one["filter"])
 
 
 def _list(fields: Mapping[str, Any], name: str) -> Sequence[Any]:

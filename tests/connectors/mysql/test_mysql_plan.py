@@ -69,6 +69,16 @@ def test_signals_as_debezium_writes_them():
         ("execute-snapshot", '{"data-collections": "a.b"}', "is no list"),
         ("execute-snapshot", '{"data-collections": ["a(b"]}', "no regular expression|not a regular"),
         ("execute-snapshot", '{"data-collections": ["a"], "type": "quick"}', "incremental or blocking"),
+        (
+            "execute-snapshot",
+            '{"data-collections": ["a"], "additional-condition": "b = 1"}',
+            "no field of data",
+        ),
+        (
+            "execute-snapshot",
+            '{"data-collections": ["a"], "additional-conditions": [{"filter": "b = 1"}]}',
+            "does not have",
+        ),
         ("execute-snapshot", "no", "no JSON"),
         ("set-binlog-position", "{}", "there is no signal"),
     ],
