@@ -103,6 +103,15 @@ class Incremental:
 
     # Signals
 
+    @property
+    def taken(self) -> int:
+        """The offset behind the last signal of the topic, until the consumer group has it."""
+        return self._plan.taken
+
+    def took(self, offset: int) -> None:
+        """Notes that the topic's signals before `offset` were taken; 0: the consumer group has that offset."""
+        self._plan = replace(self._plan, taken=offset)
+
     def signalled(self, name: str, type: str, data: str | None) -> None:
         """Takes a signal. A signal that nobody understands is logged."""
         try:
@@ -146,6 +155,11 @@ class Incremental:
 
     def inserted(self, row: dict[str, Any], origin: Origin) -> list[SourceRecord]:
         """Takes a row of the table of signals. Returns the records of a chunk at its second watermark."""
+        if len(row) < 3:
+            log.warning(
+                "a row of %s is no signal: the table needs the columns id, type and data", self._signal_table
+            )
+            return []
         name, kind, data = (str(v) if v is not None else "" for v in list(row.values())[:3])
         if not kind.startswith(signals.WATERMARK):
             if self._by_table:

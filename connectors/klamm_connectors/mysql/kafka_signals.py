@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import time
+from collections.abc import Callable
 from typing import Any, Final
 
-from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_STORED, Consumer, KafkaException, Message, TopicPartition
 
 from klamm_base.clientconfig import translate
 from klamm_connectors.mysql.incremental import Incremental
@@ -19,16 +20,20 @@ _POLL_MAX: Final = 100  # signals of one look
 
 
 class SignalTopic:
-    """Reads the topic now and then, and hands signals to the snapshots. A signal is committed when it was taken.
+    """Reads the topic now and then, and hands signals to the snapshots.
 
-    Offsets of the group are committed after the signal, and a snapshot under way is in the connector's offsets, so a
-    signal may be taken twice; its tables are then read twice at most.
+    The connector's offsets have the place behind the last signal beside what follows from it. The group's offset moves there
+    once the connector's is committed (`kept` returns the place that it has), so no signal is lost. A signal may be taken
+    twice; its tables are then read twice at most.
     """
 
-    def __init__(self, settings: KafkaSignals, prefix: str, interval_s: float) -> None:
+    def __init__(
+        self, settings: KafkaSignals, prefix: str, interval_s: float, kept: Callable[[], int]
+    ) -> None:
         self._prefix = prefix
         self._topic = settings.topic
         self._interval_s = interval_s
+        self._kept = kept
         self._next = 0.0
         own = {
             "group.id": settings.group,
@@ -37,7 +42,7 @@ class SignalTopic:
             "metadata.max.age.ms": "5000",  # a topic that is made later is seen soon
         }
         self._consumer = Consumer(translate({**settings.consumer, **own}, "consumer", lenient=True).config)
-        self._consumer.assign([TopicPartition(settings.topic, 0)])
+        self._consumer.assign([TopicPartition(settings.topic, 0, kept() or OFFSET_STORED)])
 
     def close(self) -> None:
         self._consumer.close()
@@ -48,6 +53,8 @@ class SignalTopic:
         if now < self._next:
             return
         self._next = now + self._interval_s
+        if snapshots.taken and snapshots.taken == self._kept():
+            self._commit(snapshots)
         for message in self._consumer.consume(_POLL_MAX, timeout=0.05):
             self._take(message, snapshots)
 
@@ -56,23 +63,24 @@ class SignalTopic:
         if error is not None:
             log.warning("signals of topic %s: %s", self._topic, error.str())
             return
-        key = (message.key() or b"").decode("utf-8", "replace")
+        key, offset = (message.key() or b"").decode("utf-8", "replace"), message.offset() or 0
         if key == self._prefix:
-            self._signal(message.value(), snapshots, message.offset())
+            self._signal(message.value(), snapshots, offset)
         else:
-            log.info(
-                "signal %s of topic %s is for %r, not for %r",
-                message.offset(),
-                self._topic,
-                key,
-                self._prefix,
-            )
+            log.info("signal %d of topic %s is for %r, not for %r", offset, self._topic, key, self._prefix)
+        snapshots.took(offset + 1)
+
+    def _commit(self, snapshots: Incremental) -> None:
         try:
-            self._consumer.commit(message=message, asynchronous=False)
+            self._consumer.commit(
+                offsets=[TopicPartition(self._topic, 0, snapshots.taken)], asynchronous=False
+            )
         except KafkaException as e:
             log.warning("signals of topic %s: the group's offset was not committed: %s", self._topic, e)
+        else:
+            snapshots.took(0)
 
-    def _signal(self, value: bytes | None, snapshots: Incremental, offset: int | None) -> None:
+    def _signal(self, value: bytes | None, snapshots: Incremental, offset: int) -> None:
         try:
             found: Any = json.loads(value or b"")
             name, kind, data = found.get("id", str(offset)), found["type"], found.get("data")

@@ -1,4 +1,4 @@
-"""The tables that snapshots on request still have to read: the state that offsets carry. Pure: no I/O."""
+"""The tables that snapshots on request still have to read, and the signals taken: the state that offsets carry. Pure: no I/O."""
 
 from __future__ import annotations
 
@@ -26,10 +26,12 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The tables to read, in order."""
+    """The tables to read, in order, and what was taken of the topic of signals."""
 
     readings: tuple[Reading, ...] = ()
     paused: bool = False
+    taken: int = 0
+    """The offset behind the last signal of the topic; 0 once the consumer group has it."""
 
     @classmethod
     def from_text(cls, text: str) -> Plan:
@@ -46,14 +48,12 @@ class Plan:
                 up_to=_decoded(one.get("up_to")),
                 blocking=one.get("blocking", False),
             )
-            for one in found["readings"]
+            for one in found.get("readings", ())
         ]
-        return cls(tuple(readings), found.get("paused", False))
+        return cls(tuple(readings), found.get("paused", False), found.get("taken", 0))
 
     def to_text(self) -> str:
-        """Returns the state for an offset; empty when there is nothing to read."""
-        if not self.readings:
-            return ""
+        """Returns the state for an offset; empty when there is nothing to read or to remember."""
         readings = [
             {
                 name: value
@@ -65,7 +65,9 @@ class Plan:
             }
             for r in self.readings
         ]  # fmt: skip
-        return json.dumps({"readings": readings} | ({"paused": True} if self.paused else {}))
+        state = {"readings": readings, "paused": self.paused and bool(readings), "taken": self.taken}
+        found = {name: value for name, value in state.items() if value}
+        return json.dumps(found) if found else ""
 
     @property
     def next(self) -> Reading | None:

@@ -32,7 +32,7 @@ from klamm_connectors.mysql.incremental import Incremental
 from klamm_connectors.mysql.initial import SnapshotRecords
 from klamm_connectors.mysql.kafka_signals import SignalTopic
 from klamm_connectors.mysql.names import quoted
-from klamm_connectors.mysql.plan import statement_of
+from klamm_connectors.mysql.plan import Plan, statement_of
 from klamm_connectors.mysql.position import SERVER, Position
 from klamm_connectors.mysql.progress import Progress
 from klamm_connectors.mysql.schema_changes import SchemaChanges
@@ -197,7 +197,9 @@ class MySqlSourceTask(SourceTask):
         kafka = self._settings.signals.kafka
         if kafka is not None and self._signal_topic is None:
             signals = self._settings.signals
-            self._signal_topic = SignalTopic(kafka, signals.connector, signals.poll_interval_s)
+            self._signal_topic = SignalTopic(
+                kafka, signals.connector, signals.poll_interval_s, self._signals_kept
+            )
         mode, position = self._settings.snapshots.mode, self._position
         is_new = position is None or position.snapshot
         if mode in {"no_data", "schema_only", "never"}:
@@ -364,6 +366,11 @@ class MySqlSourceTask(SourceTask):
         filters = self._settings.capture.filters
         names = ((d, n) for d, n, kind in server.tables(self._asking()) if kind == "BASE TABLE")
         return [f"{d}.{n}" for d, n in names if filters.table(d, n) and wanted.has(f"{d}.{n}")]
+
+    def _signals_kept(self) -> int:
+        """Returns the place behind the last signal of the topic that the committed offset knows; 0 for none."""
+        offset = self.context.offset(self._partition)
+        return Plan.from_text(Position.from_offset(offset).incremental).taken if offset else 0
 
     def _change_of(self, kind: str, database: str, name: str) -> Struct:
         return table_change(self._asking(), kind, database, name)

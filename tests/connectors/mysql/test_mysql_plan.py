@@ -24,11 +24,11 @@ READINGS = st.builds(
 )
 
 
-@given(st.lists(READINGS, min_size=1), st.booleans())
-def test_a_plan_survives_its_offset(readings, paused):
-    plan = Plan(tuple(readings), paused)
-    assert Plan.from_text(plan.to_text()) == plan
-    assert Plan.from_text(Plan().to_text()) == Plan()
+@given(st.lists(READINGS, min_size=1), st.booleans(), st.integers(0, 2**63 - 1))
+def test_a_plan_survives_its_offset(readings, paused, taken):
+    for plan in (Plan(tuple(readings), paused, taken), Plan(taken=taken)):
+        assert Plan.from_text(plan.to_text()) == plan
+    assert Plan().to_text() == Plan(paused=True).to_text() == ""
 
 
 def test_tables_are_read_one_after_another_once_each():

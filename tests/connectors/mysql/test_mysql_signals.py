@@ -7,7 +7,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from klamm_connectors.mysql import incremental
@@ -32,7 +32,8 @@ def signalled(source):
             "incremental__snapshot__chunk__size": "7",
         }
         task = source(committed, **settings | more)
-        task.task.poll()
+        if committed is None:
+            assert not task.task.poll(), "it begins here, where nothing has happened yet"
         return task
 
     def send(kind, /, **data):
@@ -60,8 +61,27 @@ def until(task, condition, what, timeout_s=60):
     return found
 
 
+def produce(broker, topic, *signals):
+    """Makes a topic of signals with these keys and values."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_topics([NewTopic(topic, 1)])[topic].result()
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for key, value in signals:
+        producer.produce(topic, key=key, value=value)
+    producer.flush()
+
+
+def group_offset(broker, group):
+    """Returns the group's offset in the topic of its name; negative for none."""
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group})
+    try:
+        return consumer.committed([TopicPartition(group, 0)], timeout=10)[0].offset
+    finally:
+        consumer.close()
+
+
 def done(task):
-    return not task.task._incremental.state
+    return not task.task._incremental._plan.readings
 
 
 def test_an_incremental_snapshot_reads_a_table_by_chunks(signalled):
@@ -142,6 +162,16 @@ def test_a_table_of_signals_that_takes_no_watermarks_does_not_stop_capture(signa
     assert done(task)
     signalled.sql("INSERT INTO t VALUES (2)")
     assert ids(task.read(1)) == [2]
+
+
+def test_a_table_with_too_few_columns_is_no_table_of_signals(signalled, caplog):
+    signalled.sql("CREATE TABLE t (id INT PRIMARY KEY)")
+    signalled.sql("ALTER TABLE signals DROP COLUMN data")
+    task = signalled()
+    signalled.sql("INSERT INTO signals VALUES ('x', 'log')")
+    signalled.sql("INSERT INTO t VALUES (1)")
+    assert ids(task.read(1)) == [1]
+    assert "the table needs the columns id, type and data" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -285,12 +315,35 @@ def test_signals_by_a_topic(signalled, klamm_broker):
         signal__kafka__bootstrap__servers=klamm_broker.bootstrap,
         signal__poll__interval__ms="50",
     )
-    admin = AdminClient({"bootstrap.servers": klamm_broker.bootstrap})
-    admin.create_topics([NewTopic(topic, 1)])[topic].result()
-    producer = Producer({"bootstrap.servers": klamm_broker.bootstrap})
     data = {"type": "execute-snapshot", "data": {"data-collections": [rf"{signalled.database}\.t"]}}
-    for key, value in (("other", json.dumps(data)), ("p", "no signal"), ("p", json.dumps(data))):
-        producer.produce(topic, key=key, value=value)
-    producer.flush()
-    assert sorted(ids(task.read(20))) == list(range(1, 21))
+    produce(klamm_broker, topic, ("other", json.dumps(data)), ("p", "no signal"), ("p", json.dumps(data)))
+    records = task.read(20)
+    assert sorted(ids(records)) == list(range(1, 21))
     until(task, lambda _: done(task), "the end")
+    assert group_offset(klamm_broker, topic) < 0, "the connector's offset does not know of the signals"
+    task.context.commit(records[-1])
+    until(task, lambda _: group_offset(klamm_broker, topic) == 3, "the group's offset")
+    signalled.sql("INSERT INTO t VALUES (21)")
+    [last] = task.read(1)
+    assert "incremental" not in last.source_offset
+
+
+def test_a_signal_of_the_topic_outlives_a_task_that_ends_before_its_first_chunk(signalled, klamm_broker):
+    signalled.sql("CREATE TABLE t (id INT PRIMARY KEY)")
+    topic = f"signals-{next(NUMBERS)}-{time.time_ns()}"
+    settings = {
+        "signal__enabled__channels": "kafka",
+        "signal__kafka__topic": topic,
+        "signal__kafka__groupId": topic,
+        "signal__kafka__bootstrap__servers": klamm_broker.bootstrap,
+        "signal__poll__interval__ms": "50",
+    }
+    task = signalled(**settings)
+    signalled.sql("INSERT INTO t SELECT seq FROM seq_1_to_20")
+    *_, committed = task.read(20)
+    task.context.commit(committed)
+    data = {"type": "execute-snapshot", "data": {"data-collections": [rf"{signalled.database}\.t"]}}
+    produce(klamm_broker, topic, ("p", json.dumps(data)))
+    until(task, lambda _: not done(task), "the signal")
+    task.task.stop()
+    assert ids(signalled(committed, **settings).read(20)) == list(range(1, 21))
