@@ -43,7 +43,7 @@ neither. A `*` stands for a name that users choose. Keys in no table are typos, 
 [connectors](connectors.md), those of the mirror in [mirror keys](mirror-keys.md).
 """
 CONNECTORS_TITLES = {
-    "mysql": ("Debezium 3.4.0.Final, MySQL and MariaDB", {"common": "", "mariadb": "MariaDB"}),
+    "mysql": ("Debezium 3.6.1.Final, MySQL and MariaDB", {"common": "", "mariadb": "MariaDB"}),
     "sql": ("Confluent's JDBC sink 10.9.7", {"common": ""}),
     "elasticsearch": ("Confluent's Elasticsearch sink 15.1.3", {"common": ""}),
     "file": ("FileStreamSource and FileStreamSink of Kafka 4.3.1", {"source": "source", "sink": "sink"}),

@@ -139,7 +139,9 @@ def test_the_page_of_keys_is_up_to_date() -> None:
 @pytest.mark.parametrize("name", [name for name in original_keys.ORIGINALS if name != "mirror"])
 def test_the_tables_have_the_keys_of_the_jars(name: str) -> None:
     original = original_keys.ORIGINALS[name]
-    if not original.found():
-        pytest.skip(f"no jars of {original.version} in {original.jars}: see tests/support/original_keys.py")
+    if missing := original.missing():
+        pytest.skip(
+            f"no jars of {original.version} in {', '.join(missing)}: see tests/support/original_keys.py"
+        )
     made = original_keys.merged(original.rows(), original_keys.written(original))
     assert original_keys.as_text(made) == original.path.read_text("utf-8")

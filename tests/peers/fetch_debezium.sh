@@ -1,24 +1,33 @@
 #!/bin/sh
-# fetch_debezium.sh [DIR]: Debezium's connectors for MySQL and MariaDB from Maven's registry, for the table of their keys.
-# DIR is ~/.cache/klamm-debezium; it gets the jars and VERSION. Needs mvn and a JDK 17+.
+# fetch_debezium.sh [DIR]: Debezium's connectors from Maven's registry, for the table of their keys.
+# DIR is ~/.cache/klamm-debezium. DIR/mysql gets the connector for MySQL, DIR/mariadb the newest release that has the one
+# for MariaDB there, with that for MySQL to compare; each gets its jars and VERSION. Needs mvn and a JDK 17+.
 set -eu
 dir=${1:-${XDG_CACHE_HOME:-$HOME/.cache}/klamm-debezium}
-version=${DEBEZIUM_VERSION:-3.4.0.Final}
-[ "$(cat "$dir/VERSION" 2>/dev/null)" = "$version" ] && { echo "Debezium $version is in $dir"; exit 0; }
-command -v mvn >/dev/null || { echo "fetch_debezium.sh: mvn is needed" >&2; exit 1; }
+
+# fetch NAME VERSION DATABASE...: the connectors for these databases into DIR/NAME.
+fetch() {
+  to=$dir/$1 version=$2
+  shift 2
+  [ "$(cat "$to/VERSION" 2>/dev/null)" = "$version" ] && { echo "Debezium $version is in $to"; return; }
+  command -v mvn >/dev/null || { echo "fetch_debezium.sh: mvn is needed" >&2; exit 1; }
+  {
+    echo '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
+    echo '<groupId>klamm</groupId><artifactId>debezium</artifactId><version>1</version><packaging>pom</packaging>'
+    echo '<dependencies>'
+    for database in "$@"; do
+      echo "<dependency><groupId>io.debezium</groupId><artifactId>debezium-connector-$database</artifactId><version>$version</version></dependency>"
+    done
+    echo '</dependencies></project>'
+  } >"$work/pom.xml"
+  mkdir -p "$to"
+  rm -f "$to"/*.jar
+  mvn -B -q -f "$work/pom.xml" dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$to"
+  echo "$version" >"$to/VERSION"
+  echo "Debezium $version is in $to"
+}
+
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-{
-  echo '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
-  echo '<groupId>klamm</groupId><artifactId>debezium</artifactId><version>1</version><packaging>pom</packaging>'
-  echo '<dependencies>'
-  for database in mysql mariadb; do
-    echo "<dependency><groupId>io.debezium</groupId><artifactId>debezium-connector-$database</artifactId><version>$version</version></dependency>"
-  done
-  echo '</dependencies></project>'
-} >"$work/pom.xml"
-mkdir -p "$dir"
-rm -f "$dir"/*.jar
-mvn -B -q -f "$work/pom.xml" dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$dir"
-echo "$version" >"$dir/VERSION"
-echo "Debezium $version is in $dir"
+fetch mysql "${DEBEZIUM_VERSION:-3.6.1.Final}" mysql
+fetch mariadb "${DEBEZIUM_MARIADB_VERSION:-3.5.0.Final}" mysql mariadb

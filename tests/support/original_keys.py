@@ -34,18 +34,12 @@ Rows = dict[str, dict[str, list[Any]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Original:
-    """Classes with keys, as SPACE=CLASS, their version, where their jars are, and our table of them."""
+class Release:
+    """Classes with keys, as SPACE=CLASS, and where their jars are."""
 
-    table: str
-    version: str
     classes: Sequence[str]
     jars: Path = CACHE / "kafka-oracle"
     pattern: str = "libs/*.jar"
-
-    @property
-    def path(self) -> Path:
-        return ROOT / self.table
 
     def found(self) -> list[str]:
         """Returns the original's own jars; empty when they are not here."""
@@ -64,11 +58,36 @@ class Original:
         return of_lines(done.stdout)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Original:
+    """Releases of an original, of which the first that has a space counts, and our table of their keys."""
+
+    table: str
+    version: str
+    releases: Sequence[Release]
+
+    @property
+    def path(self) -> Path:
+        return ROOT / self.table
+
+    def missing(self) -> list[str]:
+        """Returns where jars should be that are not here."""
+        return [f"{each.jars}/{each.pattern}" for each in self.releases if not each.found()]
+
+    def rows(self) -> Rows:
+        """Asks the jars for the keys, in a JVM for each release."""
+        found: Rows = {}
+        for each in self.releases:
+            for space, keys in each.rows().items():
+                found.setdefault(space, keys)
+        return found
+
+
 ORIGINALS: Final = {
     "mirror": Original(
         table="mirror/klamm_mirror/settings/mm2_keys.json",
         version="MirrorMaker 2 of Kafka 4.3.1",
-        classes=[
+        releases=[Release(classes=[
             *(f"connector={_MIRROR}{name}" for name in (
                 "MirrorSourceConfig", "MirrorCheckpointConfig", "MirrorHeartbeatConfig",
                 "DefaultTopicFilter$TopicFilterConfig", "DefaultGroupFilter$GroupFilterConfig",
@@ -81,44 +100,61 @@ ORIGINALS: Final = {
             f"consumer={_CLIENTS}consumer.ConsumerConfig",
             f"producer={_CLIENTS}producer.ProducerConfig",
             f"admin={_CLIENTS}admin.AdminClientConfig",
-        ],
+        ])],
     ),
     "file": Original(
         table="connectors/klamm_connectors/file/original_keys.json",
         version="Kafka 4.3.1",
-        classes=[f"{kind.lower()}=org.apache.kafka.connect.file.FileStream{kind}Connector" for kind in ("Source", "Sink")],
-        pattern="plugins/connect-file/*.jar",
+        releases=[Release(
+            classes=[f"{kind.lower()}=org.apache.kafka.connect.file.FileStream{kind}Connector" for kind in ("Source", "Sink")],
+            pattern="plugins/connect-file/*.jar",
+        )],
     ),
     "debezium": Original(
         table="connectors/klamm_connectors/mysql/original_keys.json",
-        version="Debezium 3.4.0.Final",
-        classes=[
-            f"common={_DEBEZIUM}connector.mysql.MySqlConnector",
-            *(f"common={_DEBEZIUM}{name}" for name in (
-                "config.CommonConnectorConfig",
-                "schema.AbstractTopicNamingStrategy", "schema.AbstractRegexTopicNamingStrategy",
-                "relational.history.SchemaHistory",
-                "storage.kafka.history.KafkaSchemaHistory", "storage.file.history.FileSchemaHistory",
-                "pipeline.signal.channels.KafkaSignalChannel", "pipeline.signal.channels.FileSignalChannel",
-            )),
-            f"mariadb={_DEBEZIUM}connector.mariadb.MariaDbConnector",
+        version="Debezium 3.6.1.Final, and of 3.5.0.Final what differs for MariaDB",
+        releases=[
+            Release(
+                classes=[
+                    f"common={_DEBEZIUM}connector.mysql.MySqlConnector",
+                    *(f"common={_DEBEZIUM}{name}" for name in (
+                        "config.CommonConnectorConfig",
+                        "schema.AbstractTopicNamingStrategy", "schema.AbstractRegexTopicNamingStrategy",
+                        "relational.history.SchemaHistory",
+                        "storage.kafka.history.KafkaSchemaHistory", "storage.file.history.FileSchemaHistory",
+                        "pipeline.signal.channels.KafkaSignalChannel", "pipeline.signal.channels.FileSignalChannel",
+                    )),
+                ],
+                jars=CACHE / "klamm-debezium",
+                pattern="mysql/*.jar",
+            ),
+            Release(
+                classes=[
+                    f"common={_DEBEZIUM}connector.mysql.MySqlConnector",
+                    f"mariadb={_DEBEZIUM}connector.mariadb.MariaDbConnector",
+                ],
+                jars=CACHE / "klamm-debezium",
+                pattern="mariadb/*.jar",
+            ),
         ],
-        jars=CACHE / "klamm-debezium",
-        pattern="*.jar",
     ),
     "jdbc": Original(
         table="connectors/klamm_connectors/sql/original_keys.json",
         version="Confluent's JDBC connector 10.9.7",
-        classes=["common=io.confluent.connect.jdbc.sink.JdbcSinkConfig"],
-        jars=CACHE / "klamm-confluent",
-        pattern="*kafka-connect-jdbc-*/lib/*.jar",
+        releases=[Release(
+            classes=["common=io.confluent.connect.jdbc.sink.JdbcSinkConfig"],
+            jars=CACHE / "klamm-confluent",
+            pattern="*kafka-connect-jdbc-*/lib/*.jar",
+        )],
     ),
     "elasticsearch": Original(
         table="connectors/klamm_connectors/elasticsearch/original_keys.json",
         version="Confluent's Elasticsearch connector 15.1.3",
-        classes=["common=io.confluent.connect.elasticsearch.ElasticsearchSinkConnectorConfig"],
-        jars=CACHE / "klamm-confluent",
-        pattern="*kafka-connect-elasticsearch-*/lib/*.jar",
+        releases=[Release(
+            classes=["common=io.confluent.connect.elasticsearch.ElasticsearchSinkConnectorConfig"],
+            jars=CACHE / "klamm-confluent",
+            pattern="*kafka-connect-elasticsearch-*/lib/*.jar",
+        )],
     ),
 }  # fmt: skip
 
@@ -166,8 +202,8 @@ def written(original: Original) -> Rows:
 def main(names: Sequence[str]) -> None:
     for name in names or ORIGINALS:
         original = ORIGINALS[name]
-        if not original.found():
-            print(f"{name}: no jars of {original.version} in {original.jars}/{original.pattern}")
+        if missing := original.missing():
+            print(f"{name}: no jars of {original.version} in {', '.join(missing)}")
             continue
         original.path.write_text(as_text(merged(original.rows(), written(original))), "utf-8")
         print(f"{name}: {original.path}")
