@@ -42,6 +42,7 @@ _LOGINS: Final = (
     re.compile(r"(://[^/?#:@\s,]*:)([^\s,]+)(@)"),
     re.compile(r"((?<=[?&;])(?:password|passwd|pwd)=)([^&;\s]+)()", re.IGNORECASE),
 )
+_SALT: Final = re.compile(r"(\.salt\.).+", re.DOTALL)
 _JAAS_SECRETS: Final = ("password", "clientsecret", "client_secret")
 
 
@@ -51,6 +52,11 @@ def is_secret_name(name: str) -> bool:
     if low.endswith(_NAMES):
         return True
     return any(part in low for part in _PARTS) and not low.endswith(_HARMLESS)
+
+
+def shown_name(name: str) -> str:
+    """Returns a key's name without the salt that Debezium's column.mask.hash keys have in theirs."""
+    return _SALT.sub(r"\1***", name)
 
 
 def secret_values(config: Mapping[str, str], typed: Iterable[str] = ()) -> list[str]:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from klamm_base.redaction import shown_name
 from klamm_connectors.mysql.columns import Column, Kind
 from klamm_connectors.mysql.filters import compile_all
 from klamm_plugins.errors import ConfigError
@@ -68,9 +69,9 @@ class ColumnRules:
             if _FAMILY.match(name):
                 kind, arguments = _kind(name)
                 expressions = [part.strip() for part in value.split(",") if part.strip()]
-                columns = tuple(compile_all(_shown(name), expressions))
+                columns = tuple(compile_all(shown_name(name), expressions))
                 kinds, maker = _MAKERS[kind]
-                found[kind].append(Rule(_shown(name), columns, kinds, maker(name, *arguments)))
+                found[kind].append(Rule(shown_name(name), columns, kinds, maker(name, *arguments)))
         return cls(tuple(rule for rules in found.values() for rule in rules))
 
     def of(self, database: str, table: str, column: Column) -> Mapped | None:
@@ -95,15 +96,10 @@ def _kind(name: str) -> tuple[str, tuple[str, ...]]:
         if match is not None:
             return kind, match.groups()
     raise ConfigError(
-        f"{_shown(name)} is no key of this connector: use column.mask.with.LENGTH.chars, column.truncate.to.LENGTH.chars, "
+        f"{shown_name(name)} is no key of this connector: use column.mask.with.LENGTH.chars, column.truncate.to.LENGTH.chars, "
         "column.mask.hash.ALGORITHM.with.salt.SALT or column.mask.hash.v2.ALGORITHM.with.salt.SALT",
         key=name,
     )
-
-
-def _shown(name: str) -> str:
-    """Returns the key's name without its salt."""
-    return re.sub(r"(\.salt\.).*", r"\1***", name, flags=re.DOTALL)
 
 
 def _truncate(_name: str, length: str) -> Callable[[Column], Mapped | None]:
@@ -150,7 +146,7 @@ def _digest(name: str, algorithm: str) -> Any:
         return hashlib.new(python)
     except ValueError:
         raise ConfigError(
-            f"{_shown(name)}: there is no hash {algorithm} here; SHA-256, SHA-512 and SHA3-256 are some that there are",
+            f"{shown_name(name)}: there is no hash {algorithm} here; SHA-256, SHA-512 and SHA3-256 are some that there are",
             key=name,
         ) from None
 

@@ -1,9 +1,12 @@
 """Column rules, message keys and sources of transactions: the pure side of Debezium's keys."""
 
+import logging
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from klamm.connect.service.connectors import _log_change
 from klamm_connectors.mysql.column_rules import ColumnRules
 from klamm_connectors.mysql.columns import Column, Kind, Table
 from klamm_connectors.mysql.events import Origin, TableEvents
@@ -81,6 +84,13 @@ def test_a_salt_is_in_no_message():
     with pytest.raises(Exception, match="there is no hash X") as found:
         mapped({"column.mask.hash.X.with.salt.hush": "a"})
     assert "hush" not in str(found.value)
+
+
+def test_a_salt_is_in_no_log_of_a_changed_configuration(caplog):
+    key = "column.mask.hash.v2.SHA-256.with.salt.hush.hush"
+    with caplog.at_level(logging.INFO):
+        _log_change("c", {"tasks.max": "1"}, {"tasks.max": "2", key: "a"})
+    assert "changed: column.mask.hash.v2.SHA-256.with.salt.***, tasks.max" in caplog.text
 
 
 @given(st.text(), st.integers(0, 30))

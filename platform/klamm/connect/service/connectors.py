@@ -42,6 +42,7 @@ from klamm.connect.topics.config_topic import (
     task_records,
 )
 from klamm.connect.topics.kafka_log import LogError
+from klamm_base.redaction import shown_name
 
 log = logging.getLogger(__name__)
 
@@ -331,7 +332,9 @@ def _log_change(name: str, before: Config | None, now: Config) -> None:
         log.info("connector %s is created: %s", name, now[CONNECTOR_CLASS])
         return
     changed = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
-    log.info("connector %s has a new config; changed: %s", name, ", ".join(changed) or "nothing")
+    log.info(
+        "connector %s has a new config; changed: %s", name, ", ".join(map(shown_name, changed)) or "nothing"
+    )
 
 
 def _state(status: Status) -> dict[str, Any]:
