@@ -107,13 +107,16 @@ class Changes:
         self._reader.close()
 
     def batch(self, stopping: StopSignal) -> list[SourceRecord]:
-        """Returns the next records. An error after some records is raised by the next call, with `position` after them."""
+        """Returns the next records. An error after some records is raised by the next call, with `position` after them and
+        before the event that it is about.
+        """
         if self._error is not None:
             raise self._error
         records: list[SourceRecord] = []
         self._note_state()
         end = time.monotonic() + _BATCH_S
         while len(records) < self._reading.batch_size and not stopping.is_set():
+            before = self._progress.position
             try:
                 event = self._reader.next(0 if records else self._reading.wait_s)
                 if event is None:
@@ -123,6 +126,7 @@ class Changes:
                 if not records:
                     raise
                 self._error = e
+                self._progress.position = before
                 break
             if time.monotonic() > end:
                 break

@@ -56,7 +56,11 @@ class SignalTopic:
         if snapshots.taken and snapshots.taken == self._kept():
             self._commit(snapshots)
         for message in self._consumer.consume(_POLL_MAX, timeout=0.05):
-            self._take(message, snapshots)
+            try:
+                self._take(message, snapshots)
+            except BaseException:  # the server cannot be asked for its tables: from here on again
+                self._consumer.seek(TopicPartition(self._topic, 0, message.offset() or 0))
+                raise
 
     def _take(self, message: Message, snapshots: Incremental) -> None:
         error = message.error()

@@ -213,14 +213,14 @@ class MySqlSourceTask(SourceTask):
 
     def _begin_now(self, facts: server.ServerFacts) -> None:
         """Begins at the end of the binlog."""
-        self._position = position = position_now(self._server, facts)
+        position = position_now(self._server, facts)
         log.info("MySQL at %s: beginning at the end of the binlog, %s", self._server.address, position)
-        if self._schema_changes is None:
-            return
-        wanted = self._settings.capture.filters.table
-        tables = [(d, n) for d, n, _ in server.tables(self._asking()) if wanted(d, n)]
-        origin = Origin(_now_ms(), facts.server_id, None, position.file, position.pos, "true")
-        self._first = self._structures(tables, origin, position)
+        if self._schema_changes is not None:
+            wanted = self._settings.capture.filters.table
+            tables = [(d, n) for d, n, _ in server.tables(self._asking()) if wanted(d, n)]
+            origin = Origin(_now_ms(), facts.server_id, None, position.file, position.pos, "true")
+            self._first = self._structures(tables, origin, position)
+        self._position = position  # last: what fails before begins again
 
     def _begin_snapshot(self, facts: server.ServerFacts) -> None:
         wanted = self._settings.capture.filters.table

@@ -6,6 +6,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import pymysql
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -302,6 +303,34 @@ def test_a_blocking_snapshot_by_a_statement_goes_on_after_a_restart(signalled):
     assert "incremental" not in whole[-1].source_offset
     signalled.sql("INSERT INTO t VALUES (100)")
     assert ids(again.read(1)) == [100]
+
+
+@pytest.mark.parametrize("channel", ["source", "kafka"])
+def test_a_signal_that_meets_a_lost_connection_is_taken_again(signalled, klamm_broker, channel):
+    signalled.sql("CREATE TABLE t (id INT PRIMARY KEY)")
+    topic = f"signals-{next(NUMBERS)}-{time.time_ns()}"
+    data = {"data-collections": [rf"{signalled.database}\.t"]}
+    task = signalled(
+        signal__enabled__channels=channel,
+        signal__kafka__topic=topic,
+        signal__kafka__groupId=topic,
+        signal__kafka__bootstrap__servers=klamm_broker.bootstrap,
+        signal__poll__interval__ms="1",
+    )
+    snapshots = task.task._incremental
+    tables_of = snapshots._tables_of
+
+    def lost(_wanted):
+        snapshots._tables_of = tables_of
+        raise pymysql.err.OperationalError(2013, "Lost connection")
+
+    snapshots._tables_of = lost
+    signalled.sql("INSERT INTO t VALUES (1)")  # its record comes before the error
+    if channel == "source":
+        signalled.execute("t")
+    else:
+        produce(klamm_broker, topic, ("p", json.dumps({"type": "execute-snapshot", "data": data})))
+    assert ids(task.read(2)) == [1, 1]
 
 
 def test_signals_by_a_topic(signalled, klamm_broker):

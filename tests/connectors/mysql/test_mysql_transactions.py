@@ -1,5 +1,6 @@
 """Events between rows in a real MariaDB's binlog: DDL, bounds of transactions, TRUNCATE, XA."""
 
+import pymysql
 import pytest
 
 from klamm_plugins.converters.json import JsonConverter
@@ -58,6 +59,23 @@ def test_the_topic_of_schema_changes(source):
     task.task.stop()
     (again,) = source(altered, **settings).read(1)
     assert again.value["ddl"] == dropped.value["ddl"]
+
+
+def test_a_schema_change_that_meets_a_lost_connection_comes_again(source, monkeypatch):
+    source.sql("CREATE TABLE t (id INT PRIMARY KEY)")
+    task = source(include__schema__changes="true", snapshot__mode="no_data")
+    task.read(1)  # the table's present structure
+    task.task.poll()
+
+    def lost(*_):
+        monkeypatch.undo()
+        raise pymysql.err.OperationalError(2013, "Lost connection")
+
+    monkeypatch.setattr("klamm_connectors.mysql.task.table_change", lost)
+    source.sql("INSERT INTO t VALUES (1)")  # its record comes before the error
+    source.sql("ALTER TABLE t ADD COLUMN a INT")
+    row, change = task.read(2)
+    assert (row.value["op"], change.value["ddl"]) == ("c", "ALTER TABLE t ADD COLUMN a INT")
 
 
 def test_a_truncated_table_is_a_record_where_it_is_not_skipped(source):
