@@ -28,7 +28,8 @@ def table(results: Results, rows: list[Row]) -> str:
     lines = ["| | " + " | ".join(names) + f" | klamm / {peer} |", "|---|" + "---|" * (len(names) + 1)]
     for row in rows:
         medians = [statistics.median(run[row.key] for run in results[name]) for name in names]
-        ratio = f"{medians[0] / medians[1]:.2f}" if len(medians) > 1 else "no peer"
+        peers = medians[1] if len(medians) > 1 else None
+        ratio = "no peer" if peers is None else f"{medians[0] / peers:.2f}" if peers else ""
         cells = [f"{m:,.{row.digits}f}" for m in medians]
         lines.append(f"| {row.label} | " + " | ".join(cells) + f" | {ratio} |")
     return "\n".join(lines)
