@@ -1,17 +1,27 @@
-"""Many source records in columns, which a fast source returns instead of a list of records.
+"""Many records in columns: what a fast source returns, and a fast sink takes, instead of a list of records.
 
-Lines of a file or rows of one table share nearly everything. A `SourceBatch` holds the shared parts once and the
-others as lists, and is a sequence of `SourceRecord`s for code that wants records (transforms, `commit_record`).
-The runtime converts and sends its lists without ever making a record, at a fraction of the cost.
+Lines of a file, rows of one table or records of one partition share nearly everything. A batch holds the shared
+parts once and the others as lists, and is a sequence of records for code that wants records. The runtime converts
+and moves its lists without ever making a record, at a fraction of the cost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, overload
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby, repeat
+from operator import itemgetter
+from typing import Any, Final, overload
 
-from klamm_plugins.records import SourceRecord
+from klamm_plugins.records import NO_HEADERS, Headers, SinkRecord, SourceRecord, TopicPartition
 from klamm_plugins.schema import Schema
+
+JSON: Final = "json"
+"""The format of values whose bytes are JSON texts in UTF-8, each checked, without schemas."""
+TEXT: Final = "text"
+"""The format of values whose bytes are text in UTF-8, checked."""
+
+Timestamp = tuple[str, int | None]
+"""A record's `timestamp_type` and `timestamp`."""
 
 
 class SourceBatch(Sequence[SourceRecord]):
@@ -105,3 +115,217 @@ class SourceBatch(Sequence[SourceRecord]):
     def offset(self, index: int) -> dict[str, Any]:
         """Returns the source offset of one record."""
         return {self.offset_name: self.positions[index]}
+
+
+class RawValues:
+    """Checked bytes of values in a `format`, None for a null. `decode` makes all the values of such bytes, and cannot fail."""
+
+    __slots__ = ("data", "decode", "format")
+
+    def __init__(
+        self,
+        format: str,
+        data: Sequence[bytes | None],
+        decode: Callable[[Sequence[bytes | None]], Sequence[Any]],
+    ) -> None:
+        self.format = format
+        self.data = data
+        self.decode = decode
+
+
+class SinkBatch(Sequence[SinkRecord]):
+    """Consecutive records of one partition with the same schemas, in columns. Nobody changes its lists.
+
+    `origin` is the partition that the records were read from, and `offsets` are theirs in it; `topic` and `partition` are as
+    transforms left them. `keys` None: no record has a key; `headers` None: no record has headers. `times` may be a function,
+    which makes them at the first look.
+    """
+
+    __slots__ = (
+        "_kept", "_new", "_raw", "_records", "_times", "_values", "headers", "key_schema", "keys",
+        "offsets", "origin", "partition", "topic", "value_schema",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        origin: TopicPartition,
+        offsets: Sequence[int],
+        values: Sequence[Any] | RawValues,
+        *,
+        topic: str | None = None,
+        partition: int | None = None,
+        key_schema: Schema | None = None,
+        keys: Sequence[Any] | None = None,
+        value_schema: Schema | None = None,
+        times: Sequence[Timestamp] | Callable[[], Sequence[Timestamp]] | None = None,
+        headers: Sequence[Headers] | None = None,
+        new: Callable[..., SinkRecord] = SinkRecord,
+        kept: Sequence[Any] | None = None,
+    ) -> None:
+        self.origin = origin
+        self.topic = origin.topic if topic is None else topic
+        self.partition = origin.partition if partition is None else partition
+        self.offsets = offsets
+        self.key_schema = key_schema
+        self.keys = keys
+        self.value_schema = value_schema
+        self.headers = headers
+        self._raw = values if isinstance(values, RawValues) else None
+        self._values = None if isinstance(values, RawValues) else values
+        self._times = times
+        self._new = new
+        self._kept = kept  # one object for each record, which `new` gets as its last argument
+        self._records: list[SinkRecord] | None = None
+
+    @property
+    def values(self) -> Sequence[Any]:
+        """The values. The first look converts raw ones."""
+        if self._values is None:
+            assert self._raw is not None
+            self._values = self._raw.decode(self._raw.data)
+        return self._values
+
+    @property
+    def times(self) -> Sequence[Timestamp]:
+        """For each record, its `timestamp_type` and `timestamp`."""
+        if self._times is None:
+            self._times = [("NoTimestampType", None)] * len(self.offsets)
+        elif callable(self._times):
+            self._times = self._times()
+        return self._times
+
+    @property
+    def timestamps(self) -> list[int | None]:
+        """The timestamps in epoch milliseconds, None for records without one."""
+        return [timestamp for _, timestamp in self.times]
+
+    def raw(self, *formats: str) -> Sequence[bytes | None] | None:
+        """Returns the bytes of the values as they were in the topic, None for a null, if their format is among these.
+
+        Returns None if it is not, or a transform has made the values: then look at `values`.
+        """
+        return self._raw.data if self._raw is not None and self._raw.format in formats else None
+
+    def records(self) -> list[SinkRecord]:
+        """Returns the records, which the first call makes."""
+        if self._records is None:
+            kinds, timestamps = zip(*self.times, strict=True)
+            origins = zip(repeat(self.origin.topic), repeat(self.origin.partition), self.offsets)
+            self._records = list(
+                map(
+                    self._new,
+                    repeat(self.topic),
+                    repeat(self.partition),
+                    repeat(self.key_schema),
+                    repeat(None) if self.keys is None else self.keys,
+                    repeat(self.value_schema),
+                    self.values,
+                    self.offsets,
+                    timestamps,
+                    kinds,
+                    repeat(NO_HEADERS) if self.headers is None else self.headers,
+                    repeat(None) if (self.topic, self.partition) == self.origin else origins,
+                    *(() if self._kept is None else (self._kept,)),
+                )
+            )
+        return self._records
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def __iter__(self) -> Iterator[SinkRecord]:
+        return iter(self.records())
+
+    @overload
+    def __getitem__(self, index: int) -> SinkRecord: ...
+    @overload
+    def __getitem__(self, index: slice) -> SinkBatch: ...
+    def __getitem__(self, index: int | slice) -> SinkRecord | SinkBatch:
+        if isinstance(index, slice):
+            return self._part(itemgetter(index))
+        if self._records is not None:
+            return self._records[index]
+        return self.select([range(len(self))[index]]).records()[0]
+
+    def select(self, rows: Sequence[int]) -> SinkBatch:
+        """Returns the records of these numbers, which ascend; at least one."""
+        if len(rows) == 1:
+            return self._part(itemgetter(slice(rows[0], rows[0] + 1)))
+        return self._part(itemgetter(*rows))
+
+    def replace(self, **changes: Any) -> SinkBatch:
+        """Returns a batch with other parts: `topic`, `partition`, `key_schema`, `keys`, `value_schema`, `values`,
+        `headers`. Values that are replaced have no raw bytes.
+        """
+        same: dict[str, Any] = {
+            "topic": self.topic,
+            "partition": self.partition,
+            "key_schema": self.key_schema,
+            "keys": self.keys,
+            "value_schema": self.value_schema,
+            "values": self._raw or self._values,
+            "times": self._times,
+            "headers": self.headers,
+            "new": self._new,
+            "kept": self._kept,
+        }
+        return SinkBatch(self.origin, self.offsets, **(same | changes))
+
+    def _part(self, pick: Callable[[Any], Sequence[Any]]) -> SinkBatch:
+        """Returns a batch of what `pick` takes out of each column."""
+
+        def some(column: Any) -> Any:
+            return None if column is None else pick(column)
+
+        raw, times = self._raw, self._times
+        part = SinkBatch(
+            self.origin,
+            pick(self.offsets),
+            pick(self._values) if raw is None else RawValues(raw.format, pick(raw.data), raw.decode),
+            topic=self.topic,
+            partition=self.partition,
+            key_schema=self.key_schema,
+            keys=some(self.keys),
+            value_schema=self.value_schema,
+            times=(lambda: pick(self.times)) if callable(times) else some(times),
+            headers=some(self.headers),
+            new=self._new,
+            kept=some(self._kept),
+        )
+        if raw is not None:
+            part._values = some(self._values)
+        if self._records is not None:
+            part._records = list(pick(self._records))
+        return part
+
+
+def batches_of(records: Iterable[SinkRecord]) -> list[SinkBatch]:
+    """Returns records as batches, one for each run of records that can share one. The batches give out these same
+    records.
+    """
+    return [_batch(list(run)) for _, run in groupby(records, _shared)]
+
+
+def _shared(record: SinkRecord) -> tuple[Any, ...]:
+    schemas = id(record.key_schema), id(record.value_schema)
+    return *schemas, record.topic, record.partition, record.original_topic, record.original_kafka_partition
+
+
+def _batch(records: list[SinkRecord]) -> SinkBatch:
+    first = records[0]
+    keys = [r.key for r in records]
+    headers = [r.headers for r in records]
+    batch = SinkBatch(
+        first.original_topic_partition,
+        [r.original_kafka_offset for r in records],
+        [r.value for r in records],
+        topic=first.topic,
+        partition=first.partition,
+        key_schema=first.key_schema,
+        keys=None if all(key is None for key in keys) else keys,
+        value_schema=first.value_schema,
+        times=[(r.timestamp_type, r.timestamp) for r in records],
+        headers=headers if any(headers) else None,
+    )
+    batch._records = records  # noqa: SLF001
+    return batch

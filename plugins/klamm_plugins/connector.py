@@ -14,6 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
 from klamm_base.configdef import ConfigDef, ConfigValue
+from klamm_plugins.batch import SinkBatch
 from klamm_plugins.contexts import (
     ConnectorContext,
     DriverTaskContext,
@@ -283,6 +284,15 @@ class SinkTask(ABC):
         RetriableError the same list comes again after a back-off (set by `self.context.timeout`), and nothing else is
         delivered before. A DataError marks a record as bad. Anything else fails the task.
         """
+
+    def put_batches(self, batches: Sequence[SinkBatch]) -> None:
+        """Takes records in columns. Override it beside `put` where columns are faster; then it is called instead of `put`,
+        with the same contract. The default calls `put` with the records.
+
+        The batches come in the order of their records. `raw(…)` of a batch has the bytes of values that nobody needed to
+        convert. In a class that overrides `put` only, above a class with `put_batches`, the runtime calls `put`.
+        """
+        self.put([record for batch in batches for record in batch])
 
     def flush(self, offsets: Mapping[TopicPartition, int]) -> None:  # noqa: B027
         """Writes out everything that `put` has taken. Called by the default `pre_commit`.

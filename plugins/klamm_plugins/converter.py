@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from klamm_plugins.batch import RawValues
 from klamm_plugins.connector import Plugin
 from klamm_plugins.schema import Schema
 
@@ -68,6 +69,17 @@ class Converter(Plugin, ABC):
             return (), ()
         schemas, data = zip(*self.to_connect_data_many(topic, values), strict=True)
         return schemas, data
+
+    def raw_values(
+        self, topic: str, values: Sequence[bytes | None]
+    ) -> tuple[Schema | None, RawValues] | None:
+        """Returns the schema that all these values have, and their bytes, checked but not converted; None if they must be
+        converted. Raises as `to_connect_columns` does, for the same values.
+
+        The runtime asks for sinks that take bytes, where no transform looks at the values. Override it for a format of
+        `klamm_plugins.batch`, where checking costs less than converting.
+        """
+        return None
 
 
 class HeaderConverter(Plugin, ABC):

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from klamm_base.configdef import ConfigDef, Importance, Type, non_empty
 from klamm_base.version import __version__
+from klamm_plugins.batch import SinkBatch
 from klamm_plugins.java_regex import compile_java
 from klamm_plugins.transform import Predicate, Record
 from klamm_plugins.transforms._validators import regex
@@ -45,6 +46,14 @@ class HasHeaderKey(_KlammPredicate):
         name = self._name
         return [bool(r.headers) and any(h.name == name for h in r.headers) for r in records]
 
+    def leaves_values(self) -> bool:
+        return True
+
+    def test_batch(self, batch: SinkBatch) -> bool | list[bool]:
+        if batch.headers is None:
+            return False
+        return [any(h.name == self._name for h in headers) for headers in batch.headers]
+
 
 class RecordIsTombstone(_KlammPredicate):
     """Records without a value."""
@@ -53,6 +62,9 @@ class RecordIsTombstone(_KlammPredicate):
 
     def test_many(self, records: Sequence[Record]) -> list[bool]:
         return [r.value is None for r in records]
+
+    def test_batch(self, batch: SinkBatch) -> bool | list[bool]:
+        return [value is None for value in batch.values]
 
 
 class TopicNameMatches(_KlammPredicate):
@@ -75,12 +87,21 @@ class TopicNameMatches(_KlammPredicate):
         self._known: dict[str, bool] = {}
 
     def test_many(self, records: Sequence[Record]) -> list[bool]:
-        known = self._known
-        if len(known) >= _TOPICS_MAX:
-            known.clear()
-        for topic in {r.topic for r in records} - known.keys():
-            known[topic] = self._pattern.fullmatch(topic) is not None
-        return [known[r.topic] for r in records]
+        return list(map(self._matches, [r.topic for r in records]))
+
+    def leaves_values(self) -> bool:
+        return True
+
+    def test_batch(self, batch: SinkBatch) -> bool | list[bool]:
+        return self._matches(batch.topic)
+
+    def _matches(self, topic: str) -> bool:
+        found = self._known.get(topic)
+        if found is None:
+            if len(self._known) >= _TOPICS_MAX:
+                self._known.clear()
+            found = self._known[topic] = self._pattern.fullmatch(topic) is not None
+        return found
 
 
 def _pattern(name: str, value: Any) -> None:

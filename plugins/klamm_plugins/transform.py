@@ -3,7 +3,8 @@
 A chain of transforms runs in each task: in a source between the task and the converters, in a sink between the
 converters and the task. One instance serves one task, from one thread. The runtime calls the `_many` methods with
 the records that came together, thousands at a time, so a transform that overrides them pays for a call once per
-list. DataError and RetriableError mean what `klamm_plugins.errors` says. When a `_many` method raises, the
+list. In a sink, records come in columns; a chain whose transforms all override `apply_batch` makes no records at all.
+DataError and RetriableError mean what `klamm_plugins.errors` says. When a `_many` method raises, the
 runtime goes through the records one by one to find the bad ones, so the result for one record must not depend on
 the others.
 """
@@ -14,6 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from klamm_plugins.batch import SinkBatch
 from klamm_plugins.connector import Plugin
 from klamm_plugins.records import SinkRecord, SourceRecord
 
@@ -43,6 +45,16 @@ class Transformation(Plugin, ABC):
         """Does `apply` for a list. The result has the same length and order."""
         return list(map(self.apply, records))
 
+    def leaves_values(self) -> bool:
+        """Returns True if `apply_batch` does not look at the values of records, which may then stay the bytes that they were."""
+        return False
+
+    def apply_batch(self, batch: SinkBatch) -> Sequence[SinkBatch]:
+        """Does `apply` for a sink's batch, in columns: returns the batches that take its place, in the order of the records;
+        none where all are dropped. Called only where it is overridden, and not by a subclass that overrides `apply` alone.
+        """
+        raise NotImplementedError
+
     def close(self) -> None:
         """Releases what `configure` took. Called once, also after a `configure` that raised."""
 
@@ -62,6 +74,16 @@ class Predicate(Plugin, ABC):
     def test_many(self, records: Sequence[Record]) -> list[bool]:
         """Does `test` for a list. The result has the same length and order."""
         return list(map(self.test, records))
+
+    def leaves_values(self) -> bool:
+        """Returns True if `test_batch` does not look at values."""
+        return False
+
+    def test_batch(self, batch: SinkBatch) -> bool | list[bool]:
+        """Does `test` for a sink's batch: returns one answer for all its records, or one for each. As with `apply_batch`, it is
+        called only where it is overridden.
+        """
+        raise NotImplementedError
 
     def close(self) -> None:
         """Releases what `configure` took."""

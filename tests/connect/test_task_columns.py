@@ -1,13 +1,18 @@
 """The records of a sink: columns of converters are the pairs that they stand for, whatever is in a topic."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from klamm.connect.child import sink_records
+from klamm.connect.child.plugins import Converters
+from klamm.connect.child.sink_records import Consumed, RecordConverter
 from klamm_plugins.converters.bytearray import ByteArrayConverter
 from klamm_plugins.converters.json import JsonConverter
+from klamm_plugins.converters.simple_header import SimpleHeaderConverter
 from klamm_plugins.converters.string import StringConverter
 from klamm_plugins.errors import DataError
+from klamm_plugins.records import NO_HEADERS, Header, Headers, SinkRecord
 
 CONVERTERS = [
     (StringConverter, {}),
@@ -50,3 +55,114 @@ class Shouting(StringConverter):
 
 def test_a_subclass_is_asked():
     assert Shouting().to_connect_columns("t", [b"a", None])[1] == ("A", None)
+
+
+class FakeMessage:
+    """A consumed message. Batches go through `map(Message.topic, …)`, which takes one class only."""
+
+    def __init__(self, place, offset, key, value, time, headers):
+        self._parts = place[0], place[1], offset, key, value, time, headers
+
+    def topic(self):
+        return self._parts[0]
+
+    def partition(self):
+        return self._parts[1]
+
+    def offset(self):
+        return self._parts[2]
+
+    def key(self):
+        return self._parts[3]
+
+    def value(self):
+        return self._parts[4]
+
+    def timestamp(self):
+        return self._parts[5]
+
+    def headers(self):
+        return self._parts[6]
+
+
+class Judge:
+    """A tolerance that notes the bad records and goes on."""
+
+    def __init__(self):
+        self.bad = []
+        self.retry = self
+
+    def call(self, stage, operation):
+        return operation()
+
+    def judge(self, bad):
+        self.bad.append((bad.stage, bad.where, str(bad.error), bad.raw().offset))
+
+
+def one_by_one(converters, messages):
+    """Returns the records of messages, and the places of the bad ones, as the converters say for each alone."""
+    found, bad = [], []
+    for m in messages:
+        topic, stage = m.topic(), "KEY_CONVERTER"
+        try:
+            key = converters.key.to_connect_data(topic, m.key())
+            stage = "VALUE_CONVERTER"
+            value = converters.value.to_connect_data(topic, m.value())
+        except DataError as e:
+            place = f"topic {topic}, partition {m.partition()}, offset {m.offset()}"
+            bad.append((stage, place, str(e), m.offset()))
+            continue
+        kind, time = m.timestamp()
+        headers = Headers(
+            Header(name, converters.header.to_connect_header(topic, name, data).value, h.schema)
+            for name, data in m.headers() or ()
+            for h in [converters.header.to_connect_header(topic, name, data)]
+        )
+        found.append(
+            SinkRecord(
+                topic,
+                m.partition(),
+                *key,
+                *value,
+                m.offset(),
+                time if kind else None,
+                ("NoTimestampType", "CreateTime", "LogAppendTime")[kind],
+                headers or NO_HEADERS,
+            )
+        )
+    return found, bad
+
+
+messages = st.builds(
+    FakeMessage,
+    st.sampled_from([("t", 0), ("t", 0), ("t", 1), ("u", 0)]),
+    st.integers(0, 99),
+    st.none() | texts,
+    st.none() | texts,
+    st.sampled_from([(0, -1), (1, 5), (1, 6), (2, 7)]),
+    st.none() | st.just([("h", b"5"), ("h", None)]),
+)
+
+
+@pytest.mark.parametrize("keep", [False, True])
+@pytest.mark.parametrize("raw", [False, True])
+@pytest.mark.parametrize(("cls", "props"), CONVERTERS)
+@settings(deadline=None, max_examples=60)
+@given(found=st.lists(messages, min_size=1, max_size=8))
+def test_batches_are_what_the_messages_are_one_by_one(cls, props, raw, keep, found):
+    value, key = cls(), StringConverter() if cls is JsonConverter else cls()
+    value.configure(props, is_key=False)
+    key.configure({} if cls is JsonConverter else props, is_key=True)
+    converters, judge = Converters(key, value, SimpleHeaderConverter()), Judge()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(sink_records, "Message", FakeMessage)
+        batches = RecordConverter(converters, judge, keep=keep, raw=raw).convert(Consumed.of(found))
+        records = [record for batch in batches for record in batch]
+    wanted, bad = one_by_one(converters, found)
+    assert [r.copy() for r in records] == [r.copy() for r in wanted] or keep
+    assert [(r.topic, r.partition, r.key, r.value, r.offset, r.timestamp, r.headers) for r in records] == [
+        (r.topic, r.partition, r.key, r.value, r.offset, r.timestamp, r.headers) for r in wanted
+    ]
+    assert judge.bad == bad
+    if keep:
+        assert [r.message.offset() for r in records] == [r.offset for r in wanted]

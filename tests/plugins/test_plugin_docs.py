@@ -16,6 +16,9 @@ import klamm.testing
 from klamm.testing import conformance, fixtures
 from klamm_base.errors import ConfigError
 from klamm_plugins import connector, converter, hookspecs, mirror, rest_extension, testing, transform
+from klamm_plugins.batch import SinkBatch
+from klamm_plugins.converters.json import JsonConverter
+from klamm_plugins.records import TopicPartition
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/writing-plugins.md").read_text("utf-8")
@@ -123,6 +126,24 @@ def test_python_on_the_page_is_python():
     assert BLOCKS
     for block in BLOCKS:
         compile(block, "docs/writing-plugins.md", "exec")
+
+
+def test_the_sink_on_the_page_writes_the_same_of_records_and_columns(tmp_path):
+    found = {}
+    exec(next(b for b in BLOCKS if "class LinesSinkTask" in b), found)
+    converter = JsonConverter()
+    converter.configure({"schemas.enable": "false"}, is_key=False)
+    _, raw = converter.raw_values("t", [b'{"a":1}', b"5"])
+    written = []
+    for values in (raw, raw.decode(raw.data)):
+        task = found["LinesSinkTask"]()
+        task.start({"file": str(tmp_path / str(len(written)))})
+        batch = SinkBatch(TopicPartition("t", 0), [1, 2], values)
+        task.put_batches([batch])
+        task.put(list(batch))
+        task.stop()
+        written.append((tmp_path / str(len(written))).read_bytes())
+    assert written == [b'{"a":1}\n5\n' * 2] * 2
 
 
 def test_the_source_on_the_page_conforms(tmp_path):

@@ -11,9 +11,11 @@ from typing import Any
 
 from klamm_base.configdef import ConfigDef, Importance, Type, Width, invalid
 from klamm_base.version import __version__
+from klamm_plugins.batch import TEXT, RawValues
 from klamm_plugins.converter import Columns, Converter, HeaderConverter, SchemaAndValue
 from klamm_plugins.converters._common import converter_config
 from klamm_plugins.errors import DataError
+from klamm_plugins.overriding import is_newest
 from klamm_plugins.schema import OPTIONAL_STRING, Schema
 from klamm_plugins.text import text_of
 
@@ -104,8 +106,29 @@ class StringConverter(Converter, HeaderConverter):
                 pass  # nulls, or bytes that are no text: one by one
         return super().to_connect_columns(topic, values)
 
+    def raw_values(
+        self, topic: str, values: Sequence[bytes | None]
+    ) -> tuple[Schema | None, RawValues] | None:
+        if self._encoding != "utf-8" or not is_newest(
+            type(self), "raw_values", "to_connect_data", "to_connect_data_many", "to_connect_columns"
+        ):
+            return None
+        # A line feed between them: the halves of a character, at the end of one value and the beginning of the next, must not
+        # make it whole.
+        joined = b"\n".join(v for v in values if v is not None) if None in values else b"\n".join(values)  # type: ignore[arg-type]
+        if not joined.isascii():
+            try:
+                joined.decode()
+            except UnicodeDecodeError:
+                return None  # such bytes become U+FFFD
+        return OPTIONAL_STRING, RawValues(TEXT, values, _decoded)
+
     def from_connect_header(self, topic: str, name: str, schema: Schema | None, value: Any) -> bytes | None:
         return self.from_connect_data(topic, schema, value)
 
     def to_connect_header(self, topic: str, name: str, value: bytes | None) -> SchemaAndValue:
         return self.to_connect_data(topic, value)
+
+
+def _decoded(data: Sequence[bytes | None]) -> list[str | None]:
+    return [None if v is None else v.decode() for v in data]

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from itertools import groupby
 from operator import itemgetter
 from typing import Any, ClassVar, Final, NamedTuple, cast
 
 from klamm_base.version import __version__
+from klamm_plugins.batch import SinkBatch
 from klamm_plugins.errors import DataError
 from klamm_plugins.schema import Schema, SchemaBuilder, Struct, Type
 from klamm_plugins.transform import Record, Transformation
@@ -78,6 +80,17 @@ class PartTransformation(KlammTransformation):
     def apply_many(self, records: Sequence[Record]) -> list[Record | None]:
         return self._keys(records) if self.on_key else self._values(records)
 
+    def leaves_values(self) -> bool:
+        return self.on_key
+
+    def apply_batch(self, batch: SinkBatch) -> Sequence[SinkBatch]:
+        schema, column = part_of(batch, on_key=self.on_key)
+        change: Change
+        if self.passes_null and (parts := null_parts(batch, column)):
+            return [after for null, part in parts for after in ([part] if null else self.apply_batch(part))]
+        updated, change = self._plans[schema]
+        return [with_part(batch, updated, list(map(change, column)), on_key=self.on_key)]
+
     def _values(self, records: Sequence[Record]) -> list[Record | None]:
         plans, passes_null = self._plans, self.passes_null
         last: Any = self  # no schema
@@ -113,6 +126,33 @@ class PartTransformation(KlammTransformation):
             changed.key = change(key)
             made.append(changed)
         return made
+
+
+def part_of(batch: SinkBatch, *, on_key: bool) -> tuple[Schema | None, Sequence[Any]]:
+    """Returns the schema and the column of a batch's keys or values."""
+    if not on_key:
+        return batch.value_schema, batch.values
+    return batch.key_schema, [None] * len(batch) if batch.keys is None else batch.keys
+
+
+def with_part(batch: SinkBatch, schema: Schema | None, column: Sequence[Any], *, on_key: bool) -> SinkBatch:
+    """Returns the batch with other keys or values."""
+    if on_key:
+        return batch.replace(key_schema=schema, keys=column)
+    return batch.replace(value_schema=schema, values=column)
+
+
+def null_parts(batch: SinkBatch, column: Sequence[Any]) -> list[tuple[bool, SinkBatch]]:
+    """Returns the parts of a batch whose keys or values are all null, or all not, in order; empty if there is no null."""
+    nulls = [value is None for value in column]
+    if True not in nulls:
+        return []
+    parts, start = [], 0
+    for null, run in groupby(nulls):
+        end = start + sum(1 for _ in run)
+        parts.append((null, batch[start:end]))
+        start = end
+    return parts
 
 
 def like(schema: Schema, type: Type | None = None) -> SchemaBuilder:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from klamm_base.configdef import ConfigDef, Importance, Type
+from klamm_plugins.batch import SinkBatch
 from klamm_plugins.records import Headers
 from klamm_plugins.transform import Record
 from klamm_plugins.transforms._parts import KlammTransformation
@@ -27,6 +28,15 @@ class DropHeaders(KlammTransformation):
 
     def configure(self, props: Mapping[str, Any]) -> None:
         self._names = frozenset(self.config().parse(props)["headers"])
+
+    def leaves_values(self) -> bool:
+        return True
+
+    def apply_batch(self, batch: SinkBatch) -> Sequence[SinkBatch]:
+        if batch.headers is None:
+            return [batch]
+        kept = [Headers(h for h in headers if h.name not in self._names) for headers in batch.headers]
+        return [batch.replace(headers=kept)]
 
     def apply_many(self, records: Sequence[Record]) -> list[Record | None]:
         names = self._names

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from klamm_plugins.batch import SinkBatch
 from klamm_plugins.transform import Record
 from klamm_plugins.transforms._parts import KlammTransformation
 
@@ -13,3 +14,9 @@ class Filter(KlammTransformation):
 
     def apply_many(self, records: Sequence[Record]) -> list[Record | None]:
         return [None] * len(records)
+
+    def leaves_values(self) -> bool:
+        return True
+
+    def apply_batch(self, batch: SinkBatch) -> Sequence[SinkBatch]:
+        return ()

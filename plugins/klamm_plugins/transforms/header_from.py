@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 from klamm_base.configdef import ConfigDef, Importance, Type, one_of
 from klamm_base.errors import ConfigError
+from klamm_plugins.batch import SinkBatch
 from klamm_plugins.errors import DataError
 from klamm_plugins.records import Header, Headers
 from klamm_plugins.schema import Schema, Struct
@@ -18,10 +19,12 @@ from klamm_plugins.transforms._parts import (
     defaults,
     filled,
     like,
+    part_of,
     picker,
     require_map,
     require_struct_schema,
     values_of,
+    with_part,
 )
 from klamm_plugins.transforms._validators import REPLACE_NULL, not_empty_list, with_replace_null
 
@@ -95,6 +98,19 @@ class HeaderFrom(KlammTransformation):
             changed.headers = Headers((*record.headers, *headers))
             made.append(changed)
         return made
+
+    def leaves_values(self) -> bool:
+        return self.on_key
+
+    def apply_batch(self, batch: SinkBatch) -> Sequence[SinkBatch]:
+        schema, column = part_of(batch, on_key=self.on_key)
+        updated, change = self._plans[schema]
+        values, added = zip(*map(change, column), strict=True)
+        if batch.headers is None:
+            headers = [Headers(more) for more in added]
+        else:
+            headers = [Headers((*old, *more)) for old, more in zip(batch.headers, added, strict=True)]
+        return [with_part(batch, updated, list(values), on_key=self.on_key).replace(headers=headers)]
 
     def _plan(self, schema: Schema | None) -> _Plan:
         if schema is None:

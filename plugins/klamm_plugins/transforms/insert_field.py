@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import repeat
+from operator import attrgetter
 from typing import Any, ClassVar, Final, NamedTuple
 
 from klamm_base.configdef import ConfigDef, Importance, Type, invalid
 from klamm_base.errors import ConfigError
+from klamm_plugins.batch import SinkBatch
 from klamm_plugins.errors import DataError
 from klamm_plugins.logical import from_primitive, timestamp_builder
 from klamm_plugins.records import SinkRecord
@@ -29,9 +32,12 @@ from klamm_plugins.transforms._parts import (
     defaults,
     filled,
     like,
+    null_parts,
+    part_of,
     require_map,
     require_struct_schema,
     values_of,
+    with_part,
 )
 from klamm_plugins.transforms._validators import REPLACE_NULL, with_replace_null
 
@@ -46,16 +52,18 @@ _KEYS: Final = (
     ("timestamp.field", "Name of the field for the record's timestamp."),
     ("static.field", "Name of the field for static.value."),
 )
-_Source = Callable[[Record], Any]
 
 
 class _Insertion(NamedTuple):
-    """A field to add: its schema, and the source of its value with and without a schema."""
+    """A field to add: its schema, the source of its value, for a record and for all records of a batch, and what makes of
+    that a value of the schema.
+    """
 
     name: str
     schema: Schema
-    typed: _Source
-    plain: _Source
+    source: Callable[[Record], Any]
+    column: Callable[[SinkBatch], Iterable[Any]]
+    typed: Callable[[Any], Any] | None = None
 
 
 class InsertField(KlammTransformation):
@@ -107,14 +115,31 @@ class InsertField(KlammTransformation):
                 last = schema
                 updated, change = plans[schema]
             changed = record.copy()
+            added = [insert.source(record) for insert in self._inserts]
             if on_key:
-                changed.key_schema, changed.key = updated, change(value, record)
+                changed.key_schema, changed.key = updated, change(value, added)
             else:
-                changed.value_schema, changed.value = updated, change(value, record)
+                changed.value_schema, changed.value = updated, change(value, added)
             made.append(changed)
         return made
 
-    def _plan(self, schema: Schema | None) -> tuple[Schema | None, Callable[[Any, Record], Any]]:
+    def leaves_values(self) -> bool:
+        return self.on_key
+
+    def apply_batch(self, batch: SinkBatch) -> Sequence[SinkBatch]:
+        schema, column = part_of(batch, on_key=self.on_key)
+        if parts := null_parts(batch, column):
+            return [after for null, part in parts for after in ([part] if null else self.apply_batch(part))]
+        updated, change = self._plans[schema]
+        added = [insert.column(batch) for insert in self._inserts]
+        if schema is None and all(isinstance(each, repeat) for each in added):
+            same = self._into_map({}, [next(iter(each)) for each in added])
+            made = [{**require_map(value, _PURPOSE), **same} for value in column]
+        else:
+            made = [change(value, row) for value, row in zip(column, zip(*added, strict=False), strict=False)]
+        return [with_part(batch, updated, made, on_key=self.on_key)]
+
+    def _plan(self, schema: Schema | None) -> tuple[Schema | None, Callable[[Any, Sequence[Any]], Any]]:
         if schema is None:
             return None, self._into_map
         require_struct_schema(schema, _PURPOSE)
@@ -125,19 +150,18 @@ class InsertField(KlammTransformation):
             builder.field(insert.name, insert.schema)
         updated = builder.build()
         fills = defaults(schema) if self._fills else []
-        sources = [insert.typed for insert in self._inserts]
+        typed = [insert.typed for insert in self._inserts]
 
-        def change(value: Any, record: Record) -> Struct:
+        def change(value: Any, added: Sequence[Any]) -> Struct:
             values = filled(list(values_of(value, schema, _PURPOSE)), fills)
-            values += [source(record) for source in sources]
+            values += [each if to is None else to(each) for to, each in zip(typed, added, strict=True)]
             return Struct.of_checked(updated, values)
 
         return updated, change
 
-    def _into_map(self, value: Any, record: Record) -> dict[str, Any]:
+    def _into_map(self, value: Any, added: Sequence[Any]) -> dict[str, Any]:
         made = dict(require_map(value, _PURPOSE))
-        for insert in self._inserts:
-            found = insert.plain(record)
+        for insert, found in zip(self._inserts, added, strict=True):
             if found is not None:
                 made[insert.name] = found
         return made
@@ -146,28 +170,20 @@ class InsertField(KlammTransformation):
 def _insertion(kind: str, spec: str, static: str | None) -> _Insertion:
     required = spec.endswith("!")
     name = spec[:-1] if spec.endswith(("!", "?")) else spec
+    text = STRING if required else OPTIONAL_STRING
     match kind:
         case "topic.field":
-            return _Insertion(name, STRING if required else OPTIONAL_STRING, _topic, _topic)
+            return _Insertion(name, text, attrgetter("topic"), lambda batch: repeat(batch.topic))
         case "partition.field":
-            return _Insertion(name, INT32 if required else OPTIONAL_INT32, _partition, _partition)
+            schema = INT32 if required else OPTIONAL_INT32
+            return _Insertion(name, schema, attrgetter("partition"), lambda batch: repeat(batch.partition))
         case "offset.field":
-            return _Insertion(name, INT64 if required else OPTIONAL_INT64, _offset, _offset)
+            return _Insertion(name, INT64 if required else OPTIONAL_INT64, _offset, attrgetter("offsets"))
         case "timestamp.field":
             schema = _TIMESTAMP if required else _OPTIONAL_TIMESTAMP
-            return _Insertion(name, schema, _moment, lambda record: record.timestamp)
+            return _Insertion(name, schema, attrgetter("timestamp"), attrgetter("timestamps"), _moment)
         case _:
-            return _Insertion(
-                name, STRING if required else OPTIONAL_STRING, lambda _: static, lambda _: static
-            )
-
-
-def _topic(record: Record) -> str:
-    return record.topic
-
-
-def _partition(record: Record) -> int | None:
-    return record.partition
+            return _Insertion(name, text, lambda _: static, lambda _: repeat(static))
 
 
 def _offset(record: Record) -> int:
@@ -176,8 +192,8 @@ def _offset(record: Record) -> int:
     return record.offset
 
 
-def _moment(record: Record) -> Any:
-    return from_primitive(_TIMESTAMP, record.timestamp)
+def _moment(timestamp: int | None) -> Any:
+    return from_primitive(_TIMESTAMP, timestamp)
 
 
 class InsertFieldKey(InsertField):

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from klamm_base.configdef import ConfigDef, Importance, Type
+from klamm_plugins.batch import SinkBatch
 from klamm_plugins.converters.simple_header import parse_text
 from klamm_plugins.records import Header, Headers
 from klamm_plugins.transform import Record
@@ -42,6 +43,14 @@ class InsertHeader(KlammTransformation):
         schema, value = parse_text(settings["value.literal"])
         self._header = Header(settings["header"], value, schema)
         self._alone = Headers((self._header,))
+
+    def leaves_values(self) -> bool:
+        return True
+
+    def apply_batch(self, batch: SinkBatch) -> Sequence[SinkBatch]:
+        if batch.headers is None:
+            return [batch.replace(headers=[self._alone] * len(batch))]
+        return [batch.replace(headers=[headers.with_all(self._alone) for headers in batch.headers])]
 
     def apply_many(self, records: Sequence[Record]) -> list[Record | None]:
         header, alone = self._header, self._alone

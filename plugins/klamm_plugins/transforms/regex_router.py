@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from klamm_base.configdef import ConfigDef, Importance, Type, invalid
+from klamm_plugins.batch import SinkBatch
 from klamm_plugins.java_regex import compile_java, java_replacement
 from klamm_plugins.transform import Record
 from klamm_plugins.transforms._parts import KlammTransformation
@@ -58,6 +59,13 @@ class RegexRouter(KlammTransformation):
                 changed.topic = topic
                 made.append(changed)
         return made
+
+    def leaves_values(self) -> bool:
+        return True
+
+    def apply_batch(self, batch: SinkBatch) -> Sequence[SinkBatch]:
+        topic = self._known.get(batch.topic) or self._route(batch.topic)
+        return [batch if topic == batch.topic else batch.replace(topic=topic)]
 
     def _route(self, topic: str) -> str:
         # Java tests the whole topic, and then replaces the first match that it finds, which may be less.

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 from klamm_base.configdef import ConfigDef, Importance, Type, invalid
+from klamm_plugins.batch import SinkBatch
 from klamm_plugins.date_format import DateFormat, PatternError
 from klamm_plugins.errors import DataError
 from klamm_plugins.transform import Record
@@ -43,6 +45,23 @@ class TimestampRouter(KlammTransformation):
             self._format = DateFormat(pattern)
         except PatternError as e:
             raise invalid("timestamp.format", pattern, str(e)) from e
+
+    def leaves_values(self) -> bool:
+        return True
+
+    def apply_batch(self, batch: SinkBatch) -> Sequence[SinkBatch]:
+        timestamps = [timestamp for timestamp in batch.timestamps if timestamp is not None]
+        if len(timestamps) != len(batch):
+            raise DataError("Timestamp missing on a record")
+        texts = list(map(self._format.format, timestamps))
+        head = self._topic_format.replace("${topic}", batch.topic)
+        found: list[SinkBatch] = []
+        start = 0
+        for text, run in groupby(texts):
+            end = start + sum(1 for _ in run)
+            found.append(batch[start:end].replace(topic=head.replace("${timestamp}", text)))
+            start = end
+        return found
 
     def apply_many(self, records: Sequence[Record]) -> list[Record | None]:
         write, topic_format = self._format.format, self._topic_format

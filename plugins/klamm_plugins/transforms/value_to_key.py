@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from klamm_base.configdef import ConfigDef, Importance, Type
+from klamm_plugins.batch import SinkBatch
 from klamm_plugins.errors import DataError
 from klamm_plugins.schema import Schema, SchemaBuilder, Struct
 from klamm_plugins.transform import Record
@@ -60,6 +61,10 @@ class ValueToKey(KlammTransformation):
             changed.key = key_of(record.value)
             made.append(changed)
         return made
+
+    def apply_batch(self, batch: SinkBatch) -> Sequence[SinkBatch]:
+        schema, key_of = self._plans[batch.value_schema]
+        return [batch.replace(key_schema=schema, keys=list(map(key_of, batch.values)))]
 
     def _plan(self, schema: Schema | None) -> tuple[Schema | None, Callable[[Any], Any]]:
         if schema is None:

@@ -1,15 +1,16 @@
-"""Converts and transforms the consumer's messages in bulk into the records that a sink task sees.
+"""Converts and transforms the consumer's messages in bulk into the batches that a sink task takes.
 
-A batch is processed in columns, because the work per record dominates a sink's cost. When a converter raises,
-the messages of that topic are converted one by one: retriable errors are retried (`errors.retry.timeout`),
+A batch is columns of one partition, because the work per record dominates a sink's cost. Values stay bytes where the
+task and all transforms can do without them: the converter then only checks them. When a converter raises,
+the messages of that partition are converted one by one: retriable errors are retried (`errors.retry.timeout`),
 and the tolerance judges bad records by topic, partition and offset. With `keep`, records keep their message,
 in case the task reports one (`Reporter`, KIP-610).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Set
-from itertools import groupby, repeat
+from collections.abc import Iterator, Sequence, Set
+from itertools import groupby
 from typing import Final, NamedTuple, cast
 
 from confluent_kafka import Message
@@ -18,10 +19,12 @@ from klamm.connect.child.dead_letters import KeptRecord, raw_of
 from klamm.connect.child.plugins import Converters
 from klamm.connect.child.tolerance import Bad, Stage, Tolerance
 from klamm.connect.child.transform_chain import TransformChain
+from klamm_plugins.batch import RawValues, SinkBatch, Timestamp, batches_of
 from klamm_plugins.connector import Reported
 from klamm_plugins.converter import Columns, Converter
 from klamm_plugins.errors import RetriableError
 from klamm_plugins.records import NO_HEADERS, Header, Headers, SinkRecord, TopicPartition
+from klamm_plugins.schema import Schema
 
 _TIMESTAMP_TYPES: Final = ("NoTimestampType", "CreateTime", "LogAppendTime")
 _NO_CHAIN: Final = TransformChain()
@@ -72,24 +75,20 @@ class Consumed(NamedTuple):
         first = dict(zip(places, reversed(self.offsets), strict=True))
         return {TopicPartition(*place): offset for place, offset in first.items()}
 
-    def by_topic(self) -> Iterator[tuple[str, Consumed]]:
-        """Yields runs of messages of one topic."""
+    def runs(self) -> Iterator[tuple[TopicPartition, list[Message], list[int]]]:
+        """Yields runs of messages of one partition, with their offsets."""
         if self.place is not None:
-            yield self.place.topic, self
+            yield self.place, self.messages, self.offsets
             return
         start = 0
-        for topic, run in groupby(self.topics):
+        for place, run in groupby(zip(self.topics, self.partitions, strict=True)):
             end = start + sum(1 for _ in run)
-            cut = slice(start, end)
-            yield (
-                topic,
-                Consumed(self.messages[cut], self.topics[cut], self.partitions[cut], self.offsets[cut], None),
-            )
+            yield TopicPartition(*place), self.messages[start:end], self.offsets[start:end]
             start = end
 
 
 class RecordConverter:
-    """Converts messages to records, in order."""
+    """Converts messages to batches, in order. `raw`: the task takes values as bytes where it can."""
 
     def __init__(
         self,
@@ -98,75 +97,79 @@ class RecordConverter:
         *,
         chain: TransformChain = _NO_CHAIN,
         keep: bool = False,
+        raw: bool = False,
     ) -> None:
         self._converters = converters
         self._tolerance = tolerance
         self._chain = chain
         self._keep = keep
+        self._raw = raw and chain.leaves_values
         self._new: type[SinkRecord] = KeptRecord if keep else SinkRecord
 
-    def convert(self, consumed: Consumed) -> list[SinkRecord]:
-        """Returns the task's records, without tolerated bad ones and those that a transform drops."""
-        records: list[SinkRecord] = []
-        for topic, run in consumed.by_topic():
-            records += self._convert_topic(topic, run)
-        if self._chain and records:
-            pairs = self._chain.apply(records, self._tolerance)
-            return [made for _, made in pairs if made is not None]
-        return records
+    def convert(self, consumed: Consumed) -> list[SinkBatch]:
+        """Returns the task's batches, without tolerated bad records and those that a transform drops."""
+        batches: list[SinkBatch] = []
+        for place, messages, offsets in consumed.runs():
+            batches += self._convert_run(place, messages, offsets)
+        return self._chain.apply_batches(batches, self._tolerance) if self._chain else batches
 
-    def _convert_topic(self, topic: str, run: Consumed) -> list[SinkRecord]:
-        messages = run.messages
-        records: list[SinkRecord] | None
+    def _convert_run(
+        self, place: TopicPartition, messages: list[Message], offsets: list[int]
+    ) -> list[SinkBatch]:
+        batches: list[SinkBatch] | None
         try:
-            keys = _columns(self._converters.key, topic, list(map(Message.key, messages)))
-            values = _columns(self._converters.value, topic, list(map(Message.value, messages)))
-            records = self._records(topic, run, keys, values)
+            batches = self._batches(place, messages, offsets)
         except Exception:
-            records = None
-        if records is None:
-            # Converting one by one finds the bad messages and judges each. Outside of `except`: the errors must not have
-            # the error of the bulk as their context, which says the same.
-            found = (self._convert_one(topic, m) for m in messages)
-            return [record for record in found if record is not None]
-        if self._keep:
-            for record, message in zip(cast("list[KeptRecord]", records), messages, strict=True):
-                record.message = message
-        return records
+            batches = None
+        if batches is not None:
+            return batches
+        # Converting one by one finds the bad messages and judges each. Outside of `except`: the errors must not have
+        # the error of the bulk as their context, which says the same.
+        found = (self._convert_one(place, m) for m in messages)
+        return batches_of(record for record in found if record is not None)
 
-    def _records(self, topic: str, run: Consumed, keys: Columns, values: Columns) -> list[SinkRecord]:
-        kinds, times = zip(*map(Message.timestamp, run.messages), strict=True)
-        one_kind = len(set(kinds)) == 1 and kinds[0] != 0
-        return list(
-            map(
-                self._new,
-                repeat(topic),
-                run.partitions,
-                *keys,
-                *values,
-                run.offsets,
-                times if one_kind else [t if k else None for k, t in zip(kinds, times, strict=True)],
-                repeat(_TIMESTAMP_TYPES[kinds[0]]) if one_kind else map(_TIMESTAMP_TYPES.__getitem__, kinds),
-                self._all_headers(topic, run.messages),
+    def _batches(self, place: TopicPartition, messages: list[Message], offsets: list[int]) -> list[SinkBatch]:
+        topic = place.topic
+        raw_keys, data = list(map(Message.key, messages)), list(map(Message.value, messages))
+        key_schemas, keys = _columns(self._converters.key, topic, raw_keys)
+        no_keys = keys[0] is None and raw_keys.count(None) == len(raw_keys)
+        raw = self._converters.value.raw_values(topic, data) if self._raw else None
+        if raw is not None:
+            schemas, values = cast("Columns", ([raw[0]] * len(data), raw[1].data))
+        else:
+            schemas, values = _columns(self._converters.value, topic, data)
+        headers = self._all_headers(topic, messages)
+        return [
+            SinkBatch(
+                place,
+                offsets[cut],
+                values[cut] if raw is None else RawValues(raw[1].format, values[cut], raw[1].decode),
+                key_schema=key_schemas[cut.start],
+                keys=None if no_keys else keys[cut],
+                value_schema=schemas[cut.start],
+                times=_Times(messages[cut]),
+                headers=headers and headers[cut],
+                new=self._new,
+                kept=messages[cut] if self._keep else None,
             )
-        )
+            for cut in _alike(key_schemas, schemas)
+        ]
 
-    def _all_headers(self, topic: str, messages: list[Message]) -> Iterable[Headers]:
+    def _all_headers(self, topic: str, messages: list[Message]) -> list[Headers] | None:
         raw = list(map(Message.headers, messages))
         if not any(raw):
-            return repeat(NO_HEADERS)
+            return None
         return [self._headers(topic, each) if isinstance(each, list) and each else NO_HEADERS for each in raw]
 
-    def _convert_one(self, topic: str, message: Message) -> SinkRecord | None:
-        call, converters = self._tolerance.retry.call, self._converters
+    def _convert_one(self, place: TopicPartition, message: Message) -> SinkRecord | None:
+        call, converters, topic = self._tolerance.retry.call, self._converters, place.topic
         stage, data = Stage.KEY_CONVERTER, message.key()
         try:
             key = call(stage, lambda: converters.key.to_connect_data(topic, message.key()))
             stage, data = Stage.VALUE_CONVERTER, message.value()
             value = call(stage, lambda: converters.value.to_connect_data(topic, message.value()))
             stage, data = Stage.HEADER_CONVERTER, None
-            columns = ([key.schema], [key.value]), ([value.schema], [value.value])
-            (record,) = call(stage, lambda: self._records(topic, Consumed.of([message]), *columns))
+            headers = call(stage, lambda: self._all_headers(topic, [message]))
         except Exception as e:
             bad = Bad(
                 error=e,
@@ -179,9 +182,18 @@ class RecordConverter:
             )
             self._tolerance.judge(bad)
             return None
-        if isinstance(record, KeptRecord):
-            record.message = message
-        return record
+        return SinkBatch(
+            place,
+            [message.offset() or 0],
+            [value.value],
+            key_schema=key.schema,
+            keys=[key.value],
+            value_schema=value.schema,
+            times=_Times([message]),
+            headers=headers,
+            new=self._new,
+            kept=[message] if self._keep else None,
+        )[0]
 
     def _headers(self, topic: str, raw: list[tuple[str, str | bytes | None]]) -> Headers:
         convert = self._converters.header.to_connect_header
@@ -192,12 +204,38 @@ class RecordConverter:
         return Headers(headers)
 
 
+class _Times:
+    """The timestamps of messages, which most tasks do not ask for."""
+
+    __slots__ = ("_messages",)
+
+    def __init__(self, messages: list[Message]) -> None:
+        self._messages = messages
+
+    def __call__(self) -> list[Timestamp]:
+        times = map(Message.timestamp, self._messages)
+        return [(_TIMESTAMP_TYPES[kind], time if kind else None) for kind, time in times]
+
+
 def _columns(converter: Converter, topic: str, data: list[bytes | None]) -> Columns:
     """Returns schemas and values. Keys that are all null, as they often are, are converted once."""
     if not any(data) and data.count(None) == len(data):
         schema, value = converter.to_connect_data(topic, None)
         return [schema] * len(data), [value] * len(data)
     return converter.to_connect_columns(topic, data)
+
+
+def _alike(*columns: Sequence[Schema | None]) -> Iterator[slice]:
+    """Yields the runs of records with the same schemas."""
+    count = len(columns[0])
+    if all(schemas.count(schemas[0]) == count for schemas in columns):
+        yield slice(0, count)
+        return
+    start = 0
+    for _, run in groupby(zip(*(map(id, schemas) for schemas in columns), strict=True)):
+        end = start + sum(1 for _ in run)
+        yield slice(start, end)
+        start = end
 
 
 class Reporter:

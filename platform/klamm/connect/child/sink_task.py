@@ -32,9 +32,11 @@ from klamm.connect.child.sink_topics import Matching, Subscription
 from klamm.connect.child.tolerance import Tolerance
 from klamm.connect.child.transform_chain import TransformChain
 from klamm.connect.model import TaskSpec
+from klamm_plugins.batch import SinkBatch
 from klamm_plugins.connector import SinkTask
 from klamm_plugins.errors import ConnectError, RetriableError
-from klamm_plugins.records import SinkRecord, TopicPartition
+from klamm_plugins.overriding import is_newest
+from klamm_plugins.records import TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -86,8 +88,12 @@ class SinkRunner:
         self._tolerance = tolerance
         tolerance.retry.wait = self._wait_in_group
         self._chain = chain or TransformChain()
+        cls = type(task)
+        self._in_columns = cls.put_batches is not SinkTask.put_batches and is_newest(
+            cls, "put_batches", "put"
+        )
         self._records = RecordConverter(
-            converters, tolerance, chain=self._chain, keep=dead_letters is not None
+            converters, tolerance, chain=self._chain, keep=dead_letters is not None, raw=self._in_columns
         )
         self._figures = SinkFigures(control.vitals.figures)
         self._behind = Lag(consumer)
@@ -102,7 +108,7 @@ class SinkRunner:
         self._commit_due = time.monotonic() + commit_interval_s
         self._delivered: dict[TopicPartition, int] = {}  # next offset after what put has taken
         self._safe: dict[TopicPartition, int] = {}  # the offset to return to after a failed flush
-        self._batch: list[SinkRecord] = []
+        self._batch: list[SinkBatch] = []
         self._after_batch: dict[TopicPartition, int] = {}
         self._seeks: dict[
             TopicPartition, int
@@ -213,7 +219,7 @@ class SinkRunner:
         if self._parked and not self._held:  # a retry has parked them
             self._resume()
         if len(self._after_batch) < len(consumed.ends()):
-            self._batch = [r for r in self._batch if _read_from(r) in self._after_batch]
+            self._batch = [b for b in self._batch if b.origin in self._after_batch]
 
     def _tell_topics(self, topics: set[str]) -> None:
         if not topics <= self._topics:
@@ -243,16 +249,20 @@ class SinkRunner:
 
     def _deliver(self) -> None:
         self._vitals.enter("target")
+        records = sum(map(len, self._batch))
         try:
             began = time.monotonic()
-            # A copy: if the task empties its list and then fails, the whole batch is still here to retry.
-            self._task.put(list(self._batch))
+            # A list of its own: if the task empties it and then fails, everything is still here to retry.
+            if self._in_columns:
+                self._task.put_batches(list(self._batch))
+            else:
+                self._task.put([record for batch in self._batch for record in batch])
         except RetriableError as e:
             self._vitals.errors.failures += 1
             self._hold(e)
             return
-        self._figures.put(len(self._batch), time.monotonic() - began)
-        self._taken += len(self._batch)
+        self._figures.put(records, time.monotonic() - began)
+        self._taken += records
         if self._batch_bytes:
             self._bytes += self._batch_bytes
             self._batch_bytes = 0
@@ -273,7 +283,7 @@ class SinkRunner:
         wait_s = self._retry_s if asked_s is None else asked_s
         self._retry_s = min(self._retry_s * 2, _RETRY_MAX_S)
         self._vitals.errors.tries_again("put", error)
-        log.warning("put failed, %d records again in %.1f s: %s", len(self._batch), wait_s, error)
+        log.warning("put failed, %d records again in %.1f s: %s", sum(map(len, self._batch)), wait_s, error)
         self._park()
         self._retry_at = time.monotonic() + wait_s
 
@@ -444,7 +454,7 @@ class SinkRunner:
         self._figures.assigned(len(self.context.assigned))
         self.context.paused -= gone
         self._parked -= gone
-        self._batch = [r for r in self._batch if _read_from(r) not in gone]
+        self._batch = [b for b in self._batch if b.origin not in gone]
         for place in gone:
             for known in (self._delivered, self._safe, self._after_batch, self._seeks):
                 known.pop(place, None)
@@ -454,8 +464,3 @@ class SinkRunner:
 
     def _lag(self) -> int | None:
         return self._behind.of(self.context.assigned, self._safe | self._delivered, held=self._after_batch)
-
-
-def _read_from(record: SinkRecord) -> tuple[str, int]:
-    """Returns the topic and partition that the record was read from, whatever topic a transform has given it."""
-    return record.original_topic, record.original_kafka_partition

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, Final, Protocol, TypeVar, cast
 
 from klamm.connect.validation.stages import (
@@ -22,8 +23,10 @@ from klamm.connect.validation.stages import (
 )
 from klamm.connect.validation.stages import Stage as Place
 from klamm_base.errors import ConfigError
+from klamm_plugins.batch import SinkBatch, batches_of
 from klamm_plugins.discovery import PluginManager, kafka_name, python_name
 from klamm_plugins.errors import DataError
+from klamm_plugins.overriding import is_newest
 from klamm_plugins.records import SinkRecord, SourceRecord
 from klamm_plugins.transform import Predicate, Record, Transformation
 
@@ -93,6 +96,50 @@ class Stage:
         changed = iter(self._transformed([r for r, yes in zip(records, meant, strict=True) if yes]))
         return [next(changed) if yes else r for r, yes in zip(records, meant, strict=True)]
 
+    @property
+    def in_columns(self) -> bool:
+        """True if it takes batches."""
+        if not is_newest(type(self.transform), "apply_batch", "apply", "apply_many"):
+            return False
+        return self.predicate is None or is_newest(type(self.predicate), "test_batch", "test", "test_many")
+
+    @property
+    def leaves_values(self) -> bool:
+        """True if neither transform nor predicate look at values."""
+        predicate = self.predicate is None or self.predicate.leaves_values()
+        return self.in_columns and predicate and self.transform.leaves_values()
+
+    def apply_batch(self, batch: SinkBatch) -> Sequence[SinkBatch]:
+        """Returns what takes the place of the batch, in order."""
+        chosen = True if self.predicate is None else self.predicate.test_batch(batch)
+        if isinstance(chosen, bool):
+            return self.transform.apply_batch(batch) if chosen != self.negate else [batch]
+        rows = [i for i, yes in enumerate(chosen) if yes != self.negate]
+        if len(rows) in (0, len(batch)):
+            return self.transform.apply_batch(batch) if rows else [batch]
+        return self._beside_others(batch, rows)
+
+    def _beside_others(self, batch: SinkBatch, rows: list[int]) -> list[SinkBatch]:
+        """Transforms some rows of a batch, and leaves the others where they are."""
+        made = self.transform.apply_batch(batch.select(rows))
+        meant = set(rows)
+        if not made:
+            return [batch.select([i for i in range(len(batch)) if i not in meant])]
+        whole = len(made) == 1 and len(made[0]) == len(rows)
+        found: list[SinkBatch] = []
+        start = done = 0
+        for yes, run in groupby(range(len(batch)), meant.__contains__):
+            end = start + sum(1 for _ in run)
+            if not yes:
+                found.append(batch[start:end])
+            elif whole:
+                found.append(made[0][done : done + end - start])
+            else:
+                found += self.transform.apply_batch(batch[start:end])
+            done += end - start if yes else 0
+            start = end
+        return found
+
     def _transformed(self, records: Sequence[Record]) -> list[Record | None]:
         changed = self.transform.apply_many(records)
         if len(changed) != len(records):
@@ -126,9 +173,37 @@ class TransformChain:
 
     def __init__(self, stages: Sequence[Stage] = ()) -> None:
         self.stages = tuple(stages)
+        self._columns = all(stage.in_columns for stage in self.stages)
 
     def __bool__(self) -> bool:
         return bool(self.stages)
+
+    @property
+    def leaves_values(self) -> bool:
+        """True if no stage looks at values."""
+        return all(stage.leaves_values for stage in self.stages)
+
+    def apply_batches(self, batches: Sequence[SinkBatch], tolerance: Errors) -> list[SinkBatch]:
+        """Returns what takes the place of the batches, in order. As `apply` does, it leaves out dropped and bad records."""
+        found: list[SinkBatch] = []
+        for batch in batches:
+            made = self._in_columns(batch)
+            if made is None:
+                made = batches_of(r for _, r in self.apply(batch.records(), tolerance) if r is not None)
+            found += made
+        return found
+
+    def _in_columns(self, batch: SinkBatch) -> list[SinkBatch] | None:
+        """Takes a batch through the chain without making records; None when a stage needs records, or raises."""
+        if not self._columns:
+            return None
+        made = [batch]
+        try:
+            for stage in self.stages:
+                made = [after for before in made for after in stage.apply_batch(before)]
+        except Exception:
+            return None  # record by record, the chain finds the bad ones and judges them
+        return made
 
     def apply(self, records: Sequence[R], tolerance: Errors) -> list[tuple[R, R | None]]:
         """Returns every record with the record in its place; None when it is dropped or left out."""
