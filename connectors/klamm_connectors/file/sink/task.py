@@ -12,10 +12,11 @@ import errno
 import logging
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from klamm_connectors.file.sink.config import parse
+from klamm_plugins.batch import TEXT, SinkBatch
 from klamm_plugins.connector import SinkTask
 from klamm_plugins.errors import ConnectError, DataError, RetriableError
 from klamm_plugins.records import SinkRecord, TopicPartition
@@ -49,9 +50,14 @@ class FileStreamSinkTask(SinkTask):
             raise ConnectError(f"file {self._path} cannot be opened for appending: {e.strerror}") from e
 
     def put(self, records: list[SinkRecord]) -> None:
-        if not records:
-            return
-        data = _lines(records)
+        if records:
+            self._append(_lines(records))
+
+    def put_batches(self, batches: Sequence[SinkBatch]) -> None:
+        if batches:
+            self._append(b"".join(map(_lines_of, batches)))
+
+    def _append(self, data: bytes) -> None:
         if self._fd is None:
             for line in data[:-1].decode("utf-8", "replace").split("\n"):
                 log.info("%s", line)
@@ -98,6 +104,14 @@ class FileStreamSinkTask(SinkTask):
         if self._regular and size and os.pread(fd, 1, size - 1) != b"\n":
             log.warning("%s: ends in the middle of a line; ending it", self._path)
             os.write(fd, b"\n")
+
+
+def _lines_of(batch: SinkBatch) -> bytes:
+    """Returns one line per record, of the bytes in the topic where these are the text."""
+    raw = batch.raw(TEXT)
+    if raw is None or None in raw:
+        return _lines(batch.records())
+    return b"\n".join([*raw, b""])  # type: ignore[list-item]
 
 
 def _lines(records: list[SinkRecord]) -> bytes:
