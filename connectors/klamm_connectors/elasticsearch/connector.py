@@ -1,20 +1,16 @@
-"""The connector class of the Elasticsearch sink. The task, and with it the client, is imported on demand."""
+"""The connector class of the Elasticsearch sink. The task is imported on demand."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
 
 from klamm_base.configdef import ConfigDef, ConfigValue
 from klamm_connectors.bundled import BundledConnector
 from klamm_connectors.elasticsearch.config import config_def, parse, risks
 from klamm_connectors.elasticsearch.config_checks import cross_errors
-from klamm_connectors.extras import need, need_value
 from klamm_plugins.connector import SinkConnector, SinkTask
 from klamm_plugins.original_keys import KeyTable
 from klamm_plugins.records import TopicPartition
-
-_NEEDS: Final = ("The Elasticsearch sink", ("elasticsearch",), "elasticsearch")
 
 
 class ElasticsearchSinkConnector(BundledConnector, SinkConnector):
@@ -39,11 +35,10 @@ class ElasticsearchSinkConnector(BundledConnector, SinkConnector):
             by_name[name].errors.append(why)
             if name == "connection.url":
                 by_name[name].value = None  # it may hold a password
-        return answers + need_value(*_NEEDS)
+        return answers
 
     @classmethod
     def task_class(cls) -> type[SinkTask]:
-        need(*_NEEDS)
         from klamm_connectors.elasticsearch.task import ElasticsearchSinkTask
 
         return ElasticsearchSinkTask

@@ -161,8 +161,7 @@ class Sender:
         deadline = time.monotonic() + _JOIN_S
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
-        if not any(thread.is_alive() for thread in self._threads):
-            self._client.close()
+        self._client.close()
 
     def _run(self) -> None:
         try:
