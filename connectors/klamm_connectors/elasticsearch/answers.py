@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
 import orjson
 
-from klamm_connectors.elasticsearch.buffer import Document
+from klamm_connectors.elasticsearch.buffer import Document, Part, one_by_one
 
 _NO_ERRORS: Final = re.compile(rb'^\{\s*("took"\s*:\s*\d+\s*,\s*)?"errors"\s*:\s*false')
 _MALFORMED: Final = frozenset(
@@ -48,7 +49,7 @@ class Kind(Enum):
 class Verdicts:
     """Documents by outcome. `reason` is the first error of the gravest kind."""
 
-    done: list[Document] = field(default_factory=list)
+    done: list[Part] = field(default_factory=list)
     again: list[Document] = field(default_factory=list)
     malformed: list[tuple[Document, str]] = field(default_factory=list)
     conflicts: list[tuple[Document, str, str]] = field(default_factory=list)
@@ -93,15 +94,16 @@ def _reason(error: Any) -> str:
     return text[:_REASON_MAX]
 
 
-def judge(documents: list[Document], answer: bytes, max_retries: int) -> Verdicts:
+def judge(parts: Sequence[Part], answer: bytes, max_retries: int) -> Verdicts:
     """Judges the answer (status 200) to a request with these documents, and counts their attempts.
 
     When a document must be sent again, all later documents with its id are sent again too, whatever their
-    outcome: their changes must be applied last.
+    outcome: their changes must be applied last. A document that holds the bytes of the topic is sent again, once, as its
+    converted value when the server refuses it: a reader of JSON may take what the server does not, such as a name twice.
     """
     if _NO_ERRORS.match(answer):
-        return Verdicts(done=documents)
-    found = Verdicts()
+        return Verdicts(done=list(parts))
+    found, documents = Verdicts(), one_by_one(parts)
     items = _items(answer, len(documents))
     if isinstance(items, str):
         found.failed = items
@@ -117,7 +119,7 @@ def judge(documents: list[Document], answer: bytes, max_retries: int) -> Verdict
                 found.done.append(document)
                 if reason:
                     found.conflicts.append((document, next(iter(item)), reason))
-            case Kind.MALFORMED:
+            case Kind.MALFORMED if not document.rewrite():
                 found.malformed.append((document, reason))
             case Kind.FAILED:
                 found.failed = found.failed or f"{where(document)}: {reason}"
@@ -125,7 +127,8 @@ def judge(documents: list[Document], answer: bytes, max_retries: int) -> Verdict
                 tried = f"after {document.attempts + 1} attempts (max.retries)"
                 found.failed = found.failed or f"{where(document)}: {reason}, {tried}"
             case _:
-                _note(found, kind, reason)
+                if kind is not Kind.MALFORMED:
+                    _note(found, kind, reason)
                 document.attempts += kind is Kind.PASSING
                 found.again.append(document)
                 if document.id is not None:

@@ -10,26 +10,41 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from types import NoneType
 from typing import Any, Final
 
 import orjson
 
 from klamm_connectors.elasticsearch.config import Settings
 from klamm_plugins import logical
+from klamm_plugins.batch import SinkBatch
 from klamm_plugins.errors import DataError
 from klamm_plugins.records import SinkRecord
 from klamm_plugins.schema import Schema, Struct, Type
 
 Convert = Callable[[Any], Any]
 
+UPDATE: Final = b',"retry_on_conflict":5}}\n{"doc":%b,"doc_as_upsert":true}\n'
+"""The end of an action of write.method=UPSERT, and its document."""
+
 _OPTIONS: Final = orjson.OPT_UTC_Z
-_ID_MAX: Final = 512  # bytes, the server's own limit: beyond it a whole request is refused
+ID_MAX: Final = 512  # bytes, the server's own limit: beyond it a whole request is refused
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NO_TIMESTAMP: Final = (
     "a data stream needs a timestamp: the record has none, and data.stream.timestamp.field none either"
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """The target of a topic's records, the beginning of their action lines, and whether ids come from offsets."""
+
+    index: str
+    head: str
+    ignores_key: bool
 
 
 class DocumentBuilder:
@@ -37,34 +52,32 @@ class DocumentBuilder:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._targets: dict[str, tuple[str, str, bool]] = {}
+        self._actions: dict[str, Action] = {}
         self._converts: dict[Schema, Convert | None] = {}
-        self._operation = "create" if settings.to_streams else "update" if settings.upsert else "index"
-        self._as_it_is = self._operation == "index"
+        self.operation = "create" if settings.to_streams else "update" if settings.upsert else "index"
+        self._as_it_is = self.operation == "index"
 
-    def target(self, topic: str) -> str:
-        """Returns the index, data stream or alias for a topic's records."""
-        return self._target(topic)[0]
-
-    def _target(self, topic: str) -> tuple[str, str, bool]:
-        found = self._targets.get(topic)
+    def action(self, topic: str) -> Action:
+        """Returns what the actions for a topic's records share. Raises ConfigError for a topic without a target."""
+        found = self._actions.get(topic)
         if found is None:
             index = self._settings.target(topic)
-            head = f'{{"{self._operation}":{{"_index":{orjson.dumps(index).decode()}'
-            found = self._targets[topic] = index, head, self._settings.ignores_key(topic)
+            head = f'{{"{self.operation}":{{"_index":{orjson.dumps(index).decode()}'
+            found = self._actions[topic] = Action(index, head, self._settings.ignores_key(topic))
         return found
 
     def build(self, record: SinkRecord) -> tuple[bytes, str | None] | None:
         """Returns the record's lines and id. Raises DataError for a record that cannot be a document, ConfigError for
         a topic without a target.
         """
-        index, head, ignores_key = self._target(record.topic)
+        target = self.action(record.topic)
+        head = target.head
         if record.value is None:
-            return self._tombstone(record, index, ignores_key)
+            return self._tombstone(record, target)
         source = self._source(record)
         if self._settings.generated_ids:
             return f"{head}}}}}\n".encode() + source + b"\n", None
-        if ignores_key:
+        if target.ignores_key:
             # The original topic: a transform may give records of two topics the same topic. A topic's name needs no
             # escaping: Kafka allows only characters that JSON allows, too.
             topic, partition = record.original_topic_partition
@@ -73,16 +86,27 @@ class DocumentBuilder:
         else:
             id_ = _id_of(record)
             action = f'{head},"_id":{orjson.dumps(id_).decode()}'
-            if self._operation == "index":
+            if self.operation == "index":
                 action += f',"version":{self._version(record)},"version_type":"external"'
-        if self._operation == "update":
-            body = action + ',"retry_on_conflict":5}}\n{"doc":'
-            return body.encode() + source + b',"doc_as_upsert":true}\n', id_
+        if self.operation == "update":
+            return action.encode() + UPDATE % source, id_
         return f"{action}}}}}\n".encode() + source + b"\n", id_
 
-    def _tombstone(
-        self, record: SinkRecord, index: str, ignores_key: bool
-    ) -> tuple[bytes, str | None] | None:
+    def sources(self, batch: SinkBatch) -> list[bytes | None] | None:
+        """Returns the documents of a batch's maps or structs, None for a null; None where one is something else, or cannot be
+        written.
+        """
+        schema, values = batch.value_schema, batch.values
+        try:
+            if schema is not None:
+                values = [None if value is None else self._converted(schema, value) for value in values]
+            if not set(map(type, values)) <= {dict, NoneType}:
+                return None
+            return [None if value is None else _dumps(value) for value in values]
+        except DataError:
+            return None
+
+    def _tombstone(self, record: SinkRecord, target: Action) -> tuple[bytes, str | None] | None:
         match self._settings.null_values:
             case "FAIL":
                 raise DataError(
@@ -91,10 +115,12 @@ class DocumentBuilder:
                 )
             case "IGNORE":
                 return None
-        if ignores_key or record.key is None:
+        if target.ignores_key or record.key is None:
             return None  # no document has an id that names it
         id_ = _id_of(record)
-        action = f'{{"delete":{{"_index":{orjson.dumps(index).decode()},"_id":{orjson.dumps(id_).decode()}'
+        action = (
+            f'{{"delete":{{"_index":{orjson.dumps(target.index).decode()},"_id":{orjson.dumps(id_).decode()}'
+        )
         if not self._settings.upsert:  # updates count versions of their own
             action += f',"version":{self._version(record)},"version_type":"external"'
         return f"{action}}}}}\n".encode(), id_
@@ -125,7 +151,7 @@ class DocumentBuilder:
             if self._as_it_is:
                 return source
             value = _parsed(source)
-            if self._operation == "update" and type(value) is dict:
+            if self.operation == "update" and type(value) is dict:
                 return source  # one object and nothing after it, which would be part of the update
         elif record.value_schema is not None:
             value = self._converted(record.value_schema, value)
@@ -166,8 +192,8 @@ def _id_of(record: SinkRecord) -> str:
         size = len(id_.encode())
     except UnicodeEncodeError as e:
         raise DataError(f"the key is the document's id and must be Unicode text: {e}") from e
-    if not 0 < size <= _ID_MAX:
-        raise DataError(f"the key is the document's id and must have 1 to {_ID_MAX} bytes, not {size}")
+    if not 0 < size <= ID_MAX:
+        raise DataError(f"the key is the document's id and must have 1 to {ID_MAX} bytes, not {size}")
     return id_
 
 

@@ -11,12 +11,12 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
 from klamm_connectors.elasticsearch.answers import Verdicts, is_servers, judge, never_fits, where
-from klamm_connectors.elasticsearch.buffer import Buffer, Document, Request
+from klamm_connectors.elasticsearch.buffer import Buffer, Document, Part, Request
 from klamm_connectors.elasticsearch.client import NO_ANSWER, Reply
 from klamm_connectors.elasticsearch.config import Settings
 from klamm_connectors.elasticsearch.conflicts import Conflicts
@@ -94,12 +94,14 @@ class Sender:
         with self._changed:
             return {place: self._tracker.begin(place, end) for place, end in ends.items()}
 
-    def add(self, documents: list[Document], filled: Iterable[Chunk]) -> None:
+    def add(self, parts: Sequence[Part], filled: Iterable[Chunk]) -> None:
         """Queues these documents. `filled` are the chunks whose documents are now all added."""
         with self._changed:
+            for part in parts:
+                part.chunk.open += len(part)
             for chunk in filled:
                 chunk.open -= 1
-            self._buffer.add(documents, time.monotonic())
+            self._buffer.add(parts, time.monotonic())
             self._changed.notify_all()
 
     def settle(self, chunk: Chunk) -> None:
@@ -129,7 +131,7 @@ class Sender:
         """Stops sending documents of these partitions and waits for those under way. Returns False when some still are."""
 
         def ended() -> bool:
-            return not any(d.chunk.dropped for r in self._under_way for d in r.documents)
+            return not any(part.chunk.dropped for r in self._under_way for part in r.parts)
 
         with self._changed:
             self._tracker.drop(places)
@@ -169,7 +171,7 @@ class Sender:
                 reply = self._send(request)
                 verdicts = None
                 if reply.status == 200:
-                    verdicts = judge(request.documents, reply.body, self._settings.max_retries)
+                    verdicts = judge(request.parts, reply.body, self._settings.max_retries)
                 with self._changed:
                     self._under_way.discard(request)
                     if verdicts is None:
@@ -238,8 +240,8 @@ class Sender:
 
     def _answered(self, request: Request, found: Verdicts) -> None:
         now = time.monotonic()
-        for document in found.done:
-            document.chunk.open -= 1
+        for part in found.done:
+            part.chunk.open -= len(part)
         self._buffer.done([*found.done, *[d for d, _ in found.malformed]], now, again=found.again)
         self._bad += found.malformed
         for document, action, reason in found.conflicts:
@@ -282,9 +284,12 @@ class Sender:
 
     def _divide(self, request: Request, reply: Reply, now: float) -> None:
         """Splits a request that is too large or holds an unacceptable document, to find the culprit."""
-        if len(request.documents) == 1:
-            self._buffer.done(request.documents, now)
-            self._bad.append((request.documents[0], reply.reason))
+        documents = request.documents
+        if len(documents) == 1 and documents[0].rewrite():
+            self._buffer.again(request, documents, 1)
+        elif len(documents) == 1:
+            self._buffer.done(documents, now)
+            self._bad.append((documents[0], reply.reason))
         else:
             self._buffer.split(request)
 

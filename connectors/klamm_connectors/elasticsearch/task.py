@@ -8,16 +8,17 @@ stays in its group for as long as it takes. A temporary error of the server neve
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from klamm_connectors.elasticsearch.answers import where
-from klamm_connectors.elasticsearch.buffer import Document
+from klamm_connectors.elasticsearch.buffer import Run
 from klamm_connectors.elasticsearch.client import Client
 from klamm_connectors.elasticsearch.config import parse
-from klamm_connectors.elasticsearch.documents import DocumentBuilder
+from klamm_connectors.elasticsearch.lines import LineBuilder
 from klamm_connectors.elasticsearch.mapping import mapping_of
 from klamm_connectors.elasticsearch.sender import MakeClient, Sender
+from klamm_plugins.batch import SinkBatch, batches_of
 from klamm_plugins.connector import SinkTask
 from klamm_plugins.errors import ConnectError, DataError
 from klamm_plugins.records import SinkRecord, TopicPartition
@@ -44,7 +45,7 @@ class ElasticsearchSinkTask(SinkTask):
 
     def start(self, props: Mapping[str, str]) -> None:
         self._settings = parse(props)
-        self._builder = DocumentBuilder(self._settings)
+        self._builder = LineBuilder(self._settings)
         self._sender = Sender(self._settings, type(self).make_client(self._settings))
 
     def open(self, partitions: Collection[TopicPartition]) -> None:
@@ -52,11 +53,14 @@ class ElasticsearchSinkTask(SinkTask):
             self.context.pause(*partitions)
 
     def put(self, records: list[SinkRecord]) -> None:
+        self.put_batches(batches_of(records))
+
+    def put_batches(self, batches: Sequence[SinkBatch]) -> None:
         sender = self._running()
         self._settle_bad(sender)
         self._check(sender)
-        if records:
-            self._add(sender, records)
+        if batches:
+            self._add(sender, batches)
         self._keep_room(sender)
 
     def pre_commit(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
@@ -97,29 +101,23 @@ class ElasticsearchSinkTask(SinkTask):
         if sender.failure is not None:
             raise ConnectError(f"Elasticsearch: {sender.failure}")
 
-    def _add(self, sender: Sender, records: list[SinkRecord]) -> None:
-        build, target = self._builder.build, self._builder.target
-        documents: list[Document] = []
-        chunks = sender.begin({r.original_topic_partition: r.original_kafka_offset + 1 for r in records})
-        for record in records:
-            try:
-                built = build(record)
-            except DataError as e:
-                self._invalid(record, e)
+    def _add(self, sender: Sender, batches: Sequence[SinkBatch]) -> None:
+        chunks = sender.begin({batch.origin: batch.offsets[-1] + 1 for batch in batches})
+        runs: list[Run] = []
+        for batch in batches:
+            lines = self._builder.lines(batch, self._invalid)
+            if not lines.lines:
                 continue
-            if built is not None:
-                index = target(record.topic)
-                chunk = chunks[record.original_topic_partition]
-                chunk.open += 1
-                documents.append(Document(built[0], built[1], index, chunk, record))
-                if record.value is not None and not sender.knows(index):  # a tombstone has no schema
-                    sender.announce(index, self._mapping(record))
-        sender.add(documents, chunks.values())
+            index, chunk = self._builder.target(batch.topic), chunks[batch.origin]
+            runs.append(Run(lines.lines, lines.ids, index, chunk, batch, lines.rows, lines.rebuild))
+            if lines.indexed and not sender.knows(index):  # a tombstone has no schema
+                sender.announce(index, self._mapping(batch))
+        sender.add(runs, chunks.values())
 
-    def _mapping(self, record: SinkRecord) -> dict[str, object] | None:
-        """Returns the mapping for a new index, from the first record for it."""
-        schema = record.value_schema
-        if schema is None or schema.type is not Type.STRUCT or self._settings.ignores_schema(record.topic):
+    def _mapping(self, batch: SinkBatch) -> dict[str, object] | None:
+        """Returns the mapping for a new index, from the first records for it."""
+        schema = batch.value_schema
+        if schema is None or schema.type is not Type.STRUCT or self._settings.ignores_schema(batch.topic):
             return None
         return mapping_of(schema, compact_maps=self._settings.compact_maps)
 

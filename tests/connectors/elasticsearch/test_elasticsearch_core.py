@@ -16,17 +16,21 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from klamm_connectors.elasticsearch.answers import judge, never_fits
-from klamm_connectors.elasticsearch.buffer import Buffer, Document
+from klamm_connectors.elasticsearch.buffer import Buffer, Document, Run
 from klamm_connectors.elasticsearch.client import Reply, ssl_context
 from klamm_connectors.elasticsearch.config import Ssl, parse
 from klamm_connectors.elasticsearch.conflicts import Conflicts
 from klamm_connectors.elasticsearch.connector import ElasticsearchSinkConnector
 from klamm_connectors.elasticsearch.documents import DocumentBuilder
+from klamm_connectors.elasticsearch.lines import LineBuilder
 from klamm_connectors.elasticsearch.mapping import mapping_of
 from klamm_connectors.elasticsearch.task import ElasticsearchSinkTask
 from klamm_connectors.elasticsearch.tracker import Chunk, Tracker
 from klamm_connectors.elasticsearch.window import PAUSE_MAX_S, Window
 from klamm_plugins import logical
+from klamm_plugins.batch import SinkBatch
+from klamm_plugins.converters.json import JsonConverter
+from klamm_plugins.converters.string import StringConverter
 from klamm_plugins.errors import ConfigError, ConnectError, DataError
 from klamm_plugins.records import Headers, SinkRecord, TopicPartition
 from klamm_plugins.schema import BYTES, FLOAT64, INT32, OPTIONAL_STRING, STRING, SchemaBuilder, Struct
@@ -48,63 +52,72 @@ def build(rec, **props):
     built = DocumentBuilder(parse({**URL, **keys})).build(rec)
     if built is None:
         return None
-    lines = built[0].split(b"\n")
-    assert lines.pop() == b""
-    return [json.loads(line) for line in lines]
+    return meaning(built[0])
 
 
 def documents(ids, chunk=None):
     chunk = chunk or Chunk(0)
-    return [Document(b"x\n", i, "t", chunk, record(offset=n)) for n, i in enumerate(ids)]
+    records = [record(offset=n) for n in range(len(ids))]
+    return [Document(b"x\n", i, "t", chunk, records, n) for n, i in enumerate(ids)]
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_documents_of_one_id_pass_in_order_and_none_is_lost(data):
-    """The last document of each id is the last that the server took, also after documents were refused, split and sent again."""
+    """The last document of each id is the last that the server took, also after documents were refused, split and sent again.
+    It does not matter whether they came one by one or in runs.
+    """
     ids = data.draw(st.lists(st.sampled_from(["a", "b", "c", None]), max_size=30))
     docs = documents(ids)
     buffer, under_way, applied, seen = Buffer(), [], [], set()
     fed = 0
     for _ in range(600):
         if fed < len(docs):
-            n = data.draw(st.integers(1, 5))
-            buffer.add(docs[fed : fed + n], 0)
-            fed += n
-        if request := buffer.take(data.draw(st.integers(1, 4)), 100, 0):
-            now = {d.id for d in request.documents if d.id}
-            assert not any(now & {d.id for d in other.documents} for other in under_way)
+            part = docs[fed : fed + data.draw(st.integers(1, 5))]
+            buffer.add([run_of(part)] if data.draw(st.booleans()) else part, 0)
+            fed += len(part)
+        if request := buffer.take(data.draw(st.integers(1, 4)), data.draw(st.integers(1, 20)), 0):
+            now = {i for part in request.parts for i in part.ids}
+            assert not any(now & {i for part in other.parts for i in part.ids} for other in under_way)
+            assert request.body() == b"x\n" * sum(map(len, request.parts))
             under_way.append(request)
         elif not under_way and fed >= len(docs):
             break
         if under_way and (len(under_way) > 2 or request is None or data.draw(st.booleans())):
             request = under_way.pop(data.draw(st.integers(0, len(under_way) - 1)))
-            fate = data.draw(st.sampled_from(["done", "done", "done", "lost", "split", "part"]))
+            fate = data.draw(st.sampled_from(["whole", "done", "done", "lost", "split", "part"]))
+            if fate == "whole":
+                buffer.done(request.parts, 0)
+                applied += [d.row for d in request.documents]
+                seen.update(d.row for d in request.documents)
+                continue
             if fate == "split":
                 buffer.split(request)
                 continue
-            kept = (
-                request.documents
-                if fate == "done"
-                else []
-                if fate == "lost"
-                else request.documents[: len(request.documents) // 2]
-            )
+            all_ = request.documents
+            kept = all_ if fate == "done" else [] if fate == "lost" else all_[: len(all_) // 2]
             # What comes again may have been taken all the same.
-            applied += request.documents if data.draw(st.booleans()) else kept
-            seen.update(id(d) for d in kept)
-            again = request.documents[len(kept) :]
+            applied += [d.row for d in (all_ if data.draw(st.booleans()) else kept)]
+            seen.update(d.row for d in kept)
+            again = all_[len(kept) :]
             buffer.done(kept, 0, again)
             if again:
                 buffer.again(request, again, data.draw(st.integers(1, 3)))
     else:
         assume(False)  # nothing but losses was drawn
     assert len(seen) == len(docs)
-    assert (buffer.open, buffer.size) == (0, 0)
+    assert (buffer.open, buffer.size, buffer.waiting) == (0, 0, 0)
     for i in ("a", "b", "c"):
-        mine = [d for d in docs if d.id == i]
+        mine = [d.row for d in docs if d.id == i]
         if mine:
-            assert [d for d in applied if d.id == i][-1] is mine[-1]
+            assert [row for row in applied if ids[row] == i][-1] == mine[-1]
+
+
+def run_of(docs):
+    first = docs[0]
+    lines, ids = [d.data for d in docs], [d.id for d in docs]
+    rows = [d.row for d in docs]
+    return Run(lines, ids if any(ids) else (), first.index, first.chunk, first.records, rows)
 
 
 def test_an_id_of_which_something_comes_again_is_not_free_yet():
@@ -246,6 +259,108 @@ def test_retries_that_count_come_to_an_end_and_others_do_not():
 @pytest.mark.parametrize("body", [b"<html>", b"{}", b'{"errors":true,"items":[]}'])
 def test_an_answer_that_is_none_fails(body):
     assert "answer to a bulk request" in judge(documents(["a"]), body, 5).failed
+
+
+def test_what_the_server_cannot_read_comes_again_once_as_the_converter_reads_it():
+    raw = Document(b"raw\n", "k", "t", Chunk(0), [record({"a": 2})], 0, rebuild=lambda r: (b"built\n", "k"))
+    same = Document(
+        b"same\n", None, "t", Chunk(0), [record({"a": 2})], 0, rebuild=lambda r: (b"same\n", None)
+    )
+    later = Document(b"later\n", "k", "t", Chunk(0), [record({"a": 3})], 0)
+    bad = {"index": {"status": 400, "error": {"type": "document_parsing_exception", "reason": "x"}}}
+    fine = {"index": {"status": 200}}
+    answer = json.dumps({"errors": True, "items": [bad, bad, fine]}).encode()
+    found = judge([raw, same, later], answer, 0)
+    assert (found.again, raw.data) == ([raw, later], b"built\n")
+    assert [d for d, _ in found.malformed] == [same]
+    assert (found.busy, found.passing, found.blocked, found.failed) == (None,) * 4
+    found = judge([raw, later], json.dumps({"errors": True, "items": [bad, fine]}).encode(), 0)
+    assert [d for d, _ in found.malformed] == [raw]
+
+
+SETTINGS = [
+    {"key.ignore": "true"},
+    {"key.ignore": "true", "write.method": "upsert"},
+    {"behavior.on.null.values": "delete"},
+    {"behavior.on.null.values": "ignore", "write.method": "upsert"},
+    {"behavior.on.null.values": "delete", "use.autogenerated.ids": "true"},
+    {"behavior.on.null.values": "delete", "external.version.header": "v"},
+    {"key.ignore": "true", "data.stream.type": "logs", "data.stream.dataset": "d"},
+]
+JSON_TEXTS = (
+    st.none()
+    | st.sampled_from(
+        [
+            b"null",
+            b"[1]",
+            b"5",
+            b'{"a":1,"a":2}',
+            b' {"a":1}',
+            b'{"a":\n1}',
+            b'{"a":1}\r',
+            b'{"a":"\xc3\xa9"}',
+        ]
+    )
+    | st.dictionaries(st.sampled_from("ab"), st.integers(0, 9) | st.text(max_size=3), max_size=2).map(
+        lambda v: json.dumps(v).encode()
+    )
+)
+
+
+@pytest.mark.parametrize("props", SETTINGS)
+@pytest.mark.parametrize("way", ["json", "text", "converted"])
+@settings(max_examples=60, deadline=None)
+@given(
+    rows=st.lists(
+        st.tuples(
+            JSON_TEXTS,
+            st.sampled_from(["k", "ké", 'a"b', "", None, 5, "x" * 600]) | st.text("kl", min_size=1),
+        ),
+        min_size=1,
+        max_size=6,
+    ),
+    header=st.sampled_from([(), (("v", 7),)]),
+)
+def test_lines_of_a_batch_are_those_of_its_records(way, props, rows, header):
+    converter = StringConverter() if way == "text" else JsonConverter()
+    converter.configure({} if way == "text" else {"schemas.enable": "false"}, is_key=False)
+    schema, raw = converter.raw_values("t", [value for value, _ in rows])
+    batch = SinkBatch(
+        PLACE,
+        range(7, 7 + len(rows)),
+        list(raw.decode(raw.data)) if way == "converted" else raw,
+        topic="routed",
+        keys=[key for _, key in rows],
+        value_schema=schema,
+        times=[("CreateTime", 5)] * len(rows),
+        headers=[Headers.of(*header)] * len(rows) if header else None,
+    )
+    invalid, wanted, found = [], [], []
+    one = DocumentBuilder(parse({**URL, **props}))
+    for row, rec in enumerate(batch.replace().records()):
+        try:
+            built = one.build(rec)
+        except DataError as e:
+            invalid.append((row, str(e)))
+        else:
+            wanted += [] if built is None else [(row, built[1], meaning(built[0]))]
+    lines = LineBuilder(parse({**URL, **props})).lines(
+        batch, lambda rec, e: found.append((rec.offset - 7, str(e)))
+    )
+    ids = lines.ids or [None] * len(lines.rows)
+    made = [(row, i, meaning(line)) for row, i, line in zip(lines.rows, ids, lines.lines, strict=True)]
+    assert made == wanted
+    assert found == invalid
+    for row, line in zip(lines.rows, lines.lines, strict=True):
+        if lines.rebuild is not None:
+            assert meaning(lines.rebuild(batch[row])[0]) == meaning(line)
+
+
+def meaning(data):
+    """Returns what the server reads: one JSON object for each line."""
+    lines = data.split(b"\n")
+    assert lines.pop() == b""
+    return [json.loads(line) for line in lines]
 
 
 def test_an_answer_without_errors_is_not_read_item_by_item():
@@ -457,7 +572,7 @@ def conflict(offset, version, place=PLACE):
     chunk = Chunk(0)
     reason = f"version_conflict_engine_exception: [k]: version conflict, current version [{version}] is higher or equal"
     rec = SinkRecord(place.topic, place.partition, None, "k", None, {}, offset, 0)
-    return Document(b"", "k", "t", chunk, rec), "index", reason
+    return Document(b"", "k", "t", chunk, [rec], 0), "index", reason
 
 
 def test_versions_from_beyond_the_end_of_a_partition_are_a_reason_to_worry():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import random
 import shutil
@@ -24,6 +25,8 @@ from klamm.testing import EmbeddedBroker
 from klamm.testing.elasticsearch import ElasticsearchServer
 from klamm.testing.elasticsearch_setup import Credentials, Tls
 from klamm_connectors.elasticsearch.task import ElasticsearchSinkTask
+from klamm_plugins.batch import SinkBatch
+from klamm_plugins.converters.json import JsonConverter
 from klamm_plugins.errors import ConnectError, DataError
 from klamm_plugins.records import SinkRecord, TopicPartition
 from klamm_plugins.schema import INT32, SchemaBuilder, Struct
@@ -218,6 +221,45 @@ def test_bad_documents_are_reported_one_by_one(run, elasticsearch_server) -> Non
     assert {r.key for r, _ in reporter.reported} == {f"k{i}" for i in bad}
     assert all(f"{topic}-0@{r.offset}" in str(e) for r, e in reporter.reported)
     assert any("failed to parse field [n]" in str(e) for _, e in reporter.reported)
+
+
+def test_bytes_of_the_topic_end_where_converted_values_end(run, elasticsearch_server) -> None:
+    """The server refuses a name that comes twice and numbers beyond its own; readers of JSON take them."""
+    texts = [
+        b'{"n": 1}',
+        b'{"n":2,"n":3}',
+        b'{"o":{"x":1,"x":"y"},"n":4}',
+        b'{"n":18446744073709551616000}',
+        b'{"n":\n5}',
+        b'\r\n {"n":6}',
+        b'{"n":"no number"}',
+        b'{"u":"\xc3\xa9 \xf0\x9f\x98\x80","n":1e2}',
+        b"[1]",
+        b"null",
+    ]
+    converter = JsonConverter()
+    converter.configure({"schemas.enable": "false"}, is_key=False)
+    raw = converter.raw_values("t", texts)
+    assert raw is not None
+    found = []
+    for way, method in itertools.product(("raw", "converted"), ("insert", "upsert")):
+        topic = unique_index(f"{way}-{method}")
+        running, reporter = run(topic, write__method=method, behavior__on__null__values="delete"), Reporter()
+        running.context.errant_record_reporter = reporter
+        running.put({"n": 0, "o": {"x": "z"}}, keys=["first"])
+        running.finish()
+        values = raw[1] if way == "raw" else raw[1].decode(raw[1].data)
+        keys = [f"k{i}" for i in range(len(texts))]
+        batch = SinkBatch(running.place, range(1, 1 + len(texts)), values, keys=keys)
+        running.end += len(texts)
+        running.task.put_batches([batch])
+        running.finish()
+        bad = sorted((r.key, type(e).__name__) for r, e in reporter.reported)
+        found.append((documents(elasticsearch_server, topic), bad))
+    assert found[0] == found[2]
+    assert found[1] == found[3]
+    assert found[0][0]["k1"] == {"n": 3}
+    assert [key for key, _ in found[0][1]] == ["k3", "k6", "k8"]
 
 
 @pytest.mark.parametrize("policy", ["fail", "warn", "ignore"])
