@@ -158,7 +158,11 @@ def test_batches_are_what_the_messages_are_one_by_one(cls, props, raw, keep, fou
         patched.setattr(sink_records, "Message", FakeMessage)
         batches = RecordConverter(converters, judge, keep=keep, raw=raw).convert(Consumed.of(found))
         records = [record for batch in batches for record in batch]
-    wanted, bad = one_by_one(converters, found)
+    topics, places = [m.topic() for m in found], [(m.topic(), m.partition()) for m in found]
+    in_order = sorted(
+        found, key=lambda m: (topics.index(m.topic()), places.index((m.topic(), m.partition())))
+    )
+    wanted, bad = one_by_one(converters, in_order)
     assert [r.copy() for r in records] == [r.copy() for r in wanted] or keep
     assert [(r.topic, r.partition, r.key, r.value, r.offset, r.timestamp, r.headers) for r in records] == [
         (r.topic, r.partition, r.key, r.value, r.offset, r.timestamp, r.headers) for r in wanted
@@ -166,3 +170,23 @@ def test_batches_are_what_the_messages_are_one_by_one(cls, props, raw, keep, fou
     assert judge.bad == bad
     if keep:
         assert [r.message.offset() for r in records] == [r.offset for r in wanted]
+
+
+def plain_json():
+    value = JsonConverter()
+    value.configure({"schemas.enable": "false"}, is_key=False)
+    return Converters(StringConverter(), value, SimpleHeaderConverter())
+
+
+def message(place, offset, value):
+    return FakeMessage(place, offset, b"k", value, (1, 5), None)
+
+
+def test_partitions_whose_messages_alternate_are_a_batch_each(monkeypatch):
+    monkeypatch.setattr(sink_records, "Message", FakeMessage)
+    found = [message(("tu"[n % 2], n % 6 + 1000), n, b"{}") for n in range(60)]
+    batches = RecordConverter(plain_json(), Judge(), raw=True).convert(Consumed.of(found))
+    assert [b.origin for b in batches] == [
+        (t, p + 1000) for t, p in zip("tttuuu", (0, 2, 4, 1, 3, 5), strict=True)
+    ]
+    assert all(list(b.offsets) == list(range(b.origin.partition - 1000, 60, 6)) for b in batches)

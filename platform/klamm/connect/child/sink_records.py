@@ -2,7 +2,7 @@
 
 A batch is columns of one partition, because the work per record dominates a sink's cost. Values stay bytes where the
 task and all transforms can do without them: the converter then only checks them. When a converter raises,
-the messages of that partition are converted one by one: retriable errors are retried (`errors.retry.timeout`),
+the messages of that topic are converted one by one: retriable errors are retried (`errors.retry.timeout`),
 and the tolerance judges bad records by topic, partition and offset. With `keep`, records keep their message,
 in case the task reports one (`Reporter`, KIP-610).
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Set
 from itertools import groupby
-from typing import Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 
 from confluent_kafka import Message
 
@@ -75,16 +75,16 @@ class Consumed(NamedTuple):
         first = dict(zip(places, reversed(self.offsets), strict=True))
         return {TopicPartition(*place): offset for place, offset in first.items()}
 
-    def runs(self) -> Iterator[tuple[TopicPartition, list[Message], list[int]]]:
-        """Yields runs of messages of one partition, with their offsets."""
+    def by_topic(self) -> Iterator[tuple[str, Consumed]]:
+        """Yields the messages of each topic, partition by partition, as Kafka's consumer has them."""
         if self.place is not None:
-            yield self.place, self.messages, self.offsets
+            yield self.place.topic, self
             return
-        start = 0
-        for place, run in groupby(zip(self.topics, self.partitions, strict=True)):
-            end = start + sum(1 for _ in run)
-            yield TopicPartition(*place), self.messages[start:end], self.offsets[start:end]
-            start = end
+        rows: dict[str, dict[int, list[int]]] = {}
+        for row, (topic, partition) in enumerate(zip(self.topics, self.partitions, strict=True)):
+            rows.setdefault(topic, {}).setdefault(partition, []).append(row)
+        for topic, places in rows.items():
+            yield topic, Consumed.of([self.messages[row] for of_one in places.values() for row in of_one])
 
 
 class RecordConverter:
@@ -109,27 +109,25 @@ class RecordConverter:
     def convert(self, consumed: Consumed) -> list[SinkBatch]:
         """Returns the task's batches, without tolerated bad records and those that a transform drops."""
         batches: list[SinkBatch] = []
-        for place, messages, offsets in consumed.runs():
-            batches += self._convert_run(place, messages, offsets)
+        for topic, run in consumed.by_topic():
+            batches += self._convert_topic(topic, run)
         return self._chain.apply_batches(batches, self._tolerance) if self._chain else batches
 
-    def _convert_run(
-        self, place: TopicPartition, messages: list[Message], offsets: list[int]
-    ) -> list[SinkBatch]:
+    def _convert_topic(self, topic: str, run: Consumed) -> list[SinkBatch]:
         batches: list[SinkBatch] | None
         try:
-            batches = self._batches(place, messages, offsets)
+            batches = self._batches(topic, run)
         except Exception:
             batches = None
         if batches is not None:
             return batches
         # Converting one by one finds the bad messages and judges each. Outside of `except`: the errors must not have
         # the error of the bulk as their context, which says the same.
-        found = (self._convert_one(place, m) for m in messages)
+        found = (self._convert_one(topic, m) for m in run.messages)
         return batches_of(record for record in found if record is not None)
 
-    def _batches(self, place: TopicPartition, messages: list[Message], offsets: list[int]) -> list[SinkBatch]:
-        topic = place.topic
+    def _batches(self, topic: str, run: Consumed) -> list[SinkBatch]:
+        messages = run.messages
         raw_keys, data = list(map(Message.key, messages)), list(map(Message.value, messages))
         key_schemas, keys = _columns(self._converters.key, topic, raw_keys)
         no_keys = keys[0] is None and raw_keys.count(None) == len(raw_keys)
@@ -138,21 +136,22 @@ class RecordConverter:
             schemas, values = cast("Columns", ([raw[0]] * len(data), raw[1].data))
         else:
             schemas, values = _columns(self._converters.value, topic, data)
-        headers = self._all_headers(topic, messages)
+        headers, times = self._all_headers(topic, messages), _Times(messages)
+        cuts = list(_alike(run.partitions, key_schemas, schemas))
         return [
             SinkBatch(
-                place,
-                offsets[cut],
+                TopicPartition(topic, run.partitions[cut.start]),
+                run.offsets[cut],
                 values[cut] if raw is None else RawValues(raw[1].format, values[cut], raw[1].decode),
                 key_schema=key_schemas[cut.start],
                 keys=None if no_keys else keys[cut],
                 value_schema=schemas[cut.start],
-                times=_Times(messages[cut]),
+                times=times if len(cuts) == 1 else times()[cut],
                 headers=headers and headers[cut],
                 new=self._new,
                 kept=messages[cut] if self._keep else None,
             )
-            for cut in _alike(key_schemas, schemas)
+            for cut in cuts
         ]
 
     def _all_headers(self, topic: str, messages: list[Message]) -> list[Headers] | None:
@@ -161,8 +160,8 @@ class RecordConverter:
             return None
         return [self._headers(topic, each) if isinstance(each, list) and each else NO_HEADERS for each in raw]
 
-    def _convert_one(self, place: TopicPartition, message: Message) -> SinkRecord | None:
-        call, converters, topic = self._tolerance.retry.call, self._converters, place.topic
+    def _convert_one(self, topic: str, message: Message) -> SinkRecord | None:
+        call, converters = self._tolerance.retry.call, self._converters
         stage, data = Stage.KEY_CONVERTER, message.key()
         try:
             key = call(stage, lambda: converters.key.to_connect_data(topic, message.key()))
@@ -183,7 +182,7 @@ class RecordConverter:
             self._tolerance.judge(bad)
             return None
         return SinkBatch(
-            place,
+            TopicPartition(topic, message.partition() or 0),
             [message.offset() or 0],
             [value.value],
             key_schema=key.schema,
@@ -207,14 +206,17 @@ class RecordConverter:
 class _Times:
     """The timestamps of messages, which most tasks do not ask for."""
 
-    __slots__ = ("_messages",)
+    __slots__ = ("_found", "_messages")
 
     def __init__(self, messages: list[Message]) -> None:
         self._messages = messages
+        self._found: list[Timestamp] | None = None
 
     def __call__(self) -> list[Timestamp]:
-        times = map(Message.timestamp, self._messages)
-        return [(_TIMESTAMP_TYPES[kind], time if kind else None) for kind, time in times]
+        if self._found is None:
+            times = map(Message.timestamp, self._messages)
+            self._found = [(_TIMESTAMP_TYPES[kind], time if kind else None) for kind, time in times]
+        return self._found
 
 
 def _columns(converter: Converter, topic: str, data: list[bytes | None]) -> Columns:
@@ -225,14 +227,14 @@ def _columns(converter: Converter, topic: str, data: list[bytes | None]) -> Colu
     return converter.to_connect_columns(topic, data)
 
 
-def _alike(*columns: Sequence[Schema | None]) -> Iterator[slice]:
-    """Yields the runs of records with the same schemas."""
-    count = len(columns[0])
-    if all(schemas.count(schemas[0]) == count for schemas in columns):
-        yield slice(0, count)
+def _alike(partitions: Sequence[int], *schemas: Sequence[Schema | None]) -> Iterator[slice]:
+    """Yields the runs of records that have the same partition and schemas."""
+    columns: tuple[Sequence[Any], ...] = partitions, *schemas
+    if all(column.count(column[0]) == len(partitions) for column in columns):
+        yield slice(0, len(partitions))
         return
     start = 0
-    for _, run in groupby(zip(*(map(id, schemas) for schemas in columns), strict=True)):
+    for _, run in groupby(zip(partitions, *(map(id, column) for column in schemas), strict=True)):
         end = start + sum(1 for _ in run)
         yield slice(start, end)
         start = end
