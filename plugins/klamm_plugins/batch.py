@@ -188,11 +188,13 @@ class SinkBatch(Sequence[SinkRecord]):
     @property
     def times(self) -> Sequence[Timestamp]:
         """For each record, its `timestamp_type` and `timestamp`."""
-        if self._times is None:
-            self._times = [("NoTimestampType", None)] * len(self.offsets)
-        elif callable(self._times):
-            self._times = self._times()
-        return self._times
+        times = self._times  # another thread may make them meanwhile
+        if times is None:
+            times = [("NoTimestampType", None)] * len(self.offsets)
+        elif callable(times):
+            times = times()
+        self._times = times
+        return times
 
     @property
     def timestamps(self) -> list[int | None]:
@@ -209,7 +211,7 @@ class SinkBatch(Sequence[SinkRecord]):
     def records(self) -> list[SinkRecord]:
         """Returns the records, which the first call makes."""
         if self._records is None:
-            kinds, timestamps = zip(*self.times, strict=True)
+            kinds, timestamps = zip(*self.times, strict=True) if len(self) else ((), ())
             origins = zip(repeat(self.origin.topic), repeat(self.origin.partition), self.offsets)
             self._records = list(
                 map(
@@ -326,6 +328,28 @@ def _batch(records: list[SinkRecord]) -> SinkBatch:
         value_schema=first.value_schema,
         times=[(r.timestamp_type, r.timestamp) for r in records],
         headers=headers if any(headers) else None,
+        new=_copy,
+        kept=records,
     )
     batch._records = records  # noqa: SLF001
     return batch
+
+
+def _copy(*parts: Any) -> SinkRecord:
+    """Returns a copy of the last of these, which has the others as its parts: what else it holds, it keeps."""
+    *fields, record = parts
+    made: SinkRecord = record.copy()
+    (
+        made.topic,
+        made.partition,
+        made.key_schema,
+        made.key,
+        made.value_schema,
+        made.value,
+        made.offset,
+        made.timestamp,
+        made.timestamp_type,
+        made.headers,
+        made.origin,
+    ) = fields
+    return made

@@ -7,12 +7,14 @@ from hypothesis import strategies as st
 from klamm.connect.child import sink_records
 from klamm.connect.child.plugins import Converters
 from klamm.connect.child.sink_records import Consumed, RecordConverter
+from klamm.connect.child.transform_chain import Stage, TransformChain
 from klamm_plugins.converters.bytearray import ByteArrayConverter
 from klamm_plugins.converters.json import JsonConverter
 from klamm_plugins.converters.simple_header import SimpleHeaderConverter
 from klamm_plugins.converters.string import StringConverter
 from klamm_plugins.errors import DataError
 from klamm_plugins.records import NO_HEADERS, Header, Headers, SinkRecord
+from klamm_plugins.transforms.insert_field import InsertFieldValue
 
 CONVERTERS = [
     (StringConverter, {}),
@@ -190,3 +192,19 @@ def test_partitions_whose_messages_alternate_are_a_batch_each(monkeypatch):
         (t, p + 1000) for t, p in zip("tttuuu", (0, 2, 4, 1, 3, 5), strict=True)
     ]
     assert all(list(b.offsets) == list(range(b.origin.partition - 1000, 60, 6)) for b in batches)
+
+
+def test_records_beside_a_bad_one_keep_their_messages_through_transforms(monkeypatch):
+    """The task may report each of them, and its dead letter is the message."""
+    monkeypatch.setattr(sink_records, "Message", FakeMessage)
+    insert = InsertFieldValue()
+    insert.configure({"static.field": "a", "static.value": "b"})
+    chain = TransformChain([Stage(alias="i", transform=insert)])
+    found = [message(("t", 0), 0, b"{}"), message(("t", 0), 1, b"bad"), message(("t", 0), 2, b"{}")]
+    judge = Judge()
+    batches = RecordConverter(plain_json(), judge, chain=chain, keep=True).convert(Consumed.of(found))
+    assert [(r.offset, r.value, r.message.offset()) for batch in batches for r in batch] == [
+        (0, {"a": "b"}, 0),
+        (2, {"a": "b"}, 2),
+    ]
+    assert [offset for *_, offset in judge.bad] == [1]

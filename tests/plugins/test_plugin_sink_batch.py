@@ -70,6 +70,7 @@ def test_parts_of_a_batch_are_parts_of_its_records(records, data):
         assert fresh[rows[0] :].records() == batch.records()[rows[0] :]
         assert fresh[rows[-1]] == batch[rows[-1]]
         assert fresh[-1] == batch.records()[-1]
+        assert fresh[:0].records() == batch[:0].records() == []
 
 
 def test_raw_values_are_converted_at_the_first_look_and_only_what_is_looked_at():
