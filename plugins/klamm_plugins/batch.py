@@ -201,6 +201,14 @@ class SinkBatch(Sequence[SinkRecord]):
         """The timestamps in epoch milliseconds, None for records without one."""
         return [timestamp for _, timestamp in self.times]
 
+    def nulls(self) -> list[bool]:
+        """Returns for each record whether its value is null. Raw values stay raw."""
+        if self._values is not None or self._raw is None:
+            return [value is None for value in self.values]
+        if self._raw.format == JSON:
+            return [data is None or data.strip() == b"null" for data in self._raw.data]
+        return [data is None for data in self._raw.data]
+
     def raw(self, *formats: str) -> Sequence[bytes | None] | None:
         """Returns the bytes of the values as they were in the topic, None for a null, if their format is among these.
 

@@ -63,8 +63,11 @@ class RecordIsTombstone(_KlammPredicate):
     def test_many(self, records: Sequence[Record]) -> list[bool]:
         return [r.value is None for r in records]
 
+    def leaves_values(self) -> bool:
+        return True
+
     def test_batch(self, batch: SinkBatch) -> bool | list[bool]:
-        return [value is None for value in batch.values]
+        return batch.nulls()
 
 
 class TopicNameMatches(_KlammPredicate):

@@ -116,6 +116,9 @@ def test_raw_values_are_what_the_converter_makes_of_them(cls, props, values):
         schemas, converted = converter.to_connect_columns("t", values)
         assert list(raw[1].decode(raw[1].data)) == list(converted)
         assert set(schemas) <= {raw[0]}
+        batch = SinkBatch(TopicPartition("t", 0), range(len(values)), raw[1])
+        assert batch.nulls() == [value is None for value in converted]
+        assert batch.raw(JSON, TEXT) is raw[1].data
 
 
 class Whole(JsonConverter):
