@@ -229,6 +229,30 @@ class Loud(RegexRouter):
         return made
 
 
+class Odd(RegexRouter):
+    """Returns an empty batch beside the one that it was given."""
+
+    def apply_batch(self, batch):
+        return [batch[:0], batch]
+
+
+class Short(TopicNameMatches):
+    """Answers for too few records."""
+
+    def test_batch(self, batch):
+        return [True]
+
+
+def test_what_a_stage_may_do_wrong_harms_no_record():
+    batch = SinkBatch(TopicPartition("t", 0), [1, 2], [{"a": 1}, {"a": 2}])
+    odd, short = Odd(), Short()
+    short.configure({"pattern": "t"})
+    chain = TransformChain([Stage(alias="a", transform=odd)])
+    assert chain.apply_batches([batch], Door()) == [batch]
+    chain = TransformChain([Stage(alias="a", transform=Filter(), predicate=short)])
+    assert chain.apply_batches([batch], Door()) == []  # record by record
+
+
 def test_a_chain_asks_a_subclass_of_a_transform():
     loud = Loud()
     loud.configure({"regex": "(.*)", "replacement": "x-$1"})

@@ -87,10 +87,7 @@ class Stage:
             return self._transformed(records)
         negate = self.negate
         meant = [yes != negate for yes in self.predicate.test_many(records)]
-        if len(meant) != len(records):
-            raise DataError(
-                f"{name_of(self.predicate)} answered for {len(meant)} records instead of {len(records)}"
-            )
+        self._check(meant, records)
         if not any(meant):
             return list(records)
         changed = iter(self._transformed([r for r, yes in zip(records, meant, strict=True) if yes]))
@@ -114,6 +111,7 @@ class Stage:
         chosen = True if self.predicate is None else self.predicate.test_batch(batch)
         if isinstance(chosen, bool):
             return self.transform.apply_batch(batch) if chosen != self.negate else [batch]
+        self._check(chosen, batch)
         rows = [i for i, yes in enumerate(chosen) if yes != self.negate]
         if len(rows) in (0, len(batch)):
             return self.transform.apply_batch(batch) if rows else [batch]
@@ -139,6 +137,13 @@ class Stage:
             done += end - start if yes else 0
             start = end
         return found
+
+    def _check(self, answers: Sequence[bool], records: Sequence[Record]) -> None:
+        if len(answers) != len(records):
+            assert self.predicate is not None
+            raise DataError(
+                f"{name_of(self.predicate)} answered for {len(answers)} records instead of {len(records)}"
+            )
 
     def _transformed(self, records: Sequence[Record]) -> list[Record | None]:
         changed = self.transform.apply_many(records)
@@ -200,7 +205,7 @@ class TransformChain:
         made = [batch]
         try:
             for stage in self.stages:
-                made = [after for before in made for after in stage.apply_batch(before)]
+                made = [after for before in made for after in stage.apply_batch(before) if after]
         except Exception:
             return None  # record by record, the chain finds the bad ones and judges them
         return made
