@@ -14,6 +14,7 @@ from klamm.testing.cases import SinkCase
 from klamm.testing.connector_suite import Running, assert_at_least_once, refuses
 from klamm.testing.fixtures import WorkerOf
 from klamm.testing.topics import Sent, make_topic, send
+from klamm_plugins.batch import batches_of
 from klamm_plugins.connector import SinkConnector
 from klamm_plugins.converters.json import JsonConverter
 from klamm_plugins.records import SinkRecord, TopicPartition
@@ -75,12 +76,13 @@ class SinkSuite(SinkConformance):
         one, other = TopicPartition(self.topic, 0), TopicPartition(self.topic, 1)
         task.open([other])
         try:
-            task.put([self._record(0, 1, 0), self._record(1, 11, 0), self._record(0, 2, 1)])
+            given = [self._record(0, 1, 0), self._record(1, 11, 0), self._record(0, 2, 1)]
+            task.put_batches(batches_of(given))
             self._agrees(task.pre_commit({one: 2, other: 1}), {one: [1, 2], other: [11]})
-            task.put([self._record(1, 12, 1)])
+            task.put_batches(batches_of([self._record(1, 12, 1)]))
             self._agrees(task.pre_commit({other: 2}), {other: [11, 12]})
             task.close([other])
-            task.put([self._record(0, 3, 2)])
+            task.put_batches(batches_of([self._record(0, 3, 2)]))
             self._agrees(task.pre_commit({one: 3}), {one: [1, 2, 3]})
         finally:
             task.close([one])
