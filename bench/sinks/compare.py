@@ -228,7 +228,8 @@ def main() -> int:
     text = "\n\n".join(parts)
     print(f"\n{text}")
     if args.write:
-        about = f"`python -m bench.sinks.compare --runs {args.runs}`, {report.machine()}; medians."
+        counts = f"--runs {args.runs} --documents {args.documents} --lines {args.lines}"
+        about = f"`python -m bench.sinks.compare {counts}`, {report.machine()}; medians."
         report.write("bench/sinks", f"## Sinks: a task's CPU by stage\n\n{about}\n\n{text}")
     return 0
 
