@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass, field
+from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from klamm_mirror.offsets.partition_blocks import LATEST_MAX, OVERHEAD, PartitionBlocks
+from klamm_mirror.offsets.segment_store import SegmentStore
 from klamm_mirror.offsets.segment_topic import SegmentRecord
-from klamm_mirror.offsets.segments import BLOCKS_MAX, SEGMENTS_MAX, Block, Segment, SegmentLog, SegmentStore
+from klamm_mirror.offsets.segments import SEGMENTS_MAX, Block, Segment, SegmentLog
 from klamm_mirror.topics.fields import MalformedRecord, UnsupportedVersion
 
 PARTITION = ("t", 0)
@@ -28,9 +31,10 @@ class Copying:
     began: int = 0
     committed: int = 0
     done: int = 0
+    segments_max: int = SEGMENTS_MAX
 
     def start(self) -> None:
-        self.log = SegmentLog()
+        self.log = SegmentLog(self.segments_max)
         self.log.begin(self.committed)
         self.done = self.committed
 
@@ -73,6 +77,9 @@ def copyings(draw) -> Copying:
         offset += draw(st.sampled_from([1, 1, 1, 1, 2, 6]))
         source.append(offset)
     copying = Copying(source, draw(st.sampled_from([0, 0, 17])))
+    copying.segments_max = draw(
+        st.sampled_from([1, 2, SEGMENTS_MAX])
+    )  # few make many blocks, which are packed
     copying.began = copying.committed = draw(st.sampled_from([0, source[0]]))
     copying.start()
     for _ in range(draw(st.integers(1, 40))):
@@ -165,17 +172,70 @@ def test_a_source_topic_that_was_made_anew_replaces_the_old_one():
     assert [store.translate(PARTITION, u) for u in (0, 10, 500)] == [1000, 1010, None]
 
 
-def test_blocks_are_bounded_and_a_store_keeps_the_latest():
-    log, store = SegmentLog(), SegmentStore()
+def transactions(count: int, seed: int | None = None) -> list[Segment]:
+    """Runs as transactions leave them: of 100 records each, or of some number of records."""
+    random, found, last = Random(seed), [], Segment(0, 0, 0)
+    for _ in range(count):
+        records = 100 if seed is None else random.randint(1, 200)
+        last = Segment(last.upstream_end, last.downstream_end + 1, records)
+        found.append(last)
+    return found
+
+
+def blocks_of(segments: list[Segment]) -> list[Block]:
+    log = SegmentLog()
     log.begin(0)
-    for i in range(SEGMENTS_MAX * 3):
-        log.add(Segment(i, 2 * i, 1))
-    blocks = log.take()
+    for segment in segments:
+        log.add(segment)
+    return log.take()
+
+
+def test_blocks_are_bounded():
+    blocks = blocks_of([Segment(i, 2 * i, 1) for i in range(SEGMENTS_MAX * 3)])
     assert [len(b.segments) for b in blocks] == [SEGMENTS_MAX] * 3
     assert max(len(b.packed) for b in blocks) < 4 * SEGMENTS_MAX
-    for i in range(BLOCKS_MAX + 1):
-        store.apply(PARTITION, Block.of(i, [Segment(i, 2 * i, 1)]))
-    assert [store.translate(PARTITION, u) for u in (0, 1)] == [None, 2]
+
+
+@pytest.mark.parametrize(("seed", "bytes_max"), [(None, 0.5), (1, 2.0)])
+def test_every_offset_behind_a_hundred_thousand_transactions_is_exact(seed, bytes_max):
+    segments = transactions(100_000, seed)
+    blocks = PartitionBlocks()
+    for block in blocks_of(segments):
+        blocks.apply(block)
+    assert blocks.size < bytes_max * len(segments) + LATEST_MAX * (OVERHEAD + 5 * SEGMENTS_MAX)
+    for segment in segments[:: 997 if seed is None else 499]:
+        for i in (0, segment.records - 1):
+            assert blocks.translate(segment.upstream + i) == segment.downstream + i
+            assert blocks.translate_back(segment.downstream + i) == segment.upstream + i
+
+
+def test_a_store_that_is_full_drops_the_oldest_of_the_largest_partition_and_writes_tombstones():
+    store, small = SegmentStore(bytes_max=100_000), ("small", 0)
+    store.apply(small, Block.of(0, [Segment(0, 0, 10)]))
+    segments = transactions(200_000, seed=1)
+    blocks = blocks_of(segments)
+    for block in blocks:
+        store.apply(PARTITION, block)
+    assert store.shed
+    assert store.translate(small, 5) == 5
+    known = [b for b in blocks if store.translate(PARTITION, b.upstream) is not None]
+    dropped = len(blocks) - len(known)
+    assert known == blocks[dropped:]
+    assert len(known) > 100
+    assert store.begin(PARTITION) == known[0].covered
+    assert store.trim(PARTITION, 0) == [b.downstream for b in blocks[:dropped]]
+    assert store.trim(PARTITION, 0) == []
+    store.drop(PARTITION, known[0].downstream)
+    assert [store.translate(PARTITION, b.upstream) for b in known[:2]] == [None, known[1].downstream]
+
+
+def test_a_store_with_one_block_for_each_partition_keeps_them():
+    store = SegmentStore(bytes_max=1000)
+    for i in range(10):
+        for block in blocks_of(transactions(2 * SEGMENTS_MAX)):
+            store.apply(("t", i), block)
+    assert [store.end(("t", i)) for i in range(10)] == [(25_600, 25_856)] * 10
+    assert store.translate(("t", 0), 0) is None
 
 
 @pytest.mark.parametrize(

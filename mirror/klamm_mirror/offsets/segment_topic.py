@@ -6,7 +6,8 @@
 
 Strings are UTF-8 behind an int16 length, partitions int32, offsets int64, versions int16, all big-endian; see
 `segments.Block` for the packed part. The topic is compacted, with one partition. A block that grows is written again
-under its key. A tombstone follows when the target's log start has passed all records of a block.
+under its key. A tombstone follows when the target's log start has passed all records of a block, when later copies have
+replaced it, or when readers had to drop it to make room.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from typing import Final, Self
 
 from klamm_kafka.client import BrokerError, Cluster
 from klamm_kafka.wire.batch import Record
-from klamm_mirror.offsets.segments import Block, SegmentStore
+from klamm_mirror.offsets.segment_store import BYTES_MAX, SegmentStore
+from klamm_mirror.offsets.segments import Block
 from klamm_mirror.offsets.translation import Partition
 from klamm_mirror.topics import internal_topics
 from klamm_mirror.topics.fields import (
@@ -82,13 +84,12 @@ class SegmentReader(TopicFollower):
     def __init__(self, cluster: Cluster, topic: str) -> None:
         super().__init__(cluster, topic)
         self.store = SegmentStore()
-
-        self._refused = False
+        self._refused = self._shed = False
 
     async def catch_up(self) -> bool:
         """Reads to the end. Returns False while the topic does not exist or may not be read."""
         try:
-            return await super().catch_up()
+            there = await super().catch_up()
         except BrokerError as e:
             if e.retriable:
                 raise
@@ -96,6 +97,13 @@ class SegmentReader(TopicFollower):
                 log.warning("offset segments are not read, groups are translated by offset syncs: %s", e)
             self._refused = True
             return False
+        if self.store.shed and not self._shed:
+            log.warning(
+                "%s has more than fits into %d MB: the oldest offsets of its largest partitions are translated by offset syncs",
+                self.topic, BYTES_MAX >> 20,
+            )  # fmt: skip
+        self._shed = self.store.shed > 0
+        return there
 
     def reset(self) -> None:
         self.store = SegmentStore()
@@ -108,7 +116,7 @@ class SegmentReader(TopicFollower):
             self.store.apply(found.partition, found.block)
 
     async def trim(self, log_starts: dict[Partition, int], *, write: bool) -> None:
-        """Drops blocks whose records are gone from the target; `write`: from the topic, too."""
+        """Drops blocks whose records are gone from the target; `write`: from the topic, too, with all that is not kept."""
         gone = [
             SegmentRecord(partition, downstream, None)
             for partition, start in log_starts.items()
@@ -121,5 +129,5 @@ class SegmentReader(TopicFollower):
             except BrokerError as e:
                 if e.retriable:
                     raise
-                log.warning("%s keeps segments of records that are gone: %s", self.topic, e)
+                log.warning("%s keeps segments that nobody needs: %s", self.topic, e)
                 return

@@ -3,8 +3,8 @@
 A segment says that so many `records` lie one after the other, from `upstream` at the source and from `downstream` at the
 target. Only a discontinuity begins a new segment: a hole left by compaction or aborted records, a transaction's marker
 at the target, a record that was written twice. A `Block` is a row of segments, which is one record of the segments'
-topic. `SegmentLog` makes the blocks of a partition while it is copied. `SegmentStore` takes the blocks of all
-partitions in the order of the topic, and translates in both directions.
+topic. `SegmentLog` makes the blocks of a partition while it is copied. `segment_store.SegmentStore` takes the blocks of
+all partitions in the order of the topic, and translates in both directions.
 
 `Block.covered` is the upstream offset from which the block's writer knows everything: whatever lies between it and the
 first record is a hole. So an offset in a hole is translated to the next record. An offset that no writer has covered
@@ -23,14 +23,11 @@ from functools import lru_cache
 from typing import Final, NamedTuple, Self
 
 from klamm_kafka.wire.varint import VARLONG_BYTES_MAX, decode_uvarint, encode_uvarint
-from klamm_mirror.offsets.translation import Partition
 
 SEGMENTS_MAX: Final = 128
 """Segments of a block: the open block is written again whenever it grows, so it must stay small."""
 UNPACKED_MAX: Final = 64
 """Blocks kept unpacked: groups that read the same partition are often near each other."""
-BLOCKS_MAX: Final = 4096
-"""Blocks that a store keeps of one partition, some 2 MB. Offsets before them are left to the offset syncs."""
 
 
 class Segment(NamedTuple):
@@ -139,6 +136,7 @@ def _segments(upstream: int, downstream: int, packed: bytes) -> Iterator[Segment
 class SegmentLog:
     """Blocks of one partition in the making. `take` returns those that changed and must be written."""
 
+    segments_max: int = SEGMENTS_MAX
     _known: int = -1
     """The upstream offset up to which everything is known; -1: nothing is."""
     _covered: int = -1
@@ -180,7 +178,7 @@ class SegmentLog:
         back = last is not None and (
             segment.upstream < last.upstream_end or segment.downstream < last.downstream_end
         )
-        if back or len(self._open) >= SEGMENTS_MAX:
+        if back or len(self._open) >= self.segments_max:
             self._close()
         if not self._open:
             known = segment.upstream if self._known < 0 else min(self._known, segment.upstream)
@@ -192,126 +190,3 @@ class SegmentLog:
         if self._grown:
             self._changed.append(Block.of(self._covered, self._open))
         self._open, self._grown = [], False
-
-
-class SegmentStore:
-    """Blocks by upstream partition."""
-
-    def __init__(self) -> None:
-        self._partitions: dict[Partition, _Blocks] = {}
-
-    def apply(self, partition: Partition, block: Block) -> None:
-        """Takes a block that came after all others of its partition, or replaces an earlier form of itself."""
-        self._partitions.setdefault(partition, _Blocks()).apply(block)
-
-    def drop(self, partition: Partition, downstream: int) -> None:
-        """Drops the block that begins at this downstream offset: the topic has a tombstone for it."""
-        if (blocks := self._partitions.get(partition)) is not None:
-            blocks.blocks = [b for b in blocks.blocks if b.downstream != downstream]
-            blocks.replaced.discard(downstream)
-
-    def trim(self, partition: Partition, log_start: int) -> list[int]:
-        """Notes the target's log start. Drops blocks whose records all lie before it, except the last.
-
-        Returns where the dropped blocks began downstream, and those that later copies have replaced.
-        """
-        blocks = self._partitions.get(partition)
-        return [] if blocks is None else blocks.trim(log_start)
-
-    def translate(self, partition: Partition, upstream: int) -> int | None:
-        """Returns the downstream offset of this very record, or of the next if there is none at this offset.
-
-        Returns None where the mapping does not reach.
-        """
-        blocks = self._partitions.get(partition)
-        return blocks.translate(upstream) if blocks is not None and blocks.blocks else None
-
-    def translate_back(self, partition: Partition, downstream: int) -> int | None:
-        """Returns the upstream offset of the record at this downstream offset, or of the next."""
-        blocks = self._partitions.get(partition)
-        return blocks.translate_back(downstream) if blocks is not None and blocks.blocks else None
-
-    def first_without(self, partition: Partition, offset: int, *, upstream: bool) -> int:
-        """Returns the first offset from `offset` on, upstream or downstream, at which no known record lies."""
-        blocks = self._partitions.get(partition)
-        for block in blocks.blocks if blocks is not None else ():
-            if (block.upstream_end if upstream else block.downstream_end) > offset:
-                for segment in block.segments:
-                    first = segment.upstream if upstream else segment.downstream
-                    if first <= offset < first + segment.records:
-                        offset = first + segment.records
-        return offset
-
-    def begin(self, partition: Partition) -> int | None:
-        """Returns the upstream offset from which everything is known."""
-        blocks = self._partitions.get(partition)
-        return blocks.blocks[0].covered if blocks is not None and blocks.blocks else None
-
-    def end(self, partition: Partition) -> tuple[int, int] | None:
-        """Returns the offsets, upstream and downstream, behind the last known record."""
-        blocks = self._partitions.get(partition)
-        return blocks.end if blocks is not None and blocks.blocks else None
-
-    def ends(self) -> dict[Partition, tuple[int, int]]:
-        """Returns the offsets, upstream and downstream, behind each partition's last known record."""
-        return {p: blocks.end for p, blocks in self._partitions.items() if blocks.blocks}
-
-
-class _Blocks:
-    """Blocks of one partition: disjoint and ascending on both sides."""
-
-    __slots__ = ("blocks", "log_start", "replaced")
-
-    def __init__(self) -> None:
-        self.blocks: list[Block] = []
-        self.log_start = 0
-        self.replaced: set[int] = set()
-        """Where blocks began downstream of which nothing is left; the topic still has them."""
-
-    @property
-    def end(self) -> tuple[int, int]:
-        return self.blocks[-1].upstream_end, self.blocks[-1].downstream_end
-
-    def apply(self, block: Block) -> None:
-        # From `covered` on, the source was copied again. From `downstream` on, the target has lost what it had.
-        while self.blocks:
-            last = self.blocks.pop()
-            kept = last.before(upstream=block.covered, downstream=block.downstream)
-            if kept is not None:
-                self.blocks.append(kept)
-                break
-            self.replaced.add(last.downstream)
-        self.replaced.discard(block.downstream)
-        self.blocks.append(block)
-        del self.blocks[:-BLOCKS_MAX]
-        self.log_start = min(self.log_start, block.downstream)
-
-    def trim(self, log_start: int) -> list[int]:
-        self.log_start = log_start
-        gone = [b.downstream for b in self.blocks[:-1] if b.downstream_end <= log_start]
-        self.blocks = self.blocks[len(gone) :]
-        # A writer may begin a block anew only from the last one on.
-        replaced = {at for at in self.replaced if at < self.blocks[-1].downstream}
-        self.replaced -= replaced
-        return [*gone, *sorted(replaced)]
-
-    def translate(self, upstream: int) -> int | None:
-        at = bisect_right(self.blocks, upstream, key=lambda b: b.upstream) - 1
-        if at >= 0 and upstream < self.blocks[at].upstream_end:
-            return max(self.blocks[at].find(upstream), self.log_start)
-        if at + 1 < len(self.blocks):
-            after = self.blocks[at + 1]
-            known = upstream >= after.covered or (at < 0 and after.downstream <= self.log_start)
-            return max(after.downstream, self.log_start) if known else None
-        return max(self.end[1], self.log_start) if upstream == self.end[0] else None
-
-    def translate_back(self, downstream: int) -> int | None:
-        downstream = max(downstream, self.log_start)
-        at = bisect_right(self.blocks, downstream, key=lambda b: b.downstream) - 1
-        if at >= 0 and downstream < self.blocks[at].downstream_end:
-            return self.blocks[at].find_back(downstream)
-        if at + 1 < len(self.blocks):
-            after = self.blocks[at + 1]
-            known = after.covered <= (self.blocks[at].upstream_end if at >= 0 else 0)
-            return after.upstream if known else None
-        return self.end[0] if downstream == self.end[1] else None

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from klamm_mirror.move.steps import Move
 
 WIDTH: Final = 24
+GROUPS_NAMED: Final = 5
 _CLEAR: Final = "\r\x1b[K"
 Found = Mapping[str, Any]
 
@@ -113,8 +114,19 @@ def _groups(found: Found, planned: bool) -> str:
     verdicts = [p["verdict"] for p in found["places"]]
     parts = [f"{verdicts.count(v)} {words}" for v, words in _VERDICTS.items() if v in verdicts]
     said = ", ".join(parts) or "no offsets"
-    refused = "".join(f"\n           note: {text}" for text in found.get("refused", ()))
-    return (f"would be: {said}" if planned else said) + refused
+    notes = [*_not_exact(found), *found.get("refused", ())]
+    return (f"would be: {said}" if planned else said) + "".join(f"\n           note: {n}" for n in notes)
+
+
+def _not_exact(found: Found) -> list[str]:
+    """Returns a sentence about groups that read records again; none when all offsets are those of the very records."""
+    places = [p for p in found["places"] if p["verdict"] in {"set", "there"} and not p["exact"]]
+    if not places:
+        return []
+    groups = sorted({p["group"] for p in places})
+    named = ", ".join(groups[:GROUPS_NAMED]) + (" and others" if len(groups) > GROUPS_NAMED else "")
+    what = f"{counted(len(places), 'offset')} {'is' if len(places) == 1 else 'are'} not exact"
+    return [f"{what}: some records are read again by {named}"]
 
 
 def _promote(found: Found, planned: bool) -> str:
