@@ -229,6 +229,15 @@ def test_a_store_that_is_full_drops_the_oldest_of_the_largest_partition_and_writ
     assert [store.translate(PARTITION, b.upstream) for b in known[:2]] == [None, known[1].downstream]
 
 
+def test_partitions_that_are_alike_lose_alike():
+    store = SegmentStore(bytes_max=200_000)
+    for i in range(20):
+        for block in blocks_of(transactions(100 * SEGMENTS_MAX, seed=i)):
+            store.apply(("t", i), block)
+    held = [store.end(("t", i)) for i in range(20)], [store.begin(("t", i)) for i in range(20)]
+    assert all(0 < begin < end[0] - 1000 for end, begin in zip(*held, strict=True))
+
+
 def test_a_store_with_one_block_for_each_partition_keeps_them():
     store = SegmentStore(bytes_max=1000)
     for i in range(10):

@@ -18,8 +18,8 @@ from typing import Final, Self
 from klamm_mirror.offsets.segments import Block
 
 PACK_BLOCKS: Final = 16
-LATEST_MAX: Final = 24
-"""Blocks of a partition that are not packed. Some stay, because a writer that begins anew replaces the last ones."""
+LATEST_MAX: Final = 17
+"""Blocks of a partition that are not packed. One stays at least: it grows, or a writer that begins anew replaces it."""
 OPEN_PACKS: Final = 16
 """Packs kept open: groups that read the same partition are often near each other."""
 OVERHEAD: Final = 350
