@@ -50,6 +50,9 @@ _ACKS_ALL: Final = -1
 _TIMEOUT_MS: Final = 30_000
 _CONCURRENT_S: Final = 0.02
 """The pause before the next try while the coordinator completes the transaction before, as in Java's producer."""
+_LONG_S: Final = 1.0
+"""Seconds after which the transaction before takes long: the pause is then longer, and `why` says so."""
+_LONG_PAUSE_S: Final = 0.5
 _MOVED: Final = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 _OF_PARTITION: Final = frozenset(
     {
@@ -255,13 +258,13 @@ class TransactionalProducer:
         raise self.transaction.judge(code, broker_error(code, f"{what} in a transaction of {self.id}"))
 
     async def _patiently(self, step: Callable[[], Awaitable[T]]) -> T:
-        backoff = Backoff()
+        backoff, began = Backoff(), time.monotonic()
         while True:
             try:
                 result = await step()
             except ClientError as e:
                 if isinstance(e, BrokerError) and e.code == ErrorCode.CONCURRENT_TRANSACTIONS:
-                    await asyncio.sleep(_CONCURRENT_S)
+                    await self._wait_for_completion(time.monotonic() - began)
                     continue
                 if not e.retriable:
                     raise
@@ -276,3 +279,11 @@ class TransactionalProducer:
             else:
                 self.why = None
                 return result
+
+    async def _wait_for_completion(self, waited_s: float) -> None:
+        """Pauses while the coordinator writes the end of the transaction before into its partitions."""
+        if waited_s > _LONG_S:
+            if self.why is None:
+                log.warning("%s waits for the end of its transaction before", self.id)
+            self.why = "the transaction before is not over: each of its partitions needs a leader, and enough replicas in sync, to take its end"
+        await asyncio.sleep(_LONG_PAUSE_S if waited_s > _LONG_S else _CONCURRENT_S)

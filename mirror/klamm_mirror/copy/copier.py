@@ -264,6 +264,7 @@ class Copier:
         if (
             (gaps and gaps.why)
             or (sender and sender.why)
+            or (self._committer and self._committer.why)
             or (self._provenance and self._provenance.why)
             or (self._copies and self._copies.why)
             or any(p.writing.why and not p.stopped for p in self.partitions)
@@ -284,7 +285,7 @@ class Copier:
         """Returns sums for the task's status, and the partitions that are furthest behind."""
         by_lag = self.partitions if lag == 0 else sorted(self.partitions, key=lambda p: -(p.lag or 0))
         counts = self._fetcher.counts if self._fetcher is not None else None
-        parts = self._gaps, self._sender, self._fetcher, self._provenance, self._copies
+        parts = self._gaps, self._sender, self._committer, self._fetcher, self._provenance, self._copies
         reasons = [part.why for part in parts if part is not None]
         reasons += [w for p in self.partitions if not p.stopped for w in (p.writing.why, p.reading.why)]
         found: dict[str, Any] = {

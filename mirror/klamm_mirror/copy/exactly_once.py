@@ -37,7 +37,9 @@ REST_S: Final = 60.0
 """Seconds after which offsets without records are committed: what was left out is then not read again."""
 STOP_S: Final = 2.0
 SETTLE_S: Final = 10.0
-"""Seconds that a partition may hold up the end of a transaction. Then all begin anew, and those that have a leader go on."""
+"""Seconds that a partition may hold up the end of a transaction. Then all begin anew, and the others go on without it."""
+HELD_UP_S: Final = 30.0
+"""Seconds after which a partition that held up a transaction may join another one."""
 
 Encode = Callable[[Committed], Sequence[tuple[bytes, bytes]]]
 """Returns the offset topic's records for partitions and their positions."""
@@ -73,6 +75,11 @@ class Committer:
         self._uncommitted, self._changes = Uncommitted(partitions), Changes(partitions)
         self._ending = asyncio.Lock()
         self._ended_at = time.monotonic()
+
+    @property
+    def why(self) -> str | None:
+        """The reason for which the transaction's coordinator, or a partition of ours, makes it wait."""
+        return self._producer.why
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Ends transactions when they are due. Returns between two of them. Raises TransactionFailed, ClientError."""
@@ -120,7 +127,7 @@ class Committer:
         return since >= REST_S and bool(self._uncommitted.news())
 
     async def _settle(self, stopping: asyncio.Event) -> None:
-        unsettled = [p for p in self._sender.outboxes if not _settled(p)]
+        unsettled = [p for p in self._sender.outboxes if not self._settled(p)]
         patience, until = None, time.monotonic() + SETTLE_S
         while unsettled:
             if stopping.is_set():
@@ -128,10 +135,22 @@ class Committer:
                 if time.monotonic() >= patience:
                     raise self._producer.transaction.failed("the task stops before all is acknowledged")
             if time.monotonic() >= until:
+                for partition in unsettled:
+                    if not partition.scarce:  # metadata tell when that ends
+                        partition.joins_at = time.monotonic() + HELD_UP_S
                 why = unsettled[0].writing.why or "no answer"
                 raise self._producer.transaction.failed(f"{unsettled[0]} holds up the others: {why}")
             await asyncio.sleep(LOOK_S / 2)
-            unsettled = [p for p in unsettled if not _settled(p)]
+            unsettled = [p for p in unsettled if not self._settled(p)]
+
+    def _settled(self, partition: MirrorPartition) -> bool:
+        """Decides whether no answer is due, and nothing of the transaction waits to be sent again. What was refused is not
+        sent again, and what is not in the transaction goes into a later one.
+        """
+        if not partition.idle or partition.all_acked:
+            return partition.idle
+        refused = partition.stopped is not None and partition.stopped.kind is Kind.REFUSED
+        return refused or not self._sender.takes_part(partition)
 
     async def _write(self, news: Committed) -> None:
         """Writes offsets and mapping, in as few round trips as there can be."""
@@ -158,12 +177,6 @@ class Committer:
         if not count:
             raise TransactionFailed(f"the offset topic {topic} is not known at the target")
         return count
-
-
-def _settled(partition: MirrorPartition) -> bool:
-    """Decides whether no answer is due, and nothing waits to be sent again. What was refused is not sent again."""
-    refused = partition.stopped is not None and partition.stopped.kind is Kind.REFUSED
-    return partition.idle if refused else partition.all_acked
 
 
 async def _wait_for_either(opened: asyncio.Event, stopping: asyncio.Event) -> None:

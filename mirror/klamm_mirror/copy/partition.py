@@ -71,6 +71,10 @@ class MirrorPartition(Outbox[Batch]):
     """The size of the smallest batch that was too large for the target; 0: none was."""
     splits: int = 0
     """The number of batches that were split for the target."""
+    scarce: bool = False
+    """True after the target refused a batch for want of replicas in sync; an acknowledgement ends it."""
+    joins_at: float = 0.0
+    """The time from which on it may join a transaction: it held up one before."""
     held_by: str | None = None
     """The key of the limit that holds the partition back at the moment."""
     reading: Backoff = field(default_factory=Backoff)

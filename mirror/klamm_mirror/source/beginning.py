@@ -38,6 +38,8 @@ class TransactionalBeginning:
             )
         self._context = context
         self._settings = settings
+        self.after: str | None = None
+        """The reason for which the copying before ended, as an error; None: it did not."""
         self._previous = (-1, -1)
         self._same_cluster = False
 
@@ -56,6 +58,7 @@ class TransactionalBeginning:
         )
         if not await self._alive(self._take_over(target, producer), producer, records):
             return None
+        self.after = None
         return ExactlyOnce(
             producer=producer,
             target=target,
@@ -110,9 +113,8 @@ class TransactionalBeginning:
             while not working.done():
                 if self._context.stopping.is_set():
                     return False
-                self._context.progress(
-                    records, waiting_for="target", details={"why": producer.why} if producer.why else {}
-                )
+                why = f"{producer.why} ({self.after})" if producer.why and self.after else producer.why
+                self._context.progress(records, waiting_for="target", details={"why": why} if why else {})
                 await asyncio.wait([working], timeout=TICK_S)
             working.result()
         finally:

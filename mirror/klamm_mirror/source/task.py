@@ -99,6 +99,8 @@ class MirrorSourceTask(DriverTask):
             except (TransactionFailed, BeginAgain) as e:
                 what = "the copies' ends" if isinstance(e, BeginAgain) else "the committed offsets"
                 log.warning("going on at %s: %s", what, e)
+                if self._beginning is not None:
+                    self._beginning.after = str(e)
                 self.context.wait(RETRY_S)
                 self._restart()
             if self.context.paused:
@@ -240,4 +242,5 @@ def _again(p: MirrorPartition) -> MirrorPartition:
     return MirrorPartition(
         topic=p.topic, partition=p.partition, remote=p.named, named=p.named, whole=p.whole, sensors=p.sensors,
         trend=p.trend, heard_ms=p.heard_ms, even_ms=p.even_ms, last_ms=p.last_ms, purged=p.purged,
+        writing=p.writing, scarce=p.scarce, joins_at=p.joins_at,
     )  # fmt: skip
