@@ -172,8 +172,9 @@ class Committer:
         for found in metadata.topics if metadata is not None else ():
             if found.name == topic and found.partitions:
                 return len(found.partitions)
-        answer = await self._once.target.refresh([topic])
-        count = len(answer.topics[0].partitions) if answer.topics else 0
+        # The client keeps the latest answer alone, so it must have the leaders of all that a transaction writes to.
+        answer = await self._once.target.refresh([t for t in (topic, self._segments_topic) if t is not None])
+        count = next((len(found.partitions) for found in answer.topics if found.name == topic), 0)
         if not count:
             raise TransactionFailed(f"the offset topic {topic} is not known at the target")
         return count
