@@ -25,6 +25,8 @@ class Kind(StrEnum):
     """The topic was deleted at the source, and another one has its name now."""
     DELETED = "deleted"
     """The topic was deleted at the source."""
+    COPY_LOST = "copy-lost"
+    """The copy was deleted at the target, or has lost its end: records that were copied are missing there."""
     UNREADABLE = "unreadable"
     """The source does not give records, or gives what nobody can decode."""
 
@@ -37,7 +39,7 @@ class Action(StrEnum):
     RETRY = "retry"
     """Try the same records again."""
     APPEND = "append"
-    """Copy the new topic from its start, behind the records of the old one."""
+    """Copy the topic from its start, behind what the copy holds."""
     TRUNCATE_TARGET = "truncate-target"
     """Delete the copy's records, then copy from the start."""
     NEW_TOPIC = "new-topic"
@@ -50,9 +52,12 @@ ACTIONS: Final[Mapping[Kind, tuple[Action, ...]]] = {
     Kind.REFUSED: (Action.RETRY, Action.SKIP),
     Kind.RECREATED: (Action.APPEND, Action.TRUNCATE_TARGET, Action.NEW_TOPIC),
     Kind.DELETED: (Action.SKIP,),
+    Kind.COPY_LOST: (Action.APPEND, Action.SKIP),
     Kind.UNREADABLE: (Action.RETRY,),
 }
 """The actions that make sense for each kind."""
+UNSENT: Final = frozenset({Kind.REFUSED, Kind.COPY_LOST})
+"""The kinds at which nothing more is sent to the target."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +65,7 @@ class Stop:
     """The reason for which a partition is stopped.
 
     The gap goes from the source offset `start` to `end` (exclusive; None: not known). `since_ms` is the time when
-    the mirror noticed it. `new_id` is the id of the topic that has the name now, for a topic that was recreated.
+    the mirror noticed it. `new_id` is the id of the topic that has the name now, for a topic or a copy that was recreated.
     """
 
     kind: Kind

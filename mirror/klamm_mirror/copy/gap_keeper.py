@@ -210,6 +210,10 @@ class GapKeeper:
         if action is Action.RETRY:
             self._tried[gap.key].add(gap.asked_ms)
             await self._retry(partition)
+        elif gap.kind is Kind.COPY_LOST:
+            partition.forget_copy()
+            first = await self._first(partition) if action is Action.APPEND else partition.done
+            await self._go_on(partition, first)
         elif action is Action.SKIP:
             return await self._skip(partition, gap)
         else:

@@ -45,6 +45,8 @@ class Decision:
 def gap_of(partition: MirrorPartition, stop: Stop) -> Gap:
     """Returns the gap of a partition that is stopped and settled: by now, all that was read is at the target."""
     gap = Gap.of(stop, partition.topic, partition.topic_id, partition.partition)
+    if stop.kind is Kind.COPY_LOST:
+        return replace(gap, end=max(partition.done, 0))
     if stop.kind not in _TO_THE_END:
         return gap
     start = max(partition.done, 0)

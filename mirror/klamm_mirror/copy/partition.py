@@ -16,7 +16,7 @@ from klamm_mirror.metrics.trend import Trend
 from klamm_mirror.offsets.segments import Segment, SegmentLog
 from klamm_mirror.origins import Origin, Producer, Producers
 from klamm_mirror.raw import Batch
-from klamm_mirror.stops import Kind, Stop
+from klamm_mirror.stops import UNSENT, Stop
 
 SILENT_MS: Final = 5_000
 """A source that has not answered for so long may have records that the target lacks. A fetch waits half a second."""
@@ -58,9 +58,11 @@ class MirrorPartition(Outbox[Batch]):
     """The source's log start, as its last answer told; -1: not told."""
     copy_start: int = -1
     copy_end: int = -1
-    """The log start and log end of a copy that keeps offsets (`whole`); -1: not known."""
+    """The log start and log end of a copy that keeps offsets (`whole`); of another copy, the end of what is acknowledged. -1: not
+    known.
+    """
     copy_id: bytes | None = None
-    """The topic id of the copy that ends at `copy_end`; None: not known."""
+    """The topic id of the copy that is written to; None: not known."""
     records: int = 0
     bytes: int = 0
     purged: int = 0
@@ -116,8 +118,8 @@ class MirrorPartition(Outbox[Batch]):
     @property
     def settled(self) -> bool:
         """True when nothing more happens to a stopped partition: what can be sent is sent, and no answer is due."""
-        refused = self.stopped is not None and self.stopped.kind is Kind.REFUSED
-        return self.idle and (refused or self.empty)
+        unsent = self.stopped is not None and self.stopped.kind in UNSENT
+        return self.idle and (unsent or self.empty)
 
     @property
     def committed(self) -> Position | None:
@@ -129,6 +131,7 @@ class MirrorPartition(Outbox[Batch]):
             topic_id=self.topic_id,
             epoch=self.done_epoch,
             remote=self.remote if self.named and self.remote != self.named else None,
+            copy_id=None if self.whole else self.copy_id,
         )
 
     def changed(self) -> None:
@@ -140,6 +143,7 @@ class MirrorPartition(Outbox[Batch]):
         """Continues behind a committed position."""
         self.topic_id = position.topic_id
         self.epoch = self.done_epoch = position.epoch
+        self.copy_id = position.copy_id
         if position.remote is not None:
             self.remote = position.remote
         if position.offset is not None:
@@ -150,7 +154,7 @@ class MirrorPartition(Outbox[Batch]):
 
         A batch of another origin waits for all before it, and for its producer.
         """
-        if self.promoted or (self.stopped is not None and self.stopped.kind is Kind.REFUSED):
+        if self.promoted or (self.stopped is not None and self.stopped.kind in UNSENT):
             return None
         if self.refused_bytes and not self._again:
             self._split_next()
@@ -257,9 +261,15 @@ class MirrorPartition(Outbox[Batch]):
         for done in self.delivered(batch):
             self.done, self.done_epoch = done.next_offset, done.epoch
             self.last_ms = done.max_timestamp
+            if not self.whole:
+                self.copy_end = max(self.copy_end, done.base + done.count)
             self._map(done)
         self.changed()
         self._compare()
+
+    def forget_copy(self) -> None:
+        """Takes whatever has the copy's name for the copy."""
+        self.copy_start, self.copy_end, self.copy_id = -1, -1, None
 
     def promote(self) -> None:
         """Ends the copying: the copy is an ordinary topic of the target now."""
@@ -279,7 +289,7 @@ class MirrorPartition(Outbox[Batch]):
 
     def refused(self, batch: Batch, now: float, stop: Stop) -> None:
         """Stops at a batch that the target refused. Nothing is sent from then on."""
-        if self.stopped is None or self.stopped.kind is not Kind.REFUSED or batch.first < self.stopped.start:
+        if self.stopped is None or self.stopped.kind not in UNSENT or batch.first < self.stopped.start:
             self.stopped = stop
         self.failed(now, stop.why)
 
@@ -295,9 +305,10 @@ class MirrorPartition(Outbox[Batch]):
         self.buffered = 0
         if remote is not None and remote != self.remote:
             self.remote, sequence = remote, 0
+            self.forget_copy()
             self._others = {origin: (other, 0) for origin, (other, _) in self._others.items()}
         if offset < 0:
-            self.copy_start, self.copy_end, self.copy_id = -1, -1, None
+            self.forget_copy()
         self.change_producer(producer, sequence)
         self.begin(offset)
         self.epoch = self.done_epoch = self.checked = self.high_watermark = -1

@@ -14,8 +14,10 @@ from typing import Final
 from klamm_kafka.client import BrokerError, ClientError, Cluster
 from klamm_kafka.client.idempotent import TOO_LARGE, IdempotentSender
 from klamm_kafka.wire.errors import ErrorCode
+from klamm_kafka.wire.messages.metadata import MetadataResponse
 from klamm_kafka.wire.messages.produce import PartitionProduceResponse
 from klamm_mirror.clients import ProducerSettings
+from klamm_mirror.copy import copy_identity
 from klamm_mirror.copy.partition import MirrorPartition
 from klamm_mirror.copy.splitting import apart
 from klamm_mirror.origins import Origin, Producers
@@ -28,6 +30,9 @@ _BAD: Final = frozenset(
     {ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE}
 )
 _REFUSES_US: Final = frozenset({ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.UNSUPPORTED_VERSION})
+
+LOOK_S: Final = 10.0
+"""Seconds between two looks at the ids of copies to which nothing is written."""
 
 OnAck = Callable[[MirrorPartition, Batch, int], None]
 """Called with partition, batch, and the target's offset of its first record (-1: unknown)."""
@@ -57,11 +62,21 @@ class Sender(IdempotentSender[MirrorPartition, Batch]):
         self.room = asyncio.Event()
         """Set when something was acknowledged."""
         self._on_ack = on_ack
+        self._look_at = 0.0
 
     def every_outbox(self) -> Sequence[MirrorPartition]:
         return self._partitions
 
+    def learned(self, answer: MetadataResponse) -> None:
+        self._look_at = time.monotonic() + LOOK_S
+        copy_identity.identify(self._partitions, answer)
+
+    def look_again(self) -> None:
+        """Asks for the copies' ids again when it is time."""
+        self.stale = self.stale or time.monotonic() >= self._look_at
+
     async def prepare(self) -> None:
+        self.look_again()
         for origin in list(self._producers.wanted):
             self._producers.known[origin] = await self._marked_producer(origin)
             del self._producers.wanted[origin]
@@ -77,6 +92,7 @@ class Sender(IdempotentSender[MirrorPartition, Batch]):
         return producer
 
     def delivered(self, outbox: MirrorPartition, parcel: Batch, offset: int) -> None:
+        copy_identity.acknowledged(outbox, offset)
         outbox.acked(parcel, offset, time.time_ns() // 1_000_000)
         self._on_ack(outbox, parcel, offset)
 

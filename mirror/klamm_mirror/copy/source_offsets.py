@@ -21,6 +21,7 @@ _OFFSET: Final = "offset"
 _ID: Final = "topic_id"
 _EPOCH: Final = "leader_epoch"
 _REMOTE: Final = "remote"
+_COPY: Final = "copy_id"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,13 +29,14 @@ class Position:
     """The last record of a partition that is at the target (-1: the copy begins with the first; None: not known where).
 
     `topic_id` and `epoch` (the leader epoch of that record, -1: not known) say which log `offset` counts. `remote` is
-    the topic at the target where it is not the one that the replication policy names.
+    the topic at the target where it is not the one that the replication policy names, `copy_id` that topic's id.
     """
 
     offset: int | None
     topic_id: bytes | None = None
     epoch: int = -1
     remote: str | None = None
+    copy_id: bytes | None = None
 
     @property
     def by_another(self) -> bool:
@@ -50,6 +52,8 @@ class Position:
             found[_EPOCH] = self.epoch
         if self.remote is not None:
             found[_REMOTE] = self.remote
+        if self.copy_id is not None:
+            found[_COPY] = topic_ids.to_text(self.copy_id)
         return found
 
     @classmethod
@@ -60,14 +64,20 @@ class Position:
             unknown = key == _OFFSET and value is None and _ID in offset
             if not unknown and (not isinstance(value, int) or isinstance(value, bool) or value < -1):
                 raise ConnectError(f"Source offset {dict(offset)}: '{key}' must be a number from -1 on")
-        topic_id, remote = offset.get(_ID), offset.get(_REMOTE)
+        remote = offset.get(_REMOTE)
         if remote is not None and not isinstance(remote, str):
             raise ConnectError(f"Source offset {dict(offset)}: '{_REMOTE}' must be the name of a topic")
-        try:
-            found = None if topic_id is None else topic_ids.from_text(str(topic_id))
-        except ValueError as e:
-            raise ConnectError(f"Source offset {dict(offset)}: '{_ID}': {e}") from None
-        return cls(offset=number, topic_id=found, epoch=epoch, remote=remote)
+        return cls(
+            offset=number, topic_id=_topic_id(offset, _ID), epoch=epoch, remote=remote, copy_id=_topic_id(offset, _COPY)
+        )  # fmt: skip
+
+
+def _topic_id(offset: SourceOffset, key: str) -> bytes | None:
+    text = offset.get(key)
+    try:
+        return None if text is None else topic_ids.from_text(str(text))
+    except ValueError as e:
+        raise ConnectError(f"Source offset {dict(offset)}: '{key}': {e}") from None
 
 
 def source_partition(alias: str, topic: str, partition: int) -> dict[str, Any]:

@@ -72,6 +72,7 @@ class TransactionalSender(Sender):
 
     async def prepare(self) -> None:
         """Raises ConnectError for records of a third cluster: they would need a producer, and a transaction, of their own."""
+        self.look_again()
         for origin in self._producers.wanted:
             raise ConnectError(
                 f"Records that first were at cluster {origin and origin.alias} come by this flow. Exactly once keeps records of "

@@ -1,0 +1,84 @@
+"""A copy that is deleted at the target: its partition stops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import pytest
+from support.broker import new_name
+from support.gaps import decide, delete, gaps, make
+from support.mirroring import Running, produce, props, read, rows
+
+from klamm.testing import EmbeddedBroker
+from klamm_mirror.gaps.entries import State
+from klamm_mirror.stops import Action, Kind
+
+OFTEN = {"refresh__topics__interval__seconds": "1"}
+
+
+@pytest.fixture(scope="module")
+def clusters(processes, tmp_path_factory) -> Iterator[Mapping[str, str]]:
+    work = tmp_path_factory.mktemp("clusters")
+    with EmbeddedBroker(work / "a") as a, EmbeddedBroker(work / "b") as b:
+        yield {"A": a.bootstrap, "B": b.bootstrap}
+
+
+@pytest.fixture
+def copied(clusters) -> Iterator[tuple[str, list, Running]]:
+    """A topic whose 100 records are at B, and the mirror that runs."""
+    a, b = clusters["A"], clusters["B"]
+    topic, old = make(a, new_name()), rows(100)
+    produce(a, topic, old)
+    mirror = Running(props(a, b, topics=topic, **OFTEN)).start()
+    try:
+        mirror.until(lambda: mirror.records == 100, "copied")
+        yield topic, old, mirror
+    finally:
+        mirror.stop()
+
+
+def stopped(mirror: Running, topic: str) -> dict:
+    mirror.until(lambda: mirror.details().get("stopped"), "stopped")
+    stop: dict = mirror.details()["stopped"][f"{topic}-0"]
+    return stop
+
+
+def test_a_deleted_copy_stops_its_partition_and_is_made_anew_on_demand(clusters, copied):
+    topic, old, mirror = copied
+    delete(clusters["B"], f"A.{topic}")
+    stop = stopped(mirror, topic)
+    assert (stop["kind"], stop["from"], stop["to"]) == ("copy-lost", 0, 100)
+    assert "klamm mirror offsets reset" in stop["why"]
+    more = rows(5, "more")
+    produce(clusters["A"], topic, more)
+    mirror.until(lambda: gaps(clusters["B"], topic), "an entry in the ledger")
+    [gap] = gaps(clusters["B"], topic)
+    assert (gap.kind, gap.state, gap.records) == (Kind.COPY_LOST, State.OPEN, 100)
+    assert read(clusters["B"], f"A.{topic}", None) == [], "nothing is written behind the hole"
+    [done] = decide(clusters["B"], topic, Action.APPEND)
+    assert done.state is State.RESOLVED
+    assert read(clusters["B"], f"A.{topic}", 105) == old + more
+    mirror.until(lambda: "stopped" not in mirror.details(), "it goes on")
+
+
+def test_a_copy_that_was_deleted_while_the_mirror_was_down_is_noticed_until_the_offsets_are_reset(clusters, copied):
+    topic, old, mirror = copied
+    mirror.stop()
+    assert mirror.commits
+    delete(clusters["B"], f"A.{topic}")
+    config = props(clusters["A"], clusters["B"], topics=topic, **OFTEN)
+    with Running(config) as empty:
+        pass  # its connector makes the copy anew
+    del empty
+    again = Running(config).start(mirror.commits)
+    try:
+        assert stopped(again, topic)["kind"] == "copy-lost"
+    finally:
+        again.stop()
+    fresh = Running(config).start()
+    try:
+        assert read(clusters["B"], f"A.{topic}", 100)[:100] == old
+        fresh.until(lambda: gaps(clusters["B"], topic)[0].state is State.RESOLVED, "the gap is closed")
+        assert "stopped" not in fresh.details()
+    finally:
+        fresh.stop()
