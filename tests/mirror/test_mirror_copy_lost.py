@@ -1,4 +1,4 @@
-"""A copy that is deleted at the target: its partition stops."""
+"""A copy that is deleted at the target: its partition stops, and no other flow takes it for a topic that a user made."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 from support.broker import new_name
+from support.circles import Circle, topic_at, write
 from support.gaps import decide, delete, gaps, make
 from support.mirroring import Running, produce, props, read, rows
 
@@ -61,7 +62,9 @@ def test_a_deleted_copy_stops_its_partition_and_is_made_anew_on_demand(clusters,
     mirror.until(lambda: "stopped" not in mirror.details(), "it goes on")
 
 
-def test_a_copy_that_was_deleted_while_the_mirror_was_down_is_noticed_until_the_offsets_are_reset(clusters, copied):
+def test_a_copy_that_was_deleted_while_the_mirror_was_down_is_noticed_until_the_offsets_are_reset(
+    clusters, copied
+):
     topic, old, mirror = copied
     mirror.stop()
     assert mirror.commits
@@ -82,3 +85,45 @@ def test_a_copy_that_was_deleted_while_the_mirror_was_down_is_noticed_until_the_
         assert "stopped" not in fresh.details()
     finally:
         fresh.stop()
+
+
+def test_a_copy_that_was_deleted_under_identity_harms_nothing_at_its_source(clusters):
+    topic = topic_at(clusters)
+    ours = write(clusters["A"], topic, "a", 100)
+    with Circle(clusters, ["AB", "BA"], topic, mirror__topic__recreated="truncate-target", **OFTEN) as circle:
+        circle.settle()
+        theirs = write(clusters["B"], topic, "b", 30)
+        circle.settle()
+        delete(clusters["B"], topic)
+        there = circle.running["AB"]
+        back = circle.running["BA"]
+        assert stopped(there, topic)["kind"] == "copy-lost"
+        back.until(lambda: gaps(clusters["A"], topic, "mm2-gaps.B.internal"), "the way back knows")
+        back.until(lambda: "stopped" not in back.details(), "and goes on by itself")
+        [gap] = gaps(clusters["A"], topic, "mm2-gaps.B.internal")
+        assert (gap.kind, gap.action, gap.records) == (Kind.RECREATED, Action.APPEND, 0)
+        assert circle.values("A") == ours + theirs
+        more = write(clusters["B"], topic, "c", 10)
+        decide(clusters["B"], topic, Action.APPEND)
+        back.until(lambda: len(circle.values("A")) == 140, "what was written at B since")
+        assert circle.values("A") == ours + theirs + more
+        there.until(lambda: len(circle.values("B")) == 110, "the copy is there again")
+
+
+def test_truncate_target_leaves_records_of_others_alone(clusters):
+    topic = topic_at(clusters)
+    ours = write(clusters["A"], topic, "a", 20)
+    with Circle(clusters, ["AB", "BA"], topic, **OFTEN) as circle:
+        circle.settle()
+        theirs = write(clusters["B"], topic, "b", 30)
+        circle.settle()
+        circle.running["AB"].stop()
+        delete(clusters["B"], topic)
+        make(clusters["B"], topic)
+        back = circle.running["BA"]
+        assert stopped(back, topic)["kind"] == "recreated"
+        back.until(lambda: gaps(clusters["A"], topic, "mm2-gaps.B.internal"), "an entry in the ledger")
+        [gap] = decide(clusters["A"], topic, Action.TRUNCATE_TARGET, ledger="mm2-gaps.B.internal")
+        assert gap.state is State.OPEN
+        assert "holds records that were not written at the source, from offset 0 on" in gap.why
+        assert circle.values("A") == ours + theirs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 import pytest
@@ -12,6 +13,7 @@ from klamm_mirror import topic_ids
 from klamm_mirror.copy.gap_policy import GapSettings, decide, gap_of, new_name, went_past
 from klamm_mirror.copy.partition import MirrorPartition
 from klamm_mirror.copy.source_offsets import Position, check_offset
+from klamm_mirror.copy.topic_makers import ASK_S, SURE_S, TopicMakers
 from klamm_mirror.gaps.entries import Gap, GapTable, Known, State, decode
 from klamm_mirror.gaps.resolve import Unsuitable, choose
 from klamm_mirror.stops import ACTIONS, Action, Kind, Stop, within
@@ -34,6 +36,7 @@ some_topics = st.builds(
     topic_id=ids,
     partitions=st.integers(1, 999),
     remote=st.none() | st.text(),
+    made=st.none() | ids,
 )
 
 
@@ -48,9 +51,12 @@ def test_what_is_no_entry_is_told(key, value):
         decode(key, value)
 
 
-@given(st.none() | st.integers(-1, 2**62), ids, st.integers(-1, 2**31 - 1), st.none() | st.text(min_size=1))
-def test_positions_come_back_and_mirrormaker_finds_its_offset(offset, topic_id, epoch, remote):
-    position = Position(offset=offset, topic_id=topic_id, epoch=epoch, remote=remote)
+@given(
+    st.none() | st.integers(-1, 2**62), ids, st.integers(-1, 2**31 - 1), st.none() | st.text(min_size=1),
+    st.none() | ids,
+)  # fmt: skip
+def test_positions_come_back_and_mirrormaker_finds_its_offset(offset, topic_id, epoch, remote, copy_id):
+    position = Position(offset=offset, topic_id=topic_id, epoch=epoch, remote=remote, copy_id=copy_id)
     assert Position.decode(position.encode()) == position
     assert position.encode().get("offset") == offset
 
@@ -164,6 +170,34 @@ def test_the_ledger_learns_new_topics_and_partitions_and_no_other_id():
     assert table.news({"t": 2}, {"t": OLD}) == []
     assert table.news({"t": 3}, {"t": OLD}) == [replace(known, partitions=3)]
     assert table.news({"t": 3}, {"t": NEW}) == []
+
+
+def test_the_ledger_keeps_the_id_of_a_copy_that_was_made_also_while_its_source_is_another_topic():
+    table, made = GapTable(), {"t": b"m" * 16}
+    [first] = table.news({"t": 1}, {"t": OLD}, made=made)
+    table.apply(first)
+    assert (first.topic_id, first.made) == (OLD, made["t"])
+    assert table.news({"t": 1}, {"t": OLD}) == []
+    [again] = table.news({"t": 2}, {"t": NEW}, made={"t": b"n" * 16})
+    assert (again.topic_id, again.partitions, again.made) == (OLD, 1, b"n" * 16)
+
+
+def test_a_topic_was_made_by_somebody_when_no_ledger_has_it_after_some_seconds():
+    asked: list[bytes] = []
+
+    async def look(topic_id: bytes) -> bool:
+        asked.append(topic_id)
+        return topic_id == NEW and len(asked) > 2
+
+    async def ask() -> list[bool | None]:
+        makers = TopicMakers(look)
+        return [
+            await makers.made_by_mirror(topic_id, at)
+            for topic_id, at in ((OLD, 0), (NEW, 0), (NEW, ASK_S), (NEW, 99), (OLD, SURE_S), (OLD, 99))
+        ]
+
+    assert asyncio.run(ask()) == [None, None, True, True, False, False]
+    assert asked == [OLD, NEW, NEW, OLD]
 
 
 def test_what_to_do_must_fit_the_gap():

@@ -34,16 +34,21 @@ def gaps(bootstrap: str, topic: str, ledger: str = LEDGER) -> list[Gap]:
 
 
 def decide(
-    bootstrap: str, topic: str, action: Action | None, partitions: Collection[int] = (), timeout_s: float = 60
+    bootstrap: str,
+    topic: str,
+    action: Action | None,
+    partitions: Collection[int] = (),
+    timeout_s: float = 60,
+    ledger: str = LEDGER,
 ) -> list[Gap]:
     """Writes a decision and returns the gaps as they are once the task has dealt with it."""
 
     async def run() -> list[Gap]:
         async with Cluster(bootstrap) as cluster:
-            ledger = Ledger(cluster, LEDGER, 1)
-            asked = await resolve.ask(ledger, topic, partitions, action, time.time_ns() // 1_000_000)
+            entries = Ledger(cluster, ledger, 1)
+            asked = await resolve.ask(entries, topic, partitions, action, time.time_ns() // 1_000_000)
             told: list[Gap] = []
-            left = await resolve.follow(ledger, asked, timeout_s, told.append)
+            left = await resolve.follow(entries, asked, timeout_s, told.append)
             assert not left, left
             return told
 

@@ -166,7 +166,7 @@ class Copier:
         )  # fmt: skip
         gaps = self._gaps = GapKeeper(
             settings.gaps, self.partitions, source=meta, target=await cluster(settings.target),
-            new_producer=sender.new_producer, moved=partial(setattr, sender, "stale", True),
+            new_producer=sender.new_producer, moved=partial(setattr, sender, "stale", True), provenance=provenance,
         )  # fmt: skip
         parts = gaps, sender, self._syncs, self._segments, provenance, copies
         return [self._fetch(gaps, fetcher), *(part.run() for part in parts if part is not None)]

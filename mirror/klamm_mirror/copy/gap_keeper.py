@@ -19,12 +19,15 @@ from klamm_base.backoff import Backoff
 from klamm_kafka.client import BrokerError, ClientError, Cluster, broker_error
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.offset_specs import EARLIEST, LATEST
-from klamm_mirror.copy.gap_policy import GapSettings, decide, gap_of, new_name, went_past
+from klamm_mirror.copy.gap_policy import Decision, GapSettings, decide, gap_of, new_name, recorded, went_past
 from klamm_mirror.copy.partition import MirrorPartition
+from klamm_mirror.copy.topic_makers import TopicMakers
 from klamm_mirror.gaps.entries import Gap, GapKey, Known, State
 from klamm_mirror.gaps.ledger import Ledger
+from klamm_mirror.gaps.made_copies import was_made_by_mirror
+from klamm_mirror.provenance.tracker import Provenance
 from klamm_mirror.settings.plugins import FlowPlugins
-from klamm_mirror.stops import Action, Kind, within
+from klamm_mirror.stops import Action, Kind, Stop, within
 from klamm_mirror.topics import internal_topics, leaders
 from klamm_mirror.topics.target import Topics
 
@@ -45,6 +48,7 @@ class GapKeeper:
     def __init__(
         self, settings: GapSettings, partitions: Sequence[MirrorPartition], *, source: Cluster, target: Cluster,
         new_producer: Callable[[MirrorPartition], Awaitable[tuple[int, int]]], moved: Callable[[], None],
+        provenance: Provenance | None = None,
     ) -> None:  # fmt: skip
         self.why: str | None = None
         self.loaded = asyncio.Event()
@@ -55,11 +59,13 @@ class GapKeeper:
         self._target = target
         self._new_producer = new_producer
         self._moved = moved
+        self._provenance = provenance
         self._ledger = Ledger(target, settings.topic, settings.replication_factor)
         self._follow_at = 0.0
         self._tried: dict[GapKey, set[int | None]] = defaultdict(set)
         self._tried_at: dict[MirrorPartition, float] = {}
         self._learned: dict[str, Known] = {}
+        self._makers = None if provenance is None else TopicMakers(self._was_made_by_mirror)
 
     # ---- start
 
@@ -166,7 +172,7 @@ class GapKeeper:
         assert stop is not None
         gap = gap_of(partition, stop)
         known = self._ledger.table.gaps.get(gap.key)
-        decision = decide(self._settings, stop, gap, known, self._tried[gap.key])
+        decision = await self._decide(stop, gap, known)
         if decision.gap != known:
             await self._ledger.write([decision.gap])
         gap = decision.gap
@@ -196,6 +202,23 @@ class GapKeeper:
                 ]
             )
         log.warning("%s goes on: %s, %s", partition, gap.kind, decision.action)
+
+    async def _decide(self, stop: Stop, gap: Gap, known: Gap | None) -> Decision:
+        """Returns what to do. A topic that a flow to the source made anew, because its copy was deleted, needs nobody's
+        decision; while nobody knows who made a topic, its policy waits.
+        """
+        decision = decide(self._settings, stop, gap, known, self._tried[gap.key])
+        by_user = decision.action is not None and decision.gap.state is not State.RECORDED
+        if by_user or gap.kind is not Kind.RECREATED or gap.new_id is None or self._makers is None:
+            return decision
+        made = await self._makers.made_by_mirror(gap.new_id, time.monotonic())
+        if made:
+            return recorded(gap, Action.APPEND)
+        return Decision(None, gap) if made is None and decision.action is not None else decision
+
+    async def _was_made_by_mirror(self, topic_id: bytes) -> bool:
+        with FlowPlugins(self._settings.props, self._settings.parsed) as plugins:
+            return await was_made_by_mirror(self._source, plugins.policy, topic_id)
 
     async def _try_again(self, partition: MirrorPartition, now: float) -> None:
         """Tries the same records again when some time has passed."""
@@ -268,7 +291,7 @@ class GapKeeper:
         before = self._ledger.table.topics.get(partition.topic)
         known = Known(
             topic=partition.topic, topic_id=gap.new_id, partitions=count, remote=_other(partition),
-            named=None if before is None else before.named,
+            named=None if before is None else before.named, made=None if before is None else before.made,
         )  # fmt: skip
         if before != known:
             await self._ledger.write([known])
@@ -286,13 +309,26 @@ class GapKeeper:
         return len(found.partitions)
 
     async def _truncate(self, partition: MirrorPartition) -> None:
-        """Deletes the copy's records. Raises BrokerError, also where the topic's cleanup.policy forbids it."""
+        """Deletes the copy's records. Raises BrokerError, also where the topic's cleanup.policy forbids it, or where it
+        holds records that were not copied from the source.
+        """
         topic, number = partition.remote, partition.partition
+        await self._refuse_strangers(topic, number)
         end = await internal_topics.offset_of(self._target, topic, LATEST, partition=number)
         answer = (await leaders.delete_before(self._target, {(topic, number): end}))[topic, number]
         if isinstance(answer, ClientError):
             raise answer
         log.warning("%s-%d: the records before offset %d are deleted", topic, number, end)
+
+    async def _refuse_strangers(self, topic: str, number: int) -> None:
+        if self._provenance is None:
+            return
+        stranger = await self._provenance.first_stranger(topic, number)
+        if stranger is not None:
+            why = f"{topic}-{number} at the target holds records that were not written at the source, from offset {stranger} on"
+            raise broker_error(
+                ErrorCode.POLICY_VIOLATION, f"{why}: take {Action.APPEND} or {Action.NEW_TOPIC}"
+            )
 
     async def _first(self, partition: MirrorPartition) -> int:
         return await internal_topics.offset_of(

@@ -69,10 +69,15 @@ def decide(
             )  # a kill came between the decision and the next commit
     action = None if None in tried else _by_policy(settings, stop, gap)
     if action is not None:
-        return Decision(action, replace(gap, state=State.RECORDED, action=action))
+        return recorded(gap, action)
     if known is not None and known.state is State.OPEN and (known.kind, known.why) == (gap.kind, gap.why):
         return Decision(None, known)
     return Decision(None, gap)
+
+
+def recorded(gap: Gap, action: Action) -> Decision:
+    """Returns the decision to go on without asking anybody."""
+    return Decision(action, replace(gap, state=State.RECORDED, action=action))
 
 
 def _by_policy(settings: GapSettings, stop: Stop, gap: Gap) -> Action | None:

@@ -17,6 +17,7 @@ import json
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Any, Final
 
 from klamm_mirror import topic_ids
@@ -118,7 +119,7 @@ class Gap:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
     """A topic that the flow mirrors. `remote`: its name at the target, where it is not the replication policy's. `named`: its
-    name by `topic.map`, where a rule is about it.
+    name by `topic.map`, where a rule is about it. `made`: the id of the remote topic, if the mirror made it.
     """
 
     topic: str
@@ -126,11 +127,13 @@ class Known:
     partitions: int
     remote: str | None = None
     named: str | None = None
+    made: bytes | None = None
 
     def encode(self) -> tuple[bytes, bytes]:
         """Returns key and value of the ledger's record."""
         value = {
             "topic_id": _text(self.topic_id), "partitions": self.partitions, "remote": self.remote, "named": self.named,
+            "made": _text(self.made),
         }  # fmt: skip
         return _json({"topic": self.topic}), _json(value)
 
@@ -143,7 +146,7 @@ def decode(key: bytes | None, value: bytes | None) -> Gap | Known:
             return Known(
                 topic=name["topic"], topic_id=topic_ids.from_text(found["topic_id"]),
                 partitions=int(found["partitions"]), remote=found.get("remote"),
-                named=found.get("named"),
+                named=found.get("named"), made=_id(found.get("made")),
             )  # fmt: skip
         action = found.get("action")
         return Gap(
@@ -190,19 +193,23 @@ class GapTable:
         counts: Mapping[str, int],
         ids: Mapping[str, bytes],
         named: Callable[[str], str | None] = lambda _: None,
+        made: Mapping[str, bytes] = MappingProxyType({}),
     ) -> list[Known]:
         """Returns the entries to write for topics at the source, by numbers of partitions and ids. `named` returns a topic's
-        name by `topic.map`.
+        name by `topic.map`; `made` are the ids of remote topics that were just made.
 
-        A topic whose id has changed keeps its entry: its task decides what follows.
+        A topic whose id has changed keeps its entry, but for `made`: its task decides what follows.
         """
         found = []
         for topic, count in counts.items():
             known, topic_id = self.topics.get(topic), ids.get(topic)
             if topic_id is not None and known is None:
-                found.append(Known(topic=topic, topic_id=topic_id, partitions=count, named=named(topic)))
-            elif known is not None and known.topic_id == topic_id:
-                now = replace(known, partitions=max(count, known.partitions), named=named(topic))
+                new = Known(topic=topic, topic_id=topic_id, partitions=count, named=named(topic))
+                found.append(replace(new, made=made.get(topic)))
+            elif known is not None:
+                now = replace(known, made=made.get(topic, known.made))
+                if known.topic_id == topic_id:
+                    now = replace(now, partitions=max(count, known.partitions), named=named(topic))
                 if now != known:
                     found.append(now)
         return found

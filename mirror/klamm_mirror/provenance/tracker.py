@@ -21,6 +21,7 @@ from klamm_mirror.origins import LeftOut, Origin, Verdict
 from klamm_mirror.provenance.config import ProvenanceSettings
 from klamm_mirror.provenance.marks import MarkReader, MarkWriter
 from klamm_mirror.provenance.opposite import RECENT_MS, copied_back_unmarked
+from klamm_mirror.provenance.strangers import first_stranger
 from klamm_mirror.raw import last_epoch, producer_ids
 from klamm_mirror.topics.mirror_states import Foreign, foreign_parts
 from klamm_plugins.errors import ConnectError
@@ -102,6 +103,14 @@ class Provenance:
 
         await self._patiently(check)
         await self.mark(producer_id, None)
+
+    async def first_stranger(self, topic: str, partition: int) -> int | None:
+        """Returns the first offset at the target whose record was not first written at the source; None: there is none.
+
+        Raises ClientError, ConnectError.
+        """
+        source, _ = await self._identify()
+        return await first_stranger(self._clusters[1], self._target_reader, source, topic, partition)
 
     async def run(self) -> None:
         """Looks after the marks until cancelled."""

@@ -138,8 +138,9 @@ class TopicKeeper:
             found = await topics.find()
             if self._tasks > 1:
                 self.sizes = await log_sizes(source, found)
-            await topics.make(found)
-            await ledger.write(ledger.table.news(found, topics.ids, self._plugins.policy.mapped_name))
+            made = await topics.make(found)
+            news = ledger.table.news(found, topics.ids, self._plugins.policy.mapped_name, made)
+            await ledger.write(news)
             if self._parsed[DELETIONS] == DELETE and (ended := ledger.table.ended(found, topics.wants)):
                 await topics.delete(ended)
             # Topics that are gone keep their tasks until these have entered the end in the ledger.

@@ -185,9 +185,15 @@ class Topics:
                 log.warning("%s is deleted, as its source was (%s)", name, DELETIONS)
         return [name for name in names if name not in refused]
 
-    async def make(self, topics: Mapping[str, int]) -> None:
-        """Creates missing remote topics and adds missing partitions."""
-        await self.carry_out(await self.plan(topics))
+    async def make(self, topics: Mapping[str, int]) -> dict[str, bytes]:
+        """Creates missing remote topics and adds missing partitions. Returns the ids of the created ones, by source topic."""
+        plan = await self.plan(topics)
+        await self.carry_out(plan)
+        if not plan.create:
+            return {}
+        answer = await self._target.refresh([new.name for new in plan.create])
+        ids = {t.name: t.topic_id for t in answer.topics if not t.error_code and t.topic_id != UUID_ZERO}
+        return {new.source: ids[new.name] for new in plan.create if new.name in ids}
 
     async def sync_configs(self, topics: Sequence[str], policy: ConfigPolicy) -> int:
         """Copies the settings of source topics to their remote topics. Returns how many topics changed."""
