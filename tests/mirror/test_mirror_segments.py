@@ -70,6 +70,26 @@ class Copying:
         return store
 
 
+def test_a_copy_that_begins_anew_leaves_nothing_of_the_other_log():
+    copying = Copying(list(range(100)), 0)
+    copying.start()
+    copying.copy(60, 0)
+    copying.flush()
+    copying.log.begin_anew(0, 60)
+    copying.flush()
+    store = copying.store(compacted=False)
+    assert [store.translate(PARTITION, at) for at in (0, 30)] == [60, None]
+    assert [store.translate_back(PARTITION, at) for at in (0, 30, 60, 61)] == [0, 0, 0, None]
+    copying.done = 0
+    copying.copy(5, 0)
+    copying.flush()
+    for compacted in (False, True):
+        store = copying.store(compacted=compacted)
+        assert [store.translate(PARTITION, at) for at in (0, 4, 5)] == [60, 64, 65]
+        assert [store.translate_back(PARTITION, at) for at in (0, 59, 60, 65)] == [0, 0, 0, 5]
+        assert 60 not in store.trim(PARTITION, 63), "its records are there"
+
+
 @st.composite
 def copyings(draw) -> Copying:
     source, offset = [], draw(st.integers(0, 30))

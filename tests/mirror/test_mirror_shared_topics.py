@@ -169,7 +169,9 @@ def test_a_reader_of_a_copy_returns_behind_what_was_exported(at, offset):
     translator = object.__new__(GroupTranslator)
     translator.left_out = {("t", 0): [(500, 520)]}
     translator._back = SimpleNamespace(translate=lambda *_: Translated(at, exact=True))  # type: ignore[assignment]
-    translator._names = SimpleNamespace(original=lambda _: None)  # type: ignore[assignment]
+    translator._opposite = SimpleNamespace(  # type: ignore[assignment]
+        original=lambda _: None, is_copy=lambda *_: True, is_mapped=lambda *_: True
+    )
     translator._ledger = SimpleNamespace(table=SimpleNamespace(topics={}))  # type: ignore[assignment]
     translator._settings = SimpleNamespace(  # type: ignore[assignment]
         original=lambda name: name.removeprefix("A."),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from klamm_kafka.client import Cluster
-from klamm_mirror.checkpoint.kept_offsets import KeptOffsets
-from klamm_mirror.checkpoint.mapped_names import MappedNames
+from klamm_mirror.checkpoint.kept_offsets import UNKNOWN, KeptOffsets
+from klamm_mirror.checkpoint.opposite_topics import OppositeTopics
 from klamm_mirror.checkpoint.settings import CheckpointSettings
 from klamm_mirror.gaps.ledger import Ledger
 from klamm_mirror.offsets.mapping import OffsetMapping, OffsetSyncReader, Translated
@@ -32,7 +32,8 @@ class GroupTranslator:
         self._settings = settings
         self._kept = KeptOffsets(target, self.remote) if settings.keeps_offsets else None
         self._ledger = Ledger(target, settings.gaps_topic, settings.replication_factor)
-        self._names = MappedNames(source, settings.back_gaps_topic)
+        self._opposite = OppositeTopics(source, target, settings.back_gaps_topic)
+        self._unmapped: frozenset[Partition] = frozenset()
         self._back = OffsetMapping(
             OffsetSyncReader(back_syncs, settings.back_syncs_topic, backwards=True),
             SegmentReader(source, settings.back_segments_topic),
@@ -44,7 +45,8 @@ class GroupTranslator:
         await self._ledger.catch_up()
         if self._kept is not None:
             return True
-        await self._names.catch_up()
+        await self._opposite.catch_up()
+        self._unmapped = self._ledger.table.unmapped()
         there = [await mapping.catch_up() for mapping in (self.forward, self._back)]
         return any(there)
 
@@ -52,6 +54,11 @@ class GroupTranslator:
         """Asks what `translate` needs to know of these upstream partitions. Call it after the groups' offsets were read."""
         if self._kept is not None:
             await self._kept.learn([p for p in partitions if self._settings.wants_topic(p[0])])
+        else:
+            await self._opposite.learn({self._original(topic) or topic for topic, _ in partitions})
+
+    def _original(self, topic: str) -> str | None:
+        return self._opposite.original(topic) or self._settings.original(topic)
 
     def remote(self, topic: str) -> str:
         """Returns the downstream name of an upstream topic, also where it was made anew and is copied under another."""
@@ -61,11 +68,12 @@ class GroupTranslator:
     def translate(self, topic: str, partition: int, offset: int) -> tuple[str, Translated] | None:
         """Returns the topic's name and the offset downstream; None for a topic that is not mirrored."""
         settings = self._settings
-        mapped = self._names.original(topic)
-        original = mapped or settings.original(topic)
+        mapped = self._opposite.original(topic)
+        original = self._original(topic)
         remote = self.remote(topic)
         if original is not None and (mapped is None or remote != original):
             wanted = settings.wants_topic(original) or (mapped is not None and settings.wants_topic(topic))
+            wanted = wanted and self._opposite.is_copy(original, topic)
             return (original, self._behind_left_out(original, partition, offset)) if wanted else None
         if not settings.wants_topic(topic):
             return None
@@ -73,14 +81,26 @@ class GroupTranslator:
             follows = self._kept.follows(topic)
             return (remote, self._kept.translate(topic, partition, offset)) if follows else None
         if remote in {topic, mapped}:
-            left_out = self.left_out.get((topic, partition), ())
-            return remote, translate_shared(
-                self.forward, self._back, topic, partition, offset, there=remote, left_out=left_out
-            )
-        return remote, self.forward.translate(topic, partition, offset)
+            return remote, self._shared(topic, partition, offset, remote)
+        return remote, self._forward(topic, partition, offset)
+
+    def _forward(self, topic: str, partition: int, offset: int) -> Translated:
+        if (topic, partition) in self._unmapped:
+            return UNKNOWN
+        return self.forward.translate(topic, partition, offset)
+
+    def _shared(self, topic: str, partition: int, offset: int, there: str) -> Translated:
+        if (topic, partition) in self._unmapped or not self._opposite.is_mapped(there, partition):
+            return UNKNOWN
+        left_out = self.left_out.get((topic, partition), ())
+        return translate_shared(
+            self.forward, self._back, topic, partition, offset, there=there, left_out=left_out
+        )
 
     def _behind_left_out(self, topic: str, partition: int, offset: int) -> Translated:
         """Returns where a reader of a copy goes on in the original."""
+        if not self._opposite.is_mapped(topic, partition):
+            return UNKNOWN
         found = self._back.translate(topic, partition, offset)
         for start, end in self.left_out.get((topic, partition), ()):
             if found.offset is not None and start <= found.offset < end:

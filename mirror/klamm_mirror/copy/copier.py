@@ -166,7 +166,8 @@ class Copier:
         )  # fmt: skip
         gaps = self._gaps = GapKeeper(
             settings.gaps, self.partitions, source=meta, target=await cluster(settings.target),
-            new_producer=sender.new_producer, moved=partial(setattr, sender, "stale", True), provenance=provenance,
+            new_producer=sender.new_producer, moved=partial(setattr, sender, "stale", True), mapped=self._mapped,
+            provenance=provenance,
         )  # fmt: skip
         parts = gaps, sender, self._syncs, self._segments, provenance, copies
         return [self._fetch(gaps, fetcher), *(part.run() for part in parts if part is not None)]
@@ -210,6 +211,13 @@ class Copier:
             if news and await self._write_segments():
                 await self._commit(news)
                 self._uncommitted.committed(news)
+
+    async def _mapped(self) -> bool:
+        """Writes what changed of the mapping. Returns False when it must wait for the target."""
+        if self._committer is not None:
+            await asyncio.shield(self._committer.end(self._stopping))
+            return True
+        return await self._write_segments()
 
     async def _write_segments(self) -> bool:
         """Returns False when they must wait for the target."""

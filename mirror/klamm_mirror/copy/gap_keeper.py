@@ -48,7 +48,7 @@ class GapKeeper:
     def __init__(
         self, settings: GapSettings, partitions: Sequence[MirrorPartition], *, source: Cluster, target: Cluster,
         new_producer: Callable[[MirrorPartition], Awaitable[tuple[int, int]]], moved: Callable[[], None],
-        provenance: Provenance | None = None,
+        mapped: Callable[[], Awaitable[bool]], provenance: Provenance | None = None,
     ) -> None:  # fmt: skip
         self.why: str | None = None
         self.loaded = asyncio.Event()
@@ -59,12 +59,15 @@ class GapKeeper:
         self._target = target
         self._new_producer = new_producer
         self._moved = moved
+        self._mapped = mapped
         self._provenance = provenance
         self._ledger = Ledger(target, settings.topic, settings.replication_factor)
         self._follow_at = 0.0
         self._tried: dict[GapKey, set[int | None]] = defaultdict(set)
         self._tried_at: dict[MirrorPartition, float] = {}
         self._learned: dict[str, Known] = {}
+        self._begun: dict[GapKey, Gap] = {}
+        """Gaps behind which partitions have begun anew. The ledger learns it once the mapping of offsets begins anew, too."""
         self._makers = None if provenance is None else TopicMakers(self._was_made_by_mirror)
 
     # ---- start
@@ -90,6 +93,8 @@ class GapKeeper:
             if gap.kind is Kind.RECREATED and gap.topic_id not in {None, partition.topic_id}:
                 assert gap.topic_id is not None
                 partition.former_ids.add(gap.topic_id)
+            if gap.done_ms is None and gap.action is not None and _has_begun(gap, partition):
+                self._note_begun(partition, gap)  # a kill came between
 
     def _remember(self, partition: MirrorPartition) -> None:
         """Gives a partition without a committed offset what is known of its topic.
@@ -138,9 +143,12 @@ class GapKeeper:
                 backoff.succeeded()
 
     async def _step(self, now: float) -> None:
-        if self._learned:
-            await self._ledger.write(list(self._learned.values()))
+        if self._begun and not await self._mapped():
+            return
+        if self._learned or self._begun:
+            await self._ledger.write([*self._learned.values(), *self._begun.values()])
             self._learned.clear()
+            self._begun.clear()
         stopped = [p for p in self._partitions.values() if p.stopped is not None]
         if stopped and now >= self._follow_at:
             await self._ledger.catch_up()
@@ -160,9 +168,12 @@ class GapKeeper:
         """Closes the gaps that partitions have left behind."""
         table = self._ledger.table
         waiting = [g for g in table.waiting() if (g.topic, g.partition) in self._partitions]
-        past = [g for g in waiting if went_past(g, self._partitions[g.topic, g.partition])]
+        past = [
+            g for g in waiting
+            if g.key not in self._begun and went_past(g, self._partitions[g.topic, g.partition])
+        ]  # fmt: skip
         if past:
-            await self._ledger.write([_done(g, State.RESOLVED, g.action or Action.RETRY) for g in past])
+            await self._ledger.write([_done(g, g.action or Action.RETRY) for g in past])
             for gap in past:
                 log.info("%s goes on after offset %d", gap, gap.start)
 
@@ -191,16 +202,8 @@ class GapKeeper:
             await self._ledger.write([replace(gap, state=State.OPEN, action=None, why=why)])
             self._tried[gap.key].add(gap.asked_ms)
             return
-        if decision.action is not Action.RETRY:
-            await self._ledger.write(
-                [
-                    _done(
-                        gap,
-                        State.RECORDED if gap.state is State.RECORDED else State.RESOLVED,
-                        decision.action,
-                    )
-                ]
-            )
+        if decision.action is not Action.RETRY and gap.key not in self._begun:
+            await self._ledger.write([_done(gap, decision.action)])
         log.warning("%s goes on: %s, %s", partition, gap.kind, decision.action)
 
     async def _decide(self, stop: Stop, gap: Gap, known: Gap | None) -> Decision:
@@ -234,9 +237,11 @@ class GapKeeper:
             self._tried[gap.key].add(gap.asked_ms)
             await self._retry(partition)
         elif gap.kind is Kind.COPY_LOST:
-            partition.forget_copy()
+            end = await self._copy_end(partition, partition.remote)
             first = await self._first(partition) if action is Action.APPEND else partition.done
-            await self._go_on(partition, first)
+            partition.forget_copy()
+            await self._go_on(partition, first, copy_end=end)
+            self._note_begun(partition, replace(gap, action=action))
         elif action is Action.SKIP:
             return await self._skip(partition, gap)
         else:
@@ -285,16 +290,29 @@ class GapKeeper:
             await self._make(partition.topic, remote)
         first = -1 if partition.whole else await self._first(partition)
         count = await self._partition_count(partition.topic)
+        end = await self._copy_end(partition, remote)
         if partition.topic_id is not None:
             partition.former_ids.add(partition.topic_id)
-        await self._go_on(partition, first, remote=remote, topic_id=gap.new_id)
-        before = self._ledger.table.topics.get(partition.topic)
-        known = Known(
-            topic=partition.topic, topic_id=gap.new_id, partitions=count, remote=_other(partition),
-            named=None if before is None else before.named, made=None if before is None else before.made,
-        )  # fmt: skip
-        if before != known:
-            await self._ledger.write([known])
+        await self._go_on(partition, first, remote=remote, topic_id=gap.new_id, copy_end=end)
+        self._note_begun(partition, replace(gap, action=action), count)
+
+    def _note_begun(self, partition: MirrorPartition, gap: Gap, partitions: int = 0) -> None:
+        """Notes that a partition has begun anew. `partitions` is the number that a topic has which took the name."""
+        assert gap.action is not None
+        self._begun[gap.key] = _done(gap, gap.action)
+        if gap.kind is Kind.RECREATED and gap.new_id is not None:
+            before = self._ledger.table.topics.get(partition.topic)
+            self._learned[partition.topic] = Known(
+                topic=partition.topic, topic_id=gap.new_id, remote=_other(partition),
+                partitions=partitions or (partition.partition + 1 if before is None else before.partitions),
+                named=None if before is None else before.named, made=None if before is None else before.made,
+            )  # fmt: skip
+
+    async def _copy_end(self, partition: MirrorPartition, remote: str) -> int | None:
+        """Returns the offset of the next record in a copy; None for one that keeps offsets."""
+        if partition.whole:
+            return None
+        return await internal_topics.offset_of(self._target, remote, LATEST, partition=partition.partition)
 
     async def _make(self, topic: str, remote: str) -> None:
         """Makes another remote topic for a topic, with its partitions and settings, unless it is there."""
@@ -336,12 +354,13 @@ class GapKeeper:
         )
 
     async def _go_on(
-        self, partition: MirrorPartition, offset: int, *, remote: str | None = None, topic_id: bytes | None = None
+        self, partition: MirrorPartition, offset: int, *, remote: str | None = None, topic_id: bytes | None = None,
+        copy_end: int | None = None,
     ) -> None:  # fmt: skip
         producer = await self._new_producer(partition)
         if topic_id is not None:
             partition.topic_id = topic_id
-        partition.move(offset, producer, remote=remote)
+        partition.move(offset, producer, remote=remote, copy_end=copy_end)
         self._moved()
 
     # ---- figures
@@ -367,8 +386,16 @@ class GapKeeper:
         return found
 
 
-def _done(gap: Gap, state: State, action: Action) -> Gap:
+def _done(gap: Gap, action: Action) -> Gap:
+    state = State.RECORDED if gap.state is State.RECORDED else State.RESOLVED
     return replace(gap, state=state, action=action, done_ms=time.time_ns() // 1_000_000)
+
+
+def _has_begun(gap: Gap, partition: MirrorPartition) -> bool:
+    """Returns True when a partition has begun anew behind a gap, by what it has committed."""
+    if gap.kind is Kind.COPY_LOST:
+        return gap.state is State.RECORDED and gap.new_id == partition.copy_id
+    return gap.kind is Kind.RECREATED and gap.new_id == partition.topic_id
 
 
 def _other(partition: MirrorPartition) -> str | None:

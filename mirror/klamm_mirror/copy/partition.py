@@ -293,9 +293,12 @@ class MirrorPartition(Outbox[Batch]):
             self.stopped = stop
         self.failed(now, stop.why)
 
-    def move(self, offset: int, producer: tuple[int, int], *, remote: str | None = None) -> None:
+    def move(
+        self, offset: int, producer: tuple[int, int], *, remote: str | None = None, copy_end: int | None = None
+    ) -> None:  # fmt: skip
         """Goes on at another offset, without what was fetched and not acknowledged. No answer may be due. An offset of -1
-        means the end of a copy that keeps offsets, which is asked for.
+        means the end of a copy that keeps offsets, which is asked for. `copy_end` is the end of the copy where it begins anew:
+        with the records of another topic, or as another topic.
 
         `producer` must be a new one for `origin`: the target accepts no later sequence numbers of the one before. A
         transactional producer stays; its next batch gets the number that the target expects.
@@ -311,6 +314,8 @@ class MirrorPartition(Outbox[Batch]):
             self.forget_copy()
         self.change_producer(producer, sequence)
         self.begin(offset)
+        if copy_end is not None:
+            self.segments.begin_anew(offset, copy_end)
         self.epoch = self.done_epoch = self.checked = self.high_watermark = -1
         self.stopped, self.gone, self.refused_bytes = None, False, 0
         self.reading.succeeded()

@@ -184,6 +184,15 @@ class GapTable:
         found = [g for g in self.gaps.values() if g.waits and topic in {None, g.topic}]
         return sorted(found, key=lambda g: (g.topic, g.partition, g.start))
 
+    def unmapped(self) -> frozenset[tuple[str, int]]:
+        """Returns the partitions that are to be copied from another log, or to another copy, and whose offsets are not
+        mapped anew yet.
+        """
+        begins = {Kind.RECREATED, Kind.COPY_LOST}
+        return frozenset(
+            (g.topic, g.partition) for g in self.gaps.values() if g.kind in begins and g.done_ms is None
+        )
+
     def remotes(self) -> dict[str, str]:
         """Returns the names at the target of topics that have not the one of the replication policy."""
         return {name: known.remote for name, known in self.topics.items() if known.remote is not None}

@@ -70,11 +70,12 @@ class OffsetMapping:
         exact = segments.translate_back(key, offset) if self._backwards else segments.translate(key, offset)
         if exact is not None:
             return Translated(exact, exact=True)
-        ends = segments.end(key)
-        known = [self._syncs.store.translate(topic, partition, offset)]
+        here, there, ends = 0, None, segments.end(key)
         if ends is not None:
-            here, there = reversed(ends) if self._backwards else ends
-            known.append(there if offset > here else None)
+            end_here, end_there = reversed(ends) if self._backwards else ends
+            if offset > end_here:  # syncs before that end tell less, or tell of another topic
+                here, there = end_here, end_there
+        known = there, self._syncs.store.translate(topic, partition, offset, since=here)
         return Translated(max((o for o in known if o is not None), default=None), exact=False)
 
     def read_past(self, topic: str, partition: int, offset: int) -> int | None:

@@ -100,7 +100,9 @@ class Block:
         return found.upstream + max(downstream - found.downstream, 0)
 
     def before(self, *, upstream: int, downstream: int) -> Block | None:
-        """Returns the part that lies before these offsets on both sides; None when nothing does."""
+        """Returns the part that lies before these offsets on both sides; None when no record does."""
+        if self.upstream_end == self.upstream:
+            return None
         if self.upstream_end <= upstream and self.downstream_end <= downstream:
             return self
         kept = []
@@ -147,6 +149,14 @@ class SegmentLog:
     def begin(self, upstream: int) -> None:
         """Begins anew: the next records are those from `upstream` on."""
         self._close()
+        self._known = upstream
+
+    def begin_anew(self, upstream: int, downstream: int) -> None:
+        """Begins with another log, or another copy: its records from `upstream` on will lie from `downstream` on. A block without
+        records takes the place of what was known, until the first record is there.
+        """
+        self._open, self._grown = [], False
+        self._changed = [Block.of(0, [Segment(upstream, downstream, 0)])]
         self._known = upstream
 
     def add(self, segment: Segment) -> None:

@@ -42,13 +42,13 @@ class OffsetSyncStore:
             syncs = self._partitions[sync.topic, sync.partition] = _PartitionSyncs()
         syncs.add(sync.upstream_offset, sync.downstream_offset)
 
-    def translate(self, topic: str, partition: int, upstream_offset: int) -> int | None:
-        """Returns the downstream offset for a reader that is at `upstream_offset`.
+    def translate(self, topic: str, partition: int, upstream_offset: int, *, since: int = 0) -> int | None:
+        """Returns the downstream offset for a reader that is at `upstream_offset`, by syncs from `since` on.
 
-        Returns None when no sync lies at or before that offset, because no answer would be safe.
+        Returns None when no such sync lies at or before that offset, because no answer would be safe.
         """
         syncs = self._partitions.get((topic, partition))
-        return None if syncs is None else syncs.translate(upstream_offset)
+        return None if syncs is None else syncs.translate(upstream_offset, since)
 
     def ends(self) -> dict[Partition, int]:
         """Returns the downstream offset of each upstream partition's last sync."""
@@ -84,9 +84,9 @@ class _PartitionSyncs:
             self.upstream = [self.upstream[i] for i in keep]
             self.downstream = [self.downstream[i] for i in keep]
 
-    def translate(self, upstream: int) -> int | None:
+    def translate(self, upstream: int, since: int) -> int | None:
         at = bisect_right(self.upstream, upstream) - 1
-        if at < 0:
+        if at < 0 or self.upstream[at] < since:
             return None
         if self.upstream[at] == upstream:
             return self.downstream[at]
