@@ -15,6 +15,7 @@ from typing import Any
 from klamm_kafka.client import Cluster
 from klamm_mirror.checkpoint import config as checkpoint_config
 from klamm_mirror.checkpoint import groups
+from klamm_mirror.gaps.ledger import remotes_of
 from klamm_mirror.heartbeat import config as heartbeat_config
 from klamm_mirror.loop import open_cluster
 from klamm_mirror.principals import quotas, users
@@ -93,7 +94,10 @@ class FlowPlan:
         if not parsed["enabled"]:
             return []
         with FlowPlugins(self._connectors[SOURCE], parsed) as plugins:
-            return await self._planned(Topics(parsed, plugins, source, target), parsed, source, target)
+            remotes = await remotes_of(target, plugins.policy, parsed)
+            return await self._planned(
+                Topics(parsed, plugins, source, target, remotes), parsed, source, target
+            )
 
     async def _planned(
         self, topics: Topics, parsed: Mapping[str, Any], source: Cluster, target: Cluster

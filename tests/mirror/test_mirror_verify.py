@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from support.broker import new_name, new_topic, wait_decided, wait_until
+from support.gaps import delete, gaps
 from support.klamm import KLAMM, klamm
 from support.mirror import mirror_file
 from support.mirroring import Running, props
@@ -241,6 +242,22 @@ def test_groups_that_would_skip_records_are_told(source, target, tmp_path):
     assert code == 1
     judged = {g["group"]: (g["verdict"], g["exact"], g["records"]) for g in found["groups"]}
     assert judged == {good: ("repeats", 70, 15), bad: ("skips", 70, 25)}
+
+
+def test_a_topic_that_was_made_anew_is_compared_with_its_new_copy(source, target, tmp_path):
+    topic = new_topic(source)
+    write(source.bootstrap, topic, sample(20))
+    path, again = flow_file(tmp_path, source, target, topic), {"mirror.topic.recreated": "new-topic"}
+    with Running(props(source.bootstrap, target.bootstrap, topics=topic) | again) as mirror:
+        mirror.until(lambda: mirror.records == 20, "copied")
+        delete(source.bootstrap, topic)
+        new_topic(source, name=topic)
+        write(source.bootstrap, topic, sample(30, first=20))
+        mirror.until(lambda: mirror.records == 50, "copied again")
+        wait_until(lambda: gaps(target.bootstrap, topic)[0].done_ms, "noted")
+    code, found, _ = verify(path)
+    assert (code, found["equal"], counts(only(found))) == (0, True, {"same": 30})
+    assert found["topics"][0]["target_topic"].startswith(f"A.{topic}.recreated-")
 
 
 def test_what_cannot_be_compared(source, target, tmp_path):

@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from klamm_kafka.client import BrokerError, Cluster
 from klamm_kafka.wire.batch import Record
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_mirror.gaps.entries import Gap, GapTable, Known, decode
+from klamm_mirror.settings.policy import ReplicationPolicy
 from klamm_mirror.target_admin import Admin
 from klamm_mirror.topics import internal_topics
 from klamm_mirror.topics.follower import TopicFollower
 
 BATCH_RECORDS: Final = 500
+
+
+def ledger_of(target: Cluster, policy: ReplicationPolicy, parsed: Mapping[str, Any]) -> Ledger:
+    """Returns the ledger of a flow, not read yet. `parsed` is the source connector's configuration."""
+    topic = policy.gaps_topic(parsed["source.cluster.alias"])
+    return Ledger(target, topic, parsed["mirror.gaps.topic.replication.factor"])
+
+
+async def remotes_of(target: Cluster, policy: ReplicationPolicy, parsed: Mapping[str, Any]) -> dict[str, str]:
+    """Returns the target's names of topics that were made anew, where they are not the policy's. Raises ClientError."""
+    ledger = ledger_of(target, policy, parsed)
+    await ledger.catch_up()
+    return ledger.table.remotes()
 
 
 class Ledger(TopicFollower):

@@ -12,7 +12,7 @@ from typing import Any, Final
 from klamm_base.errors import ConfigError
 from klamm_kafka.client import ClientError, Cluster
 from klamm_mirror.clients import ClientSettings
-from klamm_mirror.gaps.ledger import Ledger
+from klamm_mirror.gaps.ledger import Ledger, ledger_of
 from klamm_mirror.settings.common_config import Side
 from klamm_mirror.settings.filters import patterns
 from klamm_mirror.settings.plugins import FlowPlugins
@@ -156,10 +156,7 @@ class TopicKeeper:
                 self._changed()
 
     async def _read_ledger(self, target: Cluster) -> Ledger:
-        ledger = Ledger(
-            target, self._plugins.policy.gaps_topic(self._parsed["source.cluster.alias"]),
-            self._parsed["mirror.gaps.topic.replication.factor"],
-        )  # fmt: skip
+        ledger = ledger_of(target, self._plugins.policy, self._parsed)
         if not await ledger.catch_up():
             await ledger.make(self._plugins.forwarded(target))
         self._remotes = ledger.table.remotes()

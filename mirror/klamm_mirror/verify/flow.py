@@ -12,6 +12,7 @@ from klamm_kafka.client import ClientError, Cluster
 from klamm_kafka.wire.offset_specs import EARLIEST
 from klamm_mirror.copy.start_offset import KEY as START
 from klamm_mirror.copy.start_offset import parse_start
+from klamm_mirror.gaps.ledger import remotes_of
 from klamm_mirror.loop import open_cluster
 from klamm_mirror.settings.common_config import client_settings
 from klamm_mirror.settings.mm2_keys import changing_keys
@@ -90,7 +91,8 @@ class FlowComparison:
             raise CannotCompareError(f"a cluster cannot be asked: {e}") from None
 
     async def _run(self, source: Cluster, target: Cluster, plugins: FlowPlugins) -> FlowOutcome:
-        topics = Topics(self._parsed, plugins, source, target)
+        remotes = await remotes_of(target, plugins.policy, self._parsed)
+        topics = Topics(self._parsed, plugins, source, target, remotes)
         outcomes = await self._topics(topics, target)
         own = plugins.policy.checkpoints_topic(self._parsed["source.cluster.alias"])
         checkpoints = await read_checkpoints(target, own)

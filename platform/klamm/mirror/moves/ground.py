@@ -21,7 +21,7 @@ from klamm_kafka.wire.offset_specs import LATEST
 from klamm_mirror.checkpoint import config as checkpoint_config
 from klamm_mirror.checkpoint.translator import GroupTranslator
 from klamm_mirror.copy.source_offsets import Position
-from klamm_mirror.gaps.ledger import Ledger
+from klamm_mirror.gaps.ledger import Ledger, remotes_of
 from klamm_mirror.loop import open_cluster
 from klamm_mirror.move.journal import Journal
 from klamm_mirror.settings.keep_offsets import KEEP
@@ -235,9 +235,7 @@ async def opened(
         plugins = stack.enter_context(FlowPlugins(props, parsed))
         source = await stack.enter_async_context(open_cluster(props, "source"))
         target = await stack.enter_async_context(open_cluster(props, "target"))
-        gaps = Ledger(target, plugins.policy.gaps_topic(flow.source), parsed[REPLICAS])
-        await gaps.catch_up()
-        topics = Topics(parsed, plugins, source, target, gaps.table.remotes())
+        topics = Topics(parsed, plugins, source, target, await remotes_of(target, plugins.policy, parsed))
         yield Ground(
             path=path, mirror=mirror, flow=flow, place=place_of(path, name), props=props, source=source,
             target=target, topics=topics, policy=plugins.policy,
