@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from support.broker import new_name, new_topic, wait_until
 from support.circles import end
+from support.gaps import delete
 from support.klamm import Server, klamm
 from support.mirror import committed, produce, read_as, status
 from support.moves import IDENTITY, Mover
@@ -25,7 +26,7 @@ class World:
     """A topic with 1000 records at A, a group that has read some of them, and its checkpoint at B."""
 
     def __init__(self, folder, source: EmbeddedBroker, target, **settings: str) -> None:
-        self.source, self.a, self.b = source, source.bootstrap, target.bootstrap
+        self.source, self.target, self.a, self.b = source, target, source.bootstrap, target.bootstrap
         self.topic, self.group = new_topic(source), new_name("group")
         clusters = {new_name("a"): self.a, new_name("b"): self.b}
         self.mover = Mover(folder, clusters, self.topic, self.group, **settings)
@@ -90,6 +91,16 @@ def test_what_nobody_knows_is_said(world):
     [loss] = world.mover.run("failover")["steps"]["loss"]["found"]["partitions"]
     assert (loss["copied"], loss["records"], loss["seconds"]) == (1000, None, None)
     assert loss["newest_ms"] > 0
+
+
+def test_a_copy_that_was_deleted_counts_as_not_copied(world):
+    with Server("mirror", "start", str(world.mover.path)):
+        world.copied()
+    world.source.kill()
+    delete(world.b, world.topic)
+    new_topic(world.target, name=world.topic)
+    [loss] = world.mover.run("failover", "--dry-run")["steps"]["loss"]["partitions"]
+    assert (loss["copied"], loss["end"], loss["records"]) == (0, 1000, 1000)
 
 
 def test_a_killed_command_goes_on_and_is_undone(world):

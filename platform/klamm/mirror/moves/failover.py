@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any, Final
 
 from klamm.mirror import at_rest
@@ -101,11 +102,14 @@ class Failover(CommonSteps):
 
     async def _loss(self, checked: Found) -> Found:
         ground = self.ground
-        done = await ground.copied()
-        copied = {p: done.get(p, 0) for p in await ground.partitions()}
+        done, lost = await ground.copied(), await ground.lost_copies()
+        copied = {p: 0 if p in lost else done.get(p, 0) for p in await ground.partitions()}
         heard = {
             parsed_name(n): Heard(end=end, seconds=s) for n, (end, s) in checked.get("heard", {}).items()
         }
+        for p in lost:  # the source had these records, at least
+            said = heard.get(p, Heard(end=None, seconds=None))
+            heard[p] = replace(said, end=said.end if said.end is not None else done.get(p))
         newest = {p: at for p in copied if (at := await self._newest(p)) is not None}
         return {"partitions": [each.as_json() for each in losses(copied, heard, newest)]}
 

@@ -171,6 +171,16 @@ class Ground:
         found = await internal_topics.offsets_of(self.target, list(remotes), LATEST)
         return {remotes[p]: end for p, end in found.items()}
 
+    async def lost_copies(self) -> frozenset[Partition]:
+        """Returns the partitions whose copy is not at the target any more: it was deleted, whether it was made anew or not."""
+        positions = {p: at for p, at in (await self.positions()).items() if at.copy_id is not None}
+        names = sorted({at.remote or self.topics.remote(t) for (t, _), at in positions.items()})
+        found = (await self.target.refresh(names)).topics if names else ()
+        ids = {t.name: t.topic_id for t in found}
+        return frozenset(
+            p for p, at in positions.items() if ids.get(at.remote or self.topics.remote(p[0])) != at.copy_id
+        )
+
     async def refuse_stopped(self) -> None:
         """Raises Refused while partitions are stopped at a gap."""
         ledger = Ledger(self.target, self.policy.gaps_topic(self.flow.source), self.replicas)
