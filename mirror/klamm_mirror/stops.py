@@ -56,6 +56,8 @@ ACTIONS: Final[Mapping[Kind, tuple[Action, ...]]] = {
     Kind.UNREADABLE: (Action.RETRY,),
 }
 """The actions that make sense for each kind."""
+ANEW: Final = frozenset({Kind.RECREATED, Kind.COPY_LOST})
+"""The kinds behind which source and copy are no longer the same log: a partition begins anew, and its offsets say nothing."""
 UNSENT: Final = frozenset({Kind.REFUSED, Kind.COPY_LOST})
 """The kinds at which nothing more is sent to the target."""
 

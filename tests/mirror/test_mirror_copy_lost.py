@@ -50,6 +50,7 @@ def test_a_deleted_copy_stops_its_partition_and_is_made_anew_on_demand(clusters,
     stop = stopped(mirror, topic)
     assert (stop["kind"], stop["from"], stop["to"]) == ("copy-lost", 0, 100)
     assert "klamm mirror offsets reset" in stop["why"]
+    assert mirror.details()["partitions"][f"{topic}-0"]["lag"] is None, "offsets say nothing any more"
     more = rows(5, "more")
     produce(clusters["A"], topic, more)
     mirror.until(lambda: gaps(clusters["B"], topic), "an entry in the ledger")

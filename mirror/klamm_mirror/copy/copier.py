@@ -258,9 +258,10 @@ class Copier:
 
     @property
     def lag(self) -> int | None:
-        """Records behind the source; None while no partition's lag is known."""
-        lags = [p.lag for p in self.partitions]
-        return None if any(lag is None for lag in lags) else sum(lag or 0 for lag in lags)
+        """Records behind the source; None while that of a partition that runs, or of all, is not known."""
+        lags = [lag for p in self.partitions if (lag := p.lag) is not None or p.stopped is None]
+        unknown = None in lags or (not lags and bool(self.partitions))
+        return None if unknown else sum(lag or 0 for lag in lags)
 
     def gap_records(self) -> Mapping[tuple[str, int], int]:
         """Returns how many offsets the ledger says are missing, by topic and partition."""

@@ -16,7 +16,7 @@ from klamm_mirror.metrics.trend import Trend
 from klamm_mirror.offsets.segments import Segment, SegmentLog
 from klamm_mirror.origins import Origin, Producer, Producers
 from klamm_mirror.raw import Batch
-from klamm_mirror.stops import UNSENT, Stop
+from klamm_mirror.stops import ANEW, UNSENT, Stop
 
 SILENT_MS: Final = 5_000
 """A source that has not answered for so long may have records that the target lacks. A fetch waits half a second."""
@@ -108,7 +108,12 @@ class MirrorPartition(Outbox[Batch]):
 
     @property
     def lag(self) -> int | None:
-        """Records of the source that the target has not acknowledged; None: not known yet."""
+        """Records of the source that the target has not acknowledged; None: not known yet, or not any more."""
+        return None if self.stopped is not None and self.stopped.kind in ANEW else self._behind
+
+    @property
+    def _behind(self) -> int | None:
+        """The same by the offsets that were last known, also where they count another log by now."""
         if self.gone or self.promoted:
             return 0
         if self.high_watermark < 0 or self.done < 0:
@@ -208,9 +213,9 @@ class MirrorPartition(Outbox[Batch]):
         everything, and after the record before it. While the source is silent, everything since its last answer
         may be missing.
         """
-        if self.lag is None or self.gone or self.promoted:
+        if self._behind is None or self.gone or self.promoted:
             return None
-        if not self.lag:
+        if not self._behind:
             silent = self.stopped is not None or now_ms - self.heard_ms > SILENT_MS
             return self.heard_ms if silent and self.heard_ms >= 0 else None
         oldest = self._unacked or self._unsent

@@ -21,7 +21,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from klamm_mirror import topic_ids
-from klamm_mirror.stops import WHY_MAX, Action, Kind, Stop
+from klamm_mirror.stops import ANEW, WHY_MAX, Action, Kind, Stop
 from klamm_mirror.topics.fields import MalformedRecord
 
 GapKey = tuple[str, bytes | None, int, int]
@@ -188,9 +188,8 @@ class GapTable:
         """Returns the partitions that are to be copied from another log, or to another copy, and whose offsets are not
         mapped anew yet.
         """
-        begins = {Kind.RECREATED, Kind.COPY_LOST}
         return frozenset(
-            (g.topic, g.partition) for g in self.gaps.values() if g.kind in begins and g.done_ms is None
+            (g.topic, g.partition) for g in self.gaps.values() if g.kind in ANEW and g.done_ms is None
         )
 
     def remotes(self) -> dict[str, str]:
