@@ -82,8 +82,8 @@ def test_a_failover_says_that_it_holds_the_flow():
     assert why_held(done(move, Step.CHECK, {}, 2)) is None
     held = done(move, Step.HOLD, {"connectors": {}}, 1_700_000_000_000)
     assert re.fullmatch(
-        r"the failover of 2023-11-1\d \d\d:\d\d:\d\d holds it, and did not end: klamm mirror failover mm2 'A->B' goes on "
-        r"with it, --undo ends it",
+        r"the failover of 2023-11-1\d \d\d:\d\d:\d\d holds it, and has not ended: if no command is at it, klamm "
+        r"mirror failover mm2 'A->B' goes on with it, --undo ends it",
         why_held(held, "mm2") or "",
     )
     over = why_held(done(held, Step.TELL, {}, 3), "mm2") or ""

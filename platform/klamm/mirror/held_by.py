@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LOOK_S: Final = 2.0
+LOOK_S: Final = 0.5
 
 
 async def follow_holds(flow: Flow, is_held: Callable[[], bool], say: Callable[[str | None], None]) -> None:
@@ -103,4 +103,7 @@ def why_held(failover: Move, file: str = "FILE") -> str | None:
         )
     if failover.phase is Phase.DONE:
         return f"the failover of {when} holds it: {back} goes back, {command} --undo lets the flow go on"
-    return f"the failover of {when} holds it, and did not end: {command} goes on with it, --undo ends it"
+    return (
+        f"the failover of {when} holds it, and has not ended: if no command is at it, {command} goes on with it, "
+        f"--undo ends it"
+    )
