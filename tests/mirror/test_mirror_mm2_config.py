@@ -179,6 +179,38 @@ def test_what_has_no_effect_is_said(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("tasks.max=abc", "Invalid value abc for configuration tasks.max"),
+        ("A->B.tasks.max=0", "Value must be at least 1"),
+        ("errors.tolerance=some", "Invalid value some for configuration errors.tolerance"),
+        ("B.exactly.once.source.support=true", "must be one of: disabled, preparing, enabled"),
+        ("offset.storage.partitions=x", "Invalid value x for configuration offset.storage.partitions"),
+    ],
+)
+def test_values_of_workers_and_of_every_connector_are_checked_with_the_file(line, said, tmp_path):
+    path = tmp_path / "mm2.properties"
+    path.write_text(f"{AB}A->B.enabled=true\n{line}\n")
+    with pytest.raises(ConfigError, match=rf"mm2\.properties:6: A->B: .*{said}"):
+        load(path)
+
+
+def test_a_class_that_no_plugin_has_is_refused_with_its_place(processes, tmp_path):
+    path = tmp_path / "mm2.properties"
+    path.write_text(f"{AB}A->B.enabled=true\nreplication.policy.class=FooPolicy\n")
+    with pytest.raises(ConfigError, match=r"mm2\.properties:6: A->B: .*Class FooPolicy could not be found"):
+        load(path, plugins=True)
+
+
+def test_names_that_mirrormaker_had_before_are_told(tmp_path):
+    config = parse(AB + "A->B.enabled=true\ntopics.blacklist=x\nA->B.groups.blacklist=y\n", tmp_path)
+    assert ["write topics.exclude" in w or "write groups.exclude" in w for w in config.warnings] == [
+        True,
+        True,
+    ]
+
+
+@pytest.mark.parametrize(
     ("settings", "expected"),
     [
         ("", set(mm2_config.CONNECTORS)),

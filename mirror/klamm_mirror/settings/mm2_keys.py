@@ -267,5 +267,15 @@ def _best(rulings: Iterable[Ruling]) -> Ruling:
     return min(rulings, key=lambda ruling: list(Verdict).index(ruling.verdict))
 
 
+RETIRED: Final = {
+    f"{what}.blacklist": f"{what}.exclude" for what in ("topics", "groups", "config.properties")
+}
+"""Names that MirrorMaker's keys had up to Kafka 3, and those that they have now."""
+
+
 def _unknown(name: str, of: str, known: Collection[str]) -> Ruling:
+    if name in RETIRED:
+        return Ruling(
+            Verdict.WARNED, f"Kafka 4.0 has removed it. What it names is not left out: write {RETIRED[name]}"
+        )
     return Ruling(Verdict.WARNED, f"it is no setting of {of}{suggestion(name, sorted(known))}", unknown=True)

@@ -63,7 +63,7 @@ def start(config: ConfigArgument, clusters: ClustersOption = None, override: Ove
     from klamm.up.supervisor import ChildSpec
 
     with reported(server=True), contextlib.ExitStack() as stack:
-        mirror = _towards(files.load(config, override), clusters)
+        mirror = _towards(files.load(config, override, plugins=True), clusters)
         # The supervisor serves the metrics of all flows.
         overrides = [
             word for each in (*(override or ()), f"{METRICS_PORT}=-1") for word in ("--override", each)

@@ -62,7 +62,7 @@ def _planned(
     from klamm_kafka.client import ClientError
     from klamm_plugins.errors import ConnectError
 
-    mirror = files.load(config, override, warn=False)
+    mirror = files.load(config, override, plugins=True)
     flows = [mirror.flow(name) for name in names] or list(mirror.flows)
     rows, problems = [], []
     for flow in flows:

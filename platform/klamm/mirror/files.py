@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from klamm.connect.config import WORKER_CONFIG
 from klamm.connect.secrets import Secrets
 from klamm.connect.validation import definitions
+from klamm.mirror.plugin_check import Errors, errors_in_child, errors_of
+from klamm_base.configdef import ConfigValue
 from klamm_base.errors import ConfigError
 from klamm_base.properties import Properties, from_overrides, load_properties
 from klamm_mirror.plugin import CONNECTORS
@@ -22,15 +24,19 @@ from klamm_mirror.source.connector import MirrorSourceConnector
 log = logging.getLogger(__name__)
 
 
-def load(path: Path, overrides: list[str] | None = None, *, warn: bool = True) -> MirrorConfig:
-    """Read a file, and log which of its settings have no effect. Raises ConfigError."""
+def load(
+    path: Path, overrides: list[str] | None = None, *, warn: bool = True, plugins: bool = False
+) -> MirrorConfig:
+    """Read a file, and log which of its settings have no effect. `plugins`: look for the classes of plugin packages that
+    it names, too, which takes a process. Raises ConfigError.
+    """
     props = load_properties(path).over(from_overrides(overrides or []))
     keys = {name for connector in CONNECTORS for name in connector.config().names}
     config = parse(props, keys | set(definitions.SOURCE.names), WORKER_CONFIG.names)
     for warning in config.warnings if warn else ():
         log.warning("%s", warning)
     for flow in config.flows:
-        _check(flow, props)
+        _check(flow, props, plugins=plugins)
     routes = [_route(flow) for flow in config.enabled]
     refuse_loops(routes)
     return _with_other_ways(config, other_ways(routes))
@@ -51,15 +57,30 @@ def _route(flow: Flow) -> Route:
     return Route.of(MirrorSourceConnector.config().parse(without_plugins(resolved)))
 
 
-def _check(flow: Flow, props: Properties) -> None:
-    """Checks the connectors' configurations before anything starts. Raises ConfigError."""
-    classes = {connector.__name__: connector for connector in CONNECTORS}
+def _check(flow: Flow, props: Properties, *, plugins: bool) -> None:
+    """Checks the configurations of worker and connectors before anything starts. Raises ConfigError."""
     secrets = Secrets.from_properties(flow.worker)
-    for name, config in connectors_of(flow).items():
-        # Plugin code runs in children, which validate again.
-        for value in classes[name].validate(without_plugins(secrets.resolve(config).config)):
-            if value.errors:
-                key = value.name
-                written = next((k for k in (f"{flow.name}.{key}", key) if k in props), key)
-                said = secrets.redact(value.errors[0])
-                raise ConfigError(f"{flow.name}: {said}", key=key, source=props.source(written))
+    worker = WORKER_CONFIG.validate(secrets.resolve(flow.worker).config)
+    _raise_first(_errors(worker), flow, props, secrets, prefix=f"{flow.target}.")
+    configs = {name: secrets.resolve(config).config for name, config in connectors_of(flow).items()}
+    for config in configs.values():
+        _raise_first(_errors(definitions.SOURCE.validate(config)), flow, props, secrets)
+    names_plugin = any(without_plugins(config) != config for config in configs.values())
+    if plugins and names_plugin:
+        found = errors_in_child(configs)
+    else:  # plugin code runs in children, which validate again
+        found = errors_of({name: without_plugins(config) for name, config in configs.items()})
+    _raise_first(found, flow, props, secrets)
+
+
+def _errors(values: Iterable[ConfigValue]) -> Errors:
+    return [(value.name, error) for value in values for error in value.errors]
+
+
+def _raise_first(
+    errors: Errors, flow: Flow, props: Properties, secrets: Secrets, *, prefix: str | None = None
+) -> None:
+    """Raises ConfigError for the first error. `prefix` begins the keys in the file; a flow's name does for connectors."""
+    for key, error in errors[:1]:
+        written = next((k for k in (f"{prefix or f'{flow.name}.'}{key}", key) if k in props), key)
+        raise ConfigError(f"{flow.name}: {secrets.redact(error)}", key=key, source=props.source(written))
