@@ -41,8 +41,8 @@ class ClientSettings:
             timeout_ms=number(given, f"{side}.{kind}", "request.timeout.ms", REQUEST_TIMEOUT_MS, low=1),
         )
 
-    def cluster(self) -> Cluster:
-        """Returns a client, not yet connected. Raises ConfigError for certificates that OpenSSL refuses."""
+    def cluster(self, *, name: str | None = None, patience_s: float | None = None) -> Cluster:
+        """Returns a client, not yet connected; see `Cluster`. Raises ConfigError for certificates that OpenSSL refuses."""
         from klamm_kafka.client import Cluster  # brings asyncio, which a connector's process starts without
 
         return Cluster(
@@ -50,6 +50,8 @@ class ClientSettings:
             client_id=self.client_id,
             timeout_s=self.timeout_ms / 1000,
             security=self.security,
+            name=name,
+            patience_s=patience_s,
         )
 
 

@@ -17,7 +17,7 @@ from klamm_mirror.checkpoint import config as checkpoint_config
 from klamm_mirror.checkpoint import groups
 from klamm_mirror.gaps.ledger import remotes_of
 from klamm_mirror.heartbeat import config as heartbeat_config
-from klamm_mirror.loop import open_cluster
+from klamm_mirror.loop import ask_cluster
 from klamm_mirror.principals import quotas, users
 from klamm_mirror.principals.config import principal_settings
 from klamm_mirror.schemas.config import schema_settings
@@ -77,8 +77,8 @@ class FlowPlan:
         """Returns all changes, topics first."""
         async with AsyncExitStack() as stack:
             some = next(iter(self._connectors.values()))
-            source = await stack.enter_async_context(open_cluster(some, "source"))
-            target = await stack.enter_async_context(open_cluster(some, "target"))
+            source = await stack.enter_async_context(ask_cluster(some, "source"))
+            target = await stack.enter_async_context(ask_cluster(some, "target"))
             found: list[Change] = []
             if SOURCE in self._connectors:
                 found += await self._topics(source, target)

@@ -28,6 +28,8 @@ TICK_S: Final = 0.1
 PROGRESS_S: Final = 1.0
 BACKOFF_FIRST_S: Final = 0.5
 BACKOFF_MAX_S: Final = 10.0
+ASK_PATIENCE_S: Final = 5.0
+"""Seconds in which a command looks for a broker again and again."""
 
 Offsets = Sequence[tuple[SourcePartition, SourceOffset | None]]
 
@@ -35,6 +37,12 @@ Offsets = Sequence[tuple[SourcePartition, SourceOffset | None]]
 def open_cluster(props: Mapping[str, str], side: Side) -> Cluster:
     """Returns a client of one of the two clusters. Raises ConfigError for security settings that it does not support."""
     return ClientSettings.of(props, side, "admin").cluster()
+
+
+def ask_cluster(props: Mapping[str, str], side: Side) -> Cluster:
+    """Returns a client for a command, whose user waits: it names a cluster that cannot be reached, and gives it up sooner."""
+    client = ClientSettings.of(props, side, "admin")
+    return client.cluster(name=props[f"{side}.cluster.alias"], patience_s=ASK_PATIENCE_S)
 
 
 class LoopTask(DriverTask):

@@ -65,7 +65,8 @@ def test_a_cluster_that_is_away_is_named(source, tmp_path):
         {"A": source.bootstrap, "B": "127.0.0.1:1"},
         {"A->B.enabled": "true", "topics": "x", "B->A.emit.heartbeats.enabled": "false"},
     )
-    done = klamm("mirror", "plan", str(path))
-    assert done.returncode == 1
-    assert "A->B" in done.stderr
-    assert "127.0.0.1:1" in done.stderr
+    for command, *rest in (["plan"], ["resolve", "A->B"]):
+        done = klamm("mirror", command, str(path), *rest)
+        assert done.returncode == 3, done.stderr
+        assert "no broker of B can be reached (127.0.0.1:1: Connection refused)" in done.stderr
+        assert not done.stdout, "no empty table"

@@ -49,7 +49,8 @@ def parse_bootstrap(text: str) -> list[Address]:
 class Cluster:
     """A cluster. Use it as `async with Cluster("127.0.0.1:9092") as cluster`, in one event loop.
 
-    `patience_s` limits the repeated search for a first broker; its default is `timeout_s`.
+    `patience_s` limits the repeated search for a first broker; its default is `timeout_s`. `name` is the cluster's in
+    errors that no broker can be reached.
     `security`: TLS and SASL, `ClientSecurity.from_properties(props)`; None is PLAINTEXT. Raises ConfigError for
     certificates that OpenSSL refuses.
     """
@@ -62,7 +63,9 @@ class Cluster:
         timeout_s: float = 10,
         patience_s: float | None = None,
         security: ClientSecurity | None = None,
+        name: str | None = None,
     ) -> None:
+        self._name = name
         self._bootstrap = parse_bootstrap(bootstrap)
         self._secure: Secure | None = None
         if security is not None and (security.tls or security.sasl):
@@ -97,8 +100,9 @@ class Cluster:
         asked = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         request = MetadataRequest(topics=asked, allow_auto_topic_creation=create)
         answer: MetadataResponse
+        connection = await self.any_broker()
         try:
-            answer = await (await self.any_broker()).request(request)
+            answer = await connection.request(request)
         except ConnectionLost:  # an idle connection that the broker closed shows only when it is used
             answer = await (await self.any_broker()).request(request)
         self.brokers = {b.node_id: Address(b.host, b.port) for b in answer.brokers}
@@ -120,7 +124,8 @@ class Cluster:
                     said = str(e)
                     reasons.append(said if said.startswith(f"{address}: ") else f"{address}: {said}")
             if loop.time() >= deadline:
-                raise ConnectionLost(f"no broker can be reached ({'; '.join(reasons)})")
+                of = f" of {self._name}" if self._name else ""
+                raise ConnectionLost(f"no broker{of} can be reached ({'; '.join(reasons)})")
             await asyncio.sleep(RETRY_S)
 
     async def broker(self, node_id: int) -> Connection:

@@ -13,7 +13,7 @@ from klamm_kafka.wire.offset_specs import EARLIEST
 from klamm_mirror.copy.start_offset import KEY as START
 from klamm_mirror.copy.start_offset import parse_start
 from klamm_mirror.gaps.ledger import remotes_of
-from klamm_mirror.loop import open_cluster
+from klamm_mirror.loop import ask_cluster
 from klamm_mirror.settings.common_config import client_settings
 from klamm_mirror.settings.mm2_keys import changing_keys
 from klamm_mirror.settings.plugins import FlowPlugins
@@ -83,8 +83,8 @@ class FlowComparison:
             raise CannotCompareError(f"the flow has {' and '.join(changed)}: its records are meant to differ")
         try:
             async with AsyncExitStack() as stack:
-                source = await stack.enter_async_context(open_cluster(self._props, "source"))
-                target = await stack.enter_async_context(open_cluster(self._props, "target"))
+                source = await stack.enter_async_context(ask_cluster(self._props, "source"))
+                target = await stack.enter_async_context(ask_cluster(self._props, "target"))
                 plugins = stack.enter_context(FlowPlugins(self._props, self._parsed))
                 return await self._run(source, target, plugins)
         except ClientError as e:

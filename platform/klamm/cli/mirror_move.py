@@ -10,7 +10,7 @@ import typer
 
 from klamm.cli.common import EXIT_FAILED, Output, OutputOption, OverrideOption, fail, reported
 from klamm.cli.mirror_move_words import Bar, drawn, ended, step_line, told_undone
-from klamm.cli.mirror_options import ConfigArgument, FlowArgument
+from klamm.cli.mirror_options import EXIT_UNREACHABLE, ConfigArgument, FlowArgument
 
 if TYPE_CHECKING:
     from klamm.mirror.moves.common import CommonSteps
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from klamm.mirror.moves.runner import Found, Runner
     from klamm_mirror.move.steps import Move, Step
 
-EXIT_UNREACHABLE: Final = 3
 EXIT_NOT_YET: Final = 4
 
 DryRunOption = Annotated[

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from klamm.cli.admin import ExecuteOption, exactly_one
-from klamm.cli.common import OverrideOption, counted, fail, reported
+from klamm.cli.common import OverrideOption, counted, fail
 from klamm.cli.context import Commands
-from klamm.cli.mirror_options import ConfigArgument, FlowArgument
+from klamm.cli.mirror_options import ConfigArgument, FlowArgument, asking
 from klamm.cli.offset_places import ToDatetimeOption, ToLatestOption, ToOffsetOption
 from klamm.cli.output import Format, FormatOption, print_rows
 
@@ -49,7 +49,7 @@ def list_(
 
     Beside it are the first and the last offset of the source. Reads the offset topic at the target. A running mirror commits every two seconds.
     """
-    with reported():
+    with asking():
         found = _Found.of(config, name, topics, partitions, override)
         rows = [
             {
@@ -92,7 +92,7 @@ def set_(
         },
         of="place",
     )  # fmt: skip
-    with reported():
+    with asking():
         from klamm.cli.group_offsets import reset_of
 
         wanted = reset_of(how, {"--to-offset": to_offset, "--to-datetime": to_datetime}.get(how), [])
@@ -117,7 +117,7 @@ def reset(
 
     It begins at mirror.start.offset. Shows what would be forgotten unless --execute is given.
     """
-    with reported():
+    with asking():
         found = _Found.of(config, name, topics, partitions, override)
         known = {key: None for key in found.keys if key in found.committed}
         found.carry_out(known, execute=execute, output=output, done="forgotten")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from klamm.cli.common import OverrideOption, counted, fail, reported
-from klamm.cli.mirror_options import ConfigArgument
+from klamm.cli.mirror_options import EXIT_UNREACHABLE, ConfigArgument
 from klamm.cli.output import Format, FormatOption, print_rows
 
 if TYPE_CHECKING:
@@ -35,13 +35,14 @@ def plan(
 
     Asks both clusters of each flow about topics, partitions, settings (old and new), the mirror's own topics, ACLs, and
     the groups that would be followed; by policy also about schemas, quotas and users. Names the topics in which it would go on
-    at MirrorMaker's offsets. Changes nothing. Exit code 1: a cluster could not be asked.
+    at MirrorMaker's offsets. Changes nothing. Exit code 3: a cluster could not be asked.
     """
     with reported():
         rows, problems = _planned(config, flows or [], override)
-        if rows or not problems:
-            print_rows(rows, COLUMNS, output, wide=["source"])
+        if problems and not rows:
+            fail("; ".join(problems), EXIT_UNREACHABLE)
         kinds = Counter(row["kind"] for row in rows)
+        print_rows(rows, COLUMNS, output, wide=["source"])
         others = {kind: kinds.pop(kind, 0) for kind in ("group", "taken over", "conflict", "missing user")}
         said = [counted(kinds.total(), "change"), f"{counted(others.pop('group'), 'group')} followed"]
         if taken_over := others.pop("taken over"):
@@ -49,7 +50,7 @@ def plan(
         said += [counted(count, kind) for kind, count in others.items() if count]
         typer.echo(", ".join(said), err=True)
         if problems:
-            fail("; ".join(problems))
+            fail("; ".join(problems), EXIT_UNREACHABLE)
 
 
 def _planned(
@@ -88,9 +89,9 @@ async def _taken_over(flow: Flow, connectors: Mapping[str, Mapping[str, str]]) -
     """Returns the topics in which the flow would go on at MirrorMaker's offsets."""
     from klamm.mirror.flow_offsets import committed, taken_over
     from klamm_mirror.flow_plan import Change, Kind
-    from klamm_mirror.loop import open_cluster
+    from klamm_mirror.loop import ask_cluster
 
-    async with open_cluster(next(iter(connectors.values())), "target") as target:
+    async with ask_cluster(next(iter(connectors.values())), "target") as target:
         topics = taken_over(await committed(target, flow))
     return [
         Change(cluster=flow.target, kind=Kind.TAKEN_OVER, name=topic, new=counted(count, "partition"))

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from klamm.cli.common import EXIT_USAGE, OverrideOption, counted, fail, reported
-from klamm.cli.mirror_options import ConfigArgument, FlowArgument, TopicsArgument
+from klamm.cli.common import EXIT_USAGE, OverrideOption, counted, fail
+from klamm.cli.mirror_options import ConfigArgument, FlowArgument, TopicsArgument, asking
 from klamm.cli.output import Format, FormatOption, print_rows
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def promote(
 
     if bool(topics) == everything:
         fail("name topics, or give --all", code=EXIT_USAGE)
-    with reported():
+    with asking():
         wanted = _Wanted(names=topics, force=force, dry_run=dry_run)
         rows, problem = asyncio.run(_promoted(enabled_flow(config, flow, override), wanted))
         if rows:
@@ -170,12 +170,12 @@ async def _clusters(flow: Flow) -> AsyncIterator[tuple[Cluster | None, str | Non
     """Opens both clusters. Gives no source, and the reason, where it does not answer."""
     from klamm.mirror.flow_props import source_props
     from klamm_kafka.client import ClientError
-    from klamm_mirror.clients import ClientSettings
+    from klamm_mirror.loop import ask_cluster
 
     props = source_props(flow)
     async with (
-        ClientSettings.of(props, "source", "admin").cluster() as source,
-        ClientSettings.of(props, "target", "admin").cluster() as target,
+        ask_cluster(props, "source") as source,
+        ask_cluster(props, "target") as target,
     ):
         try:
             await source.refresh([])

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from klamm.cli.common import EXIT_USAGE, OverrideOption, counted, fail, reported
-from klamm.cli.mirror_options import ConfigArgument, FlowArgument
+from klamm.cli.common import EXIT_USAGE, OverrideOption, counted, fail
+from klamm.cli.mirror_options import ConfigArgument, FlowArgument, asking
 from klamm.cli.output import Format, FormatOption, print_rows
 
 if TYPE_CHECKING:
@@ -40,10 +40,14 @@ def resolve(
     skip: Annotated[bool, typer.Option("--skip", help="Leave the gap's records out.")] = False,
     retry: Annotated[bool, typer.Option("--retry", help="Try what was refused again.")] = False,
     append: Annotated[
-        bool, typer.Option("--append", help="Copy a topic that was made again, behind the old records.")
+        bool, typer.Option("--append", help="Copy the topic from its start, behind what the copy holds.")
     ] = False,
     truncate_target: Annotated[
-        bool, typer.Option("--truncate-target", help="Delete the copy's records, and copy from the start.")
+        bool,
+        typer.Option(
+            "--truncate-target",
+            help="Delete the copy's records, and copy from the start. Refused while it holds records of others.",
+        ),
     ] = False,
     new_topic: Annotated[
         bool, typer.Option("--new-topic", help="Copy a topic that was made again into another remote topic.")
@@ -70,7 +74,7 @@ def resolve(
     chosen = [name for name, wanted in given.items() if wanted]
     if len(chosen) > 1:
         fail(f"--{chosen[0]} and --{chosen[1]}: give one of them", code=EXIT_USAGE)
-    with reported():
+    with asking():
         if topic is None:
             print_rows(_stopped(config, flow, override), STOPPED_COLUMNS, output)
             return
@@ -144,13 +148,13 @@ async def _resolve(
 async def _ledger(flow: Flow) -> AsyncIterator[Ledger]:
     """Open the ledger of a flow."""
     from klamm.mirror.flow_props import source_props
-    from klamm_mirror.clients import ClientSettings
     from klamm_mirror.gaps.ledger import Ledger
+    from klamm_mirror.loop import ask_cluster
     from klamm_mirror.source.config import gap_settings
 
     props = source_props(flow)
     settings = gap_settings(props)
-    async with ClientSettings.of(props, "target", "admin").cluster() as cluster:
+    async with ask_cluster(props, "target") as cluster:
         yield Ledger(cluster, settings.topic, settings.replication_factor)
 
 

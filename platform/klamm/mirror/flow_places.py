@@ -12,7 +12,7 @@ from klamm_base.errors import ConfigError
 from klamm_kafka.client import Cluster
 from klamm_kafka.wire.offset_specs import EARLIEST, LATEST
 from klamm_mirror.copy.source_offsets import Position
-from klamm_mirror.loop import open_cluster
+from klamm_mirror.loop import ask_cluster
 from klamm_mirror.settings.filters import patterns
 from klamm_mirror.settings.mm2_config import Flow
 from klamm_mirror.settings.plugins import FlowPlugins
@@ -35,7 +35,7 @@ async def look(
     """
     parsed = config_def().parse(props)
     names = patterns("--topic", list(topics)) if topics else re.compile(".*")
-    async with open_cluster(props, "source") as source, open_cluster(props, "target") as target:
+    async with ask_cluster(props, "source") as source, ask_cluster(props, "target") as target:
         places = await committed(target, flow)
         with FlowPlugins(props, parsed) as plugins:
             there = await Topics(parsed, plugins, source, target).find()

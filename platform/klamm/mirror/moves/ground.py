@@ -22,7 +22,7 @@ from klamm_mirror.checkpoint import config as checkpoint_config
 from klamm_mirror.checkpoint.translator import GroupTranslator
 from klamm_mirror.copy.source_offsets import Position
 from klamm_mirror.gaps.ledger import Ledger, remotes_of
-from klamm_mirror.loop import open_cluster
+from klamm_mirror.loop import ask_cluster
 from klamm_mirror.move.journal import Journal
 from klamm_mirror.settings.keep_offsets import KEEP
 from klamm_mirror.settings.mm2_config import CHECKPOINT, Flow, MirrorConfig
@@ -243,8 +243,8 @@ async def opened(
     parsed = config_def().parse(props)
     async with AsyncExitStack() as stack:
         plugins = stack.enter_context(FlowPlugins(props, parsed))
-        source = await stack.enter_async_context(open_cluster(props, "source"))
-        target = await stack.enter_async_context(open_cluster(props, "target"))
+        source = await stack.enter_async_context(ask_cluster(props, "source"))
+        target = await stack.enter_async_context(ask_cluster(props, "target"))
         topics = Topics(parsed, plugins, source, target, await remotes_of(target, plugins.policy, parsed))
         yield Ground(
             path=path, mirror=mirror, flow=flow, place=place_of(path, name), props=props, source=source,
