@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import runpy
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from support import original_keys
 
 from klamm.connect.config import WORKER_CONFIG, WorkerConfig
 from klamm.connect.validation import definitions
+from klamm.mirror.files import load as load_file
 from klamm_base.errors import ConfigError
 from klamm_base.properties import Properties
 from klamm_mirror.clients import ClientSettings
@@ -147,6 +149,15 @@ def test_no_warning_from_a_worker_or_a_connector_for_what_the_file_gives_them(ca
                 for config in flow.connectors.values():
                     assert MirrorSourceConnector.warnings(config) == {}
     assert caplog.messages == []
+
+
+def test_the_shipped_example_causes_no_warning() -> None:
+    classes = {cls.__name__: cls for cls in CLASSES}
+    for flow in load_file(Path(__file__).parents[2] / "examples" / "mm2.properties").flows:
+        for name, config in flow.connectors.items():
+            assert classes[name].warnings(config) == {}
+            unknown = config.keys() - set(taken(classes[name].original_keys, config))
+            assert unknown <= {"enabled", *classes[name].config().names, *definitions.SOURCE.names}
 
 
 def test_a_posted_connector_judges_as_a_file_does() -> None:
