@@ -53,7 +53,9 @@ def test_topics_rest_and_go_on_also_across_a_restart(source, target, tmp_path):
     produce(source.bootstrap, still, ["1"])
     with Server("mirror", "start", str(path)) as server:
         read_all(target.bootstrap, f"{a}.{still}", at_least(1))
-        assert f"paused in {flow}: {still}" in done("pause", str(path), flow, still)
+        said = done("pause", str(path), flow, still)
+        assert f"paused in {flow}: {still}" in said
+        assert "copies no topic" not in said
         wait_until(lambda: logged(server, f"1 topics are paused: {still}"), "the pause")
         wait_until(lambda: "1" in read_all(target.bootstrap, f"{a}.{still}", at_least(1)), "still there")
     with Server("mirror", "start", str(path)) as server:

@@ -84,6 +84,10 @@ def test_a_running_mirror_tells_what_it_does(source, target, tmp_path):
         assert shown.returncode == 0
         assert shown.stdout.count(topic) == 2
         assert "caught up" in shown.stdout
+        none = klamm("mirror", "status", str(path), "--topic", "nope*")
+        assert (none.returncode, none.stderr) == (1, "klamm: the mirror copies no topic nope*\n")
+        paused = klamm("mirror", "pause", str(path), f"{a}->{b}", "nope")
+        assert f"{a}->{b} copies no topic nope now" in paused.stderr
         assert server.stop() == 0
     gone = klamm("mirror", "status", str(path))
     assert gone.returncode == 3

@@ -16,7 +16,7 @@ from klamm.cli import (
     mirror_topics,
     mirror_verify,
 )
-from klamm.cli.common import EXIT_USAGE, Output, OutputOption, OverrideOption, reported
+from klamm.cli.common import EXIT_USAGE, Output, OutputOption, OverrideOption, fail, reported
 from klamm.cli.context import Commands
 from klamm.cli.mirror_flow import say_ready
 from klamm.cli.mirror_options import ConfigArgument, OptionalConfig
@@ -133,9 +133,10 @@ def status(
 ) -> None:
     """Show the state, lag, rates, gaps and stops of a file's flows.
 
-    Asks the running processes on this machine, or by --url the REST of a mirror elsewhere. Exit code 3: nothing runs. With `-o json` and `--watch`, prints a line
+    Asks the running processes on this machine, or by --url the REST of a mirror elsewhere. Exit code 3: nothing runs, 1: no topic that is copied matches --topic. With `-o json` and `--watch`, prints a line
     of JSON for each look.
     """
+    from klamm.cli.mirror_status import filtered
     from klamm.cli.mirror_watch import show, shown_until_interrupted
     from klamm.mirror.status import runs
 
@@ -150,6 +151,8 @@ def status(
         show(found, topic or (), output, everything=everything)
         if not runs(found):
             raise typer.Exit(EXIT_NOT_RUNNING)
+        if topic and not any(flow["partitions"] for flow in filtered(found, topic)["flows"]):
+            fail(f"the mirror copies no topic {', '.join(topic)}")
 
 
 def _look(config: Path, override: list[str] | None) -> Callable[[], MirrorStatus]:

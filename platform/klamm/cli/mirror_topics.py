@@ -26,7 +26,16 @@ def pause(
     Writes A->B.mirror.topics.paused into the file; its other lines stay. A mirror that runs stops within seconds; a
     restart changes nothing.
     """
-    _change(config, name, override, lambda there: [*there, *(t for t in topics if t not in there)])
+    new: Names = []
+
+    def more(there: Names) -> Names:
+        new.extend(t for t in topics if t not in there)
+        return [*there, *new]
+
+    unknown = _unknown(config, name, override, topics)
+    _change(config, name, override, more)
+    for topic in [t for t in new if t in unknown]:
+        typer.echo(f"klamm: {name} copies no topic {topic} now; one that comes is not copied", err=True)
 
 
 def resume(
@@ -62,6 +71,21 @@ def _change(config: Path, name: str, override: list[str] | None, changed: Callab
         )
         said = f"paused in {name}: {', '.join(names)}" if names else f"nothing is paused in {name}"
         typer.echo(said if edited else f"{said} (as before)", err=True)
+
+
+def _unknown(config: Path, name: str, override: list[str] | None, topics: Names) -> Names:
+    """Returns the patterns that match no topic which the flow's process copies. None, where no process says what it copies."""
+    import asyncio
+
+    from klamm.mirror.status import flows_of, status_of
+    from klamm_mirror.settings.filters import patterns
+
+    flows = [flow for flow in flows_of(config, override) if flow.name == name]
+    [status] = asyncio.run(status_of(config, flows))["flows"]
+    there = {partition["topic"] for partition in status["partitions"]}
+    if not there or len(status["partitions"]) < status["partitions_total"]:
+        return []
+    return [t for t in topics if not any(map(patterns("TOPIC", [t]).fullmatch, there))]
 
 
 def register(app: typer.Typer) -> None:
