@@ -106,11 +106,14 @@ def test_offsets_that_are_altered_must_make_sense_and_any_may_be_removed():
 
 
 def test_a_cluster_is_not_mirrored_to_itself(source):
-    mirror = Running(props(source.bootstrap, source.bootstrap))
+    alias = new_name("alone")
+    mirror = Running(props(source.bootstrap, source.bootstrap, source__cluster__alias=alias))
     with pytest.raises(ConfigError, match=r"one cluster .*cannot be mirrored to itself"):
         mirror.start()
     mirror.stop()
     assert isinstance(mirror.context.errors[0], ConfigError)
+    there = AdminClient({"bootstrap.servers": source.bootstrap}).list_topics(timeout=60).topics
+    assert not [topic for topic in there if alias in topic], "nothing is made"
 
 
 def test_what_the_source_deleted_is_counted_and_logged(source, target, caplog):

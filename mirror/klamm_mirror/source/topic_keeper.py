@@ -129,10 +129,10 @@ class TopicKeeper:
 
     async def _look(self, *, first: bool) -> None:
         async with self._cluster(0) as source, self._cluster(1) as target:
+            if first:  # nothing is made before
+                await self._topics_of(source, target).check_clusters()
             ledger = await self._read_ledger(target)
             topics = self._topics_of(source, target)
-            if first:
-                await topics.check_clusters()
             await topics.prepare_syncs()
             await topics.prepare_segments()
             found = await topics.find()
