@@ -6,9 +6,10 @@ import asyncio
 from collections.abc import Iterator
 
 import pytest
-from support.broker import new_name
+from support.broker import new_name, wait_until
 from support.gaps import decide, delete, gaps, make
 from support.mirroring import Running, produce, props, rows
+from support.mirroring_once import Mirror, numbered
 
 from klamm.testing import EmbeddedBroker
 from klamm_kafka.client import Cluster
@@ -141,3 +142,22 @@ def test_a_group_of_a_new_copy_goes_back_to_the_topics_name(clusters):
         assert world.offsets(world.a) == {world.topic: 20}
     finally:
         world.mirror.stop()
+
+
+def test_exactly_once_the_mapping_begins_anew_in_a_transaction(clusters, tmp_path):
+    a, b = clusters
+    topic = make(a, new_name())
+    produce(a, topic, numbered(0, 100))
+    mirror = Mirror(a, b, topic, tmp_path, mirror__topic__recreated="append")
+    try:
+        mirror.wait_for_records(100)
+        delete(a, topic)
+        make(a, topic)
+        produce(a, topic, numbered(100, 30))
+        found = mirror.wait_for_records(130)
+        assert [int(value) for _, value in found] == list(range(130))
+        wait_until(
+            lambda: any(g.done_ms is not None for g in gaps(b, topic)), "the ledger knows the new topic"
+        )
+    finally:
+        mirror.worker.end()
