@@ -108,9 +108,9 @@ class TransactionalSender(Sender):
             self._undescribed |= refused
         self._admission.configured(dict.fromkeys(topics, 1) | told, time.monotonic())
 
-    def learned(self, answer: MetadataResponse) -> str | None:
+    def learned(self, answer: MetadataResponse) -> None:
+        super().learned(answer)
         self._admission.learned(answer, time.monotonic())
-        return super().learned(answer)
 
     def _send_ready(self) -> bool:
         self._unsure = []
