@@ -44,8 +44,9 @@ def test_records_arrive_as_they_are_and_none_is_decoded(source, target, codec):
     partition = {"cluster": "A", "topic": topic, "partition": 0}
     [(committed, offset)] = mirror.commits[-1]
     assert committed == partition
-    assert offset == {"offset": len(sent) - 1, "topic_id": offset["topic_id"], "leader_epoch": 0}
-    assert len(topic_ids.from_text(offset["topic_id"])) == 16
+    ids = {name: offset[name] for name in ("topic_id", "copy_id")}
+    assert offset == {"offset": len(sent) - 1, "leader_epoch": 0} | ids
+    assert {len(topic_ids.from_text(each)) for each in ids.values()} == {16}
 
 
 def test_the_next_run_goes_on_behind_the_committed_offset_in_the_middle_of_a_batch(source, target):
