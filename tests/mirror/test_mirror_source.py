@@ -243,26 +243,3 @@ def test_a_partition_with_much_to_copy_starves_no_other(source, target):
 
         mirror.until(said, "the small partition")
         assert said()[0][f"{topic}-0"]["lag"] > 0
-
-
-def test_a_remote_topic_that_was_made_anew_gets_what_comes_and_a_sync(source, target):
-    """The target has forgotten our producer with it."""
-    topic, remote = new_topic(source), ""
-    first, second, third = (rows(200, tag) for tag in ("a", "b", "c"))
-    produce(source.bootstrap, topic, first)
-    config = props(source.bootstrap, target.bootstrap, topics=topic, refresh__topics__interval__seconds="1")
-    with Running(config) as mirror:
-        mirror.until(lambda: mirror.records == 200, "copied")
-        remote, admin = f"A.{topic}", AdminClient({"bootstrap.servers": target.bootstrap})
-        admin.delete_topics([remote])[remote].result(60)
-        produce(source.bootstrap, topic, second)
-        mirror.until(lambda: mirror.records == 400, "what came while it was away")
-        produce(source.bootstrap, topic, third)
-        mirror.until(lambda: mirror.records == 600, "what came then")
-    assert read(target.bootstrap, remote, 400) == second + third
-    found = [
-        OffsetSync.decode(key, value)
-        for key, value, _, _ in read(source.bootstrap, "mm2-offset-syncs.B.internal", None)
-    ]
-    assert OffsetSync(topic, 0, 200, 0) in found
-    assert mirror.commits[-1][0][1]["offset"] == 599
