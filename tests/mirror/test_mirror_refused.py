@@ -261,6 +261,9 @@ def test_a_copy_that_is_gone_holds_up_no_other_topic_of_its_transactions(tmp_pat
             world.produce(other, more)
             world.wait(other, values(sent[other], more))
             make(target.bootstrap, f"A.{gone}", 2)
-            world.wait(gone, values(more))
+            wait_until(lambda: gaps(target.bootstrap, gone), "an entry for the lost copy")
+            assert {gap.kind for gap in gaps(target.bootstrap, gone)} == {Kind.COPY_LOST}
+            decide(target.bootstrap, gone, Action.APPEND)
+            world.wait(gone, values(sent[gone], more))
         finally:
             mirror.worker.end()
