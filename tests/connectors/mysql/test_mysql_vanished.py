@@ -112,8 +112,8 @@ def test_rows_that_vanished_get_tombstones_in_their_partitions(table, topics, re
     if restart:
         task.task.stop()
         task = table(again[-1], **kafka)
-    assert sweep(task) == []
-    topics.publish(task.read(1))
+    # The poll that ends the tombstones may bring what follows them.
+    topics.publish(sweep(task) or task.read(1))
     partitions, last, tombstones = {}, {}, []
     for number, key, value in topics.read(table.topic):
         assert partitions.setdefault(key, number) == number
