@@ -229,6 +229,11 @@ def parse_key(key: ConfigKey, props: Mapping[str, Any]) -> Any:
     return value
 
 
+def with_prefix(props: Mapping[str, str], prefix: str) -> dict[str, str]:
+    """Returns the properties whose names begin with a prefix, by their names without it (Kafka: `originalsWithPrefix`)."""
+    return {k.removeprefix(prefix): v for k, v in props.items() if k.startswith(prefix)}
+
+
 def _missing(name: str) -> ConfigError:
     return ConfigError(f'Missing required configuration "{name}" which has no default value.', key=name)
 

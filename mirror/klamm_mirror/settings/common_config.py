@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from klamm_base.configdef import ConfigDef, Importance, Type, between, invalid, non_empty, one_of
+from klamm_base.configdef import ConfigDef, Importance, Type, between, invalid, non_empty, one_of, with_prefix
 from klamm_base.errors import ConfigError
 from klamm_mirror.settings import filters
 from klamm_mirror.settings.keep_offsets import KEEP
@@ -133,12 +133,12 @@ def syncs_config() -> ConfigDef:
 def client_settings(props: Mapping[str, str], side: Side, kind: ClientKind) -> dict[str, str]:
     """Returns the settings of a cluster's client, under Java's names and with `bootstrap.servers`."""
     found = {
-        k: v for k, v in _below(props, f"{side}.cluster.").items()
+        k: v for k, v in with_prefix(props, f"{side}.cluster.").items()
         if not k.startswith(("consumer.", "producer.", "admin.")) and k != "alias"
     }  # fmt: skip
     overrides = [f"{kind}.override."] if (side, kind) == ("target", "producer") else []
     for prefix in (f"{kind}.", f"{side}.cluster.{kind}.", f"{side}.{kind}.", *overrides):
-        own = _below(props, prefix)
+        own = with_prefix(props, prefix)
         own.pop("poll.timeout.ms", None)  # consumer.poll.timeout.ms is the connector's
         found |= own
     return {k: v for k, v in props.items() if _SECURITY.fullmatch(k)} | found
@@ -155,7 +155,3 @@ def client_security(props: Mapping[str, str], side: Side, kind: ClientKind) -> C
         raise ConfigError(
             f"{side}.cluster.{e}" if e.key and str(e).startswith(e.key) else f"{key}: {e}", key=key
         ) from None
-
-
-def _below(props: Mapping[str, str], prefix: str) -> dict[str, str]:
-    return {k.removeprefix(prefix): v for k, v in props.items() if k.startswith(prefix)}

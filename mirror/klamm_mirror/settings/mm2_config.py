@@ -29,7 +29,7 @@ from functools import partial
 from typing import Final
 
 from klamm_base.addresses import parse_addresses
-from klamm_base.configdef import ConfigDef, Importance, Type, between, non_empty
+from klamm_base.configdef import ConfigDef, Importance, Type, between, non_empty, with_prefix
 from klamm_base.errors import ConfigError
 from klamm_base.properties import Properties, raise_all, suggestion
 from klamm_mirror.settings.mm2_keys import (
@@ -367,7 +367,7 @@ class _Parser:
 
     def _cluster(self, alias: str) -> dict[str, str]:
         """Returns a cluster's settings without its alias. Connection settings are repeated for each kind of client."""
-        found = {"bootstrap.servers": self._servers(alias), **self._below(f"{alias}.")}
+        found = {"bootstrap.servers": self._servers(alias), **with_prefix(self._props, f"{alias}.")}
         top = {k: v for k, v in self._props.items() if _CLIENT_KEYS.fullmatch(k)}
         for settings in ({k: v for k, v in found.items() if _CLIENT_KEYS.fullmatch(k)}, top):
             for key, value in settings.items():
@@ -413,11 +413,8 @@ class _Parser:
                 whose = side if key.startswith(_CLIENT_KINDS) else f"{side}.cluster"
                 if passes_to_connector(f"{whose}.{key}", value):
                     config[f"{whose}.{key}"] = value
-        config |= self._below(f"{source}->{target}.")
+        config |= with_prefix(self._props, f"{source}->{target}.")
         return config if name == SOURCE else {k: v for k, v in config.items() if not is_of_records(k)}
-
-    def _below(self, prefix: str) -> dict[str, str]:
-        return {k.removeprefix(prefix): v for k, v in self._props.items() if k.startswith(prefix)}
 
 
 _NOT_SHARED: Final = frozenset({"name", "connector.class"})

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from klamm_base.configdef import Type
+from klamm_base.configdef import Type, with_prefix
 from klamm_base.errors import ConfigError
 from klamm_base.redaction import HIDDEN, Redactor, secret_values
 from klamm_base.references import Reference, references_in, replaced, with_references
@@ -71,7 +71,7 @@ class Secrets:
         for name in [n.strip() for n in props.get(PROVIDERS, "").split(",") if n.strip()]:
             key = f"{PROVIDERS}.{name}.class"
             prefix = f"{PROVIDERS}.{name}.param."
-            params = {k[len(prefix) :]: v for k, v in props.items() if k.startswith(prefix)}
+            params = with_prefix(props, prefix)
             try:
                 if made:  # what one needs may be kept by those before it
                     params = cls(made).resolve(params).config

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from klamm_base.configdef import ConfigDef, Importance, Type, between, invalid
+from klamm_base.configdef import ConfigDef, Importance, Type, between, invalid, with_prefix
 from klamm_plugins.errors import ConfigError
 
 CHANNELS: Final = ("source", "kafka")
@@ -75,11 +75,10 @@ def _kafka(values: Mapping[str, Any], props: Mapping[str, str]) -> KafkaSignals:
             "signal.enabled.channels has kafka, and signal.kafka.bootstrap.servers is missing: set the cluster's addresses",
             key="signal.kafka.bootstrap.servers",
         )
-    more = {k.removeprefix(_CONSUMER): v for k, v in props.items() if k.startswith(_CONSUMER)}
     return KafkaSignals(
         topic=values["signal.kafka.topic"] or f"{values['topic.prefix']}-signal",
         group=values["signal.kafka.groupId"],
-        consumer=more | {"bootstrap.servers": servers},
+        consumer=with_prefix(props, _CONSUMER) | {"bootstrap.servers": servers},
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from klamm_base.configdef import ConfigDef, Importance, Type
+from klamm_base.configdef import ConfigDef, Importance, Type, with_prefix
 
 _HISTORY: Final = "schema.history.internal."
 _SIGNAL: Final = "signal."
@@ -39,10 +39,13 @@ def read(values: Mapping[str, Any], props: Mapping[str, str]) -> Tombstones | No
     if not values["snapshot.tombstones"] or not values["tombstones.on.delete"]:
         return None
     if values["signal.kafka.bootstrap.servers"]:
-        own = _named(props, f"{_SIGNAL}consumer.")
+        own = with_prefix(props, f"{_SIGNAL}consumer.")
         return _at(values["signal.kafka.bootstrap.servers"], own, own)
     if values[f"{_HISTORY}kafka.bootstrap.servers"]:
-        consumer, producer = _named(props, f"{_HISTORY}consumer."), _named(props, f"{_HISTORY}producer.")
+        consumer, producer = (
+            with_prefix(props, f"{_HISTORY}consumer."),
+            with_prefix(props, f"{_HISTORY}producer."),
+        )
         return _at(values[f"{_HISTORY}kafka.bootstrap.servers"], consumer, producer)
     return None
 
@@ -50,7 +53,3 @@ def read(values: Mapping[str, Any], props: Mapping[str, str]) -> Tombstones | No
 def _at(servers: str, consumer: Mapping[str, str], producer: Mapping[str, str]) -> Tombstones:
     address = {"bootstrap.servers": servers}
     return Tombstones(consumer={**consumer, **address}, producer={**producer, **address})
-
-
-def _named(props: Mapping[str, str], prefix: str) -> dict[str, str]:
-    return {k.removeprefix(prefix): v for k, v in props.items() if k.startswith(prefix)}

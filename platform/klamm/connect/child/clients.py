@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 
 from klamm.connect.model import TaskSpec, transactional_id
 from klamm_base.clientconfig import Kind, javas_words, refuse_code, translate
-from klamm_base.configdef import ConfigDef, Type, between
+from klamm_base.configdef import ConfigDef, Type, between, with_prefix
 from klamm_base.errors import ConfigError
 
 log = logging.getLogger("librdkafka")
@@ -87,7 +87,7 @@ def offset_producer_config(spec: TaskSpec) -> dict[str, Any] | None:
 
     The connector's own producer settings must not lead the offsets to another cluster.
     """
-    if not _below("producer.override.", spec.connector_config):
+    if not with_prefix(spec.connector_config, "producer.override."):
         return None
     return workers_producer_config(spec)
 
@@ -145,11 +145,11 @@ def admin_config(spec: TaskSpec, client_id: str) -> dict[str, Any]:
 
 def properties(spec: TaskSpec, kind: Kind) -> dict[str, str]:
     """Returns settings by Kafka's own names, for a task that makes its clients itself. Raises ConfigError."""
-    overrides = _below(f"{kind}.override.", spec.connector_config)
+    overrides = with_prefix(spec.connector_config, f"{kind}.override.")
     refuse_code(overrides, kind)
     return {
         **_connection(spec.worker),
-        **_below(f"{kind}.", spec.worker),
+        **with_prefix(spec.worker, f"{kind}."),
         **overrides,
     }
 
@@ -211,7 +211,3 @@ def _translated(props: Mapping[str, str], kind: Kind) -> dict[str, Any]:
 
 def _connection(worker: Mapping[str, str]) -> dict[str, str]:
     return {k: v for k, v in worker.items() if k in _CONNECTION or k.startswith(_CONNECTION_PREFIXES)}
-
-
-def _below(prefix: str, props: Mapping[str, str]) -> dict[str, str]:
-    return {k[len(prefix) :]: v for k, v in props.items() if k.startswith(prefix)}

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
+from klamm_base.configdef import with_prefix
 from klamm_base.errors import ConfigError
 from klamm_plugins.connector import Connector, SinkConnector, SourceConnector
 from klamm_plugins.converter import Converter, HeaderConverter
@@ -77,8 +78,7 @@ def _setting(
     """Returns the class and its properties, both from the level that names the class, as Kafka does."""
     for level in (connector, worker):
         if level.get(name):
-            prefix = name + "."
-            own = {k[len(prefix) :]: v for k, v in level.items() if k.startswith(prefix)}
+            own = with_prefix(level, f"{name}.")
             # Connect itself tells a converter whether it is for keys or values; users need not configure it.
             return level[name], {"converter.type": name.removesuffix(".converter"), **own}
     if default is None:

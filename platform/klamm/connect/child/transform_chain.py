@@ -22,6 +22,7 @@ from klamm.connect.validation.stages import (
     check_predicates,
 )
 from klamm.connect.validation.stages import Stage as Place
+from klamm_base.configdef import with_prefix
 from klamm_base.errors import ConfigError
 from klamm_plugins.batch import SinkBatch, batches_of
 from klamm_plugins.discovery import PluginManager, kafka_name, python_name
@@ -290,7 +291,7 @@ def make_plugin(
     plugins: PluginManager, place: Place, config: Mapping[str, str]
 ) -> Transformation | Predicate:
     """Makes and configures one transform or predicate of a config. Raises ConfigError or PluginNotFoundError."""
-    below = {k.removeprefix(place.prefix): v for k, v in config.items() if k.startswith(place.prefix)}
+    below = with_prefix(config, place.prefix)
     name = below.get("type", "").strip()
     if not name:
         raise ConfigError(

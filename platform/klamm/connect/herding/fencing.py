@@ -29,6 +29,7 @@ from klamm.connect.plugins.catalog import PluginRegistry
 from klamm.connect.topics.config_topic import ConfigState, fencing_record
 from klamm.connect.topics.config_writer import ConfigWriter
 from klamm_base.clientconfig import refuse_code, translate
+from klamm_base.configdef import with_prefix
 from klamm_base.errors import KlammError
 
 log = logging.getLogger(__name__)
@@ -156,14 +157,10 @@ class ZombieFencing:
     def _client(self, config: Mapping[str, str]) -> dict[str, str]:
         """Returns the properties of the connector's admin client, with which Kafka fences, too. Raises ConfigError."""
         worker = self._config
-        overrides = _below("admin.override.", config)
+        overrides = with_prefix(config, "admin.override.")
         refuse_code(overrides, "admin")
         return {
             **worker.client,
-            **_below("admin.", worker.raw),
+            **with_prefix(worker.raw, "admin."),
             **overrides,
         }
-
-
-def _below(prefix: str, props: Mapping[str, str]) -> dict[str, str]:
-    return {k.removeprefix(prefix): v for k, v in props.items() if k.startswith(prefix)}

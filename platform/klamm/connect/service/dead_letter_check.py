@@ -14,6 +14,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from klamm.connect.settings.override_policy import overrides
 from klamm.connect.validation.connector import Row, add_error
 from klamm.connect.validation.definitions import DEAD_LETTERS, REPLICATION
 from klamm_base.configdef import invalid
@@ -47,7 +48,7 @@ class DeadLetterCheck:
         factor = rows.get(REPLICATION)
         if not topic or factor is None or factor["value"]["errors"] or rows[DEAD_LETTERS]["value"]["errors"]:
             return
-        if any(key.startswith("admin.override.") for key in config):
+        if overrides(config, "admin"):
             return
         replicas = int(factor["value"]["value"])
         error = await self._objection(topic, replicas)

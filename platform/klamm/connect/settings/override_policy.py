@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from klamm_base.clientconfig import LOADS_CODE, NO_CODE, Kind, refusal, translate, warn_once
-from klamm_base.configdef import ConfigDef, Importance, Type, invalid
+from klamm_base.configdef import ConfigDef, Importance, Type, invalid, with_prefix
 from klamm_base.errors import ConfigError
 from klamm_base.redaction import HIDDEN, is_secret_name
 
@@ -85,8 +85,7 @@ OVERRIDE_CONFIG: Final = (
 
 def overrides(config: Mapping[str, str], kind: Kind) -> dict[str, str]:
     """Returns a connector's overrides for this kind of client, without the prefix."""
-    prefix = f"{kind}.override."
-    return {k[len(prefix) :]: v for k, v in config.items() if k.startswith(prefix)}
+    return with_prefix(config, f"{kind}.override.")
 
 
 def override_rows(config: Mapping[str, str], worker: Mapping[str, str]) -> list[dict[str, Any]]:

@@ -34,6 +34,7 @@ from klamm_base.configdef import (
     invalid,
     parse_type,
     to_string,
+    with_prefix,
 )
 from klamm_plugins.java_regex import compile_java
 
@@ -326,7 +327,7 @@ def _check_nulls(rows: list[Row], config: Mapping[str, str | None]) -> None:
 def _converter_rows(prefix: str, keys: Sequence[Mapping[str, Any]], config: Mapping[str, str]) -> list[Row]:
     """Returns the rows of the converter's own settings under its prefix, typed by the definitions from the child."""
     below = f"{prefix}."
-    given = {k.removeprefix(below): v for k, v in config.items() if k.startswith(below)}
+    given = with_prefix(config, below)
     # Connect itself tells the converter its type, so that no config needs the key.
     given.setdefault("converter.type", prefix.removesuffix(".converter"))
     definition = ConfigDef([_key_from_info(info) for info in keys])
