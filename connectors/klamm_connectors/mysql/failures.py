@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
+from klamm_base.sparing import Sparing
 from klamm_plugins.errors import DataError
 
 log = logging.getLogger(__name__)
@@ -22,8 +23,7 @@ class Failures:
     def __init__(self, mode: str = "fail") -> None:
         self._mode = mode
         self.count = 0
-        self._told = 0
-        self._told_at = float("-inf")
+        self._sparing = Sparing(_SUMMARY_S)
 
     def all(self, convert: Callable[[Any], T], rows: Sequence[Any], where: str) -> list[T | None]:
         """Returns the converted rows, None for those that are left out. Raises DataError with the mode `fail`."""
@@ -46,11 +46,10 @@ class Failures:
         if self._mode == "warn":
             log.warning("%s: row left out (event.processing.failure.handling.mode=warn): %s", where, error)
             return
-        now = time.monotonic()
-        if now - self._told_at >= _SUMMARY_S:
+        left_out = self._sparing.left_out("rows", time.monotonic())
+        if left_out is not None:
             log.warning(
                 "%d rows left out since the start, %d of them new (event.processing.failure.handling.mode=skip); the last one "
                 "in %s: %s",
-                self.count, self.count - self._told, where, error,
+                self.count, left_out + 1, where, error,
             )  # fmt: skip
-            self._told, self._told_at = self.count, now

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from klamm_kafka.wire.fields import UUID_ZERO
 from klamm_kafka.wire.messages.metadata import MetadataResponse
 from klamm_mirror.copy.partition import MirrorPartition
-from klamm_mirror.stops import UNSENT, Kind, Stop
+from klamm_mirror.stops import Kind, Stop
 from klamm_mirror.topic_ids import to_text
 
 log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ def acknowledged(partition: MirrorPartition, base: int) -> None:
 
 
 def _stop(partition: MirrorPartition, what: str, new_id: bytes | None) -> None:
-    if partition.stopped is not None and partition.stopped.kind in UNSENT:
+    if partition.unsent:
         return
     why = (
         f"{partition.remote} {what}, and lacks records that were copied. To copy the topic again: klamm mirror offsets reset, "

@@ -25,7 +25,6 @@ from klamm_mirror.copy.changes import Changes, Committed, Uncommitted
 from klamm_mirror.copy.partition import MirrorPartition
 from klamm_mirror.copy.segment_writer import changed_records
 from klamm_mirror.copy.transactional_sender import TransactionalSender
-from klamm_mirror.stops import UNSENT
 from klamm_mirror.topics.internal_topics import as_records
 
 log = logging.getLogger(__name__)
@@ -149,8 +148,7 @@ class Committer:
         """
         if not partition.idle or partition.all_acked:
             return partition.idle
-        unsent = partition.stopped is not None and partition.stopped.kind in UNSENT
-        return unsent or not self._sender.takes_part(partition)
+        return partition.unsent or not self._sender.takes_part(partition)
 
     async def _write(self, news: Committed) -> None:
         """Writes offsets and mapping, in as few round trips as there can be."""

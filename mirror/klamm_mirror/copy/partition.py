@@ -121,10 +121,14 @@ class MirrorPartition(Outbox[Batch]):
         return max(self.high_watermark - self.done, 0)
 
     @property
+    def unsent(self) -> bool:
+        """True when it is stopped in a way that lets nothing more go to the target."""
+        return self.stopped is not None and self.stopped.kind in UNSENT
+
+    @property
     def settled(self) -> bool:
         """True when nothing more happens to a stopped partition: what can be sent is sent, and no answer is due."""
-        unsent = self.stopped is not None and self.stopped.kind in UNSENT
-        return self.idle and (unsent or self.empty)
+        return self.idle and (self.unsent or self.empty)
 
     @property
     def committed(self) -> Position | None:
@@ -159,7 +163,7 @@ class MirrorPartition(Outbox[Batch]):
 
         A batch of another origin waits for all before it, and for its producer.
         """
-        if self.promoted or (self.stopped is not None and self.stopped.kind in UNSENT):
+        if self.promoted or self.unsent:
             return None
         if self.refused_bytes and not self._again:
             self._split_next()

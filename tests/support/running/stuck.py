@@ -29,9 +29,8 @@ _KILL_AFTER_S: Final = 5.0
 class Stuck:
     """Watches the reports of a session's test processes. Outside of CI nobody is watched: a debugger may hold a test."""
 
-    def __init__(self, *, watch: bool | None = None) -> None:
+    def __init__(self) -> None:
         self._quiet_s = float(os.environ.get(QUIET) or QUIET_S)
-        self._watch = budget.end() is not None if watch is None else watch
         self._pids: set[int] = set()
         self._last = time.monotonic()
         self._running: dict[str, None] = {}
@@ -39,7 +38,7 @@ class Stuck:
 
     def pytest_sessionstart(self) -> None:
         """Starts the watch."""
-        if self._watch:
+        if budget.end() is not None:
             threading.Thread(target=self._look, name="stuck", daemon=True).start()
 
     @pytest.hookimpl(optionalhook=True)

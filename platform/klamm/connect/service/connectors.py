@@ -214,12 +214,7 @@ class ConnectService(PluginService):
         return plan
 
     async def restart_task(self, id: TaskId) -> None:
-        configs = self._runtime.configs
-        if id.connector not in configs:
-            raise NotFound(f"Unknown connector: {id.connector}")
-        if id.task >= len(configs.tasks(id.connector)):
-            raise NotFound(f"Unknown task: {id}")
-        await self._runtime.cluster.require_owner(id)
+        await self._require_task(id)
         try:
             self._runtime.perform(self._runtime.herder.restart_task(id))
         except KeyError:
@@ -227,18 +222,22 @@ class ConnectService(PluginService):
 
     async def signal_task(self, id: TaskId, signal: Mapping[str, Any]) -> None:
         """Hands a signal to a running task, on the worker that runs it."""
-        configs = self._runtime.configs
-        if id.connector not in configs:
-            raise NotFound(f"Unknown connector: {id.connector}")
-        if id.task >= len(configs.tasks(id.connector)):
-            raise NotFound(f"Unknown task: {id}")
-        await self._runtime.cluster.require_owner(id)
+        await self._require_task(id)
         try:
             taken = await self._runtime.children.signal_task(id, signal)
         except PluginCallError as e:
             raise Conflict(f"Task {id} cannot take the signal now: {e}") from e
         if not taken:
             raise BadRequest(f"Task {id} takes no signals: its plugin has no use for them")
+
+    async def _require_task(self, id: TaskId) -> None:
+        """Raises NotFound for a task that there is not, NotAssigned for one that does not run here."""
+        configs = self._runtime.configs
+        if id.connector not in configs:
+            raise NotFound(f"Unknown connector: {id.connector}")
+        if id.task >= len(configs.tasks(id.connector)):
+            raise NotFound(f"Unknown task: {id}")
+        await self._runtime.cluster.require_owner(id)
 
     # State
 
