@@ -20,6 +20,7 @@ pytest_plugins = [
     "support.needs",
     "support.elasticsearch",  # one server for all test folders
     "support.mariadb",
+    "support.postgresql",
     "support.spark",
 ]
 

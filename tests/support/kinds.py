@@ -30,6 +30,7 @@ KAFKA = Needs("peer", "Apache Kafka")
 FRANZ_GO = Needs("peer", "franz-go")
 ELASTICSEARCH = Needs("peer", "Elasticsearch")
 MARIADB = Needs("peer", "MariaDB")
+POSTGRESQL = Needs("peer", "PostgreSQL")
 RSYSLOG = Needs("peer", "rsyslog")
 SPARK = Needs("peer", "Apache Spark")
 DOCKER = Needs("peer", "Docker")
@@ -50,6 +51,7 @@ FIXTURES = {
     "elasticsearch_server": ELASTICSEARCH,
     "mariadb": MARIADB,
     "mariadb_server": MARIADB,
+    "postgresql": POSTGRESQL,
     "rsyslog": RSYSLOG,
     "apache_spark": SPARK,
     "spark": SPARK,

@@ -27,10 +27,11 @@ MODULES: Final = {
     "spark": ("pyspark", "pyarrow", "pandas", "klamm_spark.session", "klamm_spark.datasource.reader"),
     "sql": ("sqlalchemy", "klamm_connectors.sql.task"),
     "mysql": ("pymysql", "pymysqlreplication", "klamm_connectors.mysql.task"),
+    "postgresql": ("psycopg", "klamm_connectors.sql.task"),
     "elasticsearch": ("elasticsearch", "klamm_connectors.elasticsearch.task"),
     "schemas": ("fastavro", "jsonschema", "google.protobuf", "klamm_plugins.converters.protobuf"),
     "uvloop": ("uvloop",),
-    "all": ("pyspark", "pymysql", "elasticsearch", "fastavro", "uvloop"),
+    "all": ("pyspark", "pymysql", "psycopg", "elasticsearch", "fastavro", "uvloop"),
 }
 """The modules that an extra's environment must be able to import."""
 ABSENT: Final = (
@@ -38,6 +39,7 @@ ABSENT: Final = (
     "pyarrow",
     "sqlalchemy",
     "pymysql",
+    "psycopg",
     "elasticsearch",
     "fastavro",
     "uvloop",
