@@ -42,7 +42,7 @@ class SqlSinkConnector(BundledConnector, SinkConnector):
             try:
                 settings = parse(props)
                 if not missing:
-                    check_driver(settings.url)
+                    check_driver(settings.url, settings.dialect)
             except ConfigError as e:
                 error = e
         for value in values:

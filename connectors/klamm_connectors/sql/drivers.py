@@ -9,12 +9,12 @@ from klamm_plugins.errors import ConfigError
 KEY = "connection.url"
 
 
-def check_driver(url: str) -> None:
+def check_driver(url: str, dialect: str = "") -> None:
     """Raises ConfigError for a database that SQLAlchemy does not know, or whose driver is not installed."""
     import sqlalchemy as sa  # only where somebody asks: it takes a while
 
     try:
-        sa.make_url(to_sqlalchemy(url)).get_dialect().import_dbapi()
+        sa.make_url(to_sqlalchemy(url, dialect)).get_dialect().import_dbapi()
     except sa.exc.NoSuchModuleError:
         raise unknown_database(url) from None
     except ModuleNotFoundError as e:
@@ -29,7 +29,8 @@ def unknown_database(url: str) -> ConfigError:
 
 def missing_driver(url: str, module: str | None) -> ConfigError:
     """Returns the error for a driver whose `module` cannot be imported."""
-    how = how_to_install("mysql") if module == "pymysql" else f"pip install '{module}'"
+    extra = {"pymysql": "mysql", "psycopg": "postgresql"}.get(module or "")
+    how = how_to_install(extra) if extra else f"pip install '{module}'"
     return ConfigError(
         f"{KEY}={masked(url)}: its driver, the Python package {module}, is not installed: {how}",
         key=KEY,

@@ -1,53 +1,24 @@
-"""Records as rows: names, kinds and values of columns. Pure: no I/O.
+"""Records as rows, in columns: names, kinds and values. Pure: no I/O.
 
-There are fewer kinds than SQL types and more than Connect types. Debezium's names for temporal values are
-understood, so that a table that came through a topic gets the same types again. Without a schema (JSON with
-schemas.enable=false) the value decides the kind of its column.
+Consecutive records of one shape share everything but their values. So the steps are decided once for a shape, and each
+column is made in one go.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
-from decimal import Decimal
-from enum import StrEnum
+from itertools import groupby
 from typing import Any, Final, NamedTuple
-from zoneinfo import ZoneInfo
 
-from klamm_plugins import logical
+from klamm_connectors.sql.kinds import ColumnType, Kind, type_of_schema, type_of_values
+from klamm_connectors.sql.values import NESTED, Convert, TimeRules, as_text, converter
 from klamm_plugins.errors import DataError
 from klamm_plugins.records import SinkRecord
-from klamm_plugins.schema import Schema, Struct, Type
+from klamm_plugins.schema import Schema, Struct
 
 KAFKA_FIELDS: Final = ("__connect_topic", "__connect_partition", "__connect_offset")
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
-
-
-class Kind(StrEnum):
-    BOOLEAN = "boolean"
-    INT16 = "int16"
-    INT32 = "int32"
-    INT64 = "int64"
-    FLOAT32 = "float32"
-    FLOAT64 = "float64"
-    DECIMAL = "decimal"
-    STRING = "string"
-    BYTES = "bytes"
-    DATE = "date"
-    TIME = "time"
-    DURATION = "duration"  # a TIME of MySQL, which may be negative and longer than a day
-    TIMESTAMP = "timestamp"
-
-
-class ColumnType(NamedTuple):
-    """A kind of column, with `scale` and `precision` (0: unknown) of a decimal."""
-
-    kind: Kind
-    scale: int = 0
-    precision: int = 0
+Refuse = Callable[[SinkRecord, DataError], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,114 +29,53 @@ class RowRules:
     pk_fields: tuple[str, ...]
     whitelist: frozenset[str]
     delete_enabled: bool
-    zone: ZoneInfo
+    times: TimeRules
+    fold: Callable[[str], str]
+    """Makes names equal that the database takes for one column."""
+    null_as_default: bool = True
+    """True when a null is replaced by its field's default."""
+    trimmed: bool = False
+    """True when errors leave out what they say of a value (`trim.sensitive.log`)."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Layout:
-    """The common shape of records: the columns to write, or only those of the key when it `deletes`."""
+class Layout(NamedTuple):
+    """The common shape of rows: the fields to write, or only those of the key when it `deletes`."""
 
     columns: tuple[str, ...]
     key: tuple[str, ...]
-    types: Mapping[str, ColumnType | None]
     deletes: bool = False
 
 
-@dataclass(slots=True)
-class Change:
-    """One record as a change of one table: values in the order of the layout's columns."""
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Records of one layout, and their values column by column."""
 
-    record: SinkRecord
     layout: Layout
-    values: list[Any]
+    types: Mapping[str, ColumnType | None]
+    records: Sequence[SinkRecord]
+    columns: Sequence[Sequence[Any]]
 
+    def __len__(self) -> int:
+        return len(self.records)
 
-_SIMPLE: Final = {
-    Type.INT8: Kind.INT16, Type.INT16: Kind.INT16, Type.INT32: Kind.INT32, Type.INT64: Kind.INT64,
-    Type.FLOAT32: Kind.FLOAT32, Type.FLOAT64: Kind.FLOAT64, Type.BOOLEAN: Kind.BOOLEAN, Type.STRING: Kind.STRING,
-    Type.BYTES: Kind.BYTES, Type.ARRAY: Kind.STRING, Type.MAP: Kind.STRING, Type.STRUCT: Kind.STRING,
-}  # fmt: skip
-_NAMED: Final = {
-    logical.DATE: Kind.DATE, logical.TIME: Kind.TIME, logical.TIMESTAMP: Kind.TIMESTAMP,
-    "io.debezium.time.Date": Kind.DATE, "io.debezium.time.MicroTime": Kind.DURATION,
-    "io.debezium.time.Time": Kind.DURATION, "io.debezium.time.Timestamp": Kind.TIMESTAMP,
-    "io.debezium.time.MicroTimestamp": Kind.TIMESTAMP, "io.debezium.time.ZonedTimestamp": Kind.TIMESTAMP,
-}  # fmt: skip
-
-
-def type_of_schema(schema: Schema) -> ColumnType:
-    """Returns the column type of a field."""
-    if logical.is_decimal(schema):
-        precision = schema.parameters.get("connect.decimal.precision", "0")
-        return ColumnType(
-            Kind.DECIMAL, logical.decimal_scale(schema), int(precision) if precision.isdigit() else 0
+    def part(self, begin: int, end: int) -> Rows:
+        """Returns the rows from `begin` to before `end`."""
+        return Rows(
+            self.layout, self.types, self.records[begin:end], [column[begin:end] for column in self.columns]
         )
-    return ColumnType(_NAMED.get(schema.name or "", _SIMPLE[schema.type]))
 
 
-def type_of_value(value: Any) -> ColumnType | None:
-    """Returns the column type of a value without a schema; None for null, which fits any type."""
-    match value:
-        case None:
-            return None
-        case bool():
-            return ColumnType(Kind.BOOLEAN)
-        case int():
-            return ColumnType(Kind.INT64)
-        case float():
-            return ColumnType(Kind.FLOAT64)
-        case bytes():
-            return ColumnType(Kind.BYTES)
-        case _:
-            return ColumnType(Kind.STRING)
-
-
-Convert = Callable[[Any], Any]
-
-
-def converter(schema: Schema | None, zone: ZoneInfo) -> Convert | None:
-    """Returns a function that converts values for a column: dates and moments become Python's (moments without
-    zone, in `zone`).
-
-    Returns None where values need no conversion.
-    """
-
-    def moment(value: datetime) -> datetime:
-        return value.astimezone(zone).replace(tzinfo=None)
-
-    found: dict[str, Convert] = {
-        logical.TIMESTAMP: moment,
-        "io.debezium.time.Date": lambda value: date.fromordinal(value + _EPOCH_DAY),
-        "io.debezium.time.MicroTime": lambda value: timedelta(microseconds=value),
-        "io.debezium.time.Time": lambda value: timedelta(milliseconds=value),
-        "io.debezium.time.Timestamp": lambda value: moment(_EPOCH + timedelta(milliseconds=value)),
-        "io.debezium.time.MicroTimestamp": lambda value: moment(_EPOCH + timedelta(microseconds=value)),
-        "io.debezium.time.ZonedTimestamp": lambda value: moment(datetime.fromisoformat(value)),
-    }
-    if schema is None:
-        return None
-    if schema.name in found:
-        return found[schema.name]
-    return _as_text if schema.type in {Type.ARRAY, Type.MAP, Type.STRUCT} else None
-
-
-def _as_text(value: Any) -> str:
-    data = value.to_dict() if isinstance(value, Struct) else value
-    return json.dumps(data, ensure_ascii=False, separators=(",", ":"), default=_json_default)
-
-
-def _json_default(value: Any) -> Any:
-    match value:
-        case Struct():
-            return value.to_dict()
-        case Decimal():
-            return str(value)
-        case date() | time() | datetime():
-            return value.isoformat()
-        case bytes():
-            return value.decode("latin-1")
-        case _:
-            raise DataError(f"{type(value).__name__} cannot be written as JSON")
+def halved(parts: Sequence[Rows]) -> tuple[list[Rows], list[Rows]]:
+    """Returns the first and the second half of these rows, in their order. There are two rows at least."""
+    left = sum(map(len, parts)) // 2
+    first: list[Rows] = []
+    for i, rows in enumerate(parts):
+        if len(rows) > left:
+            cut = [rows.part(0, left)] if left else []
+            return first + cut, [rows.part(left, len(rows)), *parts[i + 1 :]]
+        first.append(rows)
+        left -= len(rows)
+    raise AssertionError("the second half is not empty")
 
 
 class Cell(NamedTuple):
@@ -175,56 +85,90 @@ class Cell(NamedTuple):
     origin: int
     place: int
     schema: Schema | None
-    example: Any
+    type: ColumnType | None = None
 
 
 _VALUE, _KEY, _PLACE = range(3)
-_NESTED: Final = (Struct, dict, list, tuple)
 _PLANS: Final = 2000  # shapes that are remembered; more are of records without a schema
 
 
 class _Plan(NamedTuple):
     layout: Layout
-    cells: list[tuple[str, int, int, Any, Convert | None]]
+    cells: list[tuple[Cell, Any, Convert | None]]
+    """Each cell with the value for nulls and its converter."""
     key_places: list[int]
 
 
 class RowMaker:
-    """Turns records into changes. Raises DataError, which names the record and the reason.
-
-    The steps are decided once for all records of one shape: their schemas, or the names and types of their
-    values.
-    """
+    """Turns records into rows. Refuses a record with an error that names it and the reason."""
 
     def __init__(self, rules: RowRules) -> None:
         self._rules = rules
         self._uses_key = rules.pk_mode == "record_key"
         self._plans: dict[Any, _Plan] = {}
 
-    def change(self, record: SinkRecord) -> Change:
-        value, value_shape = _opened(record.value, record.value_schema)
-        key, key_shape = _opened(record.key, record.key_schema) if self._uses_key else ((), None)
-        plan = self._plans.get((value_shape, key_shape))
+    def rows(self, records: Iterable[SinkRecord], refuse: Refuse) -> list[Rows]:
+        """Returns the rows of records in their order, as few parts as there are runs of one shape."""
+        found: list[Rows] = []
+        for shape, run in groupby(records, self._shape):
+            found += self._of_shape(shape, list(run), refuse)
+        return found
+
+    def _shape(self, record: SinkRecord) -> Any:
+        value = _shape_of(record.value, record.value_schema)
+        return (value, _shape_of(record.key, record.key_schema)) if self._uses_key else value
+
+    def _of_shape(self, shape: Any, run: list[SinkRecord], refuse: Refuse) -> list[Rows]:
+        plan = self._plans.get(shape)
         if plan is None:
             if len(self._plans) >= _PLANS:
                 self._plans.clear()
-            plan = self._plans[value_shape, key_shape] = self._plan(record)
-        raw = (value, key, (record.topic, record.partition, record.offset))
-        values, name = [], ""
+            for place, record in enumerate(run):
+                try:
+                    plan = self._plans[shape] = self._plan(record)
+                except DataError as e:  # it is the record's own, or that of all with this shape
+                    refuse(record, e)
+                    continue
+                return self._converted(plan, run[place:], refuse)
+            return []
+        return self._converted(plan, run, refuse)
+
+    def _converted(self, plan: _Plan, run: list[SinkRecord], refuse: Refuse) -> list[Rows]:
+        """Returns the rows of a run. A run with a bad record is halved until that record is alone."""
         try:
-            for name, origin, index, default, convert in plan.cells:  # noqa: B007  the name is for the error
-                item = raw[origin][index]
-                if item is None:
-                    item = default
-                values.append(item if convert is None or item is None else convert(item))
-        except (ValueError, OverflowError, TypeError, DataError) as e:
-            raise DataError(f"{_name(record)}: field {name}: {e}") from e
+            return [self._in_columns(plan, run)]
+        except DataError as e:
+            if len(run) == 1:
+                refuse(run[0], DataError(f"{_name(run[0])}: {e}"))
+                return []
+        half = len(run) // 2
+        return self._converted(plan, run[:half], refuse) + self._converted(plan, run[half:], refuse)
+
+    def _in_columns(self, plan: _Plan, run: list[SinkRecord]) -> Rows:
+        origins = {origin: _opened(run, origin) for origin in {cell.origin for cell, _, _ in plan.cells}}
+        columns, types = [], {}
+        for cell, default, convert in plan.cells:
+            column = origins[cell.origin][cell.place]
+            try:
+                if default is not None:
+                    column = [default if v is None else v for v in column]
+                if convert is not None:
+                    column = [None if v is None else convert(v) for v in column]
+                types[cell.name] = cell.type
+                if cell.type is None:
+                    classes = set(map(type, column))
+                    types[cell.name] = type_of_values(classes)
+                    if any(issubclass(cls, NESTED) for cls in classes):
+                        column = [as_text(v) if isinstance(v, NESTED) else v for v in column]
+            except (ValueError, OverflowError, TypeError, DataError) as e:
+                if self._rules.trimmed:
+                    raise DataError(f"field {cell.name}: {type(e).__name__}") from None
+                raise DataError(f"field {cell.name}: {e}") from e
+            columns.append(column)
         for place in plan.key_places:
-            if values[place] is None:
-                raise DataError(
-                    f"{_name(record)}: field {plan.layout.columns[place]} of the primary key is null"
-                )
-        return Change(record, plan.layout, values)
+            if None in columns[place]:
+                raise DataError(f"field {plan.layout.columns[place]} of the primary key is null")
+        return Rows(plan.layout, types, run, columns)
 
     def _plan(self, record: SinkRecord) -> _Plan:
         rules = self._rules
@@ -239,8 +183,11 @@ class RowMaker:
         match rules.pk_mode:
             case "kafka":
                 names = rules.pk_fields or KAFKA_FIELDS
-                found = (record.topic, record.partition, record.offset)
-                key = [Cell(n, _PLACE, i, None, v) for i, (n, v) in enumerate(zip(names, found, strict=True))]
+                kinds = (Kind.STRING, Kind.INT64, Kind.INT64)
+                key = [
+                    Cell(n, _PLACE, i, None, ColumnType(kind))
+                    for i, (n, kind) in enumerate(zip(names, kinds, strict=True))
+                ]
             case "record_key":
                 key = self._key_cells(record)
             case "record_value":
@@ -260,7 +207,7 @@ class RowMaker:
             raise DataError(
                 f"{where} is a single value: pk.fields must name one column for it, not {len(fields)}"
             )
-        return [Cell(fields[0], _KEY, 0, record.key_schema, record.key)]
+        return [Cell(fields[0], _KEY, 0, record.key_schema)]
 
     def _made(
         self, record: SinkRecord, key: list[Cell], values: list[Cell], *, deletes: bool = False
@@ -268,54 +215,46 @@ class RowMaker:
         cells = {cell.name: cell for cell in (*values, *key)}
         if not cells:
             raise DataError(f"{_name(record)}: no field is left to write; see fields.whitelist")
+        folded: dict[str, str] = {}
         for name in cells:
             if not name or "%(" in name or "\0" in name:
                 raise DataError(f"{_name(record)}: field {name!r} cannot be the name of a column")
-        types = {
-            n: type_of_value(c.example) if c.schema is None else type_of_schema(c.schema)
-            for n, c in cells.items()
-        }
-        layout = Layout(tuple(cells), tuple(cell.name for cell in key), types, deletes)
-        steps = [(n, c.origin, c.place, _default(c), self._converter(c)) for n, c in cells.items()]
+            if (other := folded.setdefault(self._rules.fold(name), name)) != name:
+                raise DataError(f"{_name(record)}: fields {other} and {name} are the same column here")
+        layout = Layout(tuple(cells), tuple(cell.name for cell in key), deletes)
+        steps = [self._step(cell) for cell in cells.values()]
         return _Plan(layout, steps, [layout.columns.index(name) for name in layout.key])
 
-    def _converter(self, cell: Cell) -> Convert | None:
-        if cell.schema is None:
-            return _as_text if isinstance(cell.example, _NESTED) else None
-        return converter(cell.schema, self._rules.zone)
+    def _step(self, cell: Cell) -> tuple[Cell, Any, Convert | None]:
+        convert = converter(cell.name, cell.schema, self._rules.times) if cell.origin != _PLACE else None
+        default = None
+        if cell.schema is not None:
+            default = cell.schema.default if self._rules.null_as_default else None
+            cell = cell._replace(type=type_of_schema(cell.schema))
+        if convert is not None and cell.name in self._rules.times.fields:
+            cell = cell._replace(type=ColumnType(Kind.TIMESTAMP))
+        return cell, default, convert
 
 
-def widest(layouts: Iterable[Layout]) -> dict[str, ColumnType | None]:
-    """Returns the columns of all these records, each with a type that holds the numbers of all."""
-    found: dict[str, ColumnType | None] = {}
-    for layout in layouts:
-        for name, kind in layout.types.items():
-            found[name] = _wider(found.get(name), kind)
-    return found
-
-
-def _wider(one: ColumnType | None, other: ColumnType | None) -> ColumnType | None:
-    if one is None or other is None:
-        return one or other
-    order = (Kind.INT16, Kind.INT32, Kind.INT64, Kind.FLOAT32, Kind.FLOAT64)
-    if one.kind not in order or other.kind not in order or one.kind is other.kind:
-        return one
-    kind = max(one.kind, other.kind, key=order.index)
-    return ColumnType(Kind.FLOAT64 if kind is Kind.FLOAT32 else kind)
-
-
-def _opened(value: Any, schema: Schema | None) -> tuple[Sequence[Any], Any]:
-    """Returns the values inside, and the shape that equal records share."""
+def _shape_of(value: Any, schema: Schema | None) -> Any:
+    """Returns what equal shapes have equal."""
     if isinstance(value, Struct):
-        return value.values, value.schema
+        return value.schema
     if isinstance(value, dict):
-        inside = list(value.values())
-        return inside, (schema, tuple(value), tuple(map(type, inside)))
-    return (value,), (schema, type(value))
+        return schema, tuple(value)
+    return schema, value.__class__
 
 
-def _default(cell: Cell) -> Any:
-    return cell.schema.default if cell.schema is not None else None
+def _opened(run: list[SinkRecord], origin: int) -> Sequence[Sequence[Any]]:
+    """Returns the values inside the records' values, keys or coordinates, column by column."""
+    if origin == _PLACE:
+        return [r.topic for r in run], [r.partition for r in run], [r.offset for r in run]
+    items = [r.value for r in run] if origin == _VALUE else [r.key for r in run]
+    if isinstance(items[0], Struct):
+        return list(zip(*[item.values for item in items], strict=True))
+    if isinstance(items[0], dict):
+        return list(zip(*[item.values() for item in items], strict=True))
+    return (items,)
 
 
 def _name(record: SinkRecord) -> str:
@@ -324,10 +263,10 @@ def _name(record: SinkRecord) -> str:
 
 def _fields(value: Any, schema: Schema | None, where: str, origin: int) -> list[Cell]:
     if isinstance(value, Struct):
-        return [Cell(f.name, origin, f.index, f.schema, None) for f in value.schema.fields]
+        return [Cell(f.name, origin, f.index, f.schema) for f in value.schema.fields]
     if isinstance(value, dict):
         inner = schema.value_schema if schema is not None else None
-        return [Cell(str(name), origin, i, inner, item) for i, (name, item) in enumerate(value.items())]
+        return [Cell(str(name), origin, i, inner) for i, name in enumerate(value)]
     raise DataError(
         f"{where} is {type(value).__name__}, not fields: a struct or a JSON object is needed (is the converter right?)"
     )

@@ -1,7 +1,12 @@
-"""A compiled statement with a converter for each column. Deciding per column makes rows cheap."""
+"""A compiled statement with a converter for each column. Deciding per column makes rows cheap.
+
+`Statement` runs any statement by the driver's `executemany`. A subclass writes many rows at once where a database has a
+quicker way.
+"""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterable, Sequence
 from datetime import date, datetime, time, timedelta
@@ -12,13 +17,38 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 
 _AS_THEY_ARE: Final[frozenset[type]] = frozenset({str, int, bool, bytes, type(None)})
+_TEXTS: Final[frozenset[type]] = frozenset({str, type(None)})
 _NEVER: Final[frozenset[type]] = frozenset({type(None)})
 _NO_NAN: Final = frozenset({"sqlite", "mysql", "mariadb"})
 Fit = Callable[[Any], Any]
+Columns = Sequence[Sequence[Any]]
+
+
+class Cell:
+    """The converter of one column. `index` is its place among the columns of the rows."""
+
+    def __init__(self, index: int, type_: sa.types.TypeEngine[Any], dialect: sa.Dialect) -> None:
+        self.index = index
+        self.type = type_
+        process = type_.dialect_impl(dialect).bind_processor(dialect)
+        self._plain, self._fit = _AS_THEY_ARE, _fitting(type_, dialect.name)
+        if isinstance(type_, sa.JSON):  # its own processor would make a JSON text of a text
+            self._plain, self._fit = _TEXTS, _json
+        elif process is not None and not isinstance(type_, sa.Enum):  # the database knows its values best
+            self._plain, self._fit = _NEVER, _processed(process, self._fit)
+
+    def fitted(self, columns: Columns) -> Sequence[Any]:
+        """Returns the column's values as the driver takes them. Raises ValueError or TypeError for a value that the
+        column would change or cannot hold.
+        """
+        column, plain, fit = columns[self.index], self._plain, self._fit
+        if plain.issuperset(map(type, column)):
+            return column
+        return [v if v.__class__ in plain else fit(v) for v in column]
 
 
 class Statement:
-    """SQL for the driver's `executemany`, and its rows. Values have the order of a layout."""
+    """SQL for the driver's `executemany`."""
 
     def __init__(self, made: Any, binds: Iterable[sa.BindParameter[Any]], dialect: sa.Dialect) -> None:
         compiled = made.compile(dialect=dialect)
@@ -28,25 +58,31 @@ class Statement:
             compiled.positiontup if compiled.positional else [n for n in by_name if n in compiled.binds]
         )
         self._names = None if compiled.positional else order
-        self._cells = [_cell(int(n.rsplit("_", 1)[1]), by_name[n].type, dialect) for n in order]
+        self.cells = [Cell(int(n.rsplit("_", 1)[1]), by_name[n].type, dialect) for n in order]
 
-    def rows(self, values: Iterable[Sequence[Any]]) -> list[Any]:
-        """Returns the parameters. Raises ValueError or TypeError for a value that the column would change or cannot hold."""
-        cells, names = self._cells, self._names
-        found = [
-            tuple([v if (v := row[i]).__class__ in plain else fit(v) for i, plain, fit in cells])
-            for row in values
-        ]
-        return found if names is None else [dict(zip(names, row, strict=True)) for row in found]
+    def parameters(self, columns: Columns) -> list[Any]:
+        """Returns the rows of these columns as parameters. Raises ValueError or TypeError."""
+        rows = zip(*[cell.fitted(columns) for cell in self.cells], strict=True)
+        names = self._names
+        return list(rows) if names is None else [dict(zip(names, row, strict=True)) for row in rows]
+
+    def write(self, connection: sa.Connection, columns: Columns) -> None:
+        """Runs the statement for each row."""
+        connection.exec_driver_sql(self.sql, self.parameters(columns))
 
 
-def _cell(
-    index: int, type_: sa.types.TypeEngine[Any], dialect: sa.Dialect
-) -> tuple[int, frozenset[type], Fit]:
-    process = type_.dialect_impl(dialect).bind_processor(dialect)
-    if process is None:
-        return index, _AS_THEY_ARE, lambda value: _fit(value, type_, dialect.name)
-    return index, _NEVER, lambda value: process(_fit(value, type_, dialect.name))
+def _processed(process: Fit, fit: Fit) -> Fit:
+    def convert(value: Any) -> Any:
+        try:
+            return process(fit(value))
+        except (LookupError, AttributeError) as e:  # so a type says that it expects another class of values
+            raise ValueError(f"the column cannot hold a {type(value).__name__}: {e}") from e
+
+    return convert
+
+
+def _fitting(type_: sa.types.TypeEngine[Any], dialect: str) -> Fit:
+    return lambda value: _fit(value, type_, dialect)
 
 
 def _fit(value: Any, type_: sa.types.TypeEngine[Any], dialect: str) -> Any:
@@ -55,9 +91,9 @@ def _fit(value: Any, type_: sa.types.TypeEngine[Any], dialect: str) -> Any:
         case float():
             if not math.isfinite(value) and dialect in _NO_NAN and (dialect != "sqlite" or value != value):  # noqa: PLR0124  NaN
                 raise ValueError(f"{value} is not a number that {dialect} can hold")
-            return _whole(value, type_, dialect)
+            return _number(value, type_, dialect)
         case Decimal():
-            return format(value, "f") if isinstance(type_, sa.String) else _whole(value, type_, dialect)
+            return format(value, "f") if isinstance(type_, sa.String) else _number(value, type_, dialect)
         case timedelta():
             if isinstance(type_, (mysql.TIME, sa.Interval)):
                 return value
@@ -72,10 +108,21 @@ def _fit(value: Any, type_: sa.types.TypeEngine[Any], dialect: str) -> Any:
             return value
 
 
-def _whole(value: float | Decimal, type_: sa.types.TypeEngine[Any], dialect: str) -> Any:
+def _number(value: float | Decimal, type_: sa.types.TypeEngine[Any], dialect: str) -> Any:
     """Refuses a fraction for an integer column: databases round it silently. SQLite keeps it, so it passes there."""
+    if isinstance(value, float) and dialect == "postgresql" and _is_exact(type_):
+        return Decimal(repr(value))  # from a double, PostgreSQL takes 15 digits
     if not isinstance(type_, sa.Integer) or (dialect == "sqlite" and isinstance(value, float)):
         return value
     if value != int(value):
         raise ValueError(f"{value} is not a whole number, but the column holds whole numbers")
     return int(value)
+
+
+def _is_exact(type_: sa.types.TypeEngine[Any]) -> bool:
+    return isinstance(type_, sa.Numeric) and not isinstance(type_, sa.Float)
+
+
+def _json(value: Any) -> str:
+    """Returns a value for a JSON column. A text is JSON already."""
+    return value.decode() if isinstance(value, (bytes, bytearray)) else json.dumps(value, default=str)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import mysql, postgresql, sqlite
+from sqlalchemy.dialects import mssql, mysql, oracle, postgresql, sqlite
 from sqlalchemy.schema import CreateColumn
 
 from klamm_connectors.sql.config import Settings
-from klamm_connectors.sql.rows import ColumnType, Kind, Layout
+from klamm_connectors.sql.json_rows import JsonStatement, rows_of_json
+from klamm_connectors.sql.kinds import ColumnType, Kind
+from klamm_connectors.sql.literals import LiteralStatement
+from klamm_connectors.sql.names import TableName, columns_of, new_columns, unquoted
+from klamm_connectors.sql.rows import Layout, Rows
 from klamm_connectors.sql.statement import Statement
 from klamm_plugins.errors import ConfigError, ConnectError
 
@@ -44,6 +48,8 @@ def column_type(wanted: ColumnType, dialect: sa.Dialect, *, in_key: bool) -> sa.
         if dialect.name == "sqlite":
             return sa.Text()  # its NUMERIC keeps 15 digits
         return sa.Numeric(wanted.precision or (65 if is_mysql else None), wanted.scale)
+    if (other := _other(kind, dialect.name, in_key=in_key)) is not None:
+        return other
     if is_mysql:
         if kind is Kind.STRING and in_key:
             return mysql.VARCHAR(_KEY_LENGTH, charset="utf8mb4", collation=_exact_collation(dialect))
@@ -63,6 +69,19 @@ def column_type(wanted: ColumnType, dialect: sa.Dialect, *, in_key: bool) -> sa.
     return _SIMPLE[kind]()
 
 
+def _other(kind: Kind, dialect: str, *, in_key: bool) -> sa.types.TypeEngine[Any] | None:
+    """Returns the type where SQLAlchemy's own would lose something, or cannot be a key."""
+    if dialect == "mssql":
+        if kind is Kind.STRING:
+            return mssql.NVARCHAR(_KEY_LENGTH if in_key else None)  # VARCHAR has one code page
+        return mssql.DATETIME2(6) if kind is Kind.TIMESTAMP else None  # type: ignore[no-untyped-call]
+    if dialect == "oracle" and kind is Kind.STRING and in_key:
+        return oracle.VARCHAR2(_KEY_LENGTH)  # a CLOB is no key
+    if dialect == "oracle" and kind is Kind.TIMESTAMP:
+        return oracle.TIMESTAMP()  # a DATE has whole seconds
+    return None
+
+
 def _exact_collation(dialect: sa.Dialect) -> str:
     """Returns a collation that keeps keys apart which differ only in case or in trailing spaces. The default would
     merge them.
@@ -77,30 +96,35 @@ class Target:
         self._engine = engine
         self._create, self._evolve = settings.auto_create, settings.auto_evolve
         self._mode = settings.insert_mode
-        self._tables: dict[str, sa.Table] = {}
-        self._statements: dict[tuple[str, bool, tuple[str, ...], tuple[str, ...]], Statement] = {}
+        self._tables: dict[TableName, sa.Table] = {}
+        self._statements: dict[tuple[TableName, Layout], Statement] = {}
+        self._types = settings.table_types
+        self._spelt = str if settings.quoted else unquoted(engine.dialect.name)
 
-    def ensure(self, name: str, types: Mapping[str, ColumnType | None], key: Sequence[str]) -> bool:
-        """Makes sure that a table with these columns exists; creates what may be created. Raises ConfigError for what
-        is missing.
+    def ensure(self, name: TableName, parts: Sequence[Rows]) -> bool:
+        """Makes sure that a table with the columns of these rows exists; creates what may be created. Raises ConfigError
+        for what is missing.
 
-        Without columns it creates nothing and returns False when there is no table: then there is nothing to delete
+        For deletes alone it creates nothing and returns False when there is no table: then there is nothing to delete
         either.
         """
+        written = [rows for rows in parts if not rows.layout.deletes]
         table = self._tables.get(name)
         for _ in range(2):  # a table that somebody else makes now may lack columns
-            if table is not None and not _missing(table, types):
+            if table is not None and not self._missing(table, written):
                 break
             table = self._reflect(name)
             if table is None:
-                if not types and self._create:
+                if not written and self._create:
                     return False
-                self._make(name, types, key)
+                self._make(name, written)
             else:
-                self._add_columns(table, _missing(table, types))
+                self._add_columns(table, self._missing(table, written))
             table = self._reflect(name)
-        if table is None or _missing(table, types):
-            raise ConnectError(f"table {name} lacks the columns that were just made: {', '.join(types)}")
+        if table is None or (missing := self._missing(table, written)):
+            raise ConnectError(
+                f"table {name} lacks the columns that were just made: {', '.join(missing or ())}"
+            )
         if self._tables.get(name) is not table:
             self._tables[name] = table
             self._statements = {k: s for k, s in self._statements.items() if k[0] != name}
@@ -111,37 +135,85 @@ class Target:
         self._tables.clear()
         self._statements.clear()
 
-    def statement(self, name: str, layout: Layout) -> Statement:
-        """Returns INSERT, upsert, UPDATE or DELETE for rows of this layout; the same object for the same columns."""
-        place = (name, layout.deletes, layout.columns, layout.key)
-        found = self._statements.get(place)
+    def statement(self, name: TableName, layout: Layout) -> Statement:
+        """Returns INSERT, upsert, UPDATE or DELETE for rows of this layout."""
+        found = self._statements.get((name, layout))
         if found is None:
             if len(self._statements) >= _STATEMENTS:
                 self._statements.clear()
-            table = self._tables[name]
-            # Null values without a column are left out.
-            present = {c: sa.bindparam(f"_klamm_{i}", type_=table.c[c].type) for i, c in enumerate(layout.columns) if c in table.c}  # fmt: skip
-            made = self._make_statement(table, present, layout.key, deletes=layout.deletes)
-            found = self._statements[place] = Statement(made, present.values(), self._engine.dialect)
+            found = self._statements[name, layout] = self._compiled(self._tables[name], layout)
         return found
 
-    def _reflect(self, name: str) -> sa.Table | None:
+    def _compiled(self, table: sa.Table, layout: Layout) -> Statement:
+        dialect = self._engine.dialect
+        columns = columns_of(layout.columns, table.c.keys())  # fields of nulls without a column are left out
+        if absent := [name for name in layout.key if name not in columns]:
+            raise ConnectError(
+                f"table {table.name} has no column {', '.join(absent)}, which is in the primary key"
+            )
+        key = [columns[name] for name in layout.key]
+        binds = {columns[field]: sa.bindparam(f"_klamm_{i}", type_=table.c[columns[field]].type) for i, field in enumerate(layout.columns) if field in columns}  # fmt: skip
+        by_key = sa.and_(sa.true(), *(table.c[name] == binds[name] for name in key))
+        if layout.deletes:
+            return Statement(sa.delete(table).where(by_key), binds.values(), dialect)
+        if self._mode == "update":
+            rest = [name for name in binds if name not in key] or key
+            changed = sa.update(table).where(by_key).values({name: binds[name] for name in rest})
+            return Statement(changed, binds.values(), dialect)
+        return self._inserting(table, binds, key)
+
+    def _inserting(self, table: sa.Table, binds: dict[str, Any], key: list[str]) -> Statement:
+        binds = {column.name: binds[column.name] for column in table.c if column.name in binds}
+        dialect, names = self._engine.dialect, list(binds)
+        upserts = self._mode == "upsert"
+        updated = [name for name in names if name not in key]
+        if dialect.name in _MYSQL and dialect.driver == "pymysql":
+            made: Any = sa.insert(table).values(binds)
+            changed = (updated or key) if upserts else None
+            return LiteralStatement(made, binds.values(), dialect, table=table, names=names, updated=changed)
+        if dialect.name == "postgresql":
+            made = postgresql.insert(table).values(binds)
+            bulk: Any = postgresql.insert(table).from_select(names, rows_of_json(table, names, dialect))
+            if upserts:
+                made, bulk = _on_conflict(made, updated, key), _on_conflict(bulk, updated, key)
+            places = [names.index(name) for name in key] if upserts else []
+            return JsonStatement(made, binds.values(), dialect, bulk=bulk, names=names, key=places)
+        made = _upsert(table, binds, key, dialect.name) if upserts else sa.insert(table).values(binds)
+        return Statement(made, binds.values(), dialect)
+
+    def _missing(self, table: sa.Table, parts: Iterable[Rows]) -> dict[str, ColumnType]:
+        return new_columns(table.c.keys(), parts, self._spelt)
+
+    def _reflect(self, name: TableName) -> sa.Table | None:
+        schema, table = self._place(name)
         try:
-            return sa.Table(name, sa.MetaData(), autoload_with=self._engine)
+            found = sa.Table(
+                table, sa.MetaData(), schema=schema, autoload_with=self._engine, resolve_fks=False
+            )
         except sa.exc.NoSuchTableError:
             return None
+        is_view = table in sa.inspect(self._engine).get_view_names(schema)
+        if not self._types & ({"VIEW"} if is_view else {"TABLE", "PARTITIONED TABLE"}):
+            kind = "VIEW" if is_view else "TABLE"
+            raise ConfigError(f"{name} is a {kind.lower()}: add {kind} to table.types", key="table.types")
+        return found
 
-    def _make(self, name: str, types: Mapping[str, ColumnType | None], key: Sequence[str]) -> None:
+    def _place(self, name: TableName) -> TableName:
+        return TableName(name.schema and self._spelt(name.schema), self._spelt(name.name))
+
+    def _make(self, name: TableName, parts: Sequence[Rows]) -> None:
         if not self._create:
             raise ConfigError(
                 f"table {name} does not exist; make it, or set auto.create=true", key="auto.create"
             )
-        known = {column: kind for column, kind in types.items() if kind is not None}
+        known = new_columns([], parts, self._spelt)
         if not known:
             raise ConnectError(f"table {name}: its columns are not known yet, because all values are null")
+        key = columns_of(parts[0].layout.key, known).values()
         columns = [self._column(column, kind, in_key=column in key) for column, kind in known.items()]
         options: Any = {"mysql_charset": "utf8mb4", "mariadb_charset": "utf8mb4"}
-        table = sa.Table(name, sa.MetaData(), *columns, **options)
+        schema, table_name = self._place(name)
+        table = sa.Table(table_name, sa.MetaData(), *columns, schema=schema, **options)
         log.info("making table %s (%s)", name, ", ".join(known))
         try:
             table.create(self._engine, checkfirst=True)
@@ -167,7 +239,7 @@ class Target:
                 with self._engine.begin() as connection:
                     connection.exec_driver_sql(f"ALTER TABLE {quoted} ADD COLUMN {made}")
             except sa.exc.DBAPIError:
-                now = self._reflect(str(table.name))
+                now = self._reflect(TableName(table.schema, str(table.name)))
                 if now is None or column not in now.c:
                     raise
                 log.info("column %s of table %s was added by somebody else meanwhile", column, table.name)
@@ -176,39 +248,20 @@ class Target:
         type_ = column_type(kind, self._engine.dialect, in_key=in_key)
         return sa.Column(name, type_, primary_key=in_key, nullable=not in_key, autoincrement=False)
 
-    def _make_statement(
-        self, table: sa.Table, binds: dict[str, Any], key: tuple[str, ...], *, deletes: bool
-    ) -> Any:
-        if absent := [name for name in key if name not in binds]:
-            raise ConnectError(
-                f"table {table.name} has no column {', '.join(absent)}, which is in the primary key"
-            )
-        by_key = sa.and_(sa.true(), *(table.c[name] == binds[name] for name in key))
-        if deletes:
-            return sa.delete(table).where(by_key)
-        if self._mode == "update":
-            rest = [name for name in binds if name not in key] or key
-            return sa.update(table).where(by_key).values({name: binds[name] for name in rest})
-        if self._mode == "insert":
-            return sa.insert(table).values(binds)
-        return _upsert(table, binds, key, self._engine.dialect.name)
 
-
-def _missing(table: sa.Table, types: Mapping[str, ColumnType | None]) -> dict[str, ColumnType]:
-    return {name: kind for name, kind in types.items() if kind is not None and name not in table.c}
-
-
-def _upsert(table: sa.Table, values: dict[str, Any], key: Sequence[str], dialect: str) -> Any:
-    rest = [name for name in values if name not in key]
+def _upsert(table: sa.Table, binds: dict[str, Any], key: Sequence[str], dialect: str) -> Any:
+    updated = [name for name in binds if name not in key]
+    if dialect == "sqlite":
+        return _on_conflict(sqlite.insert(table).values(binds), updated, key)
     if dialect in _MYSQL:
-        statement = mysql.insert(table).values(values)
-        return statement.on_duplicate_key_update({n: statement.inserted[n] for n in rest or key})
-    if dialect not in {"sqlite", "postgresql"}:
-        raise ConfigError(
-            f"insert.mode=upsert is not known for {dialect}; use insert or update", key="insert.mode"
-        )
-    made: Any = sqlite.insert(table) if dialect == "sqlite" else postgresql.insert(table)
-    made = made.values(values)
-    if not rest:
+        made = mysql.insert(table).values(binds)
+        return made.on_duplicate_key_update({n: made.inserted[n] for n in updated or key})
+    raise ConfigError(
+        f"insert.mode=upsert is not known for {dialect}; use insert or update", key="insert.mode"
+    )
+
+
+def _on_conflict(made: Any, updated: Sequence[str], key: Sequence[str]) -> Any:
+    if not updated:
         return made.on_conflict_do_nothing(index_elements=list(key))
-    return made.on_conflict_do_update(index_elements=list(key), set_={n: made.excluded[n] for n in rest})
+    return made.on_conflict_do_update(index_elements=list(key), set_={n: made.excluded[n] for n in updated})

@@ -8,36 +8,28 @@ the task fails.
 
 from __future__ import annotations
 
-import logging
-import sqlite3
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import groupby
-from typing import Any, Final
+from typing import Final
 
 import sqlalchemy as sa
 
 from klamm_connectors.sql.config import Settings, parse
-from klamm_connectors.sql.drivers import missing_driver, unknown_database
+from klamm_connectors.sql.engine import make_engine
+from klamm_connectors.sql.errors import Words, is_bad_data, is_denied, is_passing
+from klamm_connectors.sql.names import TableName, table_name
 from klamm_connectors.sql.positions import Moved, Positions
-from klamm_connectors.sql.rows import Change, RowMaker, widest
+from klamm_connectors.sql.rows import RowMaker, Rows, halved
 from klamm_connectors.sql.tables import Target
-from klamm_connectors.sql.urls import masked, to_sqlalchemy
+from klamm_connectors.sql.urls import masked
 from klamm_plugins.connector import Reported, SinkTask
 from klamm_plugins.errors import ConfigError, ConnectError, DataError, RetriableError
 from klamm_plugins.records import SinkRecord, TopicPartition
 
-log = logging.getLogger(__name__)
-
-_UNKNOWN_ZONE: Final = 1298
-_PASSING: Final = frozenset({1040, 1053, 1152, 1158, 1159, 1160, 1161, 1203, 1205, 1213, 1317, 1927, 1969, 2002, 2003, 2006, 2013, 2014, 2055, 3024})  # fmt: skip
-"""MySQL's codes of temporary errors: connection lost, deadlock, lock timeout, server stopping."""
-_DENIED: Final = frozenset({1044, 1045, 1049, 1142, 1143, 1698})
-_SQLSTATES: Final = ("08", "40", "53", "57")  # PostgreSQL: connection, rollback, resources, operator
-_SQLITE_WAIT_S: Final = 5
 # How often in a row another task may have been faster. Two tasks that alternate for longer are a bug.
 _MOVED_MAX: Final = 5
 _KEPT_S: Final = 30.0
+Bad = list[tuple[SinkRecord, DataError]]
 
 
 class SqlSinkTask(SinkTask):
@@ -49,10 +41,12 @@ class SqlSinkTask(SinkTask):
         self._engine: sa.Engine | None = None
         self._positions: Positions | None = None
         self._tries = 0
+        self._attempts = 0
 
     def start(self, props: Mapping[str, str]) -> None:
         self._settings = settings = parse(props)
         self._where = masked(settings.url)
+        self._words = Words(trimmed=settings.trimmed)
         self._rows = RowMaker(settings.rows)
         self._engine = make_engine(settings)
         self._target = Target(self._engine, settings)
@@ -61,7 +55,7 @@ class SqlSinkTask(SinkTask):
             try:
                 self._positions.create()
             except (sa.exc.SQLAlchemyError, OSError) as e:
-                raise self._judged(e) from e
+                raise self._judged(e) from self._words.cause(e)
 
     def open(self, partitions: Collection[TopicPartition]) -> None:
         """With `exactly.once`, seeks to the database's offsets; the group's offsets are only for display."""
@@ -70,7 +64,7 @@ class SqlSinkTask(SinkTask):
         try:
             self.context.offset(self._positions.open(partitions))
         except (sa.exc.SQLAlchemyError, OSError) as e:
-            raise self._judged(e) from e
+            raise self._judged(e) from self._words.cause(e)
 
     def close(self, partitions: Collection[TopicPartition]) -> None:
         if self._positions is not None:
@@ -80,23 +74,41 @@ class SqlSinkTask(SinkTask):
         if not records:
             return
         try:
-            if self._positions is None:
-                self._put(records)
-            else:
-                self._put_once(records, self._positions)
+            with self._connection() as connection:
+                if self._positions is None:
+                    self._put(connection, records)
+                else:
+                    self._put_once(connection, records, self._positions)
         except (sa.exc.SQLAlchemyError, OSError) as e:
             self._target.forget()
-            raise self._judged(e) from e
+            raise self._judged(e) from self._words.cause(e)
         self._tries = 0
 
-    def _put(self, records: list[SinkRecord]) -> None:
-        bad: list[tuple[SinkRecord, DataError]] = []
-        with self._transaction(self._changes(records, bad)) as (connection, there):
+    def _connection(self) -> sa.Connection:
+        """Returns a connection that works. Raises RetriableError for the runtime to try `connection.attempts` times."""
+        assert self._engine is not None, "put comes after start"
+        try:
+            connection = self._engine.connect()
+        except sa.exc.DBAPIError as e:
+            self._attempts += 1
+            if not is_passing(e) or self._attempts >= self._settings.connection_attempts:
+                self._attempts = 0
+                raise
+            self.context.timeout(self._settings.connection_backoff_ms)
+            raise RetriableError(
+                f"{self._where}: {self._words.of(e)} (attempt {self._attempts} of connection.attempts)"
+            ) from self._words.cause(e)
+        self._attempts = 0
+        return connection
+
+    def _put(self, connection: sa.Connection, records: list[SinkRecord]) -> None:
+        bad: Bad = []
+        with self._transaction(connection, self._changes(records, bad)) as there:
             for name, of_table in there.items():
                 self._write_table(connection, name, of_table, bad)
         self._report(bad)
 
-    def _put_once(self, records: list[SinkRecord], positions: Positions) -> None:
+    def _put_once(self, connection: sa.Connection, records: list[SinkRecord], positions: Positions) -> None:
         """Writes rows and positions in one transaction. Bad records reach the dead letter topic before its commit."""
         if self._tries:  # the last one may have been committed although its answer was lost
             positions.learn_again()
@@ -104,9 +116,9 @@ class SqlSinkTask(SinkTask):
             fresh = positions.fresh(records)
             if not fresh:
                 return
-            bad: list[tuple[SinkRecord, DataError]] = []
+            bad: Bad = []
             try:
-                with self._transaction(self._changes(fresh, bad)) as (connection, there):
+                with self._transaction(connection, self._changes(fresh, bad)) as there:
                     new = positions.advance(connection, fresh)
                     for name, of_table in there.items():
                         self._write_table(connection, name, of_table, bad)
@@ -119,7 +131,7 @@ class SqlSinkTask(SinkTask):
             return
         raise RetriableError("another task writes the records of this one's partitions")
 
-    def _report(self, bad: list[tuple[SinkRecord, DataError]]) -> list[Reported]:
+    def _report(self, bad: Bad) -> list[Reported]:
         reporter = self.context.errant_record_reporter
         if not bad:
             return []
@@ -131,98 +143,70 @@ class SqlSinkTask(SinkTask):
             self._engine.dispose()
             self._engine = None
 
-    def _changes(
-        self, records: list[SinkRecord], bad: list[tuple[SinkRecord, DataError]]
-    ) -> dict[str, list[Change]]:
-        """Returns changes by table, in the order of the records."""
-        found: dict[str, list[Change]] = {}
-        names: dict[str, str] = {}
+    def _changes(self, records: list[SinkRecord], bad: Bad) -> dict[TableName, list[Rows]]:
+        """Returns rows by table, in the order of the records."""
+        names: dict[str, TableName] = {}
+        by_table: dict[TableName, list[SinkRecord]] = {}
         for record in records:
             name = names.get(record.topic)
             if name is None:
-                name = names[record.topic] = self._table_name(record.topic)
-            try:
-                change = self._rows.change(record)
-            except DataError as e:
-                self._set_aside(record, e, bad)
-                continue
-            found.setdefault(name, []).append(change)
-        return found
+                name = names[record.topic] = table_name(self._settings.table_name, record.topic)
+            by_table.setdefault(name, []).append(record)
 
-    def _table_name(self, topic: str) -> str:
-        template = self._settings.table_name
-        name = template.replace("${topic}", topic).replace("${table}", topic.rsplit(".", 1)[-1])
-        if "%(" in name:
-            raise ConfigError(
-                f"table.name.format={template}: {name!r} cannot be a table", key="table.name.format"
-            )
-        return name
+        def refuse(record: SinkRecord, error: DataError) -> None:
+            self._set_aside(record, error, bad)
 
-    def _set_aside(
-        self, record: SinkRecord, error: DataError, bad: list[tuple[SinkRecord, DataError]]
-    ) -> None:
+        return {name: found for name, of in by_table.items() if (found := self._rows.rows(of, refuse))}
+
+    def _set_aside(self, record: SinkRecord, error: DataError, bad: Bad) -> None:
         if self.context.errant_record_reporter is None:
             raise error
         bad.append((record, error))
 
     @contextmanager
     def _transaction(
-        self, changes: dict[str, list[Change]]
-    ) -> Iterator[tuple[sa.Connection, dict[str, list[Change]]]]:
-        """Opens a transaction and yields it with the changes whose tables exist.
+        self, connection: sa.Connection, changes: dict[TableName, list[Rows]]
+    ) -> Iterator[dict[TableName, list[Rows]]]:
+        """Opens a transaction and yields the rows whose tables exist.
 
         Tables are created before it begins: in MySQL, a change of a table would commit it.
         """
-        assert self._engine is not None, "put comes after start"
-        there = {name: of_table for name, of_table in changes.items() if self._ensure(name, of_table)}
-        with self._engine.begin() as connection:
-            yield connection, there
-
-    def _ensure(self, name: str, changes: list[Change]) -> bool:
-        layouts = [c for c in dict.fromkeys(c.layout for c in changes) if not c.deletes]
-        return self._target.ensure(name, widest(layouts), layouts[0].key if layouts else ())
+        there = {name: of_table for name, of_table in changes.items() if self._target.ensure(name, of_table)}
+        with connection.begin():
+            yield there
 
     def _write_table(
-        self,
-        connection: sa.Connection,
-        name: str,
-        changes: list[Change],
-        bad: list[tuple[SinkRecord, DataError]],
+        self, connection: sa.Connection, name: TableName, parts: Sequence[Rows], bad: Bad
     ) -> None:
-        """Writes all changes. After an error of their data, halves them until each bad record is alone."""
+        """Writes all rows. After an error of their data, halves them until each bad record is alone."""
         savepoint = connection.begin_nested()
         try:
-            for statement, rows in self._statements(name, changes):
-                connection.exec_driver_sql(statement, rows)
+            for rows in parts:
+                statement = self._target.statement(name, rows.layout)
+                for begin in range(0, len(rows), self._settings.batch_size):
+                    part = rows.part(begin, begin + self._settings.batch_size)
+                    statement.write(connection, part.columns)
         except (sa.exc.SQLAlchemyError, ValueError, TypeError, OverflowError) as e:
-            if isinstance(e, sa.exc.SQLAlchemyError) and not _is_bad_data(e):
+            if isinstance(e, sa.exc.SQLAlchemyError) and not is_bad_data(e):
                 raise
             savepoint.rollback()
-            if len(changes) == 1:
-                record = changes[0].record
+            if sum(map(len, parts)) == 1:
+                record = parts[0].records[0]
                 where = f"record {record.topic}-{record.partition}@{record.offset}"
-                self._set_aside(record, DataError(f"{where}: table {name} refuses it: {_text(e)}"), bad)
+                said = DataError(f"{where}: table {name} refuses it: {self._words.of(e)}")
+                self._set_aside(record, said, bad)
                 return
-            half = len(changes) // 2
-            self._write_table(connection, name, changes[:half], bad)
-            self._write_table(connection, name, changes[half:], bad)
+            for half in halved(parts):
+                self._write_table(connection, name, half, bad)
             return
         savepoint.commit()
 
-    def _statements(self, name: str, changes: list[Change]) -> Iterator[tuple[str, list[Any]]]:
-        """Yields runs of changes that share a statement, in order, cut to batch.size."""
-        size, target = self._settings.batch_size, self._target
-        for statement, run in groupby(changes, lambda c: target.statement(name, c.layout)):
-            rows = statement.rows(c.values for c in run)
-            for i in range(0, len(rows), size):
-                yield statement.sql, rows[i : i + size]
-
-    def _judged(self, error: Exception) -> ConnectError:
+    def _judged(self, error: Exception) -> ConnectError | ConfigError:
         """Translates an error into the runtime's. Uses only the driver's own words, which hold no password."""
-        code, text = _code(error), f"{self._where}: {_text(error)}"
-        if isinstance(error, sa.exc.SQLAlchemyError) and not _is_passing(error):
-            if code in _DENIED:
-                raise ConfigError(text, key="connection.user") from error
+        text = f"{self._where}: {self._words.of(error)}"
+        if isinstance(error, sa.exc.SQLAlchemyError) and not is_passing(error):
+            if is_denied(error):
+                return ConfigError(text, key="connection.user")
             return ConnectError(text)
         self._tries += 1
         if self._tries > self._settings.max_retries:
@@ -241,104 +225,6 @@ def alter_positions(settings: Settings, connector: str, offsets: Mapping[TopicPa
         positions.store(offsets)
     except (sa.exc.SQLAlchemyError, OSError) as e:
         where = masked(settings.url)
-        raise ConnectError(f"{where}: offsets cannot be changed: {_text(e)}") from e
+        raise ConnectError(f"{where}: offsets cannot be changed: {Words(trimmed=False).of(e)}") from e
     finally:
         engine.dispose()
-
-
-def make_engine(settings: Settings) -> sa.Engine:
-    shown = masked(settings.url)
-    try:
-        url = sa.make_url(to_sqlalchemy(settings.url))
-        if settings.user:
-            url = url.set(username=settings.user)
-        if settings.password is not None:
-            url = url.set(password=settings.password.value)
-        is_sqlite = url.get_backend_name() == "sqlite"
-        more: dict[str, Any] = {}
-        arguments: dict[str, Any] = {"timeout": _SQLITE_WAIT_S} if is_sqlite else {}
-        if url.get_driver_name() == "pymysql":
-            arguments = {"connect_timeout": 30, "read_timeout": 300, "write_timeout": 300}
-            url = url.update_query_dict({"charset": "utf8mb4"})
-            more["paramstyle"] = "format"
-        engine = sa.create_engine(
-            url, connect_args=arguments, pool_pre_ping=not is_sqlite, hide_parameters=True, **more
-        )
-    except sa.exc.NoSuchModuleError:
-        raise unknown_database(settings.url) from None
-    except ModuleNotFoundError as e:
-        raise missing_driver(settings.url, e.name) from None
-    except (sa.exc.ArgumentError, ValueError, TypeError):
-        raise ConfigError(
-            f"connection.url={shown} is no address of a database", key="connection.url"
-        ) from None
-    if engine.dialect.name == "sqlite":
-        sa.event.listen(engine, "connect", _sqlite_connected)
-        sa.event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
-    elif engine.dialect.name in {"mysql", "mariadb"}:
-        sa.event.listen(engine, "connect", _mysql_connected(settings.timezone))
-    return engine
-
-
-def _sqlite_connected(connection: Any, _record: Any) -> None:
-    connection.isolation_level = None  # SQLAlchemy begins transactions, and savepoints work
-    connection.execute("PRAGMA journal_mode=WAL").close()
-    connection.execute("PRAGMA synchronous=FULL").close()
-
-
-def _mysql_connected(zone: str) -> Callable[[Any, Any], None]:
-    def connected(connection: Any, _record: Any) -> None:
-        with connection.cursor() as cursor:
-            # A value that does not fit is an error instead of being cut off. Backslashes and quotes stay as the driver
-            # expects.
-            cursor.execute(
-                "SET SESSION sql_mode = CONCAT_WS(',', NULLIF(@@sql_mode, ''), 'STRICT_ALL_TABLES')"
-            )
-            try:  # so that a TIMESTAMP column takes a moment as the moment that it is
-                cursor.execute("SET SESSION time_zone = %s", ("+00:00" if zone == "UTC" else zone,))
-            except Exception as e:
-                if not e.args or e.args[0] != _UNKNOWN_ZONE:
-                    raise
-                log.warning(
-                    "the server does not know db.timezone=%s (mysql_tzinfo_to_sql makes it known): what goes to TIMESTAMP "
-                    "columns is read in the session's own zone",
-                    zone,
-                )
-
-    return connected
-
-
-def _code(error: BaseException) -> Any:
-    original = getattr(error, "orig", None)
-    return original.args[0] if original is not None and original.args else None
-
-
-def _text(error: BaseException) -> str:
-    original = getattr(error, "orig", None) or error
-    args = original.args
-    return str(args[1]) if len(args) > 1 and isinstance(args[0], int) else str(original)
-
-
-def _is_passing(error: BaseException) -> bool:
-    original = getattr(error, "orig", None)
-    if getattr(error, "connection_invalidated", False):
-        return True
-    if isinstance(error, sa.exc.InterfaceError) and not isinstance(original, sqlite3.Error):
-        return True  # SQLite says so of a value that it does not know
-    if isinstance(original, sqlite3.OperationalError):
-        return getattr(original, "sqlite_errorcode", 0) & 0xFF in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}  # fmt: skip
-    state = getattr(original, "sqlstate", None) or getattr(original, "pgcode", None)
-    return _code(error) in _PASSING or (isinstance(state, str) and state.startswith(_SQLSTATES))
-
-
-def _is_bad_data(error: BaseException) -> bool:
-    """Returns True when a single record may be to blame, so that halving its batch makes sense."""
-    if _is_passing(error) or not isinstance(error, sa.exc.StatementError):
-        return False
-    if isinstance(error, (sa.exc.IntegrityError, sa.exc.DataError)):
-        return True
-    if not isinstance(error, sa.exc.DBAPIError):
-        return True  # a value that SQLAlchemy itself could not bind
-    return _code(error) in {1264, 1265, 1292, 1366, 1406, 1048, 1062, 1364, 3140, 4025} or isinstance(
-        error.orig, (OverflowError, sqlite3.InterfaceError, sqlite3.ProgrammingError)
-    )

@@ -9,7 +9,29 @@ from urllib.parse import parse_qsl, quote, urlencode
 from klamm_plugins.errors import ConfigError
 
 _SCHEME: Final = re.compile(r"([a-zA-Z0-9_+]+):(.*)", re.DOTALL)
-_DRIVERS: Final = {"mysql": "mysql+pymysql", "mariadb": "mariadb+pymysql"}
+_DRIVERS: Final = {
+    "mysql": "mysql+pymysql",
+    "mariadb": "mariadb+pymysql",
+    "postgresql": "postgresql+psycopg",
+    "postgres": "postgresql+psycopg",
+    "sqlserver": "mssql+pymssql",
+    "mssql": "mssql+pymssql",
+    "oracle": "oracle+oracledb",
+}
+"""SQLAlchemy's name of a database with the driver that needs nothing but its Python package."""
+DIALECTS: Final = {
+    "MySqlDatabaseDialect": "mysql",
+    "MariaDbDatabaseDialect": "mariadb",
+    "PostgreSqlDatabaseDialect": "postgresql",
+    "SqliteDatabaseDialect": "sqlite",
+    "SqlServerDatabaseDialect": "sqlserver",
+    "OracleDatabaseDialect": "oracle",
+    "Db2DatabaseDialect": "db2",
+    "SapHanaDatabaseDialect": "hana",
+    "VerticaDatabaseDialect": "vertica",
+    "GenericDatabaseDialect": "",
+}
+"""The original's names of dialects, with SQLAlchemy's; the generic one is the URL's."""
 _PASSWORD: Final = re.compile(r"(//[^:/]*:).*@", re.DOTALL)  # to the last @: rather too much than too little
 _PARAMETER: Final = re.compile(r"((?:password|passwd|pwd)=)[^&;]*", re.IGNORECASE)
 _JDBC_ONLY: Final = frozenset({
@@ -25,8 +47,18 @@ def masked(url: str) -> str:
     return _PARAMETER.sub(r"\1[hidden]", _PASSWORD.sub(r"\1[hidden]@", url))
 
 
-def to_sqlalchemy(url: str) -> str:
-    """Converts an address to SQLAlchemy's form. Raises ConfigError for anything else.
+def backend(url: str) -> str:
+    """Returns SQLAlchemy's name of the database of one of its URLs.
+
+    >>> backend("mysql+pymysql://db/shop")
+    'mysql'
+    """
+    return url.partition(":")[0].partition("+")[0]
+
+
+def to_sqlalchemy(url: str, dialect: str = "") -> str:
+    """Converts an address to SQLAlchemy's form; `dialect` is the original's name of another than the URL's. Raises
+    ConfigError for anything else.
 
     >>> to_sqlalchemy("jdbc:mysql://db:3306/shop?useSSL=false"), to_sqlalchemy("jdbc:sqlite:/var/lib/x.db")
     ('mysql+pymysql://db:3306/shop', 'sqlite:////var/lib/x.db')
@@ -41,6 +73,13 @@ def to_sqlalchemy(url: str) -> str:
             key="connection.url",
         )
     scheme, rest = match[1].lower(), match[2]
+    wanted = {name.lower(): backend for name, backend in DIALECTS.items()}.get(dialect.lower(), "")
+    if is_jdbc and scheme == "oracle":
+        rest = _oracle(rest, url)
+    if is_jdbc and scheme == "sqlserver":
+        rest = _sql_server(rest)
+    if wanted and wanted != scheme.partition("+")[0]:
+        scheme = wanted
     if is_jdbc and scheme == "sqlite":
         path = rest.removeprefix("//")
         return "sqlite://" if path in {"", ":memory:"} else f"sqlite:///{path}"
@@ -50,6 +89,30 @@ def to_sqlalchemy(url: str) -> str:
             key="connection.url",
         )
     return _DRIVERS.get(scheme, scheme) + ":" + (_without_jdbc_parameters(rest) if is_jdbc else rest)
+
+
+def _oracle(rest: str, url: str) -> str:
+    """Converts `thin:@//host:1521/service` and `thin:@host:1521:sid`, with `user/password` before the @ or without."""
+    match = re.fullmatch(r"(?:thin|oci):(?:([^/@]*)/([^@]*))?@(?://)?([^:/]+)(?::(\d+))?([:/])([^?]+)", rest)
+    if match is None:
+        raise ConfigError(
+            f"connection.url={masked(url)}: jdbc:oracle:thin:@//host:1521/service or jdbc:oracle:thin:@host:1521:sid is needed",
+            key="connection.url",
+        )
+    user, password, host, port, sign, name = match.groups()
+    login = f"{quote(user, safe='')}:{quote(password, safe='')}@" if user else ""
+    return f"//{login}{host}:{port or 1521}/" + (
+        name if sign == ":" else f"?{urlencode({'service_name': name})}"
+    )
+
+
+def _sql_server(rest: str) -> str:
+    """Converts `//host:1433;databaseName=shop;user=u`: what its driver does not know in Java's spelling is left out."""
+    base, *given = rest.split(";")
+    found = {name.lower(): value for name, _, value in (part.partition("=") for part in given)}
+    database = found.get("databasename") or found.get("database") or ""
+    login: dict[str, str] = {name: found[name] for name in ("user", "password") if name in found}
+    return f"{base}/{database}" + (f"?{urlencode(login)}" if login else "")
 
 
 def _without_jdbc_parameters(rest: str) -> str:

@@ -174,7 +174,7 @@ def test_without_a_dead_letter_topic_a_bad_record_fails_the_batch_and_nothing_is
 
 
 def test_a_locked_database_is_tried_again_and_not_for_ever(sink, tmp_path, monkeypatch):
-    monkeypatch.setattr("klamm_connectors.sql.task._SQLITE_WAIT_S", 0.05)
+    monkeypatch.setattr("klamm_connectors.sql.engine._SQLITE_WAIT_S", 0.05)
     task = sink(**UPSERT, max__retries="1", retry__backoff__ms="7")
     task.put([record({"v": "a"}, 0, 1)])
     connection = sqlite3.connect(tmp_path / "x.db", isolation_level=None)

@@ -1,0 +1,102 @@
+"""The SQL sink and what databases have of their own: JSON columns, schemas, names that differ by case."""
+
+import pytest
+import sqlalchemy as sa
+from support.sql_sink import UPSERT, Reporter, record
+
+from klamm_plugins.errors import ConfigError
+from klamm_plugins.schema import INT32, SchemaBuilder, Struct, Type
+
+JSON_TEXT = SchemaBuilder(Type.STRING).name("io.debezium.data.Json").optional().build()
+ROW = SchemaBuilder.struct("row").field("n", INT32).field("j", JSON_TEXT).build()
+
+
+def test_json_columns_of_postgresql_hold_json_and_no_quoted_text(on_postgres):
+    on_postgres.sql("CREATE TABLE t (id INT PRIMARY KEY, j JSONB, k JSON)")
+    values = [{"j": {"a": [1]}, "k": [None]}, {"j": '{"b": "ü"}', "k": "7"}, {"j": 5, "k": True}, {"j": None}]
+    on_postgres.put(*values)
+    found = on_postgres.sql("SELECT jsonb_typeof(j), json_typeof(k), j->'a'->0 FROM t ORDER BY id")
+    assert found == [("object", "array", 1), ("object", "number", None), ("number", "boolean", None), (None, None, None)]  # fmt: skip
+
+
+def test_json_that_is_none_is_a_bad_record_of_its_own(on_postgres):
+    on_postgres.sql("CREATE TABLE t (id INT PRIMARY KEY, j JSONB)")
+    reporter = Reporter()
+    on_postgres.put({"j": "{}"}, {"j": "no json"}, {"j": "[]"}, reporter=reporter)
+    assert reporter.offsets == [1]
+    assert on_postgres.sql("SELECT id FROM t ORDER BY id") == [(0,), (2,)]
+
+
+def test_texts_of_debezium_s_json_become_json(on_postgres):
+    on_postgres.sql("CREATE TABLE t (id INT PRIMARY KEY, n INT, j JSONB)")
+    value = Struct(ROW, n=1, j='{"a": 1}')
+    on_postgres.start(props=UPSERT).put([record(value, 0, 1, schema=ROW)])
+    assert on_postgres.sql("SELECT j->'a', n FROM t") == [(1, 1)]
+
+
+def test_json_columns_of_mysql_get_texts_as_they_are():
+    from sqlalchemy.dialects import mysql
+
+    from klamm_connectors.sql.statement import Statement
+
+    dialect = mysql.dialect(paramstyle="format")  # type: ignore[no-untyped-call]
+    table = sa.Table("t", sa.MetaData(), sa.Column("j", mysql.JSON()))
+    bind = sa.bindparam("_klamm_0", type_=table.c.j.type)
+    made = Statement(sa.insert(table).values({"j": bind}), [bind], dialect)
+    assert made.parameters([['{"a": 1}', 5, True, None]]) == [('{"a": 1}',), ("5",), ("true",), (None,)]
+
+
+@pytest.mark.parametrize("quoted", [False, True])
+def test_a_dot_in_the_format_stands_between_schema_and_table(on_postgres, quoted):
+    on_postgres.sql("CREATE SCHEMA app")
+    name = '"app.q"' if quoted else "app.q"
+    on_postgres.put({"v": 1}, table__name__format=name)
+    on_postgres.put({"v": 2, "w": 3}, table__name__format=name)
+    found = on_postgres.sql("SELECT table_schema, table_name FROM information_schema.tables WHERE table_schema IN ('app', 'public')")  # fmt: skip
+    assert found == [("public", "app.q") if quoted else ("app", "q")]
+
+
+def test_a_dot_in_the_format_stands_between_database_and_table(on_maria, mariadb):
+    mariadb.sql("CREATE OR REPLACE DATABASE klamm_other")
+    try:
+        task = on_maria.put({"v": 1}, table__name__format="klamm_other.q", delete__enabled="true")
+        task.put([record({"v": 5, "w": "x"}, 1, 7), record(None, 2, 0)])
+        assert mariadb.sql("SELECT id, v, w FROM klamm_other.q") == [(7, 5, "x")]
+        assert on_maria.sql("SHOW TABLES") == []
+    finally:
+        mariadb.sql("DROP DATABASE klamm_other")
+
+
+def test_dots_of_a_topic_stay_in_the_name_of_its_table(database):
+    database.start(props=UPSERT).put([record({"v": 1}, 0, 1, topic="p.shop.orders")])
+    mark = "`" if "mariadb" in database.props["connection.url"] else '"'
+    assert database.sql(f"SELECT v FROM {mark}p.shop.orders{mark}") == [(1,)]
+
+
+def test_fields_find_columns_that_differ_by_case(database):
+    quote = '"{}"'.format if "postgresql" in database.props["connection.url"] else str
+    database.sql(f"CREATE TABLE t ({quote('ID')} INT PRIMARY KEY, {quote('userName')} VARCHAR(9))")
+    task = database.put({"username": "a"}, {"USERNAME": "b"}, delete__enabled="true")
+    task.put([record(None, 2, 0)])
+    assert database.sql("SELECT * FROM t") == [(1, "b")]
+
+
+def test_columns_that_differ_by_case_are_made_where_the_database_can_have_both(on_postgres):
+    task = on_postgres.put({"a": 1}, {"A": 2}, {"a": 3, "A": 4})
+    task.put([record({"A": 5, "a": 6}, 3, 9)])
+    assert on_postgres.sql('SELECT id, a, "A" FROM t ORDER BY id') == [(0, 1, None), (1, None, 2), (2, 3, 4), (9, 6, 5)]  # fmt: skip
+
+
+@pytest.mark.parametrize("where", ["on_sqlite", pytest.param("on_maria", marks=pytest.mark.needs("mariadb"))])
+def test_fields_that_are_one_column_make_a_record_bad(where, request):
+    database, reporter = request.getfixturevalue(where), Reporter()
+    database.put({"a": 1}, {"a": 3, "A": 4}, {"A": 2}, reporter=reporter)
+    [(offset, said)] = reporter.reported
+    assert offset == 1
+    assert "fields a and A are the same column" in said
+    assert database.sql("SELECT id, a FROM t ORDER BY id") == [(0, 1), (2, 2)]
+
+
+def test_a_format_with_too_many_dots_is_refused(on_sqlite):
+    with pytest.raises(ConfigError, match=r"table\.name\.format=a\.b\.c .* schema\.table"):
+        on_sqlite.put({"v": 1}, table__name__format="a.b.c")

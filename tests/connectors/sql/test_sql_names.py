@@ -1,0 +1,76 @@
+"""Names of tables and columns: formats, case, and what a table lacks."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from klamm_connectors.sql.names import TableName, columns_of, folding, table_name
+from klamm_connectors.sql.urls import to_sqlalchemy
+from klamm_plugins.errors import ConfigError
+
+NAMES = st.lists(st.text("abAB", min_size=1, max_size=3), unique=True, max_size=6)
+
+
+@pytest.mark.parametrize(
+    ("template", "found"),
+    [
+        ("${topic}", (None, "p.shop.t")),
+        ("${table}", (None, "t")),
+        ("x_${topic}", (None, "x_p.shop.t")),
+        ("app.q", ("app", "q")),
+        ("app.${table}", ("app", "t")),
+        ("${table}.q", ("t", "q")),
+        ('"app.q"', (None, "app.q")),
+        ("`a.b`.[c.d]", ("a.b", "c.d")),
+        ('app."${topic}"', ("app", "p.shop.t")),
+        ('a"b', (None, 'a"b')),
+        ("$x", (None, "$x")),
+    ],
+)
+def test_a_format_names_a_schema_and_a_table(template, found):
+    assert table_name(template, "p.shop.t") == TableName(*found)
+
+
+@pytest.mark.parametrize("template", ["a.b.c", "a.", ".a", "a..b", "", '""', "a%(b", 'a.""'])
+def test_other_formats_are_refused(template):
+    with pytest.raises(ConfigError, match=r"table\.name\.format="):
+        table_name(template, "t")
+
+
+@given(fields=NAMES, columns=NAMES)
+def test_fields_take_their_own_column_or_one_that_only_case_keeps_apart(fields, columns):
+    found = columns_of(fields, columns)
+    assert all(found[field] == field for field in fields if field in columns)
+    assert all(field.lower() == column.lower() for field, column in found.items())
+    assert len(set(found.values())) == len(found), "no two fields have one column"
+    for field in set(fields) - set(found):
+        free = [c for c in columns if c.lower() == field.lower() and c not in found.values()]
+        assert len(free) != 1, "it could have had that one"
+
+
+def test_databases_differ_in_which_names_are_one():
+    assert [folding(name)("ÜA") for name in ("mysql", "sqlite", "postgresql")] == ["üa", "Üa", "ÜA"]
+
+
+@pytest.mark.parametrize(
+    ("url", "made"),
+    [
+        ("jdbc:postgresql://db:5432/shop?user=u&password=p", "postgresql+psycopg://u:p@db:5432/shop"),
+        ("postgresql+psycopg2://db/shop", "postgresql+psycopg2://db/shop"),
+        ("jdbc:sqlserver://db:1433;databaseName=shop;encrypt=true;user=u;password=a;", "mssql+pymssql://u:a@db:1433/shop"),
+        ("jdbc:sqlserver://db", "mssql+pymssql://db/"),
+        ("jdbc:oracle:thin:@//db:1522/orclpdb1", "oracle+oracledb://db:1522/?service_name=orclpdb1"),
+        ("jdbc:oracle:thin:@db:1521:XE", "oracle+oracledb://db:1521/XE"),
+        ("jdbc:oracle:thin:scott/ti:ger@db/XE", "oracle+oracledb://scott:ti%3Ager@db:1521/?service_name=XE"),
+    ],
+)  # fmt: skip
+def test_jdbc_urls_become_those_of_sqlalchemy(url, made):
+    assert to_sqlalchemy(url) == made
+
+
+def test_a_dialect_s_name_says_which_database_it_is():
+    assert to_sqlalchemy("jdbc:yugabytedb://db/x", "PostgreSqlDatabaseDialect") == "postgresql+psycopg://db/x"
+    assert to_sqlalchemy("jdbc:mariadb://db/x", "mysqldatabasedialect") == "mysql+pymysql://db/x"
+    assert to_sqlalchemy("jdbc:mariadb://db/x", "GenericDatabaseDialect") == "mariadb+pymysql://db/x"
+    with pytest.raises(ConfigError, match=r"jdbc:oracle:thin:@//host:1521/service"):
+        to_sqlalchemy("jdbc:oracle:thin:db/XE")
