@@ -139,14 +139,14 @@ def copy(bootstrap: str, path: Path, count: int) -> dict[str, float]:
     return {row.key: 0.0 for row in ROWS} | {"rate": count / seconds, "cpu": cpu, "consumer": cpu}
 
 
-def fill(bootstrap: str, topic: str, count: int, make: Callable[[int], bytes]) -> None:
+def fill(bootstrap: str, topic: str, count: int, make: Callable[[int], bytes], key: str = "key-{}") -> None:
     """Makes a topic of one partition; every key is a document's of its own."""
     load.create_topic(bootstrap, 1, topic)
     producer = Producer(
         {"bootstrap.servers": bootstrap, "linger.ms": 20, "queue.buffering.max.messages": 1_000_000}
     )
     for n in range(count):
-        producer.produce(topic, make(n), f"key-{n}")
+        producer.produce(topic, make(n), key.format(n))
         if n % 10_000 == 0:
             producer.poll(0)
     if producer.flush(120):

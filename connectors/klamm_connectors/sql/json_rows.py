@@ -26,6 +26,7 @@ _CLASSES: Final[list[tuple[type[sa.types.TypeEngine[Any]], set[type]]]] = [
     (sa.JSON, {str, _NULL}),
     (sa.Integer, {int, _NULL}),
     (sa.Numeric, {int, float, Decimal, _NULL}),
+    (sa.Float, {int, float, Decimal, _NULL}),
     (sa.String, {str, _NULL}),
     (sa.Boolean, {bool, _NULL}),
     (sa.Date, {date, _NULL}),
@@ -49,8 +50,16 @@ def written(column: Sequence[Any]) -> Sequence[Any]:
     return column
 
 
+def _parts(column: Sequence[str | None]) -> list[orjson.Fragment | None]:
+    """Returns JSON texts as parts of the text. Raises ValueError for one that is no JSON: it could become other rows."""
+    for text in column:
+        if text is not None:
+            orjson.loads(text)
+    return [None if text is None else orjson.Fragment(text) for text in column]
+
+
 def _all_finite(column: Sequence[Any]) -> bool:
-    return all(map(math.isfinite, (v for v in column if v is not None)))
+    return all(map(math.isfinite, [v for v in column if v is not None]))
 
 
 def _as_text(value: Any) -> Any:
@@ -85,16 +94,20 @@ class JsonStatement(Statement):
         compiled = bulk.compile(dialect=dialect)
         self._bulk = str(compiled)
         self._positional = compiled.positional
-        self._fields = names
+        self._fields = [str(name) for name in names]  # orjson takes no other class
         self._key = key
+        self._quick = True
         self._classes = [classes_of(cell.type) for cell in self.cells]
 
     def write(self, connection: sa.Connection, columns: Columns) -> None:
-        fitted = self._fitted(columns) if len(columns[0]) > 1 else None
+        fitted = self._fitted(columns) if self._quick and len(columns[0]) > 1 else None
         if fitted is None:
             super().write(connection, columns)
         else:
             self._send(connection, self._rows(fitted))
+
+    def refused_together(self) -> None:
+        self._quick = False
 
     def _fitted(self, columns: Columns) -> list[Sequence[Any]] | None:
         """Returns the values as JSON takes them; None if one of them it does not."""
@@ -103,7 +116,7 @@ class JsonStatement(Statement):
             column = columns[cell.index] if bytes in classes else cell.fitted(columns)
             if not classes.issuperset(map(type, column)):
                 return None
-            found.append(written(column))
+            found.append(_parts(column) if isinstance(cell.type, sa.JSON) else written(column))
         return found
 
     def _rows(self, fitted: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ same as the driver's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, Final
@@ -29,6 +29,8 @@ def literals(column: Sequence[Any], *, backslashes: bool = True) -> Sequence[str
     classes = set(map(type, column))
     if classes == {int}:
         return list(map(str, column))
+    if classes == {float}:
+        return _floats(column)
     if str in classes:
         texts = iter(_texts([v for v in column if v.__class__ is str], backslashes))
         if classes == {str}:
@@ -56,11 +58,14 @@ def _texts(texts: Sequence[str], backslashes: bool) -> list[str]:
     return [f"'{text}'" for text in found]
 
 
-def _float(value: float) -> str:
-    found = repr(value)
-    if found in {"inf", "-inf", "nan"}:
-        raise ValueError(f"{found} is not a number that MySQL can hold")
-    return found if "e" in found else found + "e0"  # else it would be a DECIMAL
+def _floats(column: Iterable[float]) -> list[str]:
+    found = list(map(repr, column))
+    text = " ".join(found)
+    if "n" in text:  # inf or nan
+        raise ValueError(f"{next(v for v in found if 'n' in v)} is not a number that MySQL can hold")
+    if "e" not in text:
+        return [v + "e0" for v in found]  # without it, it would be a DECIMAL
+    return [v if "e" in v else v + "e0" for v in found]
 
 
 def _decimal(value: Decimal) -> str:
@@ -82,7 +87,7 @@ _LITERALS: Final[dict[type, Callable[[Any], str]]] = {
     type(None): lambda _: "NULL",
     bool: lambda value: "1" if value else "0",
     int: str,
-    float: _float,
+    float: lambda value: _floats([value])[0],
     Decimal: _decimal,
     bytes: lambda value: f"_binary X'{value.hex()}'",
     date: lambda value: f"'{value.isoformat()}'",

@@ -6,13 +6,15 @@ column is made in one go.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from functools import reduce
+from itertools import chain, groupby, repeat
 from typing import Any, Final, NamedTuple
 
-from klamm_connectors.sql.kinds import ColumnType, Kind, type_of_schema, type_of_values
+from klamm_connectors.sql.kinds import ColumnType, Kind, type_of_schema, type_of_values, wider
 from klamm_connectors.sql.values import NESTED, Convert, TimeRules, as_text, converter
+from klamm_plugins.batch import SinkBatch
 from klamm_plugins.errors import DataError
 from klamm_plugins.records import SinkRecord
 from klamm_plugins.schema import Schema, Struct
@@ -52,17 +54,40 @@ class Rows:
 
     layout: Layout
     types: Mapping[str, ColumnType | None]
-    records: Sequence[SinkRecord]
+    places: Sequence[tuple[SinkBatch, int]]
+    """Each record as a batch and its number there: a record is made only for the row that is bad."""
     columns: Sequence[Sequence[Any]]
 
     def __len__(self) -> int:
-        return len(self.records)
+        return len(self.places)
 
     def part(self, begin: int, end: int) -> Rows:
         """Returns the rows from `begin` to before `end`."""
-        return Rows(
-            self.layout, self.types, self.records[begin:end], [column[begin:end] for column in self.columns]
-        )
+        if begin == 0 and end >= len(self):
+            return self
+        columns = [column[begin:end] for column in self.columns]
+        return Rows(self.layout, self.types, self.places[begin:end], columns)
+
+    def first(self) -> SinkRecord:
+        batch, number = self.places[0]
+        return batch[number]
+
+
+def joined(parts: Iterable[Rows]) -> list[Rows]:
+    """Returns the rows with neighbours of one layout as one part, whatever their partitions."""
+    found = []
+    for layout, run in groupby(parts, lambda rows: rows.layout):
+        first, *others = run
+        if not others:
+            found.append(first)
+            continue
+        those = [first, *others]
+        types = {name: reduce(wider, (rows.types[name] for rows in those)) for name in layout.columns}
+        columns = [
+            list(chain.from_iterable(same)) for same in zip(*[rows.columns for rows in those], strict=True)
+        ]
+        found.append(Rows(layout, types, list(chain.from_iterable(rows.places for rows in those)), columns))
+    return found
 
 
 def halved(parts: Sequence[Rows]) -> tuple[list[Rows], list[Rows]]:
@@ -107,59 +132,72 @@ class RowMaker:
         self._uses_key = rules.pk_mode == "record_key"
         self._plans: dict[Any, _Plan] = {}
 
-    def rows(self, records: Iterable[SinkRecord], refuse: Refuse) -> list[Rows]:
-        """Returns the rows of records in their order, as few parts as there are runs of one shape."""
-        found: list[Rows] = []
-        for shape, run in groupby(records, self._shape):
-            found += self._of_shape(shape, list(run), refuse)
-        return found
+    def rows(self, batches: Iterable[SinkBatch], refuse: Refuse) -> list[Rows]:
+        """Returns the rows of records in their order, as few parts as there are runs of one layout."""
+        return joined(
+            rows
+            for batch in batches
+            for shape, run in self._runs(batch)
+            for rows in self._of_shape(shape, run, refuse)
+        )
 
-    def _shape(self, record: SinkRecord) -> Any:
-        value = _shape_of(record.value, record.value_schema)
-        return (value, _shape_of(record.key, record.key_schema)) if self._uses_key else value
+    def _runs(self, batch: SinkBatch) -> Iterator[tuple[Any, _Run]]:
+        """Yields the runs of one shape with that shape."""
+        columns = [_shapes(batch.values)]
+        keys = None
+        if self._uses_key:
+            keys = [None] * len(batch) if batch.keys is None else batch.keys
+            columns.append(_shapes(keys))
+        common = (batch.value_schema, batch.key_schema if self._uses_key else None)
+        whole = _Run(batch, 0, batch.values, keys)
+        if all(len(set(column)) == 1 for column in columns):
+            yield (common, *(column[0] for column in columns)), whole
+            return
+        begin = 0
+        for shape, run in groupby(zip(*columns, strict=True)):
+            end = begin + sum(1 for _ in run)
+            yield (common, *shape), whole.part(begin, end)
+            begin = end
 
-    def _of_shape(self, shape: Any, run: list[SinkRecord], refuse: Refuse) -> list[Rows]:
+    def _of_shape(self, shape: Any, run: _Run, refuse: Refuse) -> list[Rows]:
         plan = self._plans.get(shape)
-        if plan is None:
-            if len(self._plans) >= _PLANS:
-                self._plans.clear()
-            for place, record in enumerate(run):
-                try:
-                    plan = self._plans[shape] = self._plan(record)
-                except DataError as e:  # it is the record's own, or that of all with this shape
-                    refuse(record, e)
-                    continue
-                return self._converted(plan, run[place:], refuse)
+        if plan is not None:
+            return self._converted(plan, run, refuse)
+        if len(self._plans) >= _PLANS:
+            self._plans.clear()
+        try:
+            plan = self._plans[shape] = self._plan(run.record(0))
+        except DataError:  # it is about the shape; each record is refused by its own name
+            for number in range(len(run.values)):
+                refuse(run.record(number), self._unplanned(run.record(number)))
             return []
         return self._converted(plan, run, refuse)
 
-    def _converted(self, plan: _Plan, run: list[SinkRecord], refuse: Refuse) -> list[Rows]:
+    def _unplanned(self, record: SinkRecord) -> DataError:
+        try:
+            self._plan(record)
+        except DataError as e:
+            return e
+        raise AssertionError("records of one shape have a plan, or none has")
+
+    def _converted(self, plan: _Plan, run: _Run, refuse: Refuse) -> list[Rows]:
         """Returns the rows of a run. A run with a bad record is halved until that record is alone."""
+        size = len(run.values)
         try:
             return [self._in_columns(plan, run)]
         except DataError as e:
-            if len(run) == 1:
-                refuse(run[0], DataError(f"{_name(run[0])}: {e}"))
+            if size == 1:
+                refuse(run.record(0), DataError(f"{_name(run.record(0))}: {e}"))
                 return []
-        half = len(run) // 2
-        return self._converted(plan, run[:half], refuse) + self._converted(plan, run[half:], refuse)
+        halves = run.part(0, size // 2), run.part(size // 2, size)
+        return [rows for half in halves for rows in self._converted(plan, half, refuse)]
 
-    def _in_columns(self, plan: _Plan, run: list[SinkRecord]) -> Rows:
-        origins = {origin: _opened(run, origin) for origin in {cell.origin for cell, _, _ in plan.cells}}
+    def _in_columns(self, plan: _Plan, run: _Run) -> Rows:
+        origins = {origin: run.columns(origin) for origin in {cell.origin for cell, _, _ in plan.cells}}
         columns, types = [], {}
         for cell, default, convert in plan.cells:
-            column = origins[cell.origin][cell.place]
             try:
-                if default is not None:
-                    column = [default if v is None else v for v in column]
-                if convert is not None:
-                    column = [None if v is None else convert(v) for v in column]
-                types[cell.name] = cell.type
-                if cell.type is None:
-                    classes = set(map(type, column))
-                    types[cell.name] = type_of_values(classes)
-                    if any(issubclass(cls, NESTED) for cls in classes):
-                        column = [as_text(v) if isinstance(v, NESTED) else v for v in column]
+                column, types[cell.name] = _column(origins[cell.origin][cell.place], cell, default, convert)
             except (ValueError, OverflowError, TypeError, DataError) as e:
                 if self._rules.trimmed:
                     raise DataError(f"field {cell.name}: {type(e).__name__}") from None
@@ -168,7 +206,7 @@ class RowMaker:
         for place in plan.key_places:
             if None in columns[place]:
                 raise DataError(f"field {plan.layout.columns[place]} of the primary key is null")
-        return Rows(plan.layout, types, run, columns)
+        return Rows(plan.layout, types, run.places(), columns)
 
     def _plan(self, record: SinkRecord) -> _Plan:
         rules = self._rules
@@ -236,25 +274,63 @@ class RowMaker:
         return cell, default, convert
 
 
-def _shape_of(value: Any, schema: Schema | None) -> Any:
-    """Returns what equal shapes have equal."""
-    if isinstance(value, Struct):
-        return value.schema
-    if isinstance(value, dict):
-        return schema, tuple(value)
-    return schema, value.__class__
+class _Run(NamedTuple):
+    """Records of one batch and one shape, from number `begin` of the batch; `keys` only where rows have parts of them."""
+
+    batch: SinkBatch
+    begin: int
+    values: Sequence[Any]
+    keys: Sequence[Any] | None
+
+    def part(self, begin: int, end: int) -> _Run:
+        keys = None if self.keys is None else self.keys[begin:end]
+        return _Run(self.batch, self.begin + begin, self.values[begin:end], keys)
+
+    def record(self, number: int) -> SinkRecord:
+        return self.batch[self.begin + number]
+
+    def places(self) -> list[tuple[SinkBatch, int]]:
+        return list(zip(repeat(self.batch), range(self.begin, self.begin + len(self.values)), strict=False))
+
+    def columns(self, origin: int) -> Sequence[Sequence[Any]]:
+        """Returns the values inside the records' values, keys or coordinates, column by column."""
+        if origin == _PLACE:
+            batch, size = self.batch, len(self.values)
+            offsets = batch.offsets[self.begin : self.begin + size]
+            return [batch.topic] * size, [batch.partition] * size, offsets
+        items = self.values if origin == _VALUE else self.keys
+        assert items, "a run has records, and keys where a cell is in them"
+        if isinstance(items[0], Struct):
+            return list(zip(*[item.values for item in items], strict=True))
+        if isinstance(items[0], dict):
+            return list(zip(*[item.values() for item in items], strict=True))
+        return (items,)
 
 
-def _opened(run: list[SinkRecord], origin: int) -> Sequence[Sequence[Any]]:
-    """Returns the values inside the records' values, keys or coordinates, column by column."""
-    if origin == _PLACE:
-        return [r.topic for r in run], [r.partition for r in run], [r.offset for r in run]
-    items = [r.value for r in run] if origin == _VALUE else [r.key for r in run]
-    if isinstance(items[0], Struct):
-        return list(zip(*[item.values for item in items], strict=True))
-    if isinstance(items[0], dict):
-        return list(zip(*[item.values() for item in items], strict=True))
-    return (items,)
+def _column(
+    values: Sequence[Any], cell: Cell, default: Any, convert: Convert | None
+) -> tuple[Sequence[Any], ColumnType | None]:
+    """Returns a column's values for the database, and its type."""
+    if default is not None:
+        values = [default if v is None else v for v in values]
+    if convert is not None:
+        values = [None if v is None else convert(v) for v in values]
+    if cell.type is not None:
+        return values, cell.type
+    classes = set(map(type, values))
+    if any(issubclass(cls, NESTED) for cls in classes):
+        values = [as_text(v) if isinstance(v, NESTED) else v for v in values]
+    return values, type_of_values(classes)
+
+
+def _shapes(items: Sequence[Any]) -> list[Any]:
+    """Returns for each value or key what equal shapes have equal."""
+    if set(map(type, items)) == {dict}:
+        return list(map(tuple, items))
+    return [
+        item.schema if isinstance(item, Struct) else tuple(item) if isinstance(item, dict) else item.__class__
+        for item in items
+    ]
 
 
 def _name(record: SinkRecord) -> str:

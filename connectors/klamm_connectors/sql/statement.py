@@ -18,7 +18,10 @@ from sqlalchemy.dialects import mysql
 
 _AS_THEY_ARE: Final[frozenset[type]] = frozenset({str, int, bool, bytes, type(None)})
 _TEXTS: Final[frozenset[type]] = frozenset({str, type(None)})
+_TRUTHS: Final[frozenset[type]] = frozenset({bool, type(None)})
 _NEVER: Final[frozenset[type]] = frozenset({type(None)})
+_CHECK_FLOATS: Final = frozenset({"pymysql", "psycopg"})
+"""Drivers whose databases hold every float, or whose statements (`literals`) refuse the others."""
 _NO_NAN: Final = frozenset({"sqlite", "mysql", "mariadb"})
 Fit = Callable[[Any], Any]
 Columns = Sequence[Sequence[Any]]
@@ -32,10 +35,14 @@ class Cell:
         self.type = type_
         process = type_.dialect_impl(dialect).bind_processor(dialect)
         self._plain, self._fit = _AS_THEY_ARE, _fitting(type_, dialect.name)
+        if dialect.driver in _CHECK_FLOATS and not isinstance(type_, sa.Integer) and not _is_rounded(type_, dialect.name):  # fmt: skip
+            self._plain = _AS_THEY_ARE | {float}
         if isinstance(type_, sa.JSON):  # its own processor would make a JSON text of a text
             self._plain, self._fit = _TEXTS, _json
         elif process is not None and not isinstance(type_, sa.Enum):  # the database knows its values best
             self._plain, self._fit = _NEVER, _processed(process, self._fit)
+            if isinstance(type_, sa.Boolean):
+                self._plain = _TRUTHS
 
     def fitted(self, columns: Columns) -> Sequence[Any]:
         """Returns the column's values as the driver takes them. Raises ValueError or TypeError for a value that the
@@ -65,6 +72,9 @@ class Statement:
         rows = zip(*[cell.fitted(columns) for cell in self.cells], strict=True)
         names = self._names
         return list(rows) if names is None else [dict(zip(names, row, strict=True)) for row in rows]
+
+    def refused_together(self) -> None:
+        """Takes notice of rows that the database refused together and took one by one. A quicker way may end here."""
 
     def write(self, connection: sa.Connection, columns: Columns) -> None:
         """Runs the statement for each row."""
@@ -110,8 +120,8 @@ def _fit(value: Any, type_: sa.types.TypeEngine[Any], dialect: str) -> Any:
 
 def _number(value: float | Decimal, type_: sa.types.TypeEngine[Any], dialect: str) -> Any:
     """Refuses a fraction for an integer column: databases round it silently. SQLite keeps it, so it passes there."""
-    if isinstance(value, float) and dialect == "postgresql" and _is_exact(type_):
-        return Decimal(repr(value))  # from a double, PostgreSQL takes 15 digits
+    if isinstance(value, float) and _is_rounded(type_, dialect):
+        return Decimal(repr(value))
     if not isinstance(type_, sa.Integer) or (dialect == "sqlite" and isinstance(value, float)):
         return value
     if value != int(value):
@@ -119,8 +129,9 @@ def _number(value: float | Decimal, type_: sa.types.TypeEngine[Any], dialect: st
     return int(value)
 
 
-def _is_exact(type_: sa.types.TypeEngine[Any]) -> bool:
-    return isinstance(type_, sa.Numeric) and not isinstance(type_, sa.Float)
+def _is_rounded(type_: sa.types.TypeEngine[Any], dialect: str) -> bool:
+    """Returns True for columns of exact numbers in PostgreSQL: of a double, they take 15 digits."""
+    return dialect == "postgresql" and isinstance(type_, sa.Numeric) and not isinstance(type_, sa.Float)
 
 
 def _json(value: Any) -> str:

@@ -8,7 +8,7 @@ the task fails.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -22,6 +22,7 @@ from klamm_connectors.sql.positions import Moved, Positions
 from klamm_connectors.sql.rows import RowMaker, Rows, halved
 from klamm_connectors.sql.tables import Target
 from klamm_connectors.sql.urls import masked
+from klamm_plugins.batch import SinkBatch, batches_of
 from klamm_plugins.connector import Reported, SinkTask
 from klamm_plugins.errors import ConfigError, ConnectError, DataError, RetriableError
 from klamm_plugins.records import SinkRecord, TopicPartition
@@ -47,6 +48,7 @@ class SqlSinkTask(SinkTask):
         self._settings = settings = parse(props)
         self._where = masked(settings.url)
         self._words = Words(trimmed=settings.trimmed)
+        self._names: dict[str, TableName] = {}
         self._rows = RowMaker(settings.rows)
         self._engine = make_engine(settings)
         self._target = Target(self._engine, settings)
@@ -71,13 +73,17 @@ class SqlSinkTask(SinkTask):
             self._positions.close(partitions)
 
     def put(self, records: list[SinkRecord]) -> None:
-        if not records:
+        self.put_batches(batches_of(records))
+
+    def put_batches(self, batches: Sequence[SinkBatch]) -> None:
+        if not batches:
             return
         try:
             with self._connection() as connection:
                 if self._positions is None:
-                    self._put(connection, records)
+                    self._put(connection, batches)
                 else:
+                    records = [record for batch in batches for record in batch]
                     self._put_once(connection, records, self._positions)
         except (sa.exc.SQLAlchemyError, OSError) as e:
             self._target.forget()
@@ -101,9 +107,9 @@ class SqlSinkTask(SinkTask):
         self._attempts = 0
         return connection
 
-    def _put(self, connection: sa.Connection, records: list[SinkRecord]) -> None:
+    def _put(self, connection: sa.Connection, batches: Sequence[SinkBatch]) -> None:
         bad: Bad = []
-        with self._transaction(connection, self._changes(records, bad)) as there:
+        with self._transaction(connection, self._changes(batches, bad)) as there:
             for name, of_table in there.items():
                 self._write_table(connection, name, of_table, bad)
         self._report(bad)
@@ -118,7 +124,7 @@ class SqlSinkTask(SinkTask):
                 return
             bad: Bad = []
             try:
-                with self._transaction(connection, self._changes(fresh, bad)) as there:
+                with self._transaction(connection, self._changes(batches_of(fresh), bad)) as there:
                     new = positions.advance(connection, fresh)
                     for name, of_table in there.items():
                         self._write_table(connection, name, of_table, bad)
@@ -143,20 +149,21 @@ class SqlSinkTask(SinkTask):
             self._engine.dispose()
             self._engine = None
 
-    def _changes(self, records: list[SinkRecord], bad: Bad) -> dict[TableName, list[Rows]]:
+    def _changes(self, batches: Iterable[SinkBatch], bad: Bad) -> dict[TableName, list[Rows]]:
         """Returns rows by table, in the order of the records."""
-        names: dict[str, TableName] = {}
-        by_table: dict[TableName, list[SinkRecord]] = {}
-        for record in records:
-            name = names.get(record.topic)
-            if name is None:
-                name = names[record.topic] = table_name(self._settings.table_name, record.topic)
-            by_table.setdefault(name, []).append(record)
+        by_table: dict[TableName, list[SinkBatch]] = {}
+        for batch in batches:
+            by_table.setdefault(self._table_of(batch.topic), []).append(batch)
 
         def refuse(record: SinkRecord, error: DataError) -> None:
             self._set_aside(record, error, bad)
 
         return {name: found for name, of in by_table.items() if (found := self._rows.rows(of, refuse))}
+
+    def _table_of(self, topic: str) -> TableName:
+        if topic not in self._names:
+            self._names[topic] = table_name(self._settings.table_name, topic)
+        return self._names[topic]
 
     def _set_aside(self, record: SinkRecord, error: DataError, bad: Bad) -> None:
         if self.context.errant_record_reporter is None:
@@ -191,13 +198,17 @@ class SqlSinkTask(SinkTask):
                 raise
             savepoint.rollback()
             if sum(map(len, parts)) == 1:
-                record = parts[0].records[0]
+                record = parts[0].first()
                 where = f"record {record.topic}-{record.partition}@{record.offset}"
                 said = DataError(f"{where}: table {name} refuses it: {self._words.of(e)}")
                 self._set_aside(record, said, bad)
                 return
+            known = len(bad)
             for half in halved(parts):
                 self._write_table(connection, name, half, bad)
+            if len(bad) == known:
+                for rows in parts:
+                    self._target.statement(name, rows.layout).refused_together()
             return
         savepoint.commit()
 

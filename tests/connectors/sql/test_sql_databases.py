@@ -27,6 +27,15 @@ def test_json_that_is_none_is_a_bad_record_of_its_own(on_postgres):
     assert on_postgres.sql("SELECT id FROM t ORDER BY id") == [(0,), (2,)]
 
 
+def test_texts_that_are_half_a_json_make_no_rows(on_postgres):
+    on_postgres.sql("CREATE TABLE t (id INT PRIMARY KEY, j JSON, v INT)")
+    reporter = Reporter()
+    wrong = '1}, {"id": 7, "v": 7, "j": 1'
+    on_postgres.put({"j": "1", "v": 1}, {"j": wrong, "v": 2}, {"j": " [2 ] ", "v": 3}, reporter=reporter)
+    assert reporter.offsets == [1]
+    assert on_postgres.sql("SELECT id, j::text, v FROM t ORDER BY id") == [(0, "1", 1), (2, " [2 ] ", 3)]
+
+
 def test_texts_of_debezium_s_json_become_json(on_postgres):
     on_postgres.sql("CREATE TABLE t (id INT PRIMARY KEY, n INT, j JSONB)")
     value = Struct(ROW, n=1, j='{"a": 1}')

@@ -157,6 +157,36 @@ def test_values_of_all_schemas_come_back_from_tables_that_the_sink_made(where, r
     assert first == (value["d"], value["day"], value["at"].replace(tzinfo=None), took, value["raw"], 0.5, True, value["note"])  # fmt: skip
 
 
+SCALARS = {
+    "i": 1,
+    "f": 0.5,
+    "s": "it's",
+    "yes": True,
+    "none": None,
+    "deep": {"a": [1]},
+}
+
+
+@pytest.mark.parametrize("where", [pytest.param("on_maria", marks=pytest.mark.needs("mariadb")), pytest.param("on_postgres", marks=pytest.mark.needs("postgresql"))])  # fmt: skip
+def test_many_rows_are_one_statement_of_the_server(where, request):
+    database = request.getfixturevalue(where)
+    task = database.put(SCALARS)
+    records = [record({**SCALARS, "d": n / 7}, n, n) for n in range(300)]
+    task.put(records)
+    written = []
+    sa.event.listen(task._engine, "before_cursor_execute", lambda *args: written.append(args[2]))
+    count = "SHOW GLOBAL STATUS LIKE 'Com_insert'"  # which the driver alone sends
+    begin = int(database.sql(count)[0][1]) if where == "on_maria" else 0
+    structs = [record(Struct(ROW, d=Decimal("1.5000000000"), raw=b"\0", real=0.25, day=date(2024, 2, 29)), n, n, schema=ROW) for n in range(300)]  # fmt: skip
+    task.put(records)
+    task.put(structs)
+    task.put(structs)
+    inserts = sum("INSERT" in text for text in written)
+    if where == "on_maria":
+        inserts = int(database.sql(count)[0][1]) - begin
+    assert inserts == 3
+
+
 def test_the_last_of_several_upserts_of_one_key_is_there(on_postgres):
     task = on_postgres.start(props=UPSERT | {"delete.enabled": "true"})
     keys = ["a", "b", "a", "c", "b", "a"]
