@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
+from itertools import repeat
 from typing import Any, Final
 
 import orjson
@@ -42,9 +43,8 @@ def classes_of(type_: sa.types.TypeEngine[Any]) -> set[type]:
     return next((classes for kind, classes in _CLASSES if isinstance(type_, kind)), set())
 
 
-def written(column: Sequence[Any]) -> Sequence[Any]:
-    """Returns the values as orjson writes them so that PostgreSQL reads the same."""
-    classes = set(map(type, column))
+def written(column: Sequence[Any], classes: set[type]) -> Sequence[Any]:
+    """Returns the values, which are of these classes, as orjson writes them so that PostgreSQL reads the same."""
     if Decimal in classes or bytes in classes or (float in classes and not _all_finite(column)):
         return [_as_text(v) for v in column]
     return column
@@ -113,20 +113,26 @@ class JsonStatement(Statement):
         """Returns the values as JSON takes them; None if one of them it does not."""
         found = []
         for cell, classes in zip(self.cells, self._classes, strict=True):
-            column = columns[cell.index] if bytes in classes else cell.fitted(columns)
-            if not classes.issuperset(map(type, column)):
+            if bytes in classes:
+                column, those = columns[cell.index], set(map(type, columns[cell.index]))
+            else:
+                column, those = cell.with_classes(columns)
+            if not those <= classes:
                 return None
-            found.append(_parts(column) if isinstance(cell.type, sa.JSON) else written(column))
+            found.append(_parts(column) if isinstance(cell.type, sa.JSON) else written(column, those))
         return found
 
     def _rows(self, fitted: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
         names = self._fields
-        rows = [dict(zip(names, row, strict=True)) for row in zip(*fitted, strict=True)]
+        rows = list(map(dict, map(zip, repeat(names), zip(*fitted, strict=True))))
         if not self._key:
             return rows
-        keys = zip(*[fitted[i] for i in self._key], strict=True)
+        columns = [fitted[i] for i in self._key]
+        keys = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+        if len(set(keys)) == len(rows):
+            return rows
         last = {key: i for i, key in enumerate(keys)}
-        return rows if len(last) == len(rows) else [rows[i] for i in sorted(last.values())]
+        return [rows[i] for i in sorted(last.values())]
 
     def _send(self, connection: sa.Connection, rows: list[dict[str, Any]]) -> None:
         text = orjson.dumps(rows)

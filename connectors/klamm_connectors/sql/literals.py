@@ -6,9 +6,10 @@ same as the driver's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
+from itertools import chain
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -21,22 +22,27 @@ _NO_BACKSLASH_ESCAPES: Final = 0x200  # of the server's status, which comes with
 _APART: Final = "\0"  # between the texts of a column that are escaped together
 
 
-def literals(column: Sequence[Any], *, backslashes: bool = True) -> Sequence[str]:
+def literals(column: Sequence[Any], *, backslashes: bool = True) -> list[str]:
     """Returns the SQL literals of these values. Raises TypeError or ValueError for a value that has none.
 
     `backslashes` are escapes, unless the server's SQL mode is NO_BACKSLASH_ESCAPES.
     """
-    classes = set(map(type, column))
+    mark, values = marked(column, set(map(type, column)), backslashes=backslashes)
+    return [mark % (value,) for value in values]
+
+
+def marked(column: Sequence[Any], classes: set[type], *, backslashes: bool) -> tuple[str, Sequence[Any]]:
+    """Returns a mark, and values that it formats (`%`) as literals: those of the column where one mark fits all."""
     if classes == {int}:
-        return list(map(str, column))
+        return "%s", column
+    if classes == {bool}:
+        return "%d", column
     if classes == {float}:
         return _floats(column)
-    if str in classes:
-        texts = iter(_texts([v for v in column if v.__class__ is str], backslashes))
-        if classes == {str}:
-            return list(texts)
-        return [next(texts) if v.__class__ is str else _literal(v) for v in column]
-    return [_literal(v) for v in column]
+    if classes == {str}:
+        return "'%s'", _escaped(column, backslashes)
+    texts = iter(_escaped([v for v in column if v.__class__ is str], backslashes))
+    return "%s", [f"'{next(texts)}'" if v.__class__ is str else _literal(v) for v in column]
 
 
 def _literal(value: Any) -> str:
@@ -46,26 +52,29 @@ def _literal(value: Any) -> str:
     return made(value)
 
 
-def _texts(texts: Sequence[str], backslashes: bool) -> list[str]:
-    escaped = _APART.join(texts)
-    if backslashes and "\\" in escaped:
-        escaped = escaped.replace("\\", "\\\\")
-    if "'" in escaped:
-        escaped = escaped.replace("'", "''")
+def _escaped(texts: Sequence[str], backslashes: bool) -> list[str]:
+    escaped = _escape(_APART.join(texts), backslashes)
     found = escaped.split(_APART)
     if len(found) != len(texts):  # one of them has the sign that is between them
-        found = [(t.replace("\\", "\\\\") if backslashes else t).replace("'", "''") for t in texts]
-    return [f"'{text}'" for text in found]
+        return [_escape(text, backslashes) for text in texts]
+    return found
 
 
-def _floats(column: Iterable[float]) -> list[str]:
+def _escape(text: str, backslashes: bool) -> str:
+    if backslashes:
+        text = text.replace("\\", "\\\\")
+    return text.replace("'", "''")
+
+
+def _floats(column: Sequence[float]) -> tuple[str, Sequence[str]]:
+    """Returns the digits with an exponent: without it, they would be a DECIMAL."""
     found = list(map(repr, column))
     text = " ".join(found)
     if "n" in text:  # inf or nan
         raise ValueError(f"{next(v for v in found if 'n' in v)} is not a number that MySQL can hold")
     if "e" not in text:
-        return [v + "e0" for v in found]  # without it, it would be a DECIMAL
-    return [v if "e" in v else v + "e0" for v in found]
+        return "%se0", found
+    return "%s", [v if "e" in v else v + "e0" for v in found]
 
 
 def _decimal(value: Decimal) -> str:
@@ -87,7 +96,7 @@ _LITERALS: Final[dict[type, Callable[[Any], str]]] = {
     type(None): lambda _: "NULL",
     bool: lambda value: "1" if value else "0",
     int: str,
-    float: lambda value: _floats([value])[0],
+    float: lambda value: literals([value])[0],
     Decimal: _decimal,
     bytes: lambda value: f"_binary X'{value.hex()}'",
     date: lambda value: f"'{value.isoformat()}'",
@@ -124,20 +133,25 @@ class LiteralStatement(Statement):
             alias, new = (" AS new", "new.{}") if _has_row_alias(dialect) else ("", "VALUES({})")
             changes = ", ".join(f"{quoted(n)} = {new.format(quoted(n))}" for n in updated)
             self._tail = f"{alias} ON DUPLICATE KEY UPDATE {changes}"
-        self._row = "(" + ",".join(["%s"] * len(self.cells)) + ")"
 
     def write(self, connection: sa.Connection, columns: Columns) -> None:
         driver: Any = connection.connection.driver_connection
         backslashes = not driver.server_status & _NO_BACKSLASH_ESCAPES
-        cells = [literals(cell.fitted(columns), backslashes=backslashes) for cell in self.cells]
-        self._send(connection, list(map(self._row.__mod__, zip(*cells, strict=True))))
+        marks, cells = [], []
+        for cell in self.cells:
+            column, classes = cell.with_classes(columns)
+            mark, values = marked(column, classes, backslashes=backslashes)
+            marks.append(mark)
+            cells.append(values)
+        self._send(connection, f"({','.join(marks)})", list(zip(*cells, strict=True)))
 
-    def _send(self, connection: sa.Connection, rows: list[str]) -> None:
-        statement = (self._head + ",".join(rows) + self._tail).encode()
+    def _send(self, connection: sa.Connection, mark: str, rows: list[tuple[Any, ...]]) -> None:
+        values = ",".join([mark] * len(rows)) % tuple(chain.from_iterable(rows))
+        statement = f"{self._head}{values}{self._tail}".encode()
         if len(statement) > _BYTES_MAX and len(rows) > 1:
             half = len(rows) // 2
-            self._send(connection, rows[:half])
-            self._send(connection, rows[half:])
+            self._send(connection, mark, rows[:half])
+            self._send(connection, mark, rows[half:])
             return
         run(connection, statement, f"{self._head}… {len(rows)} rows")
 

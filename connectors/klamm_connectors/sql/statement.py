@@ -48,10 +48,16 @@ class Cell:
         """Returns the column's values as the driver takes them. Raises ValueError or TypeError for a value that the
         column would change or cannot hold.
         """
+        return self.with_classes(columns)[0]
+
+    def with_classes(self, columns: Columns) -> tuple[Sequence[Any], set[type]]:
+        """Returns the same with the classes of the values."""
         column, plain, fit = columns[self.index], self._plain, self._fit
-        if plain.issuperset(map(type, column)):
-            return column
-        return [v if v.__class__ in plain else fit(v) for v in column]
+        classes = set(map(type, column))
+        if classes <= plain:
+            return column, classes
+        column = [v if v.__class__ in plain else fit(v) for v in column]
+        return column, set(map(type, column))
 
 
 class Statement:
