@@ -113,10 +113,7 @@ class JsonStatement(Statement):
         """Returns the values as JSON takes them; None if one of them it does not."""
         found = []
         for cell, classes in zip(self.cells, self._classes, strict=True):
-            if bytes in classes:
-                column, those = columns[cell.index], set(map(type, columns[cell.index]))
-            else:
-                column, those = cell.with_classes(columns)
+            column, those = cell.with_classes(columns)
             if not those <= classes:
                 return None
             found.append(_parts(column) if isinstance(cell.type, sa.JSON) else written(column, those))

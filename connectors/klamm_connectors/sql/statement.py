@@ -19,6 +19,10 @@ from sqlalchemy.dialects import mysql
 _AS_THEY_ARE: Final[frozenset[type]] = frozenset({str, int, bool, bytes, type(None)})
 _TEXTS: Final[frozenset[type]] = frozenset({str, type(None)})
 _TRUTHS: Final[frozenset[type]] = frozenset({bool, type(None)})
+_BYTES: Final[frozenset[type]] = frozenset({bytes, type(None)})
+_BINARY: Final = (
+    sa.LargeBinary, sa.BINARY, sa.VARBINARY, mysql.TINYBLOB, mysql.MEDIUMBLOB, mysql.LONGBLOB
+)  # fmt: skip
 _NEVER: Final[frozenset[type]] = frozenset({type(None)})
 _CHECK_FLOATS: Final = frozenset({"pymysql", "psycopg"})
 """Drivers whose databases hold every float, or whose statements (`literals`) refuse the others."""
@@ -39,6 +43,8 @@ class Cell:
             self._plain = _AS_THEY_ARE | {float}
         if isinstance(type_, sa.JSON):  # its own processor would make a JSON text of a text
             self._plain, self._fit = _TEXTS, _json
+        elif isinstance(type_, _BINARY):  # its own processor makes a number as many bytes of zero
+            self._plain, self._fit = _BYTES, _bytes
         elif process is not None and not isinstance(type_, sa.Enum):  # the database knows its values best
             self._plain, self._fit = _NEVER, _processed(process, self._fit)
             if isinstance(type_, sa.Boolean):
@@ -138,6 +144,12 @@ def _number(value: float | Decimal, type_: sa.types.TypeEngine[Any], dialect: st
 def _is_rounded(type_: sa.types.TypeEngine[Any], dialect: str) -> bool:
     """Returns True for columns of exact numbers in PostgreSQL: of a double, they take 15 digits."""
     return dialect == "postgresql" and isinstance(type_, sa.Numeric) and not isinstance(type_, sa.Float)
+
+
+def _bytes(value: Any) -> bytes:
+    if not isinstance(value, (bytearray, memoryview)):
+        raise TypeError(f"a value of {type(value).__name__} is no bytes, which the column holds")
+    return bytes(value)
 
 
 def _json(value: Any) -> str:

@@ -187,6 +187,16 @@ def test_many_rows_are_one_statement_of_the_server(where, request):
     assert inserts == 3
 
 
+@pytest.mark.parametrize("where", [pytest.param("on_maria", marks=pytest.mark.needs("mariadb")), pytest.param("on_postgres", marks=pytest.mark.needs("postgresql"))])  # fmt: skip
+def test_a_number_in_a_binary_column_is_no_heap_of_zeros(where, request):
+    database, reporter = request.getfixturevalue(where), Reporter()
+    database.sql(f"CREATE TABLE t (id INT PRIMARY KEY, z {'LONGBLOB' if where == 'on_maria' else 'BYTEA'})")
+    database.put({"z": b"a"}, {"z": 10**15}, {"z": "text"}, {"z": None}, reporter=reporter)
+    assert reporter.offsets == [1, 2]
+    assert "int is no bytes" in reporter.reported[0][1]
+    assert database.sql("SELECT z FROM t ORDER BY id") == [(b"a",), (None,)]
+
+
 def test_the_last_of_several_upserts_of_one_key_is_there(on_postgres):
     task = on_postgres.start(props=UPSERT | {"delete.enabled": "true"})
     keys = ["a", "b", "a", "c", "b", "a"]
