@@ -58,6 +58,8 @@ class Plugin:
 
     kafka_name: ClassVar[str | None] = None
     """The Java class name that JSON written for Kafka Connect uses for this plugin."""
+    full_name_only: ClassVar[bool] = False
+    """True: the last part of `kafka_name` is the short name of another plugin, and does not stand for this one."""
     former_names: ClassVar[tuple[str, ...]] = ()
     """Python paths (`package.module.Class`) of this class before it moved. Configurations may still use them."""
 

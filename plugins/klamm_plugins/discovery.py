@@ -99,7 +99,8 @@ class PluginDesc:
         """Every name of the plugin, as long as no other plugin of its kind has the name too. The first is the full name."""
         own = self.cls.__name__
         short = own.removesuffix(_SUFFIX[self.type]) or own  # SqlSink, whose Kafka name is JdbcSinkConnector
-        return list(dict.fromkeys((*self._full_names, self.simple_name, own, self.alias, short)))
+        kafkas = () if vars(self.cls).get("full_name_only") else (self.simple_name, self.alias)
+        return list(dict.fromkeys((*self._full_names, *kafkas[:1], own, *kafkas[1:], short)))
 
     @property
     def simple_name(self) -> str:

@@ -44,7 +44,8 @@ def page(plugins: Sequence[PluginDesc]) -> str:
 
 def _section(descs: list[PluginDesc]) -> str:
     first = descs[0]
-    names = dict.fromkeys([first.class_name, first.simple_name, first.alias, python_name(first.cls)])
+    shorts = (name for name in (first.simple_name, first.alias) if name in first.names)
+    names = dict.fromkeys([first.class_name, *shorts, python_name(first.cls)])
     lines = [
         f"## {first.cls.__name__}",
         "",

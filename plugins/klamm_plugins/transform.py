@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from klamm_plugins.batch import SinkBatch
 from klamm_plugins.connector import Plugin
+from klamm_plugins.original_keys import OriginalKeys
 from klamm_plugins.records import SinkRecord, SourceRecord
 
 Record = SourceRecord | SinkRecord
@@ -28,6 +29,9 @@ class Transformation(Plugin, ABC):
     Life: constructor (no arguments), `configure` once, `apply_many` and `apply` again and again, `close`. It never
     changes the record that comes in, which may be needed as it was. Change `record.copy()`, and copies of its parts.
     """
+
+    original_keys: ClassVar[OriginalKeys | None] = None
+    """The verdict on each key of the transform whose name it takes, as for connectors (`Connector.original_keys`)."""
 
     def configure(self, props: Mapping[str, Any]) -> None:
         """Takes its settings: those below `transforms.NAME.`, prefix removed, typed by `config()`.

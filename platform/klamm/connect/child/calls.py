@@ -17,7 +17,7 @@ from klamm.connect.child.control import Control
 from klamm.connect.child.dry_run import dry_run
 from klamm.connect.child.plugins import connector_class
 from klamm.connect.child.setup import keep_secret, secret_values
-from klamm.connect.child.stage_keys import stage_answers
+from klamm.connect.child.stage_keys import further_keys, stage_answers
 from klamm.connect.children.channel import Message
 from klamm.environments.inspect_site import row
 from klamm_base.configdef import ConfigDef, ConfigKey, ConfigValue, Type, to_string
@@ -90,6 +90,7 @@ def _validate(plugins: PluginManager, cls: type[Any], config: dict[str, str]) ->
         {"definition": definition(keys[v.name]), "value": _value(keys, v)} for v in values if v.name in keys
     ]
     desc = plugins.find_plugin(config["connector.class"])
+    of_stages = further_keys(plugins, config)
     return {
         "name": desc.class_name,
         "kind": desc.type.value,
@@ -98,8 +99,8 @@ def _validate(plugins: PluginManager, cls: type[Any], config: dict[str, str]) ->
         "values": rows + [_undefined(v) for v in values if v.name not in keys],
         "exactly_once": _exactly_once(cls, config),
         "stages": stage_answers(plugins, config),
-        "warnings": cls.warnings(config),
-        "taken": _taken(cls, config),
+        "warnings": {**of_stages.warnings, **cls.warnings(config)},
+        "taken": [*of_stages.taken, *_taken(cls, config)],
         "names": [*keys.names, *(cls.original_keys.names if cls.original_keys is not None else ())],
     }
 

@@ -7,6 +7,7 @@ transform and predicate is made, configured and closed.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from klamm.connect.child.transform_chain import make_plugin
@@ -23,6 +24,8 @@ from klamm_base.errors import ConfigError
 from klamm_plugins.connector import Plugin
 from klamm_plugins.discovery import PluginManager
 from klamm_plugins.errors import PluginNotFoundError
+from klamm_plugins.original_keys import OriginalKeys, refusals, taken, without_effect
+from klamm_plugins.transform import Transformation
 
 
 def stage_answers(plugins: PluginManager, config: Mapping[str, str]) -> dict[str, dict[str, Any]]:
@@ -33,8 +36,8 @@ def stage_answers(plugins: PluginManager, config: Mapping[str, str]) -> dict[str
 
 
 def _answer(plugins: PluginManager, stage: Stage, config: Mapping[str, str]) -> dict[str, Any]:
-    spanning = _spanning(stage, config)
     cls = _class(plugins, stage, config)
+    spanning = [*_spanning(stage, config), *_refused(cls, stage, config)]
     if cls is None:
         return {"rows": [], "errors": [str(e) for e in spanning]}
     own = list(cls.config())
@@ -55,6 +58,44 @@ def _answer(plugins: PluginManager, stage: Stage, config: Mapping[str, str]) -> 
         for key, value in zip(keys, values, strict=True)
     ]
     return {"rows": rows, "errors": errors}
+
+
+@dataclass(slots=True)
+class StageKeys:
+    """The keys of all stages that their own definitions do not have: a sentence for each that has no effect, and those that
+    are fine as they are, or errors.
+    """
+
+    warnings: dict[str, str] = field(default_factory=dict)
+    taken: list[str] = field(default_factory=list)
+
+
+def further_keys(plugins: PluginManager, config: Mapping[str, str]) -> StageKeys:
+    """Judges the keys of transforms whose names stand for another's."""
+    found = StageKeys()
+    for stage in stages(config):
+        rules, own = _original(_class(plugins, stage, config)), _below(stage, config)
+        for key, sentence in without_effect(rules, own).items():
+            found.warnings[f"{stage.prefix}{key}"] = f"{stage.prefix}{sentence}"
+        found.taken += [f"{stage.prefix}{key}" for key in (*taken(rules, own), *refusals(rules, own))]
+    return found
+
+
+def _original(cls: type[Plugin] | None) -> OriginalKeys | None:
+    return cls.original_keys if cls is not None and issubclass(cls, Transformation) else None
+
+
+def _below(stage: Stage, config: Mapping[str, str]) -> dict[str, str]:
+    """Returns the stage's own settings, prefix removed."""
+    own = {k.removeprefix(stage.prefix): v for k, v in config.items() if k.startswith(stage.prefix)}
+    return {k: v for k, v in own.items() if k != "type" and k not in STAGE_CONFIG}
+
+
+def _refused(cls: type[Plugin] | None, stage: Stage, config: Mapping[str, str]) -> list[ConfigError]:
+    said = refusals(_original(cls), _below(stage, config))
+    return [
+        ConfigError(f"{stage.prefix}{sentence}", key=stage.prefix + key) for key, sentence in said.items()
+    ]
 
 
 def _spanning(stage: Stage, config: Mapping[str, str]) -> list[ConfigError]:

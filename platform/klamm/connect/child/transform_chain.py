@@ -27,6 +27,7 @@ from klamm_base.errors import ConfigError
 from klamm_plugins.batch import SinkBatch, batches_of
 from klamm_plugins.discovery import PluginManager, kafka_name, python_name
 from klamm_plugins.errors import DataError
+from klamm_plugins.original_keys import refusals
 from klamm_plugins.overriding import is_newest
 from klamm_plugins.records import SinkRecord, SourceRecord
 from klamm_plugins.transform import Predicate, Record, Transformation
@@ -303,6 +304,7 @@ def make_plugin(
     # Its own definition parses the keys; a key without a definition is passed on unchanged.
     own = {k: v for k, v in below.items() if k not in _RUNTIME_KEYS}
     try:
+        _check_keys(plugin, own, place.prefix)
         plugin.configure(cast("dict[str, Any]", own) | plugin.config().parse(own))
     except ConfigError as e:
         _close(plugin)
@@ -311,6 +313,13 @@ def make_plugin(
         _close(plugin)
         raise
     return plugin
+
+
+def _check_keys(plugin: Transformation | Predicate, own: Mapping[str, str], prefix: str) -> None:
+    """Raises ConfigError for a key of the original that would change results here."""
+    if isinstance(plugin, Transformation):
+        for key, sentence in refusals(plugin.original_keys, own).items():
+            raise ConfigError(sentence, key=f"{prefix}{key}")
 
 
 def _make_stage(plugins: PluginManager, alias: str, config: Mapping[str, str]) -> Stage:

@@ -42,7 +42,7 @@ def config_warnings(
     found = {
         **dict(_converter_keys(config, known)),
         **dict(_topic_creation_keys(config, known, kind)),
-        **dict(unknown_keys(config, known)),
+        **dict(unknown_keys(config, known | {*own.taken})),
         **ignored_overrides(config, worker),
         **own.warnings,
     }
