@@ -34,19 +34,37 @@ MIRROR_TITLES = {
 DEFAULT_CHARS = 400
 CONNECTORS_PAGE = ROOT / "docs/reference/original-keys.md"
 CONNECTORS = ROOT / "connectors/klamm_connectors"
-CONNECTORS_HEAD = """# Keys of the connectors whose names ours take
+TRANSFORMS = ROOT / "plugins/klamm_plugins/transforms"
+CONNECTORS_HEAD = """# Keys of the connectors and transforms whose names ours take
 
-Made by `./dev docs` from the tables `original_keys.json` of the connectors, whose keys come from the originals' own definitions. *Honoured*: has
+Made by `./dev docs` from the tables `original_keys.json` of the connectors and of Debezium's transforms, whose keys come from the originals' own definitions. *Honoured*: has
 the original's effect; the last column says where the default differs. *Refused*: would change results in a way that the connector here does not
 have, so the configuration is an error. *Warned*: has no effect here, and changes no results; a warning names the key. Values in brackets need
 neither. A `*` stands for a name that users choose. Keys in no table are typos, and get a warning, too. Keys of our own are in
 [connectors](connectors.md), those of the mirror in [mirror keys](mirror-keys.md).
 """
 CONNECTORS_TITLES = {
-    "mysql": ("Debezium 3.6.1.Final, MySQL and MariaDB", {"common": "", "mariadb": "MariaDB"}),
-    "sql": ("Confluent's JDBC sink 10.9.7", {"common": ""}),
-    "elasticsearch": ("Confluent's Elasticsearch sink 15.1.3", {"common": ""}),
-    "file": ("FileStreamSource and FileStreamSink of Kafka 4.3.1", {"source": "source", "sink": "sink"}),
+    CONNECTORS / "mysql": ("Debezium 3.6.1.Final, MySQL and MariaDB", {"common": "", "mariadb": "MariaDB"}),
+    TRANSFORMS / "debezium": (
+        "Debezium's transforms 3.6.1.Final, and of 3.5.0.Final Filter and ContentBasedRouter",
+        {
+            f"{name}{part}": name + (part and ": keys of earlier versions, and of the connector's")
+            for name in (
+                "ExtractNewRecordState",
+                "ByLogicalTableRouter",
+                "EventRouter",
+                "Filter",
+                "ContentBasedRouter",
+            )
+            for part in ("", ".further")
+        },
+    ),
+    CONNECTORS / "sql": ("Confluent's JDBC sink 10.9.7", {"common": ""}),
+    CONNECTORS / "elasticsearch": ("Confluent's Elasticsearch sink 15.1.3", {"common": ""}),
+    CONNECTORS / "file": (
+        "FileStreamSource and FileStreamSink of Kafka 4.3.1",
+        {"source": "source", "sink": "sink"},
+    ),
 }
 FURTHER = {"further": "families of keys, and keys of earlier versions"}
 
@@ -67,10 +85,10 @@ def mirror_page() -> str:
 
 
 def connectors_page() -> str:
-    """Returns the page of all other connectors as Markdown."""
+    """Returns the page of all other connectors, and of transforms, as Markdown."""
     parts = [CONNECTORS_HEAD]
     for folder, (title, spaces) in CONNECTORS_TITLES.items():
-        table = json.loads((CONNECTORS / folder / "original_keys.json").read_text("utf-8"))
+        table = json.loads((folder / "original_keys.json").read_text("utf-8"))
         parts.append(f"\n## {title}\n")
         for space, name in (spaces | FURTHER).items():
             if space in table:

@@ -167,8 +167,8 @@ def normal(value: Any, key: str = "") -> Any:
     return value
 
 
-# Confluent's converters, and plugins of our own: choices in validate answers that Apache Kafka has not.
-OURS = re.compile(r"^(io\.confluent|klamm_plugins)\.")
+# Confluent's converters, Debezium's transforms, and plugins of our own: choices in validate answers that Apache Kafka has not.
+OURS = re.compile(r"^(io\.confluent|io\.debezium|klamm_plugins)\.")
 
 
 def shown(body: Any) -> Any:

@@ -1,7 +1,8 @@
 #!/bin/sh
 # fetch_debezium.sh [DIR]: Debezium's connectors from Maven's registry, for the table of their keys.
 # DIR is ~/.cache/klamm-debezium. DIR/mysql gets the connector for MySQL, DIR/mariadb the newest release that has the one
-# for MariaDB there, with that for MySQL to compare; each gets its jars and VERSION. Needs mvn and a JDK 17+.
+# for MariaDB there, with that for MySQL to compare; each gets its jars and VERSION. DIR/scripting gets the newest release of the
+# transforms with expressions that is there, and Groovy for them. Needs mvn and a JDK 17+.
 set -eu
 dir=${1:-${XDG_CACHE_HOME:-$HOME/.cache}/klamm-debezium}
 
@@ -31,3 +32,14 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 fetch mysql "${DEBEZIUM_VERSION:-3.6.1.Final}" mysql
 fetch mariadb "${DEBEZIUM_MARIADB_VERSION:-3.5.0.Final}" mysql mariadb
+
+scripting=$dir/scripting
+version=${DEBEZIUM_SCRIPTING_VERSION:-3.5.0.Final} groovy=4.0.24
+[ "$(cat "$scripting/VERSION" 2>/dev/null)" = "$version" ] && { echo "Debezium $version is in $scripting"; exit; }
+mkdir -p "$scripting"
+rm -f "$scripting"/*.jar
+for jar in "io.debezium:debezium-scripting:$version" "org.apache.groovy:groovy:$groovy" "org.apache.groovy:groovy-jsr223:$groovy"; do
+  mvn -B -q dependency:copy -Dartifact="$jar" -DoutputDirectory="$scripting"
+done
+echo "$version" >"$scripting/VERSION"
+echo "Debezium $version is in $scripting"

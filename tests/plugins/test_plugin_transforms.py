@@ -18,6 +18,7 @@ from klamm_plugins.records import Headers, SourceRecord
 from klamm_plugins.transform import Predicate, Transformation
 from klamm_plugins.transforms.all import TRANSFORMS
 from klamm_plugins.transforms.cast import CastKey, CastValue
+from klamm_plugins.transforms.debezium.scripting import FilterByCondition
 from klamm_plugins.transforms.filter import Filter
 
 KAFKA = "org.apache.kafka.connect.transforms."
@@ -41,6 +42,8 @@ def test_names_of_a_transform(manager, name):
 def test_key_and_value_are_two(manager):
     assert manager.find_transformation(f"{KAFKA}Cast$Key") is CastKey
     assert manager.find_transformation("Filter") is Filter
+    for name in ("io.debezium.transforms.Filter", "FilterByCondition"):
+        assert manager.find_transformation(name) is FilterByCondition
     with pytest.raises(PluginNotFoundError, match="could not be found"):
         manager.find_transformation(f"{KAFKA}Cast")
     with pytest.raises(PluginNotFoundError, match="could not be found"):
@@ -92,7 +95,9 @@ def test_every_transform_of_kafka_is_there():
     names = {f"{KAFKA}{name}${part}" for name in both for part in ("Key", "Value")} | {
         KAFKA + name for name in alone
     }
-    assert {cls.kafka_name for cls in TRANSFORMS if cls.kafka_name} == names
+    assert {
+        cls.kafka_name for cls in TRANSFORMS if cls.kafka_name and cls.kafka_name.startswith(KAFKA)
+    } == names
     assert len(both) + len(alone) == 16
 
 
@@ -129,6 +134,9 @@ CONFIGS = {
     "InsertHeader": {"header": "h", "value.literal": "5"},
     "RegexRouter": {"regex": "(.*)", "replacement": "x-$1"},
     "ValueToKey": {"fields": "a,b"},
+    "io.debezium.transforms.ByLogicalTableRouter": {"topic.regex": "(.*)", "topic.replacement": "x-$1"},
+    "io.debezium.transforms.ContentBasedRouter": {"language": "jsr223.groovy", "topic.expression": "value.a"},
+    "io.debezium.transforms.Filter": {"language": "jsr223.graal.js", "condition": "value.a > 1"},
 }
 
 

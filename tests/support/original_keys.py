@@ -1,6 +1,6 @@
 """The tables of keys of the connectors whose names ours take, made from the originals' jars.
 
-    python tests/support/original_keys.py [mirror|file|debezium|jdbc|elasticsearch ...]
+    python tests/support/original_keys.py [mirror|file|debezium|debezium-transforms|jdbc|elasticsearch ...]
 
 Writes the tables anew, of all originals whose jars are here: new keys get no verdict, gone keys are left out. Verdicts, reasons and
 values that are fine are kept. `klamm_plugins.original_keys` cannot read a key without a verdict: write one.
@@ -43,7 +43,7 @@ class Release:
 
     def found(self) -> list[str]:
         """Returns the original's own jars; empty when they are not here."""
-        return sorted(str(path) for path in self.jars.glob(self.pattern))
+        return [str(path) for pattern in self.pattern.split() for path in sorted(self.jars.glob(pattern))]
 
     def rows(self) -> Rows:
         """Asks the jars for the keys, in a JVM."""
@@ -135,6 +135,28 @@ ORIGINALS: Final = {
                 ],
                 jars=CACHE / "klamm-debezium",
                 pattern="mariadb/*.jar",
+            ),
+        ],
+    ),
+    "debezium-transforms": Original(
+        table="plugins/klamm_plugins/transforms/debezium/original_keys.json",
+        version="Debezium 3.6.1.Final, and 3.5.0.Final for Filter and ContentBasedRouter",
+        releases=[
+            Release(
+                classes=[f"{space}={_DEBEZIUM}transforms.{name}" for space, name in (
+                    ("ByLogicalTableRouter", "ByLogicalTableRouter"),
+                    ("EventRouter", "outbox.EventRouterConfigDefinition"),
+                    ("EventRouter", "tracing.ActivateTracingSpan"),
+                    ("ExtractNewRecordState", "ExtractNewRecordState"),
+                    ("ExtractNewRecordState", "ExtractNewRecordStateConfigDefinition"),
+                )],
+                jars=CACHE / "klamm-debezium",
+                pattern="mysql/*.jar",
+            ),
+            Release(
+                classes=[f"{name}={_DEBEZIUM}transforms.{name}" for name in ("ContentBasedRouter", "Filter")],
+                jars=CACHE / "klamm-debezium",
+                pattern="mariadb/*.jar scripting/*.jar",
             ),
         ],
     ),

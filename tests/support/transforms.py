@@ -9,10 +9,12 @@ import base64
 import hashlib
 import json
 import subprocess
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from support.kafka_oracle import KafkaOracle
+from support.kafka_oracle import KafkaOracle, write_log4j
 
 from klamm_plugins.connector import Plugin
 from klamm_plugins.converter import Converter, SchemaAndValue
@@ -32,10 +34,13 @@ Question = dict[str, Any]
 Answer = dict[str, Any]
 
 
-def ask_kafka(oracle: KafkaOracle, questions: list[Question]) -> list[Answer]:
-    """Returns Kafka's answers, all by one JVM."""
+def ask_kafka(oracle: KafkaOracle, questions: list[Question], jars: Sequence[str] = ()) -> list[Answer]:
+    """Returns the answers of Kafka, and of the plugins in `jars`, all by one JVM."""
     text = "".join(json.dumps(q) + "\n" for q in questions)
-    result: subprocess.CompletedProcess[str] = oracle.run(str(JAVA_SOURCE), stdin=text, timeout=300)
+    with tempfile.TemporaryDirectory() as directory:
+        command = oracle.command(str(JAVA_SOURCE), log4j=write_log4j(Path(directory)))
+        command[command.index("-cp") + 1] = ":".join([f"{oracle.home}/libs/*", *jars])
+        result = subprocess.run(command, input=text, capture_output=True, text=True, timeout=300, check=False)
     assert result.returncode == 0, result.stderr
     answers = [json.loads(line) for line in result.stdout.splitlines()]
     assert len(answers) == len(questions)

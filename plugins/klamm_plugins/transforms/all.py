@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from klamm_plugins.transform import Transformation
 from klamm_plugins.transforms.cast import CastKey, CastValue
+from klamm_plugins.transforms.debezium.by_logical_table_router import ByLogicalTableRouter
+from klamm_plugins.transforms.debezium.event_router import EventRouter
+from klamm_plugins.transforms.debezium.extract_new_record_state import ExtractNewRecordState
+from klamm_plugins.transforms.debezium.scripting import ContentBasedRouter, FilterByCondition
 from klamm_plugins.transforms.drop_headers import DropHeaders
 from klamm_plugins.transforms.extract_field import ExtractFieldKey, ExtractFieldValue
 from klamm_plugins.transforms.filter import Filter
@@ -21,12 +25,17 @@ from klamm_plugins.transforms.timestamp_router import TimestampRouter
 from klamm_plugins.transforms.value_to_key import ValueToKey
 
 TRANSFORMS: tuple[type[Transformation], ...] = (
+    ByLogicalTableRouter,
     CastKey,
     CastValue,
+    ContentBasedRouter,
     DropHeaders,
+    EventRouter,
     ExtractFieldKey,
     ExtractFieldValue,
+    ExtractNewRecordState,
     Filter,
+    FilterByCondition,
     FlattenKey,
     FlattenValue,
     HeaderFromKey,

@@ -1,0 +1,1 @@
+"""Transforms under the names of Debezium's, for its change events."""

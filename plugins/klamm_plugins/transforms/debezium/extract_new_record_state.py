@@ -1,0 +1,247 @@
+"""ExtractNewRecordState: the row after the change takes the place of the change event (Debezium's "unwrap").
+
+A deleted row becomes a tombstone, or its last state with `__deleted`, or nothing. Other values than change events stay as
+they are. Where Debezium makes a null with the row's schema, this makes a null without one: converters write nothing else
+as a tombstone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from klamm_base.configdef import ConfigDef, Importance, Type, Validator, invalid
+from klamm_plugins.batch import SinkBatch
+from klamm_plugins.errors import DataError
+from klamm_plugins.original_keys import KeyTable
+from klamm_plugins.records import NO_HEADERS, Header
+from klamm_plugins.schema import OPTIONAL_STRING, STRING, Schema, Struct
+from klamm_plugins.schema import Type as SchemaType
+from klamm_plugins.transform import Record
+from klamm_plugins.transforms._parts import KlammTransformation, Plans, defaults, filled, like
+from klamm_plugins.transforms._validators import REPLACE_NULL
+from klamm_plugins.transforms.debezium.batches import by_records
+from klamm_plugins.transforms.debezium.dropped_fields import DroppedFields
+from klamm_plugins.transforms.debezium.envelope import (
+    AFTER,
+    BEFORE,
+    DELETE,
+    OP,
+    field_of,
+    is_envelope,
+    one_of_words,
+    row_schema,
+    values_of,
+    word,
+)
+from klamm_plugins.transforms.debezium.field_reference import Read, references
+
+MODE: Final = "delete.tombstone.handling.mode"
+FORMER_MODE: Final = "delete.handling.mode"
+FORMER_TOMBSTONES: Final = "drop.tombstones"
+_DELETED: Final = "__deleted"
+_DROP, _TOMBSTONE, _REWRITE = "drop", "tombstone", "rewrite"
+# What becomes of a delete event, and of the tombstone behind it.
+_MODES: Final = {
+    "drop": (_DROP, False),
+    "tombstone": (_TOMBSTONE, False),
+    "rewrite": (_REWRITE, False),
+    "rewrite-with-tombstone": (_REWRITE, True),
+    "delete-to-tombstone": (_TOMBSTONE, False),
+}
+_FORMER_MODES: Final = {"drop": _DROP, "rewrite": _REWRITE, "none": _TOMBSTONE}
+
+
+class _Row(NamedTuple):
+    """The way from an event to its row as the new value."""
+
+    place: int
+    """The row's place in the envelope."""
+    schema: Schema
+    change: Callable[[list[Any]], Struct]
+    topic: Callable[[list[Any]], Any] | None
+    """The new topic; None: it stays."""
+
+
+class _Plan(NamedTuple):
+    schema: Schema
+    headers: list[tuple[str, Schema, Read]]
+    upsert: _Row
+    delete: _Row
+
+    def more(self, event: list[Any]) -> list[Header]:
+        """Returns the headers to add."""
+        return [Header(name, read(event), schema) for name, schema, read in self.headers]
+
+
+class ExtractNewRecordState(KlammTransformation):
+    kafka_name = "io.debezium.transforms.ExtractNewRecordState"
+    original_keys = KeyTable(__package__, "ExtractNewRecordState", "ExtractNewRecordState.further")
+
+    def __init__(self) -> None:
+        self._plans = Plans(self._plan)
+
+    @classmethod
+    def config(cls) -> ConfigDef:
+        return _config()
+
+    def configure(self, props: Mapping[str, Any]) -> None:
+        settings = self.config().parse(props)
+        self._deletes, self._keeps_tombstones = _handling(settings)
+        self._fields = references("add.fields", settings["add.fields"], settings["add.fields.prefix"])
+        self._headers = references("add.headers", settings["add.headers"], settings["add.headers.prefix"])
+        self._added = frozenset(ref.name for ref in self._fields)
+        self._route: str = settings["route.by.field"].strip()
+        self._fills: bool = settings[REPLACE_NULL]
+        self._dropped = DroppedFields(
+            settings["drop.fields.header.name"],
+            from_key=settings["drop.fields.from.key"],
+            only_optional=settings["drop.fields.keep.schema.compatible"],
+        )
+        of_op = [ref.name for ref in self._headers if ref.field == OP]
+        self._tombstone_headers = [Header(name, DELETE, STRING) for name in of_op]
+
+    def apply_many(self, records: Sequence[Record]) -> list[Record | None]:
+        plans = self._plans
+        last: Any = self  # no schema
+        plan: _Plan | None = None
+        made: list[Record | None] = []
+        for record in records:
+            if record.value is None:
+                made.append(self._tombstone(record))
+                continue
+            if record.value_schema is not last:
+                last = record.value_schema
+                plan = plans[last]
+            made.append(record if plan is None else self._changed(record, plan))
+        return made
+
+    def apply_batch(self, batch: SinkBatch) -> Sequence[SinkBatch]:
+        plan: _Plan | None = self._plans[batch.value_schema]
+        if plan is None:
+            return [batch] if not any(batch.nulls()) else by_records(self, batch)
+        rows = self._rows(batch, plan)
+        if rows is None:
+            return by_records(self, batch)
+        change, headers = plan.upsert.change, batch.headers
+        if plan.headers:
+            old = [NO_HEADERS] * len(batch) if headers is None else headers
+            headers = [each.with_all(plan.more(event)) for each, event in zip(old, rows, strict=True)]
+        made = list(map(change, rows))
+        return [batch.replace(value_schema=plan.upsert.schema, values=made, headers=headers)]
+
+    def _rows(self, batch: SinkBatch, plan: _Plan) -> list[list[Any]] | None:
+        """Returns the events' values, if all of them are rows that were read, inserted or updated and keep their topic."""
+        if self._dropped or plan.upsert.topic is not None or any(value is None for value in batch.values):
+            return None
+        events = [values_of(value, plan.schema) for value in batch.values]
+        place = plan.upsert.place
+        return None if any(event[place] is None for event in events) else events
+
+    def _tombstone(self, record: Record) -> Record | None:
+        if not self._keeps_tombstones:
+            return None
+        changed = record.copy()
+        changed.headers = record.headers.with_all(self._tombstone_headers)
+        return changed
+
+    def _changed(self, record: Record, plan: _Plan) -> Record | None:
+        event = values_of(record.value, plan.schema)
+        row = plan.upsert
+        if event[row.place] is None:
+            row = plan.delete
+            if event[row.place] is None or self._deletes == _DROP:
+                return None  # a truncated table, or a deleted row
+        changed = record.copy()
+        if plan.headers:
+            changed.headers = record.headers.with_all(plan.more(event))
+        if row.topic is not None:
+            topic = row.topic(event)
+            changed.topic = topic if topic and not topic.isspace() else record.topic
+        if row is plan.delete and self._deletes == _TOMBSTONE:
+            changed.value_schema = changed.value = None
+        else:
+            changed.value_schema = row.schema
+            changed.value = row.change(event)
+        if self._dropped:
+            # Of a deleted row, Debezium drops fields before it adds those of the event.
+            self._dropped.drop(changed, self._added if row is plan.delete else frozenset())
+        return changed
+
+    def _plan(self, schema: Schema | None) -> _Plan | None:
+        if schema is None or not is_envelope(schema):
+            return None
+        rewrites = self._deletes == _REWRITE
+        headers = [(ref.name, *found) for ref in self._headers if (found := ref.found(schema)) is not None]
+        return _Plan(
+            schema,
+            headers,
+            self._row(schema, AFTER, "false" if rewrites else None),
+            self._row(schema, BEFORE, "true" if rewrites else None),
+        )
+
+    def _row(self, envelope: Schema, name: str, mark: str | None) -> _Row:
+        """Plans for the row `before` or `after`; with a `mark` it gets the field `__deleted`."""
+        row = row_schema(envelope, name)
+        index = field_of(envelope, name, "the change event").index
+        builder = like(row)
+        for field in row.fields:
+            builder.field(field.name, field.schema)
+        if mark is not None:
+            builder.field(_DELETED, OPTIONAL_STRING)
+        added = []
+        for ref in self._fields:
+            if (found := ref.found(envelope)) is not None:
+                builder.field(ref.name, found[0])
+                added.append(found[1])
+        updated = builder.build()
+        fills = defaults(row) if mark is not None and self._fills else []
+        marks = [] if mark is None else [mark]
+
+        def change(event: list[Any]) -> Struct:
+            values = [*filled(list(values_of(event[index], row)), fills), *marks]
+            values += [read(event) for read in added]
+            return Struct.of_checked(updated, values)
+
+        return _Row(index, updated, change, self._topic(index, row))
+
+    def _topic(self, index: int, row: Schema) -> Callable[[list[Any]], Any] | None:
+        if not self._route:
+            return None
+        field = field_of(row, self._route, f"route.by.field: the row {row.name}")
+        if field.schema.type is not SchemaType.STRING:
+            raise DataError(f"route.by.field={self._route} is {field.schema!r}, which should be a string")
+        return lambda event: event[index].values[field.index]
+
+
+def _handling(settings: Mapping[str, Any]) -> tuple[str, bool]:
+    """Returns what becomes of delete events, and True if tombstones stay. Raises ConfigError for two answers."""
+    former, tombstones = settings[FORMER_MODE], settings[FORMER_TOMBSTONES]
+    if former is None and tombstones is None:
+        return _MODES[word(settings[MODE] or "tombstone")]
+    if settings[MODE] is not None:
+        given = FORMER_MODE if former is not None else FORMER_TOMBSTONES
+        raise invalid(MODE, settings[MODE], f"{given} says it in another way; leave {given} out")
+    return _FORMER_MODES[word(former or "drop")], tombstones is False
+
+
+def _config() -> ConfigDef:
+    return (
+        ConfigDef()
+        .define(MODE, Type.STRING, None, validator=_optional(one_of_words(*_MODES)), importance=Importance.MEDIUM, documentation="A deleted row: `drop` leaves nothing, `tombstone` (the default) and `delete-to-tombstone` leave one tombstone, `rewrite` its last state with `__deleted`=true, `rewrite-with-tombstone` that and the tombstone.")
+        .define(FORMER_MODE, Type.STRING, None, validator=_optional(one_of_words(*_FORMER_MODES)), importance=Importance.LOW, documentation="The key of Debezium before 2.5: `drop`, `rewrite`, or `none` for a tombstone. Tombstones are dropped unless drop.tombstones=false.")
+        .define(FORMER_TOMBSTONES, Type.BOOLEAN, None, importance=Importance.LOW, documentation="The key of Debezium before 2.5: false keeps the tombstones behind delete events.")
+        .define("add.fields", Type.LIST, [], importance=Importance.LOW, documentation="Metadata to add as fields, for example `op,source.ts_ms:when`: a name alone is one of the source block, of the envelope (op, ts_ms) or of the transaction (id, total_order, data_collection_order).")
+        .define("add.fields.prefix", Type.STRING, "__", importance=Importance.LOW, documentation="Beginning of the names of added fields.")
+        .define("add.headers", Type.LIST, [], importance=Importance.LOW, documentation="Metadata to add as headers, written as in add.fields.")
+        .define("add.headers.prefix", Type.STRING, "__", importance=Importance.LOW, documentation="Beginning of the names of added headers.")
+        .define("route.by.field", Type.STRING, "", importance=Importance.LOW, documentation="Field of the row, a text, whose value becomes the topic.")
+        .define("drop.fields.header.name", Type.STRING, None, importance=Importance.LOW, documentation="Name of the header that lists fields to leave out.")
+        .define("drop.fields.from.key", Type.BOOLEAN, False, importance=Importance.LOW, documentation="Leave them out of the key, too.")
+        .define("drop.fields.keep.schema.compatible", Type.BOOLEAN, True, importance=Importance.LOW, documentation="Leave out only optional fields.")
+        .define(REPLACE_NULL, Type.BOOLEAN, True, importance=Importance.LOW, documentation="When rows are rewritten, a null becomes its field's default.")
+    )  # fmt: skip
+
+
+def _optional(check: Validator) -> Validator:
+    return lambda name, value: None if value is None else check(name, value)

@@ -1,0 +1,77 @@
+"""Every question of tests/fixtures/debezium_transforms, answered as Debezium's own transforms answer it.
+
+Where we differ on purpose, `DIFFERENCES` has the reason and what is ours.
+"""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+from support import kafka_oracle, original_keys, transforms
+
+HERE = Path(__file__).parents[1] / "fixtures/debezium_transforms"
+spec = importlib.util.spec_from_file_location("debezium_cases", HERE / "cases.py")
+cases = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(cases)
+
+RECORDED = dict(map(json.loads, (HERE / "table.jsonl").read_text("utf-8").splitlines()))
+QUESTIONS = cases.questions()
+
+
+def kind(question):
+    return question["transform"].rpartition(".")[2]
+
+
+def op(question):
+    value = question["record"].get("value")
+    return value["payload"].get("op") if value and isinstance(value["payload"], dict) else None
+
+
+# Why, which questions, what Debezium says to them, whether our answer is what it should be.
+DIFFERENCES = {
+    "Debezium's tombstones have the row's schema, and then the JSON converter writes no null": (
+        lambda q, a: (
+            kind(q) == "ExtractNewRecordState" and op(q) == "d" and a["record"]["value"]["payload"] is None
+        ),
+        lambda a: a["record"]["value"] is None,
+    ),
+    "a setting that does not fit the table is an error with all its events, also those that are dropped": (
+        lambda q, a: a == {"dropped": True} and op(q) in {"t", "u", "d"},
+        lambda a: (a.get("error") == "DataError" and " which should be " in a["message"]) or " has no field gone" in a["message"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(set(map(kind, QUESTIONS))))
+def test_debeziums_answers(name):
+    for question in QUESTIONS:
+        if kind(question) != name:
+            continue
+        theirs, ours = RECORDED[transforms.digest(question)], transforms.ask_ours(question)
+        if transforms.comparable(theirs) == transforms.comparable(ours):
+            continue
+        right = [is_right(ours) for applies, is_right in DIFFERENCES.values() if applies(question, theirs)]
+        assert right == [True], (
+            f"{json.dumps(question)}\nDebezium: {json.dumps(theirs)}\nours: {json.dumps(ours)}"
+        )
+
+
+def test_errors_are_those_of_records_or_configurations():
+    answers = [transforms.ask_ours(q) for q in QUESTIONS]
+    assert {a["error"] for a in answers if "error" in a} == {"ConfigError", "ConnectError", "DataError"}
+
+
+def test_the_table_holds_nothing_else():
+    assert RECORDED.keys() == set(map(transforms.digest, QUESTIONS))
+
+
+@pytest.mark.usefixtures("apache_kafka")
+def test_the_recorded_answers_are_debeziums():
+    release = original_keys.ORIGINALS["debezium"].releases[0]
+    if not release.found():
+        pytest.skip(f"no jars in {release.jars}: tests/peers/fetch_debezium.sh fetches them")
+    answers = transforms.ask_kafka(kafka_oracle.require(), QUESTIONS, release.found())
+    for question, answer in zip(QUESTIONS, answers, strict=True):
+        recorded = RECORDED[transforms.digest(question)]
+        assert transforms.comparable(answer) == transforms.comparable(recorded), question
