@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 
 import pytest
-from support import kafka_oracle, original_keys, transforms
+from support import kafka_oracle, transforms
 
 HERE = Path(__file__).parents[1] / "fixtures/debezium_transforms"
 spec = importlib.util.spec_from_file_location("debezium_cases", HERE / "cases.py")
@@ -48,7 +48,8 @@ def test_debeziums_answers(name):
     for question in QUESTIONS:
         if kind(question) != name:
             continue
-        theirs, ours = RECORDED[transforms.digest(question)], transforms.ask_ours(question)
+        theirs = RECORDED[transforms.digest(question)]
+        ours = transforms.shortened(question, transforms.ask_ours(question))
         if transforms.comparable(theirs) == transforms.comparable(ours):
             continue
         right = [is_right(ours) for applies, is_right in DIFFERENCES.values() if applies(question, theirs)]
@@ -68,10 +69,11 @@ def test_the_table_holds_nothing_else():
 
 @pytest.mark.usefixtures("apache_kafka")
 def test_the_recorded_answers_are_debeziums():
-    release = original_keys.ORIGINALS["debezium"].releases[0]
-    if not release.found():
-        pytest.skip(f"no jars in {release.jars}: tests/peers/fetch_debezium.sh fetches them")
-    answers = transforms.ask_kafka(kafka_oracle.require(), QUESTIONS, release.found())
+    jars = transforms.debezium_jars()
+    if not jars:
+        pytest.skip(f"no jars in {transforms.DEBEZIUM}: tests/peers/fetch_debezium.sh fetches them")
+    answers = transforms.ask_kafka(kafka_oracle.require(), QUESTIONS, jars)
     for question, answer in zip(QUESTIONS, answers, strict=True):
         recorded = RECORDED[transforms.digest(question)]
-        assert transforms.comparable(answer) == transforms.comparable(recorded), question
+        made = transforms.shortened(question, answer)
+        assert transforms.comparable(made) == transforms.comparable(recorded), question

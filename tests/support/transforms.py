@@ -24,6 +24,7 @@ from klamm_plugins.records import Header, Headers, SinkRecord, SourceRecord
 from klamm_plugins.transform import Predicate, Record, Transformation
 
 JAVA_SOURCE = Path(__file__).with_name("TransformOracle.java")
+DEBEZIUM = Path.home() / ".cache/klamm-debezium"
 TRANSFORMS = "org.apache.kafka.connect.transforms."
 
 PLUGINS = PluginManager.load()
@@ -45,6 +46,12 @@ def ask_kafka(oracle: KafkaOracle, questions: list[Question], jars: Sequence[str
     answers = [json.loads(line) for line in result.stdout.splitlines()]
     assert len(answers) == len(questions)
     return answers
+
+
+def debezium_jars() -> list[str]:
+    """Returns the jars of Debezium's transforms, with Groovy; empty when not all are here."""
+    parts = [sorted(DEBEZIUM.glob(f"{part}/*.jar")) for part in ("mysql", "scripting")]
+    return [str(jar) for part in parts for jar in part] if all(parts) else []
 
 
 def ask_ours(question: Question) -> Answer:
@@ -140,6 +147,12 @@ def envelope(schema: Any, value: Any) -> Any:
 def comparable(answer: Answer) -> Answer:
     """Returns what both must agree on: of an error, that there is one; of a map without text keys, not its order."""
     return {"error": True} if "error" in answer else _ordered(answer)
+
+
+def shortened(question: Question, answer: Answer) -> Answer:
+    """Returns an answer without the record, where it is the question's."""
+    same = answer.get("record") == written(record_of(question["record"]))
+    return {"unchanged": True} if same else answer
 
 
 def _ordered(data: Any) -> Any:

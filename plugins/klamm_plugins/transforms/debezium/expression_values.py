@@ -4,7 +4,7 @@
 |---|---|---|
 | false are | null, false, 0, "", empty lists and maps | null, undefined, false, 0, NaN, "" |
 | `a && b` | true or false | `a` or `b` |
-| values of two kinds | are not equal | `==` compares them as numbers; `===` finds them unequal |
+| values of two kinds | are not equal; a text of one character is a number beside a number | `==` compares them as numbers; `===` finds them unequal |
 | null in `<` | is less than all | is 0 |
 | a member that is not there | an error in structs, null in maps | undefined |
 """
@@ -93,11 +93,13 @@ class Groovy(Dialect):
         return bool(value) if isinstance(value, int | float | Decimal | str | list | tuple | dict) else True
 
     def equal(self, one: Any, other: Any) -> bool:
+        one, other = _codes(one, other)
         return kind_of(one) == kind_of(other) and bool(one == other)
 
     def ordered(self, one: Any, other: Any, order: Order) -> bool:
         if one is None or other is None:
             return order(one is not None, other is not None)
+        one, other = _codes(one, other)
         _comparable(one, other)
         return order(one, other)
 
@@ -143,6 +145,15 @@ class JavaScript(Dialect):
 
     def logic(self, decides: bool, value: Any) -> Any:
         return value
+
+
+def _codes(one: Any, other: Any) -> tuple[Any, Any]:
+    """Returns two values for a comparison in Groovy, which sees a character beside a number as its code."""
+    if kind_of(one) == "number" and isinstance(other, str) and len(other) == 1:
+        return one, ord(other)
+    if kind_of(other) == "number" and isinstance(one, str) and len(one) == 1:
+        return ord(one), other
+    return one, other
 
 
 def _as_number(value: Any) -> Any:
