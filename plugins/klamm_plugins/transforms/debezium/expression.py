@@ -25,6 +25,7 @@ from klamm_plugins.transforms.debezium.expression_values import (
     Groovy,
     JavaScript,
     number,
+    numbers,
     remainder,
     total,
 )
@@ -35,8 +36,8 @@ LANGUAGES: Final[Mapping[str, type[Dialect]]] = {"jsr223.groovy": Groovy, "jsr22
 _ORDERS: Final = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 _SUMS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "+": total,
-    "-": lambda one, other: number("-", one) - number("-", other),
-    "*": lambda one, other: number("*", one) * number("*", other),
+    "-": lambda one, other: operator.sub(*numbers("-", one, other)),
+    "*": lambda one, other: operator.mul(*numbers("*", one, other)),
     "%": remainder,
 }
 _FOREIGN: Final = {"elvis": "?:"}
@@ -114,10 +115,9 @@ class _Compiler:
         one, other = parts[0], parts[-1]
         if kind in _ORDERS:
             order = _ORDERS[kind]
-            return lambda record: dialect.ordered(one(record), other(record), order)
+            return _calculation(one, other, lambda a, b: dialect.ordered(a, b, order))
         if kind in _SUMS:
-            combine = _SUMS[kind]
-            return lambda record: combine(one(record), other(record))
+            return _calculation(one, other, _SUMS[kind])
         match kind:
             case "not":
                 return lambda record: not true(one(record))
@@ -213,6 +213,16 @@ class _Compiler:
             return _called(method, found, [value(record) for value in given], node.text)
 
         return evaluate
+
+
+def _calculation(one: Evaluate, other: Evaluate, combine: Callable[[Any, Any], Any]) -> Evaluate:
+    def evaluate(record: Record) -> Any:
+        try:
+            return combine(one(record), other(record))
+        except (ArithmeticError, TypeError) as e:
+            raise DataError(f"values that cannot be calculated with: {e}") from e
+
+    return evaluate
 
 
 def _called(method: Method, of: Any, given: list[Any], text: str) -> Any:

@@ -184,7 +184,8 @@ def total(one: Any, other: Any) -> Any:
     """Returns the sum of two numbers, or the texts of two values behind each other. Raises DataError for others."""
     if isinstance(one, str) or isinstance(other, str):
         return _text(one) + _text(other)
-    return number("+", one) + number("+", other)
+    first, second = numbers("+", one, other)
+    return first + second
 
 
 def _text(value: Any) -> str:
@@ -207,9 +208,17 @@ def number(operator: str, value: Any) -> Any:
     return value
 
 
+def numbers(operator: str, one: Any, other: Any) -> tuple[Any, Any]:
+    """Returns two numbers that can be calculated with: a decimal beside a float is a float. Raises DataError for others."""
+    one, other = number(operator, one), number(operator, other)
+    if isinstance(one, float) or isinstance(other, float):
+        return float(one), float(other)
+    return one, other
+
+
 def remainder(one: Any, other: Any) -> Any:
     """Returns the remainder with the sign of the first number, as both languages do."""
-    one, other = number("%", one), number("%", other)
+    one, other = numbers("%", one, other)
     if other == 0:
         raise DataError("% needs another number than 0")
     rest = abs(one) % abs(other)
