@@ -209,6 +209,23 @@ def test_arrays_are_expanded_too_and_a_payload_is_in_no_log(caplog):
     assert "secret" not in caplog.text
 
 
+def test_a_payloads_schema_is_that_of_its_shape():
+    payloads = JsonPayload(str, keeps_nulls=False)
+    texts = [
+        '{"a": 1, "b": [{"c": 1}]}',
+        '{"a": 2, "b": [{"c": 3}, {"c": 4}]}',
+        '{"a": 2, "z": null, "b": [{"c": 3}]}',
+        '{"a": 2.5, "b": []}',
+    ]
+    one, same, null, other = (payloads.read("p", text) for text in texts)
+    assert one[0] is same[0] is null[0] is not other[0]
+    assert [value.to_dict() for _, value in (one, same, other)] == [
+        json.loads(texts[0]),
+        json.loads(texts[1]),
+        {"a": 2.5},
+    ]
+
+
 def test_a_changed_row_of_the_outbox_is_said_or_fails(caplog):
     row = EVENT | {"payload": "x"}
     record = change("u", row, row, OUTBOX_CHANGE, "p.db.outbox")

@@ -39,7 +39,9 @@ class JsonPayload:
     def __init__(self, field_name: Callable[[str], str], *, keeps_nulls: bool) -> None:
         self._field_name = field_name
         self._null = OPTIONAL_BYTES if keeps_nulls else None
-        self._schemas: dict[Schema, Schema] = {}
+        self._schemas: dict[Any, Schema] = {}  # by name and shape
+        self._same: dict[Schema, Schema] = {}  # of shapes that differ by nulls only: converters then know it
+        self._places: dict[Schema, dict[str, tuple[int, Schema]]] = {}  # of names in JSON
 
     def read(self, name: str, text: str) -> tuple[Schema, Any]:
         """Returns schema and value of an object or an array. Raises ValueError or DataError for another text, and for a value
@@ -48,18 +50,22 @@ class JsonPayload:
         if not text.startswith(("{", "[")):
             raise ValueError("it begins with neither { nor [")
         found = json.loads(text, parse_constant=_no_number)
+        known = name, _shape(found)
+        schema = self._schemas.get(known)
+        if schema is not None:
+            return schema, self._value(found, schema)
         schema = self._schema(name, found)
         if schema is None:
             raise ValueError("it is an empty array")
+        schema = self._same.setdefault(schema, schema)
         value = self._value(found, schema)
-        validate_value(schema, value, name)
-        return self._same(schema), value
-
-    def _same(self, schema: Schema) -> Schema:
-        """Returns the very schema of earlier values where they are equal: converters then know it."""
+        validate_value(schema, value, name)  # all values of this shape fit, or none
         if len(self._schemas) >= _SCHEMAS_MAX:
             self._schemas.clear()
-        return self._schemas.setdefault(schema, schema)
+            self._same.clear()
+            self._places.clear()
+        self._schemas[known] = schema
+        return schema, value
 
     def _schema(self, name: str | None, value: Any) -> Schema | None:
         match value:
@@ -108,12 +114,40 @@ class JsonPayload:
             return value
         if schema.type is not Type.STRUCT:
             raise DataError(f"an object does not fit {schema!r}")
-        struct = Struct(schema)
+        places = self._places.setdefault(schema, {})
+        values: list[Any] = [None] * len(schema.fields)
         for key, item in value.items():
-            field = schema.field(self._field_name(key))
-            if field is not None and struct.values[field.index] is None and item is not None:
-                struct.put(field.name, self._value(item, field.schema))
-        return struct
+            if item is None or (place := places.get(key) or self._place(places, schema, key)) is None:
+                continue
+            index, of = place
+            if values[index] is None:
+                values[index] = self._value(item, of) if isinstance(item, dict | list) else item
+        return Struct.of_checked(schema, values)
+
+    def _place(
+        self, places: dict[str, tuple[int, Schema]], schema: Schema, key: str
+    ) -> tuple[int, Schema] | None:
+        """Finds the field of a name, and remembers it."""
+        field = schema.field(self._field_name(key))
+        if field is None:
+            return None
+        places[key] = field.index, field.schema
+        return places[key]
+
+
+def _shape(value: Any) -> Any:
+    """Returns what the schema of a value depends on: names and types, without the values."""
+    match value:
+        case dict():
+            return "{", *[(key, _shape(item)) for key, item in value.items()]
+        case list():
+            return "[", *dict.fromkeys(map(_shape, value))
+        case bool():
+            return bool
+        case int():
+            return _int_schema(value).type
+        case _:
+            return type(value)
 
 
 def _int_schema(value: int) -> Schema:
