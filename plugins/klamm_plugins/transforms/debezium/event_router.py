@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from json import JSONDecodeError
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
@@ -298,7 +299,13 @@ def _is_empty(payload: Any) -> bool:
 
 
 def _without_text(error: Exception) -> str:
-    """Returns what is wrong with a payload, but not the payload: json's errors hold it."""
-    return getattr(error, "msg", "") or (
-        str(error) if isinstance(error, ValueError | DataError) else "too deep"
-    )
+    """Returns what is wrong with a payload, but nothing of it: errors of its parser and of its schema quote it."""
+    match error:
+        case JSONDecodeError():
+            return error.msg
+        case ValueError():
+            return str(error)
+        case DataError():
+            return "objects of an array have a field in several types"
+        case _:
+            return "its parts are too deep in each other"

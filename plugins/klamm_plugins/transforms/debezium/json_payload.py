@@ -155,7 +155,7 @@ def _int_schema(value: int) -> Schema:
         return OPTIONAL_INT32
     if -_INT64 <= value < _INT64:
         return OPTIONAL_INT64
-    raise ValueError(f"{value} has more than 64 bits")
+    raise ValueError("a whole number has more than 64 bits")
 
 
 def _merged(schemas: Sequence[Schema]) -> Schema:
