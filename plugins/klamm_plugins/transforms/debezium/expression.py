@@ -10,6 +10,7 @@ import operator
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from klamm_base.errors import ConfigError
@@ -24,7 +25,6 @@ from klamm_plugins.transforms.debezium.expression_values import (
     Dialect,
     Groovy,
     JavaScript,
-    number,
     numbers,
     remainder,
     total,
@@ -34,10 +34,10 @@ Evaluate = Callable[[Record], Any]
 
 LANGUAGES: Final[Mapping[str, type[Dialect]]] = {"jsr223.groovy": Groovy, "jsr223.graal.js": JavaScript}
 _ORDERS: Final = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
-_SUMS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
+_SUMS: Final[Mapping[str, Callable[[Dialect, Any, Any], Any]]] = {
     "+": total,
-    "-": lambda one, other: operator.sub(*numbers("-", one, other)),
-    "*": lambda one, other: operator.mul(*numbers("*", one, other)),
+    "-": lambda dialect, one, other: operator.sub(*numbers(dialect, "-", one, other)),
+    "*": lambda dialect, one, other: operator.mul(*numbers(dialect, "*", one, other)),
     "%": remainder,
 }
 _FOREIGN: Final = {"elvis": "?:"}
@@ -70,7 +70,7 @@ def compile_expression(text: str, language: str) -> Evaluate:
     fit. Raises ConfigError for a text that is no condition.
     """
     dialect = LANGUAGES[language]()
-    return _Compiler(dialect).function(parse(text, interpolates=dialect.interpolates))
+    return _Compiler(dialect).function(parse(text, groovy=isinstance(dialect, Groovy)))
 
 
 class _Compiler:
@@ -105,6 +105,8 @@ class _Compiler:
                 return self._operator(kind, *map(self.function, node.parts))
 
     def _name(self, node: Node) -> Evaluate:
+        if node.value == "undefined" and isinstance(self._dialect, JavaScript):
+            return lambda record: UNDEFINED
         if node.value not in _NAMES:
             raise ConfigError(f"{node.value} is not known: a condition has {', '.join(_NAMES)}")
         return _NAMES[node.value]
@@ -117,12 +119,12 @@ class _Compiler:
             order = _ORDERS[kind]
             return _calculation(one, other, lambda a, b: dialect.ordered(a, b, order))
         if kind in _SUMS:
-            return _calculation(one, other, _SUMS[kind])
+            return _calculation(one, other, partial(_SUMS[kind], dialect))
         match kind:
             case "not":
                 return lambda record: not true(one(record))
             case "minus":
-                return lambda record: -number("-", one(record))
+                return lambda record: -dialect.number("-", one(record))
             case "choice":
                 yes = parts[1]
                 return lambda record: yes(record) if true(one(record)) else other(record)

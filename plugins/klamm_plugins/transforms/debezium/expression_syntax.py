@@ -36,6 +36,7 @@ _ESCAPES: Final = {
     '"': '"',
     "$": "$",
 }
+_SUFFIXES: Final = "lLgG"  # of Groovy's long and exact numbers
 _LEVELS: Final = (
     ("||", "??"),
     ("&&",),
@@ -77,16 +78,16 @@ class _Token:
     start: int
 
 
-def parse(text: str, *, interpolates: bool) -> Node:
-    """Returns the tree. With `interpolates`, a `$` in a text of double quotes is refused. Raises ConfigError for what is no
-    condition.
+def parse(text: str, *, groovy: bool) -> Node:
+    """Returns the tree. Groovy has texts as members, numbers with an L, and `$` in double quotes, which is refused. Raises
+    ConfigError for what is no condition.
     """
     if len(text) > _CHARS_MAX:
         raise ConfigError(f"it has {len(text)} characters, and {_CHARS_MAX} are the most")
-    return _Parser(text, _tokens(text, interpolates=interpolates)).whole()
+    return _Parser(text, _tokens(text, groovy=groovy), groovy=groovy).whole()
 
 
-def _tokens(text: str, *, interpolates: bool) -> list[_Token]:
+def _tokens(text: str, *, groovy: bool) -> list[_Token]:
     found = []
     at = 0
     while at < len(text):
@@ -96,15 +97,12 @@ def _tokens(text: str, *, interpolates: bool) -> list[_Token]:
             at += 1
             continue
         kind = match.lastgroup
-        if (
-            kind == "text"
-            and match[0][0] == '"'
-            and interpolates
-            and re.search(r"(?<!\\)(?:\\\\)*\$", match[0])
-        ):
+        if kind == "text" and match[0][0] == '"' and groovy and re.search(r"(?<!\\)(?:\\\\)*\$", match[0]):
             raise ConfigError(
                 f"the text at character {at + 1} has a $, for a value to be put in: join texts with +"
             )
+        if kind == "number" and not groovy and match[0][-1] in _SUFFIXES:
+            raise _refused(match[0], at)
         if kind is not None:
             found.append(_Token(kind, match[0], at))
         at = match.end()
@@ -118,8 +116,9 @@ def _refused(text: str, at: int) -> ConfigError:
 class _Parser:
     """Reads tokens from left to right, one level of operators in each other."""
 
-    def __init__(self, text: str, tokens: list[_Token]) -> None:
+    def __init__(self, text: str, tokens: list[_Token], *, groovy: bool) -> None:
         self._text = text
+        self._groovy = groovy
         self._tokens = tokens
         self._at = 0
         self._depth = 0
@@ -214,7 +213,7 @@ class _Parser:
 
     def _member(self, start: int, of: Node, *, safe: bool) -> Node:
         name = self._take()
-        if name.kind == "text":
+        if name.kind == "text" and self._groovy:
             return self._node(start, "member", _unquoted(name.text), (of,), safe=safe)
         if name.kind != "name":
             raise _refused(name.text, name.start)
@@ -253,7 +252,7 @@ class _Parser:
 
 
 def _number(text: str) -> int | float:
-    digits = text.rstrip("lLgG")
+    digits = text.rstrip(_SUFFIXES)
     return int(digits) if digits.isdigit() else float(digits)
 
 

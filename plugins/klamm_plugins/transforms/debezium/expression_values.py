@@ -12,12 +12,14 @@
 from __future__ import annotations
 
 import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, Final
 
 from klamm_plugins.errors import DataError
+from klamm_plugins.schema import Struct
 
 
 class _Undefined:
@@ -28,6 +30,9 @@ class _Undefined:
 
 
 UNDEFINED: Final = _Undefined()
+
+_OBJECTS: Final = (Struct, list, tuple, dict)
+_NUMBER: Final = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 
 Order = Callable[[Any, Any], bool]
 """An operator of order, such as `operator.lt`."""
@@ -52,8 +57,6 @@ class Dialect(ABC):
     """The rules of a language."""
 
     name: str
-    interpolates: bool
-    """True: a `$` in double quotes stands for a value."""
     operators: frozenset[str]
     """Operators that the other language does not have, or has with another meaning."""
     missing: Any
@@ -74,6 +77,10 @@ class Dialect(ABC):
         """Answers `<` and the like. Raises DataError for values without an order."""
 
     @abstractmethod
+    def number(self, operator: str, value: Any) -> Any:
+        """Returns the number that an operator takes a value for. Raises DataError for a value that is none."""
+
+    @abstractmethod
     def logic(self, decides: bool, value: Any) -> Any:
         """Returns what `&&` and `||` return for the operand that decided."""
 
@@ -82,7 +89,6 @@ class Groovy(Dialect):
     """Groovy's rules."""
 
     name = "Groovy"
-    interpolates = True
     operators = frozenset({"in", "==~", "elvis"})
     missing = None
     strict = True
@@ -103,6 +109,11 @@ class Groovy(Dialect):
         _comparable(one, other)
         return order(one, other)
 
+    def number(self, operator: str, value: Any) -> Any:
+        if kind_of(value) != "number":
+            raise DataError(f"{operator} needs numbers, and {kind_of(value)} is none")
+        return value
+
     def logic(self, decides: bool, value: Any) -> Any:
         return decides
 
@@ -111,7 +122,6 @@ class JavaScript(Dialect):
     """JavaScript's rules."""
 
     name = "JavaScript"
-    interpolates = False
     operators = frozenset({"===", "!==", "??"})
     missing = UNDEFINED
     strict = False
@@ -128,12 +138,12 @@ class JavaScript(Dialect):
         if one in nothing or other in nothing:
             return one in nothing and other in nothing
         if kind_of(one) == kind_of(other):
-            return bool(one == other)
+            return self.identical(one, other)
         return bool(_as_number(one) == _as_number(other))
 
     def identical(self, one: Any, other: Any) -> bool:
-        """Answers `===`."""
-        return kind_of(one) == kind_of(other) and bool(one == other)
+        """Answers `===`. Each look at a struct, list or map makes another object."""
+        return kind_of(one) == kind_of(other) and not isinstance(one, _OBJECTS) and bool(one == other)
 
     def ordered(self, one: Any, other: Any, order: Order) -> bool:
         if isinstance(one, str) and isinstance(other, str):
@@ -142,6 +152,11 @@ class JavaScript(Dialect):
         if any(isinstance(n, float) and math.isnan(n) for n in numbers):
             return False
         return order(numbers[0], numbers[1])
+
+    def number(self, operator: str, value: Any) -> Any:
+        if isinstance(value, _OBJECTS):
+            raise DataError(f"{operator} needs numbers, and {kind_of(value)} is none")
+        return _as_number(value)
 
     def logic(self, decides: bool, value: Any) -> Any:
         return value
@@ -166,10 +181,8 @@ def _as_number(value: Any) -> Any:
         case int() | float() | Decimal():
             return value
         case str():
-            try:
-                return float(value.strip() or 0)
-            except ValueError:
-                return math.nan
+            text = value.strip()
+            return float(text or 0) if not text or _NUMBER.fullmatch(text) else math.nan
         case _:
             return math.nan
 
@@ -180,11 +193,11 @@ def _comparable(one: Any, other: Any) -> None:
         raise DataError(f"{kind_of(one)} and {kind_of(other)} have no order")
 
 
-def total(one: Any, other: Any) -> Any:
+def total(dialect: Dialect, one: Any, other: Any) -> Any:
     """Returns the sum of two numbers, or the texts of two values behind each other. Raises DataError for others."""
     if isinstance(one, str) or isinstance(other, str):
         return _text(one) + _text(other)
-    first, second = numbers("+", one, other)
+    first, second = numbers(dialect, "+", one, other)
     return first + second
 
 
@@ -201,24 +214,17 @@ def _text(value: Any) -> str:
     raise DataError(f"a {kind_of(value)} cannot be joined with a text")
 
 
-def number(operator: str, value: Any) -> Any:
-    """Returns the value, which must be a number. Raises DataError for another."""
-    if kind_of(value) != "number":
-        raise DataError(f"{operator} needs numbers, and {kind_of(value)} is none")
-    return value
-
-
-def numbers(operator: str, one: Any, other: Any) -> tuple[Any, Any]:
+def numbers(dialect: Dialect, operator: str, one: Any, other: Any) -> tuple[Any, Any]:
     """Returns two numbers that can be calculated with: a decimal beside a float is a float. Raises DataError for others."""
-    one, other = number(operator, one), number(operator, other)
+    one, other = dialect.number(operator, one), dialect.number(operator, other)
     if isinstance(one, float) or isinstance(other, float):
         return float(one), float(other)
     return one, other
 
 
-def remainder(one: Any, other: Any) -> Any:
+def remainder(dialect: Dialect, one: Any, other: Any) -> Any:
     """Returns the remainder with the sign of the first number, as both languages do."""
-    one, other = numbers("%", one, other)
+    one, other = numbers(dialect, "%", one, other)
     if other == 0:
         raise DataError("% needs another number than 0")
     rest = abs(one) % abs(other)
