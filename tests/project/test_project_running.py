@@ -25,6 +25,7 @@ def test_a_test_that_lost_a_race_is_run_again_and_named(run, tmp_path, workers, 
     code, said = run("good", "flaky", workers=workers)
     assert code == 0, said
     assert "FLAKY test_them.py::test_flaky: AssertionError: lost a race" in said
+    assert '>       assert not first_time("flaky"), "lost a race"' in said, "how it failed"
     assert re.search(r"1 passed, 1 flaky in", said)
     slices.print_flaky(tmp_path / "flaky.jsonl")
     assert capsys.readouterr().out == (

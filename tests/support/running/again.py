@@ -29,6 +29,8 @@ AGAIN: Final = frozenset({"process", "peer", "suite", ENDED})
 TIMES: Final = 2
 MOST: Final = 10
 """More failures than these are a defect and no races: none is run again then. A server that did not start is one."""
+SHOWN_MAX: Final = 8000
+"""Characters of a first failure that are printed."""
 FLAKY_FILE: Final = "KLAMM_TEST_FLAKY"
 FAILED: Final = ("failed", "error")
 
@@ -68,9 +70,12 @@ class Again:
             session.exitstatus = pytest.ExitCode.OK
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Prints the tests that failed first and passed then."""
+        """Prints the tests that failed first and passed then, and how they failed: nobody may be able to see it again."""
         for line in self._said:
             terminalreporter.write_line(line)
+        for report in terminalreporter.stats.get("flaky", ()):
+            terminalreporter.section(f"first failure of {report.nodeid}", sep="_")
+            terminalreporter.write_line(str(report.longrepr)[-SHOWN_MAX:])
         for name, error in self._flaky.items():
             terminalreporter.write_line(f"FLAKY {name}: {error}", yellow=True)
 
