@@ -1,5 +1,6 @@
 #!/bin/sh
-# install_debian.sh: the servers that tests meet and that Debian packages: MariaDB, rsyslog with its Kafka output, Prometheus.
+# install_debian.sh: the servers that tests meet and that Debian packages: MariaDB, PostgreSQL, rsyslog with its Kafka output,
+# Prometheus.
 # Installs what is missing when it may (root, apt-get); says what it could not get and exits 0: the tests that need it are skipped.
 set -eu
 missing=
@@ -7,7 +8,8 @@ command -v mariadbd >/dev/null || missing="mariadb-server"
 [ -e "$(dirname "$(command -v rsyslogd || echo /usr/sbin/rsyslogd)")/rsyslogd" ] || missing="$missing rsyslog"
 ls /usr/lib/*/rsyslog/omkafka.so >/dev/null 2>&1 || missing="$missing rsyslog-kafka"
 command -v prometheus >/dev/null || missing="$missing prometheus"
-[ -n "$missing" ] || { echo "MariaDB, rsyslog and Prometheus are here"; exit 0; }
+command -v postgres >/dev/null || ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || missing="$missing postgresql"
+[ -n "$missing" ] || { echo "MariaDB, PostgreSQL, rsyslog and Prometheus are here"; exit 0; }
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
   echo "not here, and not installed without root and apt-get: $missing"
   exit 0
