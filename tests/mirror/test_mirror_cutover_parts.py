@@ -26,10 +26,10 @@ def failover(promoted: list[str]) -> Move:
 
 
 class World:
-    """A move along B->A. `held` are the flows that are stopped, since `since_ms`; `did` is what A->B was given."""
+    """A move along B->A. `held` are the flows that are stopped, `started_ms` when one was last started; `did` is what A->B was given."""
 
-    def __init__(self, monkeypatch, held: set[str], found: Move | None, since_ms: int = 2) -> None:
-        self.held, self.since_ms, self.did = held, since_ms, list[Any]()
+    def __init__(self, monkeypatch, held: set[str], found: Move | None, started_ms: int = 1) -> None:
+        self.held, self.started_ms, self.did = held, started_ms, list[Any]()
         there = SimpleNamespace(name="A->B", source="A", target="B")
         journal = SimpleNamespace(
             catch_up=self._nothing, move=lambda kind, flow: found if flow == "A->B" else None
@@ -39,16 +39,16 @@ class World:
             opposite=lambda: there, journal=lambda *, at_source=False: journal, path=Path("mm2.properties"), mirror=None,
         )  # fmt: skip
         self.steps = Cutover(ground)  # type: ignore[arg-type]
-        monkeypatch.setattr(flow_hold, "held_since", self._held_since)
+        monkeypatch.setattr(flow_hold, "target_states", self._states)
         monkeypatch.setattr(at_rest, "release", self._release)
         monkeypatch.setattr(CommonSteps, "tell", self._nothing)
 
     async def _nothing(self, *_: Any) -> dict[str, Any]:
         return {}
 
-    async def _held_since(self, cluster: str, flow: Any) -> int | None:
+    async def _states(self, cluster: str, flow: Any) -> Any:
         assert cluster == f"cluster {flow.target}"
-        return self.since_ms if flow.name in self.held else None
+        return SimpleNamespace(held=flow.name in self.held, started_ms=self.started_ms)
 
     async def _release(self, seat: Any, before: Any) -> None:
         self.did.append((seat.flow.name, before))
@@ -67,7 +67,7 @@ async def test_a_way_back_shows_first_what_only_the_lost_cluster_has(monkeypatch
     await World(monkeypatch, set(), failover([])).steps._refuse_way_back()
     await World(monkeypatch, {"A->B"}, failover(["t"])).steps._refuse_way_back()
     await World(monkeypatch, {"A->B"}, None).steps._refuse_way_back()
-    await World(monkeypatch, {"A->B"}, failover([]), since_ms=9).steps._refuse_way_back()
+    await World(monkeypatch, {"A->B"}, failover([]), started_ms=9).steps._refuse_way_back()
 
 
 async def test_a_flow_that_an_operator_has_stopped_copies_nothing(monkeypatch):
@@ -81,11 +81,11 @@ async def test_a_way_back_of_promoted_copies_lets_the_held_flow_go_on(monkeypatc
     assert await world.tell(["t"]) == {"released": "A->B"}
     assert world.did == [("A->B", HAD)]
     cases = [
-        (set[str](), failover(["t"]), 2),
-        ({"A->B"}, failover([]), 2),
+        (set[str](), failover(["t"]), 1),
+        ({"A->B"}, failover([]), 1),
         ({"A->B"}, failover(["t"]), 9),  # it went on after the failover, and was stopped again
     ]
-    for held, found, since_ms in cases:
-        other = World(monkeypatch, held, found, since_ms)
+    for held, found, started_ms in cases:
+        other = World(monkeypatch, held, found, started_ms)
         assert await other.tell(["t"]) == {"released": None}
         assert not other.did

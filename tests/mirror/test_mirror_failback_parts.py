@@ -75,15 +75,15 @@ class World:
         self.move = Move(kind=Kind.FAILBACK, flow="B->A", identity="1", began_ms=1)
         for step, found in ((Step.CHECK, {}), (Step.DIVERGED, FOUND)):
             self.move = done(self.move, step, found, 2)
-        monkeypatch.setattr(flow_hold, "is_held", self._is_held)
+        monkeypatch.setattr(flow_hold, "target_states", self._states)
         monkeypatch.setattr(at_rest, "set_places", self._set_places)
         monkeypatch.setattr(at_rest, "release", self._release)
         monkeypatch.setattr(Failback, "_sides", self._sides)
         monkeypatch.setattr(failback, "own_records", self._own_records)
 
-    async def _is_held(self, target: Any, flow: Any) -> bool:
+    async def _states(self, target: Any, flow: Any) -> Any:
         assert (target, flow.name) == ("cluster B", "A->B")
-        return self.held
+        return SimpleNamespace(held=self.held)
 
     async def _set_places(self, seat: Any, places: Any, before: Any) -> None:
         self.did.append(dict(places))

@@ -22,6 +22,7 @@ from klamm.connect.herding.group_adapter import SoleMember
 from klamm.connect.model import State, TaskId
 from klamm.connect.runtime import Runtime
 from klamm.connect.service.connectors import ConnectService
+from klamm.connect.topics.config_topic import TargetState
 from klamm.connect.worker import BROKER_ASK_S, Worker, make_supervisor, serve
 from klamm.mirror import flow_hold, flow_offsets, orders, reload
 from klamm.mirror.flow_status import STATUS_PATH, FlowTold
@@ -206,19 +207,32 @@ def fitting(config: WorkerConfig, brokers: int) -> WorkerConfig:
 
 
 async def configure(service: ConnectService, wanted: Mapping[str, Mapping[str, str]]) -> None:
-    """Make the worker's connectors those of the file. Leaves those alone that are right already."""
+    """Make the worker's connectors those of the file. Leaves those alone that are right already.
+
+    A flow that is held stays held: what stopped it is kept by its connectors, so they are not removed, and a new one is
+    made stopped.
+    """
+    held = flow_hold.COPYING if flow_hold.holds(service.runtime.configs) else ()
     for name in service.connectors():
-        if name not in wanted:
+        if name not in wanted and name in held:
+            log.info("%s is not in the file any more, but its flow is held: it stays, stopped", name)
+        elif name not in wanted:
             log.info("%s is not in the file any more: removed", name)
             await service.delete(name)
-    await asyncio.gather(*(_put(service, name, dict(config)) for name, config in wanted.items()))
+    await asyncio.gather(
+        *(_put(service, name, dict(config), stopped=name in held) for name, config in wanted.items())
+    )
 
 
-async def _put(service: ConnectService, name: str, config: dict[str, str]) -> None:
-    if name in service.connectors() and service.config(name) == config:
+async def _put(service: ConnectService, name: str, config: dict[str, str], *, stopped: bool = False) -> None:
+    new = name not in service.connectors()
+    if not new and service.config(name) == config:
         return
     try:
-        await service.put_config(name, config)
+        if new and stopped:
+            await service.create(name, dict(config), TargetState.STOPPED)
+        else:
+            await service.put_config(name, config)
     except RequestError as e:
         raise ConfigError(f"{name}: {e}") from None
 

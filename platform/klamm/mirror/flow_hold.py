@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm.connect.errors import RequestError
-from klamm.connect.topics.config_topic import ConfigState, TargetState
+from klamm.connect.topics.config_topic import TARGET_STATE, ConfigState, TargetState
 from klamm_base.errors import KlammError
 from klamm_kafka.client import Cluster
 from klamm_kafka.wire.batch import Record
@@ -19,6 +19,8 @@ from klamm_mirror.topics.follower import TopicFollower
 if TYPE_CHECKING:
     from klamm.connect.service.connectors import ConnectService
 
+COPYING: Final = (SOURCE, CHECKPOINT)
+"""The connectors that a hold stops."""
 HOLD: Final = "hold"
 RELEASE: Final = "release"
 STATES: Final = "states"
@@ -48,16 +50,11 @@ async def release(service: ConnectService, before: Mapping[str, str] | None = No
     return names
 
 
-async def is_held(target: Cluster, flow: Flow) -> bool:
-    """Returns True while a flow is held, whichever process runs it. Raises ClientError."""
-    return await held_since(target, flow) is not None
-
-
-async def held_since(target: Cluster, flow: Flow) -> int | None:
-    """Returns the time at which a flow was held, ms; None while it is not. Raises ClientError."""
+async def target_states(target: Cluster, flow: Flow) -> TargetStates:
+    """Returns the present states of a flow, whichever process runs it. Raises ClientError."""
     states = TargetStates(target, flow)
     await states.catch_up()
-    return states.held_since
+    return states
 
 
 class TargetStates(TopicFollower):
@@ -67,30 +64,35 @@ class TargetStates(TopicFollower):
 
     def __init__(self, target: Cluster, flow: Flow) -> None:
         super().__init__(target, flow.worker["config.storage.topic"])
-        self.held_since: int | None = None
-        """The time at which all of them were stopped, ms; None while they are not."""
         self.reset()
 
     def reset(self) -> None:
         self._state = ConfigState()
-        self.held_since = None
+        self.started_ms: int | None = None
+        """The last time, as far as the topic still tells, at which one of them was told to go on or was removed, ms."""
+
+    @property
+    def held(self) -> bool:
+        """True while all of them are stopped."""
+        return holds(self._state)
 
     def take(self, record: Record) -> None:
-        self._state.apply((record.key or b"").decode(errors="replace"), record.value)
-        if not holds(self._state):
-            self.held_since = None
-        elif self.held_since is None:
-            self.held_since = record.timestamp
+        key = (record.key or b"").decode(errors="replace")
+        name = self._state.apply(key, record.value)
+        if name not in COPYING or not key.startswith(TARGET_STATE):
+            return
+        if record.value is None or self._state.target(name) is not TargetState.STOPPED:
+            self.started_ms = record.timestamp
 
 
 def holds(configs: ConfigState) -> bool:
     """Returns True if all is stopped: a change of offsets stops the source's connector alone, for a moment."""
-    names = [name for name in (SOURCE, CHECKPOINT) if name in configs]
+    names = [name for name in COPYING if name in configs]
     return SOURCE in names and all(configs.target(name) is TargetState.STOPPED for name in names)
 
 
 def _names(service: ConnectService) -> list[str]:
-    return [name for name in (SOURCE, CHECKPOINT) if name in service.connectors()]
+    return [name for name in COPYING if name in service.connectors()]
 
 
 async def _set(service: ConnectService, wanted: Mapping[str, TargetState]) -> None:

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 from klamm.connect.errors import RequestError
 from klamm.connect.topics.config_topic import TargetState
 from klamm.connect.topics.offset_state import OffsetState
+from klamm.mirror import flow_hold
 from klamm_base.errors import KlammError
 from klamm_kafka.client import BrokerError, Cluster
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.offset_specs import EARLIEST, LATEST
 from klamm_mirror.copy.source_offsets import Position, source_partition
-from klamm_mirror.settings.mm2_config import SOURCE, Flow
+from klamm_mirror.settings.mm2_config import CHECKPOINT, SOURCE, Flow
 from klamm_mirror.topics import internal_topics
 
 if TYPE_CHECKING:
@@ -133,15 +134,19 @@ async def alter(service: ConnectService, place: Place, changes: Sequence[Sequenc
             said = await service.offsets.alter(SOURCE, [(partition, offset) for partition, offset in changes])
         finally:
             await service.set_target(SOURCE, before)
+            place.altering.unlink(missing_ok=True)
     except RequestError as e:
         raise KlammError(str(e)) from None
-    place.altering.unlink(missing_ok=True)
     return said
 
 
 async def go_on(service: ConnectService, place: Place) -> None:
-    """Starts the source connector again that a process stopped for `alter` before it was killed."""
+    """Starts the source connector again that a process stopped for `alter` before it was killed.
+
+    Not where the checkpoint connector is stopped, too: the flow was held since.
+    """
     if place.altering.exists():
-        if SOURCE in service.connectors():
+        connectors, held = service.connectors(), flow_hold.holds(service.runtime.configs)
+        if SOURCE in connectors and not (held and CHECKPOINT in connectors):
             await service.set_target(SOURCE, TargetState.STARTED)
         place.altering.unlink(missing_ok=True)

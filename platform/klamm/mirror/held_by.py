@@ -1,7 +1,8 @@
 """Finds out which move holds a flow, by the journal of moves at the flow's target. Reads nothing while the flow is not held.
 
-A failover's note stays in the journal when the flow goes on. So the failover holds the flow only if nobody let it go since:
-if the flow was stopped before the note, and not after.
+A failover's note stays in the journal when the flow goes on. So the failover holds the flow that is stopped,
+unless a connector of the flow was started after the note. Later records of the same state say nothing: compaction keeps only the
+last one, and a file that changes writes the connectors anew.
 """
 
 from __future__ import annotations
@@ -68,20 +69,20 @@ async def _topics(flow: Flow, stack: AsyncExitStack) -> tuple[Journal, TargetSta
 
 async def _why(journal: Journal, states: TargetStates, flow: Flow) -> str | None:
     await states.catch_up()
-    failover = await holding(journal, flow.name, states.held_since)
+    failover = await holding(journal, flow.name, states)
     return None if failover is None else why_held(failover)
 
 
-async def holding(journal: Journal, flow: str, held_since: int | None) -> Move | None:
-    """Returns the failover that holds a flow, which is held since then; None where something else has stopped it."""
+async def holding(journal: Journal, flow: str, states: TargetStates) -> Move | None:
+    """Returns the failover that holds a flow with these states; None where something else has stopped it, or nothing."""
     from klamm_mirror.move.steps import Kind, Step
 
-    if held_since is None:
+    if not states.held:
         return None
     await journal.catch_up()
     failover = journal.move(Kind.FAILOVER, flow)
     hold = None if failover is None else failover.notes.get(Step.HOLD)
-    if hold is None or (hold.done and held_since > hold.at_ms):
+    if hold is None or (hold.done and (states.started_ms or 0) > hold.at_ms):
         return None
     return failover
 

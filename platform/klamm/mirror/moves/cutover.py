@@ -56,8 +56,8 @@ class Cutover(CommonSteps):
     async def _failover_back(self, back: Flow) -> Move | None:
         """Returns the failover that holds the flow back."""
         ground = self.ground
-        since = await flow_hold.held_since(ground.source, back)
-        return await holding(ground.journal(at_source=True), back.name, since)
+        states = await flow_hold.target_states(ground.source, back)
+        return await holding(ground.journal(at_source=True), back.name, states)
 
     async def tell(self, move: Move, begin: Begin) -> Found:
         """Returns what to start, and where. Lets the flow back go on: copies were promoted at both sides, and the hold of the
@@ -110,10 +110,10 @@ async def check_flow(ground: Ground, work: CommonSteps) -> dict[str, Any]:
 
 async def _refuse_held(ground: Ground) -> None:
     """Raises Refused while the flow is stopped: it copies nothing."""
-    since = await flow_hold.held_since(ground.target, ground.flow)
-    if since is None:
+    states = await flow_hold.target_states(ground.target, ground.flow)
+    if not states.held:
         return
-    failover = await holding(ground.journal(), ground.flow.name, since)
+    failover = await holding(ground.journal(), ground.flow.name, states)
     why = None if failover is None else why_held(failover, str(ground.path))
     raise Refused(f"{ground.flow.name} is stopped: {why or 'resume its connectors over REST'}")
 

@@ -105,7 +105,7 @@ class Failback(CommonSteps):
     async def _refuse_running(self) -> None:
         """Raises Refused while A->B copies what A has: nothing is A's alone then, and no place may be set."""
         forward, ground = self.forward, self.ground
-        if not await flow_hold.is_held(forward.target, forward.flow):
+        if not (await flow_hold.target_states(forward.target, forward.flow)).held:
             raise Refused(
                 f"{forward.flow.name} is not held, and copies what {forward.flow.source} has by itself: klamm mirror "
                 f"cutover {ground.path} '{ground.flow.name}' moves back"
@@ -122,7 +122,7 @@ class Failback(CommonSteps):
     async def agree(self, move: Move) -> None:
         await super().agree(move)
         forward = self.forward
-        if move.is_done(Step.SETTLE) and await flow_hold.is_held(forward.target, forward.flow):
+        if move.is_done(Step.SETTLE) and (await flow_hold.target_states(forward.target, forward.flow)).held:
             raise Refused(
                 f"{forward.flow.name} was held again since this move let it go on, by another failover: --restart begins "
                 "anew, with a look at what each side has now"
