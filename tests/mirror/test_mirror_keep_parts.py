@@ -87,12 +87,29 @@ async def test_a_copy_with_an_epoch_that_its_source_never_had_is_not_continued(w
     metadata = SourceMetadata()
     metadata.epochs = {("t", 0): 3}
     fit = await check.validate(Leader(), [partition], metadata)
-    if whole:
-        assert fit == []
-        assert partition.stopped is not None
-        assert partition.stopped.kind is Kind.TRUNCATED
-    else:
-        assert fit == [partition]
+    assert fit == []
+    assert partition.stopped is not None
+    assert partition.stopped.kind is Kind.TRUNCATED
+    assert ("Delete it at the target" in partition.stopped.why) is whole
+
+
+async def test_a_leader_that_changes_while_the_former_one_answers_is_asked_before_a_fetch():
+    metadata = SourceMetadata()
+
+    class Leader:
+        async def request(self, request: object) -> OffsetForLeaderEpochResponse:
+            if metadata.epochs["t", 0] == 3:
+                metadata.epochs = {("t", 0): 4}
+            end = EpochEndOffset(partition=0, error_code=0, leader_epoch=2, end_offset=1000)
+            return OffsetForLeaderEpochResponse(
+                topics=[OffsetForLeaderTopicResult(topic="t", partitions=[end])]
+            )
+
+    partition = copy_of(epoch=2)
+    check = SourceCheck(Cluster(NOWHERE), [partition])
+    metadata.epochs = {("t", 0): 3}
+    assert await check.validate(Leader(), [partition], metadata) == []
+    assert await check.validate(Leader(), [partition], metadata) == [partition]
 
 
 async def test_a_failed_parcel_makes_the_sender_ask_for_the_end_again(monkeypatch):

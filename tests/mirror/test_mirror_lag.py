@@ -66,6 +66,20 @@ def test_what_was_not_read_yet_is_no_older_than_the_record_before():
     assert each.missing_since(2_000) == 500
 
 
+def test_records_behind_an_open_transaction_count_and_the_transaction_is_told():
+    each = partition()
+    fetch(each, 500, high_watermark=100, now_ms=1_000)
+    acknowledge(each, 1_100)
+    each.stable(1, 1_000)
+    assert each.lag == 99
+    assert each.missing_since(2_000) == 500
+    assert each.waiting(1_000 + SILENT_MS - 1) is None  # most end soon
+    each.stable(1, 3_000)
+    assert "open at offset 1 for 8 s" in (each.waiting(9_000) or "")
+    each.stable(100, 9_500)
+    assert each.waiting(30_000) is None
+
+
 def test_while_the_source_is_silent_everything_since_its_answer_may_be_missing():
     each = partition()
     fetch(each, 500, high_watermark=1, now_ms=1_000)

@@ -186,6 +186,12 @@ def test_what_has_no_effect_is_said(tmp_path):
         ("errors.tolerance=some", "Invalid value some for configuration errors.tolerance"),
         ("B.exactly.once.source.support=true", "must be one of: disabled, preparing, enabled"),
         ("offset.storage.partitions=x", "Invalid value x for configuration offset.storage.partitions"),
+        (
+            "A.consumer.fetch.max.bytes=abc",
+            "Invalid value abc for configuration source.consumer.fetch.max.bytes",
+        ),
+        ("A->B.consumer.isolation.level=read_all", "Must be read_committed or read_uncommitted"),
+        ("B.producer.compression.type=zst", "Must be one of none, gzip, snappy, lz4, zstd"),
     ],
 )
 def test_values_of_workers_and_of_every_connector_are_checked_with_the_file(line, said, tmp_path):

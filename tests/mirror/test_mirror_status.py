@@ -23,6 +23,7 @@ from support.mirror import mirror_file, produce, read_all, read_as, states, stat
 
 from klamm.cli.mirror_status import drawn, filtered
 from klamm.connect.rest.json_schema import Schemas
+from klamm.mirror.flow_status import _reason
 from klamm.mirror.shapes import FlowState, MirrorStatus
 from klamm.testing import EmbeddedBroker
 
@@ -390,3 +391,16 @@ def test_every_state_has_a_colour():
         match = STATE.search(f"A->B  {state}  x")
         assert match is not None
         assert match[0] == state
+
+
+@pytest.mark.parametrize(
+    ("trace", "reason"),
+    [
+        ("", None),
+        ("No sign of life for 60 s\nThread 1:\n  in poll", "No sign of life for 60 s"),
+        ("DataError: tolerance\n\tat be (main.py:60)\nCaused by: ValueError: 7\n\tat f (x.py:1)\n", "DataError: tolerance Caused by: ValueError: 7"),
+        ("ConfigError: no such codec\n\tat be (main.py:60)\n", "ConfigError: no such codec"),
+    ],
+)  # fmt: skip
+def test_a_failure_is_told_by_its_error_and_what_began_it(trace, reason):
+    assert _reason(trace) == reason

@@ -86,14 +86,15 @@ class Intake:
         if data.error_code:
             await self._refused(partition, data.error_code)
             return False
-        partition.high_watermark = (
-            data.last_stable_offset if self._settings.committed_only else data.high_watermark
-        )
+        now_ms = time.time_ns() // 1_000_000
+        partition.high_watermark = data.high_watermark
+        if self._settings.committed_only:
+            partition.stable(data.last_stable_offset, now_ms)
         if data.preferred_read_replica >= 0:
             self._read_from(partition, data.preferred_read_replica)
         partition.reading.succeeded()
         partition.source_start = data.log_start_offset
-        partition.heard(time.time_ns() // 1_000_000)
+        partition.heard(now_ms)
         if not data.records:
             return False
         self._throttle.take(partition.topic, len(data.records), time.monotonic())

@@ -51,7 +51,7 @@ def lag_rows(
         gap = missing.get((p.topic, p.partition), 0)
         p.trend.observe(now_ms, sensors.records, sensors.bytes, lag)
         row = (p.remote, p.partition, lag, _age(lag, since, now_ms), gap)
-        found.append((row, _status_row(p, lag, since, gap)))
+        found.append((row, _status_row(p, lag, since, gap, now_ms)))
     return found
 
 
@@ -81,12 +81,14 @@ def _age(lag: int | None, since: int | None, now_ms: int) -> float | None:
     return round((now_ms - since) / 1000, 3)
 
 
-def _status_row(partition: MirrorPartition, lag: int | None, since: int | None, gap: int) -> Sequence[Cell]:
+def _status_row(
+    partition: MirrorPartition, lag: int | None, since: int | None, gap: int, now_ms: int
+) -> Sequence[Cell]:
     trend, stop = partition.trend, partition.stopped
     return (
         partition.topic, partition.partition, partition.remote, partition.done, lag, since,
         trend.record_rate, trend.byte_rate, trend.closing_rate, trend.peak,
-        gap, partition.writing.why or partition.reading.why, partition.held_by if lag else None,
+        gap, partition.waiting(now_ms), partition.held_by if lag else None,
         None if stop is None else str(stop.kind), _why(partition), int(partition.promoted),
     )  # fmt: skip
 

@@ -41,6 +41,10 @@ class MirrorPartition(Outbox[Batch]):
     position: int = -1
     done: int = -1
     high_watermark: int = -1
+    last_stable: int = -1
+    """The source's last stable offset, where only committed records are read; -1: not known."""
+    stable_ms: int = -1
+    """The time at which it was first seen there."""
     topic_id: bytes | None = None
     former_ids: set[bytes] = field(default_factory=set)
     """Ids of topics that had the name before: a broker that still tells one of them is behind."""
@@ -227,6 +231,20 @@ class MirrorPartition(Outbox[Batch]):
         since = max(self.even_ms, self.last_ms if first_ms < 0 else first_ms)
         return min(since, now_ms) if since >= 0 else None
 
+    def stable(self, offset: int, now_ms: int) -> None:
+        """Notes the source's last stable offset: nothing behind it is read before a transaction ends."""
+        if offset != self.last_stable:
+            self.last_stable, self.stable_ms = offset, now_ms
+
+    def waiting(self, now_ms: int) -> str | None:
+        """Returns why nothing is copied although there are records; None: they are, or a limit holds them."""
+        why = self.writing.why or self.reading.why
+        at_transaction = 0 <= self.last_stable <= self.done < self.high_watermark
+        if why or not at_transaction or now_ms - self.stable_ms < SILENT_MS:
+            return why
+        seconds = (now_ms - self.stable_ms) // 1000
+        return f"a transaction at the source is open at offset {self.last_stable} for {seconds} s: what is behind it comes when it ends"
+
     def heard(self, now_ms: int) -> None:
         """Notes an answer of the source, whose high watermark is known now."""
         self.heard_ms = now_ms
@@ -325,7 +343,7 @@ class MirrorPartition(Outbox[Batch]):
         self.begin(offset)
         if copy_end is not None:
             self.segments.begin_anew(offset, copy_end)
-        self.epoch = self.done_epoch = self.checked = self.high_watermark = -1
+        self.epoch = self.done_epoch = self.checked = self.high_watermark = self.last_stable = -1
         self.stopped, self.gone, self.refused_bytes = None, False, 0
         self.reading.succeeded()
         self.writing.succeeded()

@@ -84,22 +84,22 @@ class SourceCheck:
     ) -> list[MirrorPartition]:
         """Asks the leader where earlier epochs ended. Returns the partitions that may be fetched. Raises ClientError.
 
-        A replica does not know: a partition that is read from one goes back to its leader.
+        A replica does not know: a partition that is read from one goes back to its leader. A leader that changes while the
+        former one answers is asked the next time.
         """
-        epochs = metadata.epochs
-        doubtful = [p for p in wanted if p.epoch >= 0 and p.checked < epochs.get(p.key, -1)]
+        doubtful = [p for p in wanted if _doubtful(p, metadata)]
         if not doubtful:
             return list(wanted)
         refused = {p for p in doubtful if metadata.leave_replica(p.key)}
         if asked := [p for p in doubtful if p not in refused]:
-            refused |= await self._compare(connection, asked, epochs)
-        return [p for p in wanted if p.stopped is None and p not in refused]
+            refused |= await self._compare(connection, asked, {p.key: metadata.epochs[p.key] for p in asked})
+        return [p for p in wanted if p.stopped is None and p not in refused and not _doubtful(p, metadata)]
 
     async def _compare(
-        self, connection: Connection, asked: Sequence[MirrorPartition], epochs: Mapping[tuple[str, int], int]
+        self, connection: Connection, asked: Sequence[MirrorPartition], current: Mapping[tuple[str, int], int]
     ) -> set[MirrorPartition]:
-        """Asks a leader. Returns the partitions without an answer."""
-        request = OffsetForLeaderEpochRequest(topics=_topics(asked, epochs))
+        """Asks a leader, by its current epochs. Returns the partitions without an answer."""
+        request = OffsetForLeaderEpochRequest(topics=_topics(asked, current))
         answer: OffsetForLeaderEpochResponse = await connection.request(request)
         ends = {(t.topic, e.partition): e for t in answer.topics for e in t.partitions}
         refused: set[MirrorPartition] = set()
@@ -113,10 +113,10 @@ class SourceCheck:
                 )
             elif 0 <= end.end_offset < partition.position:
                 _truncated(partition, end.end_offset)
-            elif end.end_offset < 0 and partition.whole:
+            elif end.end_offset < 0:
                 _other_log(partition)
             else:
-                partition.checked = epochs[key]
+                partition.checked = current[key]
         return refused
 
     async def out_of_range(self, partition: MirrorPartition) -> None:
@@ -191,13 +191,19 @@ def _truncated(partition: MirrorPartition, end: int) -> None:
     )  # fmt: skip
 
 
+def _doubtful(partition: MirrorPartition, metadata: SourceMetadata) -> bool:
+    """Returns True while the present leader did not confirm what was read."""
+    return partition.epoch >= 0 and partition.checked < metadata.epochs.get(partition.key, -1)
+
+
 def _other_log(partition: MirrorPartition) -> None:
-    """Stops a partition whose copy has a leader epoch that the source never had."""
-    _stop(
-        partition, Kind.TRUNCATED, start=partition.position, end=partition.position,
-        why=f"the source does not know leader epoch {partition.epoch}, which the last record of {partition.remote} has: the copy "
-        "is not one of this log. Delete it at the target, and it is copied anew",
-    )  # fmt: skip
+    """Stops a partition that has read a leader epoch which the source never had, or has no more."""
+    known = f"the source does not know leader epoch {partition.epoch}, which the last record of {partition.remote} has"
+    if partition.whole:
+        why = "the copy is not one of this log. Delete it at the target, and it is copied anew"
+    else:
+        why = "it lost that record, or is another log under the same name"
+    _stop(partition, Kind.TRUNCATED, start=partition.position, end=partition.position, why=f"{known}: {why}")
 
 
 def _recreated(partition: MirrorPartition, new_id: bytes, *, there: bool) -> None:

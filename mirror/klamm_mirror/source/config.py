@@ -174,6 +174,24 @@ def _choices() -> ConfigDef:
     return keys
 
 
+def client_errors(props: Mapping[str, str], values: Mapping[str, Any]) -> list[ConfigError]:
+    """Returns what is wrong with the settings of the clients that read and write records. `values` are the connector's."""
+    from klamm_mirror.clients import ProducerSettings
+    from klamm_mirror.copy.fetch_settings import FetchSettings
+
+    consumer = client_settings(props, "source", "consumer")
+    found = []
+    for read in (
+        lambda: FetchSettings.of(consumer, values.get("consumer.poll.timeout.ms") or 0),
+        lambda: ProducerSettings.of(props),
+    ):
+        try:
+            read()
+        except ConfigError as e:
+            found.append(e)
+    return found
+
+
 def parse(props: Mapping[str, str]) -> Settings:
     """Returns a task's typed settings; reads key stores. Raises ConfigError."""
     values = config_def().parse(props)

@@ -21,7 +21,7 @@ from klamm_mirror.provenance.config import left_out
 from klamm_mirror.schemas.config import ENABLED, check_registries
 from klamm_mirror.settings.common_config import client_security, client_settings
 from klamm_mirror.settings.keep_offsets import KEEP, check_keep, contradictions
-from klamm_mirror.source.config import ASSIGNED, FOUND_LATER, INDEX, config_def
+from klamm_mirror.source.config import ASSIGNED, FOUND_LATER, INDEX, client_errors, config_def
 from klamm_mirror.source.live import live, shares_of
 from klamm_mirror.source.placement import Shares, place
 from klamm_plugins.connector import SourceOffset, SourcePartition
@@ -76,6 +76,9 @@ class MirrorSourceConnector(MirrorConnector):
                 "Must differ from source.cluster.alias"
             )
         parsed = {v.name: v.value for v in values}
+        for error in client_errors(props, parsed):
+            key = error.key or "source.cluster.bootstrap.servers"
+            by_name.setdefault(key, ConfigValue(name=key)).errors.append(str(error))
         if parsed.get(KEEP):
             for key, why in contradictions(props, parsed):
                 found = by_name.setdefault(key, ConfigValue(name=key))

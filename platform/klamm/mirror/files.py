@@ -77,10 +77,26 @@ def _errors(values: Iterable[ConfigValue]) -> Errors:
     return [(value.name, error) for value in values for error in value.errors]
 
 
+def _of_client(key: str, flow: Flow) -> list[str]:
+    """Returns the other names in the file for a client's setting, `source.consumer.…` or `target.producer.…`."""
+    side, _, rest = key.partition(".")
+    alias = {"source": flow.source, "target": flow.target}.get(side)
+    kind, _, name = rest.partition(".")
+    if alias is None or not name:
+        return []
+    own = [
+        f"{flow.name}.{kind}.{name}",
+        f"{flow.name}.{side}.cluster.{rest}",
+        f"{flow.name}.{kind}.override.{name}",
+    ]
+    return [*own, f"{alias}.{rest}", f"{alias}.{name}", f"{kind}.{name}", name]
+
+
 def _raise_first(
     errors: Errors, flow: Flow, props: Properties, secrets: Secrets, *, prefix: str | None = None
 ) -> None:
     """Raises ConfigError for the first error. `prefix` begins the keys in the file; a flow's name does for connectors."""
     for key, error in errors[:1]:
-        written = next((k for k in (f"{prefix or f'{flow.name}.'}{key}", key) if k in props), key)
+        names = [f"{prefix or f'{flow.name}.'}{key}", key, *_of_client(key, flow)]
+        written = next((name for name in names if name in props), key)
         raise ConfigError(f"{flow.name}: {secrets.redact(error)}", key=key, source=props.source(written))

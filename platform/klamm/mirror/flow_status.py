@@ -150,14 +150,13 @@ class FlowTold:
         }
 
     def _known(self, key: str | TaskId) -> tuple[str, str | None]:
-        """Returns the state of a connector or task, and the last line of its trace."""
+        """Returns the state of a connector or task, and why it failed."""
         runtime = self._service.runtime
         status = runtime.statuses.get(key)
         # Until a child runs, the status is the one that a former process left in the topic.
         if status is None or (status.state is State.RUNNING and runtime.children.pid(key) is None):
             return FlowState.STARTING, None
-        lines = (status.trace or "").strip().splitlines()
-        return str(status.state), lines[-1] if lines else None
+        return str(status.state), _reason(status.trace or "")
 
     def _tasks(self, connector: str) -> list[TaskId]:
         configs = self._service.runtime.configs
@@ -203,6 +202,13 @@ def _upkeep_status(told: Mapping[str, Any], now_ms: int) -> UpkeepStatus:
         "examples": list(told.get("examples", [])),
         "why": told.get("why"),
     }
+
+
+def _reason(trace: str) -> str | None:
+    """Returns what a trace says without its frames: the error, and the one that began it."""
+    lines = trace.strip().splitlines()
+    causes = [line for line in lines[1:] if line.startswith("Caused by: ")]
+    return " ".join([*lines[:1], *causes[-1:]]) or None
 
 
 def _partition(row: dict[str, Any], now_ms: int) -> PartitionStatus:
