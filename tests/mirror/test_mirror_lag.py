@@ -73,11 +73,11 @@ def test_records_behind_an_open_transaction_count_and_the_transaction_is_told():
     each.stable(1, 1_000)
     assert each.lag == 99
     assert each.missing_since(2_000) == 500
-    assert each.waiting(1_000 + SILENT_MS - 1) is None  # most end soon
+    assert each.why_waiting(1_000 + SILENT_MS - 1) is None  # most end soon
     each.stable(1, 3_000)
-    assert "open at offset 1 for 8 s" in (each.waiting(9_000) or "")
+    assert "open at offset 1 for 8 s" in (each.why_waiting(9_000) or "")
     each.stable(100, 9_500)
-    assert each.waiting(30_000) is None
+    assert each.why_waiting(30_000) is None
 
 
 def test_while_the_source_is_silent_everything_since_its_answer_may_be_missing():

@@ -88,7 +88,7 @@ def _status_row(
     return (
         partition.topic, partition.partition, partition.remote, partition.done, lag, since,
         trend.record_rate, trend.byte_rate, trend.closing_rate, trend.peak,
-        gap, partition.waiting(now_ms), partition.held_by if lag else None,
+        gap, partition.why_waiting(now_ms), partition.held_by if lag else None,
         None if stop is None else str(stop.kind), _why(partition), int(partition.promoted),
     )  # fmt: skip
 

@@ -236,7 +236,7 @@ class MirrorPartition(Outbox[Batch]):
         if offset != self.last_stable:
             self.last_stable, self.stable_ms = offset, now_ms
 
-    def waiting(self, now_ms: int) -> str | None:
+    def why_waiting(self, now_ms: int) -> str | None:
         """Returns why nothing is copied although there are records; None: they are, or a limit holds them."""
         why = self.writing.why or self.reading.why
         at_transaction = 0 <= self.last_stable <= self.done < self.high_watermark
