@@ -26,7 +26,11 @@ from klamm_kafka.wire.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from klamm_kafka.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from klamm_kafka.wire.messages.delete_topics import (
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
 from klamm_kafka.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -40,8 +44,6 @@ TOPIC: Final = 2
 """The resource type of a topic in requests about settings and ACLs."""
 LITERAL: Final = 3
 """The pattern type of an ACL of one topic."""
-_DELETE_VERSION: Final = 5
-"""The last version in which topics are a list of names."""
 TIMEOUT_MS: Final = 60_000
 _SET, _DELETE = 0, 1
 _DONE: Final = frozenset({ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS})
@@ -89,12 +91,18 @@ class AdminRequests:
         )
         return _refused("making", ((t.name, t.error_code, t.error_message) for t in answer.topics))
 
-    async def delete_topics(self, names: Sequence[str]) -> Refused:
-        if not names:
+    async def delete_topics(self, ids: Mapping[str, bytes]) -> Refused:
+        """Deletes the topics with these ids, by name. One that has another id by now stays, and counts as deleted."""
+        if not ids:
             return {}
-        request = DeleteTopicsRequest(topic_names=list(names), timeout_ms=self._timeout_ms)
-        answer: DeleteTopicsResponse = await self._ask(request, _DELETE_VERSION)
-        return _refused("deleting", ((t.name or "", t.error_code, t.error_message) for t in answer.responses))
+        names = {topic_id: name for name, topic_id in ids.items()}
+        request = DeleteTopicsRequest(
+            topics=[DeleteTopicState(name=None, topic_id=topic_id) for topic_id in names],
+            timeout_ms=self._timeout_ms,
+        )
+        answer: DeleteTopicsResponse = await self._ask(request)
+        results = ((names[t.topic_id], t.error_code, t.error_message) for t in answer.responses)
+        return _refused("deleting", (r for r in results if r[1] != ErrorCode.UNKNOWN_TOPIC_ID))
 
     async def create_partitions(self, counts: Mapping[str, int]) -> Refused:
         if not counts:
@@ -143,23 +151,17 @@ class AdminRequests:
         pairs = zip(bindings, answer.results, strict=True)
         return _refused("an ACL of", ((b.topic, r.error_code, r.error_message) for b, r in pairs))
 
-    async def _ask(self, request: Any, version_max: int | None = None) -> Any:
-        return await ask_controller(
-            self._cluster, request, version_max=version_max, timeout_s=self._timeout_ms / 1000
-        )
+    async def _ask(self, request: Any) -> Any:
+        return await ask_controller(self._cluster, request, timeout_s=self._timeout_ms / 1000)
 
 
-async def ask_controller(
-    cluster: Cluster, request: Any, *, version_max: int | None = None, timeout_s: float = TIMEOUT_MS / 1000
-) -> Any:
+async def ask_controller(cluster: Cluster, request: Any, *, timeout_s: float = TIMEOUT_MS / 1000) -> Any:
     """Asks the controller, or any broker where the metadata names none. Raises ClientError."""
     if cluster.metadata is None:
         await cluster.refresh([])
     node = cluster.metadata.controller_id if cluster.metadata is not None else -1
     connection: Connection = await (cluster.broker(node) if node >= 0 else cluster.any_broker())
-    version = connection.version_for(type(request))
-    version = version if version_max is None else min(version, version_max)
-    return await connection.request(request, version, timeout_s=timeout_s)
+    return await connection.request(request, timeout_s=timeout_s)
 
 
 def _refused(what: str, results: Any) -> Refused:

@@ -22,6 +22,7 @@ NONE, UNKNOWN, DENIED = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.TOPIC_AUTHORIZATION_FAILED,
 )
+COPY = b"the copy's id 16"
 
 
 class Source:
@@ -51,18 +52,18 @@ class Target:
     """A cluster that has the copy."""
 
     def __init__(self) -> None:
-        self.deleted: list[str] = []
+        self.deleted: list[bytes] = []
         self.metadata = SimpleNamespace(controller_id=1)
 
     async def refresh(self, _: Any) -> MetadataResponse:
-        return MetadataResponse(topics=[MetadataResponseTopic(name="A.t", error_code=0)])
+        return MetadataResponse(topics=[MetadataResponseTopic(name="A.t", topic_id=COPY, error_code=0)])
 
     async def broker(self, _: int) -> Any:
-        async def request(message: Any, _: int, **more: Any) -> Any:
-            self.deleted += message.topic_names
+        async def request(message: Any, **more: Any) -> Any:
+            self.deleted += [topic.topic_id for topic in message.topics]
             return SimpleNamespace(responses=[])
 
-        return SimpleNamespace(request=request, version_for=lambda _: 5)
+        return SimpleNamespace(request=request)
 
 
 def topics(said: list[ErrorCode | ClientError]) -> tuple[Topics, Target]:
@@ -74,8 +75,8 @@ def topics(said: list[ErrorCode | ClientError]) -> tuple[Topics, Target]:
 @pytest.mark.parametrize(
     ("said", "deleted"),
     [
-        ([UNKNOWN], ["A.t"]),
-        ([UNKNOWN, UNKNOWN, UNKNOWN], ["A.t"]),
+        ([UNKNOWN], [COPY]),
+        ([UNKNOWN, UNKNOWN, UNKNOWN], [COPY]),
         ([UNKNOWN, NONE, UNKNOWN], []),
         ([UNKNOWN, DENIED], []),
         ([UNKNOWN, ConnectionLost("it is away")], []),
@@ -83,12 +84,19 @@ def topics(said: list[ErrorCode | ClientError]) -> tuple[Topics, Target]:
 )
 async def test_a_copy_is_deleted_once_no_broker_knows_its_topic(said, deleted):
     found, target = topics(said)
-    assert await found.delete(["t"]) == deleted
+    assert await found.delete(["t"], {"t": COPY}) == []
     assert target.deleted == deleted
+
+
+@pytest.mark.parametrize("made", [{}, {"t": b"a former copy 16"}])
+async def test_a_topic_that_the_flow_did_not_make_stays(made):
+    found, target = topics([UNKNOWN])
+    assert await found.delete(["t"], made) == ["A.t"]
+    assert not target.deleted
 
 
 async def test_a_source_that_refuses_us_ends_the_look():
     found, target = topics([UNKNOWN, AuthenticationFailed("no")])
     with pytest.raises(AuthenticationFailed):
-        await found.delete(["t"])
+        await found.delete(["t"], {"t": COPY})
     assert not target.deleted

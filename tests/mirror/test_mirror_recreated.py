@@ -178,6 +178,23 @@ def test_a_deleted_topic_is_deleted_at_the_target_by_policy_once_it_is_copied_wh
         mirror.stop()
 
 
+def test_a_topic_that_somebody_made_in_place_of_a_deleted_copy_stays(source, target, caplog):
+    topic, _, mirror = copied(
+        source, target, sync__topic__deletions="delete", refresh__topics__interval__seconds="1"
+    )
+    admin = AdminClient({"bootstrap.servers": target})
+    try:
+        mirror.until(lambda: mirror.contexts[0].said[-1]["lag"] == 0, "no lag")
+        delete(source, topic)
+        mirror.until(lambda: f"A.{topic}" not in admin.list_topics(timeout=60).topics, "it is deleted")
+        make(target, f"A.{topic}")
+        produce(target, f"A.{topic}", rows(50, "own"))
+        mirror.until(lambda: f"A.{topic} stays" in caplog.text, "another look")
+        assert len(read(target, f"A.{topic}", None)) == 50
+    finally:
+        mirror.stop()
+
+
 def test_a_topic_that_was_deleted_while_the_mirror_was_down_is_a_gap_of_unknown_size(source, target):
     topic, _, mirror = copied(source, target)
     mirror.stop()

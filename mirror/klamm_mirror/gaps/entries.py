@@ -196,6 +196,10 @@ class GapTable:
         """Returns the names at the target of topics that have not the one of the replication policy."""
         return {name: known.remote for name, known in self.topics.items() if known.remote is not None}
 
+    def made(self) -> dict[str, bytes]:
+        """Returns the ids of remote topics that the flow made, by source topic."""
+        return {name: known.made for name, known in self.topics.items() if known.made is not None}
+
     def news(
         self,
         counts: Mapping[str, int],

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from klamm_base.errors import ConfigError
@@ -52,6 +52,8 @@ class TopicKeeper:
         """The bytes that the source holds of partitions, where several tasks share them."""
         self.found_later: frozenset[str] = frozenset()
         """The partitions (`topic-0`) that came after the first look."""
+        self._kept: frozenset[str] = frozenset()
+        """The remote topics that stay though their sources were deleted."""
         self._error: Exception | None = None
         self._given = False
         self._looked = threading.Event()
@@ -142,7 +144,7 @@ class TopicKeeper:
             news = ledger.table.news(found, topics.ids, self._plugins.policy.mapped_name, made)
             await ledger.write(news)
             if self._parsed[DELETIONS] == DELETE and (ended := ledger.table.ended(found, topics.wants)):
-                await topics.delete(ended)
+                self._tell_kept(await topics.delete(ended, ledger.table.made()))
             # Topics that are gone keep their tasks until these have entered the end in the ledger.
             found |= ledger.table.gone(found, topics.wants)
         before, self._topics = self._topics, found
@@ -154,6 +156,15 @@ class TopicKeeper:
             log.info("%d topics with %d partitions are mirrored", len(found), sum(found.values()))
             if self._given or (before is None and self._looked.is_set()):
                 self._changed()
+
+    def _tell_kept(self, names: Sequence[str]) -> None:
+        """Names each remote topic once that stays though its source was deleted."""
+        for name in names:
+            if name not in self._kept:
+                log.warning(
+                    "%s stays, though its source was deleted (%s): this flow did not make it", name, DELETIONS
+                )
+        self._kept = frozenset(names)
 
     async def _read_ledger(self, target: Cluster) -> Ledger:
         ledger = ledger_of(target, self._plugins.policy, self._parsed)

@@ -164,9 +164,10 @@ class Topics:
         await topic_admin.grow(admin, plan.grow)
         await topic_admin.configure(admin, plan.configure)
 
-    async def delete(self, topics: Sequence[str]) -> list[str]:
-        """Deletes the remote topics of topics that the source has deleted, as all of its brokers say. Returns their names.
-        Raises ClientError.
+    async def delete(self, topics: Sequence[str], made: Mapping[str, bytes]) -> list[str]:
+        """Deletes the remote topics of topics that the source has deleted, as all of its brokers say. `made` are the ids of the
+        remote topics that the flow made, by source topic: another topic of the name is somebody's own, and stays. Returns the
+        names of those that stay. Raises ClientError.
         """
         try:
             topics = await topic_admin.absent(self._source, topics)
@@ -175,15 +176,16 @@ class Topics:
                 raise
             log.warning("nothing is deleted (%s) before all brokers of the source answer: %s", DELETIONS, e)
             return []
-        there = {t.name for t in (await self._target.refresh(None)).topics if not t.error_code}
-        names = [name for topic in topics if (name := self.remote(topic)) in there]
-        refused = await AdminRequests(self._target, self._parsed["admin.timeout.ms"]).delete_topics(names)
-        for name in names:
+        there = {t.name: t.topic_id for t in (await self._target.refresh(None)).topics if not t.error_code}
+        names = {name: made.get(topic) for topic in topics if (name := self.remote(topic)) in there}
+        ours = {name: topic_id for name, topic_id in names.items() if topic_id and topic_id == there[name]}
+        refused = await AdminRequests(self._target, self._parsed["admin.timeout.ms"]).delete_topics(ours)
+        for name in ours:
             if name in refused:
                 log.error("%s", refused[name])
             else:
                 log.warning("%s is deleted, as its source was (%s)", name, DELETIONS)
-        return [name for name in names if name not in refused]
+        return [name for name in names if name not in ours]
 
     async def make(self, topics: Mapping[str, int]) -> dict[str, bytes]:
         """Creates missing remote topics and adds missing partitions. Returns the ids of the created ones, by source topic."""
