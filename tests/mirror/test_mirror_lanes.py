@@ -162,7 +162,7 @@ async def test_lanes_that_end_are_closed_together():
     """Each may take a second at a broker that is away; meanwhile no leader is asked for."""
     fetcher = Fetcher(
         lambda: Cluster("127.0.0.1:1"), Cluster("127.0.0.1:1"), [], FetchSettings(), fetched=list, room=asyncio.Event(),
-        adopted=None, rewriter=None, throttle=Throttle({}),
+        adopted=None, check_source=None, rewriter=None, throttle=Throttle({}),
     )  # fmt: skip
     everyone = asyncio.Barrier(3)
 

@@ -162,6 +162,7 @@ class Copier:
         fetcher = self._fetcher = Fetcher(
             settings.source.cluster, meta, self.partitions, settings.fetch,
             fetched=sender.wake.set, room=sender.room, adopted=self._adopted, rewriter=self._rewriter,
+            check_source=self._check_source,
             throttle=Throttle.of(settings.throttle), provenance=provenance, copies=copies,
         )  # fmt: skip
         gaps = self._gaps = GapKeeper(
@@ -197,6 +198,10 @@ class Copier:
             await asyncio.shield(self._store())
         else:
             await asyncio.shield(self._committer.end(self._stopping))
+
+    async def _check_source(self, cluster_id: str | None) -> None:
+        if self._gaps is not None:
+            await self._gaps.check_source(cluster_id)
 
     def _on_ack(self, partition: MirrorPartition, batch: Batch, base: int) -> None:
         if self._committer is not None:

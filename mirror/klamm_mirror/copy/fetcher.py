@@ -26,6 +26,7 @@ from klamm_mirror.copy.rewrite import Rewriter
 from klamm_mirror.copy.source_check import SourceCheck
 from klamm_mirror.copy.source_metadata import NO_BROKER, SourceMetadata
 from klamm_mirror.copy.throttle import Throttle
+from klamm_mirror.gaps.source_cluster import OtherSource
 from klamm_mirror.provenance.tracker import Provenance
 from klamm_mirror.raw import Counts
 
@@ -42,7 +43,8 @@ class Fetcher:
     """Fetches for a task's partitions.
 
     `connect` makes a client of the source, for fetches only, because they wait at the broker; `meta` is another for
-    questions. `adopted` stores the topic ids of partitions that had none, before they are fetched.
+    questions. `adopted` stores the topic ids of partitions that had none, before they are fetched. `check_source` raises
+    OtherSource for a cluster that is another one than before.
     `throttle` holds partitions back. `rewriter` changes records. `provenance` decides which batches are copied; None: all.
     `copies` say where partitions go on whose copies keep offsets; None: their committed offsets do.
     """
@@ -51,6 +53,7 @@ class Fetcher:
         self, connect: Callable[[], Cluster], meta: Cluster, partitions: Sequence[MirrorPartition], settings: FetchSettings,
         *, fetched: Callable[[], None], room: asyncio.Event,
         adopted: Callable[[Sequence[MirrorPartition]], Awaitable[None]],
+        check_source: Callable[[str | None], Awaitable[None]],
         rewriter: Rewriter | Unchanged, throttle: Throttle, provenance: Provenance | None = None,
         copies: Copies | None = None,
     ) -> None:  # fmt: skip
@@ -63,6 +66,7 @@ class Fetcher:
         self._fetched = fetched
         self._room = room
         self._adopted = adopted
+        self._check_source = check_source
         self._throttle = throttle
         self._metadata = SourceMetadata(settings.nearest_s)
         self._check = SourceCheck(meta, partitions)
@@ -209,7 +213,10 @@ class Fetcher:
     async def _find_leaders(self) -> None:
         try:
             answer = await self._meta.refresh(sorted({topic for topic, _ in self._partitions}))
+            await self._check_source(answer.cluster_id)
         except ClientError as e:
+            if isinstance(e, OtherSource):
+                self._metadata.forget()
             if self._why is None:
                 log.warning("waiting for the source cluster: %s", e)
             self._why = str(e)

@@ -25,6 +25,7 @@ from klamm_mirror.copy.topic_makers import TopicMakers
 from klamm_mirror.gaps.entries import Gap, GapKey, Known, State
 from klamm_mirror.gaps.ledger import Ledger
 from klamm_mirror.gaps.made_copies import was_made_by_mirror
+from klamm_mirror.gaps.source_cluster import OtherSource, check_source
 from klamm_mirror.provenance.tracker import Provenance
 from klamm_mirror.settings.plugins import FlowPlugins
 from klamm_mirror.stops import Action, Kind, Stop, within
@@ -121,6 +122,19 @@ class GapKeeper:
                 self._learned[partition.topic] = replace(
                     known, topic_id=partition.topic_id, remote=_other(partition)
                 )
+
+    async def check_source(self, cluster_id: str | None) -> None:
+        """Raises OtherSource if a cluster with this id answers, and the topics were copied from another. Raises ClientError."""
+        try:
+            self._check_source(cluster_id)
+        except OtherSource:
+            await self._ledger.catch_up()  # somebody may have said that it is right
+            self._check_source(cluster_id)
+
+    def _check_source(self, cluster_id: str | None) -> None:
+        ours, parsed = {topic for topic, _ in self._partitions}, self._settings.parsed
+        known = (known for topic, known in self._ledger.table.topics.items() if topic in ours)
+        check_source(known, cluster_id, f"{parsed['source.cluster.alias']}->{parsed['target.cluster.alias']}")
 
     # ---- running
 
@@ -306,6 +320,7 @@ class GapKeeper:
                 topic=partition.topic, topic_id=gap.new_id, remote=_other(partition),
                 partitions=partitions or (partition.partition + 1 if before is None else before.partitions),
                 named=None if before is None else before.named, made=None if before is None else before.made,
+                cluster=None if before is None else before.cluster,
             )  # fmt: skip
 
     async def _copy_end(self, partition: MirrorPartition, remote: str) -> int | None:

@@ -64,6 +64,14 @@ class SourceMetadata:
             self.brokers = brokers
             self.changes += 1
 
+    def forget(self) -> None:
+        """Reads no partition any more, until there is another answer."""
+        self.stale = True
+        self._replicas = {}
+        if self.brokers:
+            self.brokers = {}
+            self.changes += 1
+
     def broker(self, key: Key) -> int:
         """Returns the broker to read a partition from; -1 if none is known."""
         return self.brokers.get(key, NO_BROKER)

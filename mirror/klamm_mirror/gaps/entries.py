@@ -119,7 +119,8 @@ class Gap:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
     """A topic that the flow mirrors. `remote`: its name at the target, where it is not the replication policy's. `named`: its
-    name by `topic.map`, where a rule is about it. `made`: the id of the remote topic, if the mirror made it.
+    name by `topic.map`, where a rule is about it. `made`: the id of the remote topic, if the mirror made it. `cluster`: the id of
+    the cluster that has the topic.
     """
 
     topic: str
@@ -128,12 +129,13 @@ class Known:
     remote: str | None = None
     named: str | None = None
     made: bytes | None = None
+    cluster: str | None = None
 
     def encode(self) -> tuple[bytes, bytes]:
         """Returns key and value of the ledger's record."""
         value = {
             "topic_id": _text(self.topic_id), "partitions": self.partitions, "remote": self.remote, "named": self.named,
-            "made": _text(self.made),
+            "made": _text(self.made), "cluster": self.cluster,
         }  # fmt: skip
         return _json({"topic": self.topic}), _json(value)
 
@@ -146,7 +148,7 @@ def decode(key: bytes | None, value: bytes | None) -> Gap | Known:
             return Known(
                 topic=name["topic"], topic_id=topic_ids.from_text(found["topic_id"]),
                 partitions=int(found["partitions"]), remote=found.get("remote"),
-                named=found.get("named"), made=_id(found.get("made")),
+                named=found.get("named"), made=_id(found.get("made")), cluster=found.get("cluster"),
             )  # fmt: skip
         action = found.get("action")
         return Gap(
@@ -206,9 +208,10 @@ class GapTable:
         ids: Mapping[str, bytes],
         named: Callable[[str], str | None] = lambda _: None,
         made: Mapping[str, bytes] = MappingProxyType({}),
+        cluster: str | None = None,
     ) -> list[Known]:
         """Returns the entries to write for topics at the source, by numbers of partitions and ids. `named` returns a topic's
-        name by `topic.map`; `made` are the ids of remote topics that were just made.
+        name by `topic.map`; `made` are the ids of remote topics that were just made; `cluster` is the source's id.
 
         A topic whose id has changed keeps its entry, but for `made`: its task decides what follows.
         """
@@ -216,12 +219,16 @@ class GapTable:
         for topic, count in counts.items():
             known, topic_id = self.topics.get(topic), ids.get(topic)
             if topic_id is not None and known is None:
-                new = Known(topic=topic, topic_id=topic_id, partitions=count, named=named(topic))
+                new = Known(
+                    topic=topic, topic_id=topic_id, partitions=count, named=named(topic), cluster=cluster
+                )
                 found.append(replace(new, made=made.get(topic)))
             elif known is not None:
                 now = replace(known, made=made.get(topic, known.made))
                 if known.topic_id == topic_id:
-                    now = replace(now, partitions=max(count, known.partitions), named=named(topic))
+                    now = replace(
+                        now, partitions=max(count, known.partitions), named=named(topic), cluster=cluster
+                    )
                 if now != known:
                     found.append(now)
         return found

@@ -13,6 +13,7 @@ from klamm_base.errors import ConfigError
 from klamm_kafka.client import ClientError, Cluster
 from klamm_mirror.clients import ClientSettings
 from klamm_mirror.gaps.ledger import Ledger, ledger_of
+from klamm_mirror.gaps.source_cluster import check_source
 from klamm_mirror.settings.common_config import Side
 from klamm_mirror.settings.filters import patterns
 from klamm_mirror.settings.plugins import FlowPlugins
@@ -38,6 +39,7 @@ class TopicKeeper:
         self, props: Mapping[str, str], parsed: Mapping[str, Any], changed: Callable[[], None]
     ) -> None:
         self._parsed = parsed
+        self._flow = f"{parsed['source.cluster.alias']}->{parsed['target.cluster.alias']}"
         self._tasks = int(props.get("tasks.max", "1"))
         sides: tuple[Side, Side] = ("source", "target")
         self._clients = [ClientSettings.of(props, side, "admin") for side in sides]
@@ -135,13 +137,16 @@ class TopicKeeper:
                 await self._topics_of(source, target).check_clusters()
             ledger = await self._read_ledger(target)
             topics = self._topics_of(source, target)
+            found = await topics.find()
+            wanted = (known for name, known in ledger.table.topics.items() if topics.wants(name))
+            check_source(wanted, topics.cluster, self._flow)
             await topics.prepare_syncs()
             await topics.prepare_segments()
-            found = await topics.find()
             if self._tasks > 1:
                 self.sizes = await log_sizes(source, found)
             made = await topics.make(found)
-            news = ledger.table.news(found, topics.ids, self._plugins.policy.mapped_name, made)
+            named = self._plugins.policy.mapped_name
+            news = ledger.table.news(found, topics.ids, named, made, topics.cluster)
             await ledger.write(news)
             if self._parsed[DELETIONS] == DELETE and (ended := ledger.table.ended(found, topics.wants)):
                 self._tell_kept(await topics.delete(ended, ledger.table.made()))

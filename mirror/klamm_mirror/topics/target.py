@@ -56,6 +56,8 @@ class Topics:
     ) -> None:  # fmt: skip
         self.ids: dict[str, bytes] = {}
         """Of the topics that `find` found, where the source gives topics ids."""
+        self.cluster: str | None = None
+        """The id of the cluster that `find` asked."""
         self._parsed = parsed
         self._source = source
         self._target = target
@@ -112,6 +114,7 @@ class Topics:
     async def find(self) -> dict[str, int]:
         """Returns the source's topics to mirror, with their numbers of partitions."""
         found = await self._source.refresh(None)
+        self.cluster = found.cluster_id
         counts = {
             t.name: len(t.partitions)
             for t in found.topics

@@ -52,6 +52,13 @@ def resolve(
     new_topic: Annotated[
         bool, typer.Option("--new-topic", help="Copy a topic that was made again into another remote topic.")
     ] = False,
+    new_source: Annotated[
+        bool,
+        typer.Option(
+            "--new-source",
+            help="Copy all topics from the cluster that answers for the source now, though it is another one than before.",
+        ),
+    ] = False,
     timeout: Annotated[
         float, typer.Option("--timeout", metavar="SECONDS", min=0, help="How long to wait for the mirror.")
     ] = 60.0,
@@ -61,20 +68,22 @@ def resolve(
     """Go on with partitions that are stopped at a gap.
 
     Writes the decision into the gap ledger at the flow's target, and waits until the mirror has carried it out. Without a
-    topic, lists stopped partitions and their options. Exit code 1: nothing is stopped there, the mirror has
+    topic, lists stopped partitions and their options. A flow also stops where another cluster answers at the address of its
+    source, until --new-source says that this is right. Exit code 1: nothing is stopped there, the mirror has
     not done it in time (it will, when it runs), or it failed again.
     """
     given = {
-        "skip": skip,
-        "retry": retry,
-        "append": append,
-        "truncate-target": truncate_target,
-        "new-topic": new_topic,
-    }
+        "skip": skip, "retry": retry, "append": append, "truncate-target": truncate_target, "new-topic": new_topic,
+    }  # fmt: skip
     chosen = [name for name, wanted in given.items() if wanted]
     if len(chosen) > 1:
         fail(f"--{chosen[0]} and --{chosen[1]}: give one of them", code=EXIT_USAGE)
+    if new_source and (topic is not None or chosen):
+        fail("--new-source: concerns all topics of a flow, give it alone", code=EXIT_USAGE)
     with asking():
+        if new_source:
+            typer.echo(_moved(config, flow, override), err=True)
+            return
         if topic is None:
             print_rows(_stopped(config, flow, override), STOPPED_COLUMNS, output)
             return
@@ -100,6 +109,26 @@ def _stopped(config: Path, name: str, override: list[str] | None) -> list[dict[s
         gap.as_json() | {"options": " ".join(f"--{a}" for a in ACTIONS[gap.kind])}
         for gap in asyncio.run(read())
     ]
+
+
+def _moved(config: Path, name: str, override: list[str] | None) -> str:
+    """Notes that the flow's topics are copied from the cluster that is its source now. Returns what was done."""
+    import asyncio
+
+    from klamm.mirror.flow_props import enabled_flow, source_props
+    from klamm_mirror.gaps.source_cluster import moved_to
+    from klamm_mirror.loop import ask_cluster
+
+    async def move() -> str:
+        flow = enabled_flow(config, name, override)
+        async with ask_cluster(source_props(flow), "source") as source, _ledger(flow) as ledger:
+            cluster_id = (await source.refresh([])).cluster_id
+            await ledger.catch_up()
+            moved = [] if cluster_id is None else moved_to(ledger.table.topics.values(), cluster_id)
+            await ledger.write(moved)
+        return f"{counted(len(moved), 'topic')} copied from cluster {cluster_id} from now on"
+
+    return asyncio.run(move())
 
 
 def _resolved(
