@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import pytest
 from support.broker import new_name
 from support.circles import Circle, topic_at, write
 from support.gaps import decide, delete, gaps, make
 from support.mirroring import Running, produce, props, read, rows
+from support.mirroring_once import Mirror, numbered, read_committed, wait_for
 
 from klamm.testing import EmbeddedBroker
 from klamm_mirror.gaps.entries import State
@@ -128,3 +131,78 @@ def test_truncate_target_leaves_records_of_others_alone(clusters):
         assert gap.state is State.OPEN
         assert "holds records that were not written at the source, from offset 0 on" in gap.why
         assert circle.values("A") == ours + theirs
+
+
+class Forgetful:
+    """A target that loses what it has acknowledged: it starts with an earlier directory of a partition's log."""
+
+    def __init__(self, path: Path) -> None:
+        self.broker = EmbeddedBroker(path / "b").start()
+        self._path, self._saved = path / "b", path / "saved"
+
+    def remember(self) -> None:
+        shutil.copytree(self._log(), self._saved)
+
+    def forget(self) -> None:
+        self.broker.kill()
+        log = self._log()
+        shutil.rmtree(log)
+        shutil.copytree(self._saved, log)
+        self.broker.start()
+
+    def _log(self) -> Path:
+        return next(p for p in self._path.rglob("A.*-0") if p.is_dir())
+
+
+@pytest.fixture
+def forgetful(processes, tmp_path) -> Iterator[Forgetful]:
+    found = Forgetful(tmp_path)
+    yield found
+    found.broker.stop()
+
+
+def test_a_copy_that_lost_its_end_while_the_mirror_was_down_is_noticed_before_anything_is_sent(
+    clusters, forgetful
+):
+    a, b = clusters["A"], forgetful.broker.bootstrap
+    topic = make(a, new_name())
+    mirror = Running(props(a, b, topics=topic)).start()
+    try:
+        produce(a, topic, rows(100))
+        mirror.until(lambda: mirror.records == 100, "copied")
+        forgetful.remember()
+        produce(a, topic, rows(100))
+        mirror.until(lambda: mirror.records == 200, "copied")
+    finally:
+        mirror.stop()
+    forgetful.forget()
+    produce(a, topic, rows(100))
+    mirror = Running(props(a, b, topics=topic)).start(mirror.commits)
+    try:
+        stop = stopped(mirror, topic)
+        assert (stop["kind"], stop["to"]) == ("copy-lost", 200)
+        assert "ends at offset 100, though it had acknowledged all before 200" in stop["why"]
+        assert len(read(b, f"A.{topic}", None)) == 100, "nothing is written behind the hole"
+    finally:
+        mirror.stop()
+
+
+def test_a_copy_that_lost_its_end_is_noticed_where_the_mirror_writes_exactly_once(
+    clusters, forgetful, tmp_path
+):
+    a, b = clusters["A"], forgetful.broker.bootstrap
+    topic = make(a, new_name())
+    mirror = Mirror(a, b, topic, tmp_path)
+    try:
+        produce(a, topic, numbered(0, 100))
+        mirror.wait_for_records(100)
+        forgetful.remember()
+        produce(a, topic, numbered(100, 100))
+        mirror.wait_for_records(200)
+        forgetful.forget()
+        produce(a, topic, numbered(200, 100))
+        wait_for(lambda: mirror.details().get("stopped"), mirror.trace, 90)
+        assert mirror.details()["stopped"][f"{topic}-0"]["kind"] == "copy-lost"
+        assert len(read_committed(b, f"A.{topic}")) == 100, "nothing is written behind the hole"
+    finally:
+        mirror.worker.end()

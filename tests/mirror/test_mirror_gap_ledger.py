@@ -53,10 +53,14 @@ def test_what_is_no_entry_is_told(key, value):
 
 @given(
     st.none() | st.integers(-1, 2**62), ids, st.integers(-1, 2**31 - 1), st.none() | st.text(min_size=1),
-    st.none() | ids,
+    st.none() | ids, st.integers(-1, 2**62),
 )  # fmt: skip
-def test_positions_come_back_and_mirrormaker_finds_its_offset(offset, topic_id, epoch, remote, copy_id):
-    position = Position(offset=offset, topic_id=topic_id, epoch=epoch, remote=remote, copy_id=copy_id)
+def test_positions_come_back_and_mirrormaker_finds_its_offset(
+    offset, topic_id, epoch, remote, copy_id, copy_end
+):
+    position = Position(
+        offset=offset, topic_id=topic_id, epoch=epoch, remote=remote, copy_id=copy_id, copy_end=copy_end
+    )
     assert Position.decode(position.encode()) == position
     assert position.encode().get("offset") == offset
 
@@ -68,6 +72,7 @@ def test_positions_without_an_id_are_mirrormakers_and_wrong_ones_are_told():
         ({"offset": 41, "topic_id": "abc"}, "'abc' is no topic id"),
         ({"offset": 41, "leader_epoch": "x"}, "'leader_epoch' must be a number"),
         ({"offset": 41, "remote": 3}, "'remote' must be the name"),
+        ({"offset": 41, "copy_end": "x"}, "'copy_end' must be a number"),
     ]:
         with pytest.raises(ConnectError, match=said):
             Position.decode(wrong)

@@ -45,7 +45,7 @@ def test_records_arrive_as_they_are_and_none_is_decoded(source, target, codec):
     [(committed, offset)] = mirror.commits[-1]
     assert committed == partition
     ids = {name: offset[name] for name in ("topic_id", "copy_id")}
-    assert offset == {"offset": len(sent) - 1, "leader_epoch": 0} | ids
+    assert offset == {"offset": len(sent) - 1, "leader_epoch": 0, "copy_end": len(sent)} | ids
     assert {len(topic_ids.from_text(each)) for each in ids.values()} == {16}
 
 

@@ -1,14 +1,15 @@
 """Notices that a copy is not the one any more that the mirror has written to; stops its partition then.
 
-A copy that was deleted at the target and made anew has another topic id. One that lost its end takes a batch before the end
-that was acknowledged. Copies that keep offsets begin again by themselves (`klamm_mirror.copy.copies`). Pure, except for the clock.
+A copy that was deleted at the target and made anew has another topic id. One that lost its end ends before the end that is
+committed with the source offset, or takes a batch before the end that was acknowledged: neither compaction nor retention
+moves a log's end back. Copies that keep offsets begin again by themselves (`klamm_mirror.copy.copies`). Pure, except for the clock.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from klamm_kafka.wire.fields import UUID_ZERO
 from klamm_kafka.wire.messages.metadata import MetadataResponse
@@ -32,6 +33,15 @@ def identify(partitions: Iterable[MirrorPartition], answer: MetadataResponse) ->
         elif there != partition.copy_id:
             was, now = to_text(partition.copy_id), to_text(there)
             _stop(partition, f"was deleted at the target and made anew (id {was} became {now})", there)
+
+
+def ends_are(partitions: Iterable[MirrorPartition], ends: Mapping[tuple[str, int], int]) -> None:
+    """Compares the ends of the copies' logs, by remote topic and partition, with those that are known."""
+    for partition in partitions:
+        end = ends.get((partition.remote, partition.partition), partition.copy_end)
+        if not partition.whole and end < partition.copy_end:
+            lost = f"ends at offset {end}, though it had acknowledged all before {partition.copy_end}: it has lost records"
+            _stop(partition, lost, partition.copy_id)
 
 
 def acknowledged(partition: MirrorPartition, base: int) -> None:

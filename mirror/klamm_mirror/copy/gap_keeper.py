@@ -19,6 +19,7 @@ from klamm_base.backoff import Backoff
 from klamm_kafka.client import BrokerError, ClientError, Cluster, broker_error
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.offset_specs import EARLIEST, LATEST
+from klamm_mirror.copy import copy_identity
 from klamm_mirror.copy.gap_policy import Decision, GapSettings, decide, gap_of, new_name, recorded, went_past
 from klamm_mirror.copy.partition import MirrorPartition
 from klamm_mirror.copy.topic_makers import TopicMakers
@@ -79,6 +80,7 @@ class GapKeeper:
         while True:
             try:
                 await self._ledger.catch_up()
+                await self._compare_copies()
             except ClientError as e:
                 if self.why is None:
                     log.warning("waiting for %s at the target: %s", self._settings.topic, e)
@@ -94,8 +96,21 @@ class GapKeeper:
             if gap.kind is Kind.RECREATED and gap.topic_id not in {None, partition.topic_id}:
                 assert gap.topic_id is not None
                 partition.former_ids.add(gap.topic_id)
-            if gap.done_ms is None and gap.action is not None and _has_begun(gap, partition):
+            begun = gap.done_ms is None and gap.action is not None and not partition.unsent
+            if begun and _has_begun(gap, partition):
                 self._note_begun(partition, gap)  # a kill came between
+
+    async def _compare_copies(self) -> None:
+        """Stops the partitions whose copies are other topics by now, or end before what is committed. Raises ClientError."""
+        known = [p for p in self._partitions.values() if not p.whole and p.copy_end >= 0]
+        if not known:
+            return
+        ends = await internal_topics.offsets_of(
+            self._target, [(p.remote, p.partition) for p in known], LATEST
+        )
+        if self._target.metadata is not None:
+            copy_identity.identify(known, self._target.metadata)
+        copy_identity.ends_are(known, ends)
 
     def _remember(self, partition: MirrorPartition) -> None:
         """Gives a partition without a committed offset what is known of its topic.

@@ -145,6 +145,7 @@ class MirrorPartition(Outbox[Batch]):
             epoch=self.done_epoch,
             remote=self.remote if self.named and self.remote != self.named else None,
             copy_id=None if self.whole else self.copy_id,
+            copy_end=-1 if self.whole else self.copy_end,
         )
 
     def changed(self) -> None:
@@ -156,7 +157,7 @@ class MirrorPartition(Outbox[Batch]):
         """Continues behind a committed position."""
         self.topic_id = position.topic_id
         self.epoch = self.done_epoch = position.epoch
-        self.copy_id = position.copy_id
+        self.copy_id, self.copy_end = position.copy_id, position.copy_end
         if position.remote is not None:
             self.remote = position.remote
         if position.offset is not None:

@@ -22,6 +22,7 @@ _ID: Final = "topic_id"
 _EPOCH: Final = "leader_epoch"
 _REMOTE: Final = "remote"
 _COPY: Final = "copy_id"
+_COPY_END: Final = "copy_end"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +30,8 @@ class Position:
     """The last record of a partition that is at the target (-1: the copy begins with the first; None: not known where).
 
     `topic_id` and `epoch` (the leader epoch of that record, -1: not known) say which log `offset` counts. `remote` is
-    the topic at the target where it is not the one that the replication policy names, `copy_id` that topic's id.
+    the topic at the target where it is not the one that the replication policy names, `copy_id` that topic's id, `copy_end` the
+    end that its log had behind the record (-1: not known).
     """
 
     offset: int | None
@@ -37,6 +39,7 @@ class Position:
     epoch: int = -1
     remote: str | None = None
     copy_id: bytes | None = None
+    copy_end: int = -1
 
     @property
     def by_another(self) -> bool:
@@ -54,13 +57,15 @@ class Position:
             found[_REMOTE] = self.remote
         if self.copy_id is not None:
             found[_COPY] = topic_ids.to_text(self.copy_id)
+        if self.copy_end >= 0:
+            found[_COPY_END] = self.copy_end
         return found
 
     @classmethod
     def decode(cls, offset: SourceOffset) -> Position:
         """Reads a committed offset. Raises ConnectError."""
-        number, epoch = offset.get(_OFFSET), offset.get(_EPOCH, -1)
-        for key, value in ((_OFFSET, number), (_EPOCH, epoch)):
+        number, epoch, end = offset.get(_OFFSET), offset.get(_EPOCH, -1), offset.get(_COPY_END, -1)
+        for key, value in ((_OFFSET, number), (_EPOCH, epoch), (_COPY_END, end)):
             unknown = key == _OFFSET and value is None and _ID in offset
             if not unknown and (not isinstance(value, int) or isinstance(value, bool) or value < -1):
                 raise ConnectError(f"Source offset {dict(offset)}: '{key}' must be a number from -1 on")
@@ -68,7 +73,8 @@ class Position:
         if remote is not None and not isinstance(remote, str):
             raise ConnectError(f"Source offset {dict(offset)}: '{_REMOTE}' must be the name of a topic")
         return cls(
-            offset=number, topic_id=_topic_id(offset, _ID), epoch=epoch, remote=remote, copy_id=_topic_id(offset, _COPY)
+            offset=number, topic_id=_topic_id(offset, _ID), epoch=epoch, remote=remote,
+            copy_id=_topic_id(offset, _COPY), copy_end=end,
         )  # fmt: skip
 
 
