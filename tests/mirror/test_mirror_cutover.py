@@ -6,6 +6,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from support.broker import new_name, new_topic, wait_until
 from support.circles import end
+from support.gaps import delete, make
 from support.klamm import Server, klamm
 from support.mirror import committed, produce, read_as
 from support.moves import IDENTITY, Mover
@@ -197,6 +198,22 @@ def test_names_of_the_default_policy(tmp_path, source, target):
 def test_a_flow_that_does_not_run_is_waited_for(world):
     said = world.mover.run("cutover", "--quiet", "0.5", "--timeout", "1", code=1)
     assert "lacks" in said
+
+
+@pytest.mark.parametrize("side", ["the source", "the copy"])
+def test_another_topic_of_the_name_is_not_copied_yet(world, side):
+    """Somebody deletes the topic, or its copy, while no mirror runs, and makes it anew."""
+    with Server("mirror", "start", str(world.mover.path)):
+        wait_until(lambda: [row["lag"] for row in world.mover.run_offsets()] == [0], "copied")
+    where = world.a if side == "the source" else world.b
+    delete(where, world.topic)
+    make(where, world.topic)
+    produce(world.a, world.topic, ["new"])
+    count = "1" if side == "the source" else "1,001"
+    dry = world.mover.run("cutover", "--dry-run", "--quiet", "0.2")
+    assert dry["steps"]["drain"]["records_to_copy"] == int(count.replace(",", ""))
+    said = world.mover.run("cutover", "--quiet", "0.5", "--timeout", "2", "--verify", "ends", code=4)
+    assert f"{count} records to copy" in said
 
 
 def test_copies_that_keep_offsets_are_promoted(tmp_path, source, target):

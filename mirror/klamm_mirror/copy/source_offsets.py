@@ -42,9 +42,22 @@ class Position:
     copy_end: int = -1
 
     @property
+    def next_offset(self) -> int | None:
+        """Returns the offset to copy next; None: not known yet."""
+        return None if self.offset is None else self.offset + 1
+
+    @property
     def by_another(self) -> bool:
         """Returns True for an offset that no task of ours has committed: MirrorMaker has, or somebody by REST."""
         return self.offset is not None and self.topic_id is None
+
+    def counts(self, *, source: bytes | None, copy: bytes | None, copy_end: int | None = None) -> bool:
+        """Returns True while it counts the logs that are there: the topic at the source and its copy have these ids, and the
+        copy ends there. None is not known, and passes.
+        """
+        same_source = None in {source, self.topic_id} or source == self.topic_id
+        same_copy = None in {copy, self.copy_id} or copy == self.copy_id
+        return same_source and same_copy and (copy_end is None or copy_end >= self.copy_end)
 
     def encode(self) -> dict[str, Any]:
         """Returns the offset to commit."""

@@ -162,14 +162,16 @@ class Failback(CommonSteps):
         """Returns what A has behind the last record that was copied to B."""
         forward, show = self.forward, self.ground.options.show
         ends, done = await self._settled_ends(there), await forward.copied()
+        positions = await forward.positions()
         starts = await internal_topics.offsets_of(there.cluster, list(ends), EARLIEST)
         found = []
         for number, (partition, end) in enumerate(ends.items()):
             copied = done.get(partition, 0)
             start = max(copied, starts.get(partition, 0))
-            tail = Tail(
-                topic=partition[0], partition=partition[1], start=start, end=end, lost=max(copied - end, 0)
-            )
+            lost = max(copied - end, 0)
+            if partition not in done and partition in positions:  # A has another log by now
+                lost = positions[partition].next_offset or 0
+            tail = Tail(topic=partition[0], partition=partition[1], start=start, end=end, lost=lost)
             self.ground.said(f"reading the end of {named(partition)}", number / len(ends))
             async for record in own_records(there, partition, start, end):
                 tail.add(record, show)

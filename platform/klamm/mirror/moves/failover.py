@@ -102,14 +102,14 @@ class Failover(CommonSteps):
 
     async def _loss(self, checked: Found) -> Found:
         ground = self.ground
-        done, lost = await ground.copied(), await ground.lost_copies()
-        copied = {p: 0 if p in lost else done.get(p, 0) for p in await ground.partitions()}
+        done, lost, positions = await ground.copied(), await ground.other_logs(), await ground.positions()
+        copied = {p: done.get(p, 0) for p in await ground.partitions()}
         heard = {
             parsed_name(n): Heard(end=end, seconds=s) for n, (end, s) in checked.get("heard", {}).items()
         }
         for p in lost:  # the source had these records, at least
             said = heard.get(p, Heard(end=None, seconds=None))
-            heard[p] = replace(said, end=said.end if said.end is not None else done.get(p))
+            heard[p] = replace(said, end=said.end if said.end is not None else positions[p].next_offset)
         newest = {p: at for p in copied if (at := await self._newest(p)) is not None}
         return {"partitions": [each.as_json() for each in losses(copied, heard, newest)]}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,8 @@ from klamm.mirror.flow_props import source_props
 from klamm.mirror.places import Place, place_of
 from klamm_base.errors import ConfigError, KlammError
 from klamm_kafka.client import Cluster
+from klamm_kafka.wire.errors import ErrorCode
+from klamm_kafka.wire.fields import UUID_ZERO
 from klamm_kafka.wire.offset_specs import LATEST
 from klamm_mirror.checkpoint import config as checkpoint_config
 from klamm_mirror.checkpoint.translator import GroupTranslator
@@ -163,23 +166,31 @@ class Ground:
         return await self.offsets.read()
 
     async def copied(self) -> dict[Partition, int]:
-        """Returns the next offset to copy of each partition that the flow copies."""
+        """Returns the next offset to copy of each partition that the flow copies. Leaves out those with another log by now, at the
+        source or as their copy: nothing of it is copied.
+        """
         positions = await self.positions()
+        for partition in await self.other_logs():
+            positions.pop(partition, None)
         if not self.keeps_offsets:
-            return {p: at.offset + 1 for p, at in positions.items() if at.offset is not None}
+            return {p: end for p, at in positions.items() if (end := at.next_offset) is not None}
         remotes = {(self.topics.remote(t), p): (t, p) for t, p in positions}
         found = await internal_topics.offsets_of(self.target, list(remotes), LATEST)
         return {remotes[p]: end for p, end in found.items()}
 
-    async def lost_copies(self) -> frozenset[Partition]:
-        """Returns the partitions whose copy is not at the target any more: it was deleted, whether it was made anew or not."""
-        positions = {p: at for p, at in (await self.positions()).items() if at.copy_id is not None}
-        names = sorted({at.remote or self.topics.remote(t) for (t, _), at in positions.items()})
-        found = (await self.target.refresh(names)).topics if names else ()
-        ids = {t.name: t.topic_id for t in found}
+    async def other_logs(self) -> frozenset[Partition]:
+        """Returns the partitions whose positions count other logs than those that are there: a topic was deleted at the source, or
+        its copy at the target, whether it was made anew or not, or the copy has lost its end. A lost source is not asked.
+        """
+        positions = await self.positions()
+        copies = {(t, p): (at.remote or self.topics.remote(t), p) for (t, p), at in positions.items()}
+        here = {} if self.lost else await _ids(self.source, {t for t, _ in positions})
+        there = await _ids(self.target, {name for name, _ in copies.values()})
+        ends = await internal_topics.offsets_of(self.target, [*copies.values()], LATEST) if copies else {}
         return frozenset(
-            p for p, at in positions.items() if ids.get(at.remote or self.topics.remote(p[0])) != at.copy_id
-        )
+            p for p, at in positions.items()
+            if not at.counts(source=here.get(p[0]), copy=there.get(copies[p][0]), copy_end=ends.get(copies[p]))
+        )  # fmt: skip
 
     async def refuse_stopped(self) -> None:
         """Raises Refused while partitions are stopped at a gap."""
@@ -206,6 +217,16 @@ class Ground:
                 f"{why}: not within {self.options.timeout_s:g} s. The same command goes on from here"
             )
         await asyncio.sleep(LOOK_S)
+
+
+async def _ids(cluster: Cluster, topics: AbstractSet[str]) -> dict[str | None, bytes | None]:
+    """Returns the ids that these topics have by now; zeros for one that is not there, None where the cluster gives none."""
+    found = (await cluster.refresh(sorted(topics))).topics if topics else ()
+    gone = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return {
+        t.name: UUID_ZERO if t.error_code == gone else None if t.topic_id == UUID_ZERO else t.topic_id
+        for t in found
+    }
 
 
 def named(partition: Partition) -> str:
