@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from klamm_kafka.client import Cluster
+from klamm_kafka.wire.fields import UUID_ZERO
 from klamm_kafka.wire.offset_specs import LATEST
 from klamm_mirror.settings.keep_offsets import PROMOTED, STATE
 from klamm_mirror.target_admin import AdminRequests
@@ -24,7 +26,8 @@ Ends = Mapping[tuple[str, int], int]
 class MirrorTopic:
     """A topic of the source and its copy. `state` None: the target has no such topic, or an ordinary one.
 
-    `ends` are the copy's log ends by partition. `lag` is the number of offsets that it lacks; None: the source tells nothing.
+    `ends` are the copy's log ends by partition. `lag` is the number of offsets that it lacks; None: nobody knows it, and `why`
+    says the reason where the source was asked.
     """
 
     topic: str
@@ -32,27 +35,53 @@ class MirrorTopic:
     state: str | None
     ends: tuple[int, ...]
     lag: int | None
+    why: str | None = None
 
 
-async def survey(source: Cluster | None, target: Cluster, names: Mapping[str, str]) -> list[MirrorTopic]:
-    """Returns the state and the lag of each topic. `source` None: it is not asked."""
+@dataclass(frozen=True, slots=True)
+class _Log:
+    """A topic that is there: its id, and its log ends by partition, without those that do not tell theirs."""
+
+    topic_id: bytes
+    partitions: frozenset[int]
+    ends: Mapping[int, int]
+
+
+async def survey(
+    source: Cluster | None, target: Cluster, names: Mapping[str, str],
+    ids: Mapping[str, bytes] = MappingProxyType({}),
+) -> list[MirrorTopic]:  # fmt: skip
+    """Returns the state and the lag of each topic. `source` None: it is not asked. `ids` are those of the copied topics."""
     states = await states_of(target, sorted(names.values()))
-    there = await _ends(target, [remote for remote in names.values() if states.get(remote) is not None])
-    here = {} if source is None else await _ends(source, names)
+    there = await _logs(target, [remote for remote in names.values() if states.get(remote) is not None])
+    here = {} if source is None else await _logs(source, names)
     found = []
     for topic, remote in sorted(names.items()):
-        ends = {p: end for (name, p), end in there.items() if name == remote}
-        ahead = {p: end - ends.get(p, 0) for (name, p), end in here.items() if name == topic}
+        copy, log = there.get(remote), here.get(topic)
+        ends = {} if copy is None else copy.ends
+        why = None if source is None else _why_unknown(topic, log, copy, ids.get(topic))
+        known = log is not None and why is None
+        lag = sum(max(end - ends.get(p, 0), 0) for p, end in log.ends.items()) if log and known else None
         found.append(
             MirrorTopic(
-                topic=topic,
-                remote=remote,
-                state=states.get(remote),
+                topic=topic, remote=remote, state=states.get(remote), lag=lag, why=why,
                 ends=tuple(ends[p] for p in sorted(ends)),
-                lag=sum(max(lag, 0) for lag in ahead.values()) if ahead else None,
             )
-        )
+        )  # fmt: skip
     return found
+
+
+def _why_unknown(topic: str, log: _Log | None, copy: _Log | None, topic_id: bytes | None) -> str | None:
+    """Returns why nobody knows what a copy lacks; None: the logs' ends tell it."""
+    if log is None:
+        return f"{topic} is not at the source"
+    if UUID_ZERO != log.topic_id != (topic_id or log.topic_id):
+        return f"{topic} was deleted at the source and made anew: the copy is that of the topic before"
+    for where, each in (("at the source", log), ("at the target", copy)):
+        silent = sorted(each.partitions - each.ends.keys()) if each is not None else ()
+        if silent:
+            return f"{topic}-{silent[0]} does not tell its end {where}"
+    return None
 
 
 async def promote(target: Cluster, topics: Sequence[MirrorTopic]) -> dict[str, str]:
@@ -68,20 +97,27 @@ def ends_of(topics: Iterable[MirrorTopic]) -> dict[tuple[str, int], int]:
 
 async def written_since(source: Cluster, ends: Ends) -> dict[str, int]:
     """Returns how many offsets of each topic the source has behind the ends of promoted copies: nobody copies them."""
-    now = await _ends(source, {topic for topic, _ in ends})
+    now = await _logs(source, {topic for topic, _ in ends})
     lost: dict[str, int] = {}
-    for partition, end in ends.items():
-        lost[partition[0]] = lost.get(partition[0], 0) + max(now.get(partition, 0) - end, 0)
+    for (topic, partition), end in ends.items():
+        log = now.get(topic)
+        lost[topic] = lost.get(topic, 0) + max((log.ends.get(partition, 0) if log else 0) - end, 0)
     return {topic: count for topic, count in lost.items() if count}
 
 
-async def _ends(cluster: Cluster, topics: Iterable[str]) -> Ends:
-    """Returns the log ends of topics, without those that do not exist."""
+async def _logs(cluster: Cluster, topics: Iterable[str]) -> dict[str, _Log]:
+    """Returns the topics that a cluster has."""
     wanted = sorted(set(topics))
     if not wanted:
         return {}
-    found = await cluster.refresh(wanted)
-    places = [
-        (t.name, p.partition_index) for t in found.topics if t.name and not t.error_code for p in t.partitions
-    ]
-    return await internal_topics.offsets_of(cluster, places, LATEST)
+    found = {t.name: t for t in (await cluster.refresh(wanted)).topics if t.name and not t.error_code}
+    places = [(name, p.partition_index) for name, t in found.items() for p in t.partitions]
+    ends = await internal_topics.offsets_of(cluster, places, LATEST)
+    return {
+        name: _Log(
+            t.topic_id,
+            frozenset(p.partition_index for p in t.partitions),
+            {p: end for (topic, p), end in ends.items() if topic == name},
+        )
+        for name, t in found.items()
+    }

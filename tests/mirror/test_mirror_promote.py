@@ -8,11 +8,19 @@ from pathlib import Path
 
 import pytest
 from support.broker import NO_RETENTION, new_name, new_topic, wait_until
+from support.gaps import delete, gaps, make
 from support.klamm import Server, klamm
 from support.mirror import committed, mirror_file, produce, read_as, status
 from support.mirror_topics import end_of, log_bytes, refusal, same_ends, state, transactions, wait_same
 
 from klamm.testing import EmbeddedBroker
+from klamm_kafka.wire.messages.metadata import (
+    MetadataResponse,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from klamm_mirror import promote
+from klamm_mirror.topics import internal_topics
 
 pytestmark = pytest.mark.usefixtures("processes")
 KEEPS = {
@@ -107,3 +115,47 @@ def test_an_ordinary_topic_at_the_target_is_left_as_it_is(clusters, tmp_path):
     refused = klamm("mirror", "promote", str(path), "A->B", topic)
     assert refused.returncode == 1
     assert "no mirror topic at B" in refused.stderr
+
+
+def test_a_copy_of_another_topic_is_not_promoted(clusters, tmp_path):
+    """Neither while the flow is stopped for it, nor while nobody has noticed it."""
+    source, target = clusters
+    topic = new_topic(source)
+    produce(source.bootstrap, topic, [f"a-{i}" for i in range(10)])
+    path = mirror_file(
+        tmp_path / "mm2.properties", {"A": source.bootstrap, "B": target.bootstrap}, KEEPS | {"topics": topic}
+    )
+    with Server("mirror", "start", str(path)):
+        wait_same(source.bootstrap, target.bootstrap, topic)
+    delete(source.bootstrap, topic)
+    make(source.bootstrap, topic)
+    produce(source.bootstrap, topic, ["new"])
+    unseen = klamm("mirror", "promote", str(path), "A->B", topic)
+    assert unseen.returncode == 1
+    assert "was deleted at the source and made anew" in unseen.stderr
+    with Server("mirror", "start", str(path)):
+        wait_until(lambda: gaps(target.bootstrap, topic), "the stop")
+        stopped = klamm("mirror", "promote", str(path), "A->B", topic)
+    assert stopped.returncode == 1
+    assert f"{topic}-0 is stopped" in stopped.stderr
+    assert state(target.bootstrap, topic) == "mirror"
+
+
+async def test_a_partition_that_does_not_tell_its_end_is_named(monkeypatch):
+    class Cluster:
+        async def refresh(self, names: list[str]) -> MetadataResponse:
+            partitions = [MetadataResponsePartition(partition_index=p) for p in (0, 1)]
+            return MetadataResponse(topics=[MetadataResponseTopic(name=names[0], partitions=partitions)])
+
+    source, target = Cluster(), Cluster()
+
+    async def offsets_of(cluster: Cluster, *_: object) -> dict[tuple[str, int], int]:
+        return {("t", 0): 100} if cluster is source else {("t", 0): 100, ("t", 1): 40}
+
+    async def states_of(*_: object) -> dict[str, str]:
+        return {"t": "mirror"}
+
+    monkeypatch.setattr(internal_topics, "offsets_of", offsets_of)
+    monkeypatch.setattr(promote, "states_of", states_of)
+    [found] = await promote.survey(source, target, {"t": "t"})  # type: ignore[arg-type]
+    assert (found.lag, found.why) == (None, "t-1 does not tell its end at the source")

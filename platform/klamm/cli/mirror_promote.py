@@ -15,6 +15,7 @@ from klamm.cli.output import Format, FormatOption, print_rows
 
 if TYPE_CHECKING:
     from klamm_kafka.client import Cluster
+    from klamm_mirror.gaps.entries import Gap, GapTable
     from klamm_mirror.promote import MirrorTopic
     from klamm_mirror.settings.mm2_config import Flow
 
@@ -38,8 +39,8 @@ def promote(
 
     Stop the writers at the source before. Checks that nothing is left to copy, sets the groups where they are at the
     source, and promotes the copies: they take records from then on, with a new leader epoch, and the flow leaves them
-    alone. It cannot be undone. Exit code 1: nothing was promoted, because a copy lacks records or the source does not
-    answer (--force), or some were not.
+    alone. It cannot be undone. Exit code 1: nothing was promoted, because a copy lacks records, or nobody knows: the
+    source does not answer, a partition is stopped, a topic was made anew (--force); or some were not.
     """
     import asyncio
 
@@ -71,10 +72,13 @@ async def _promoted(flow: Flow, wanted: _Wanted) -> tuple[list[dict[str, Any]], 
     from klamm_mirror.settings.keep_offsets import MIRROR
 
     async with _clusters(flow) as (source, away, target):
-        found = await promote.survey(source, target, await _names(flow, target, wanted.names))
+        names, ledger = await _known(flow, target, wanted.names)
+        ids = {topic: known.topic_id for topic, known in ledger.topics.items()}
+        found = await promote.survey(source, target, names, ids)
         known = [t for t in found if wanted.names is not None or t.state is not None]
         rest = [t for t in known if t.state == MIRROR]
-        problem = _problem(flow, known, away, force=wanted.force)
+        stopped = [gap for gap in ledger.waiting() if gap.topic in names]
+        problem = _problem(flow, known, stopped, away, force=wanted.force)
         if problem is not None or wanted.dry_run or not rest:
             said = "mirror" if problem is not None else "would be promoted"
             return [_row(t, said) for t in known], problem
@@ -93,7 +97,9 @@ async def _promoted(flow: Flow, wanted: _Wanted) -> tuple[list[dict[str, Any]], 
     return rows, None
 
 
-def _problem(flow: Flow, topics: Sequence[MirrorTopic], away: str | None, *, force: bool) -> str | None:
+def _problem(
+    flow: Flow, topics: Sequence[MirrorTopic], stopped: Sequence[Gap], away: str | None, *, force: bool
+) -> str | None:
     """Returns why nothing may be promoted; None if it may."""
     strange = [t.remote for t in topics if t.state is None]
     if strange:
@@ -105,6 +111,11 @@ def _problem(flow: Flow, topics: Sequence[MirrorTopic], away: str | None, *, for
         return None
     if away is not None:
         return f"{flow.source} does not answer, so nobody knows what the copies lack ({away}): --force promotes them"
+    if stopped:
+        return f"{stopped[0]} is stopped: {stopped[0].why}. Decide by klamm mirror resolve, or give --force"
+    unknown = [t.why for t in mirrors if t.why is not None]
+    if unknown:
+        return f"{'; '.join(unknown)}: nobody knows what the copies lack, --force promotes them"
     behind = [f"{t.topic} ({counted(t.lag or 0, 'record')})" for t in mirrors if t.lag != 0]
     if behind:
         return f"not copied yet: {', '.join(behind)}. Stop the writers and wait, or give --force"
@@ -118,8 +129,10 @@ def _row(topic: MirrorTopic, said: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-async def _names(flow: Flow, target: Cluster, wanted: Sequence[str] | None) -> dict[str, str]:
-    """Returns the names at the target of topics; without names, of all topics that the flow has copied."""
+async def _known(
+    flow: Flow, target: Cluster, wanted: Sequence[str] | None
+) -> tuple[dict[str, str], GapTable]:
+    """Returns the names at the target of topics (without names, of all topics that the flow has copied), and the ledger."""
     from klamm.mirror.flow_props import source_props
     from klamm_mirror.gaps.ledger import Ledger
     from klamm_mirror.settings.plugins import FlowPlugins
@@ -132,10 +145,11 @@ async def _names(flow: Flow, target: Cluster, wanted: Sequence[str] | None) -> d
     remotes = ledger.table.remotes()
     plugins = FlowPlugins(props, config_def().parse(props))
     try:
-        return {
+        names = {
             topic: remotes.get(topic) or plugins.policy.remote_topic(topic)
             for topic in (ledger.table.topics if wanted is None else wanted)
         }
+        return names, ledger.table
     finally:
         plugins.close()
 

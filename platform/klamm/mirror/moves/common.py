@@ -244,6 +244,8 @@ class CommonSteps(ABC):
         ground = self.ground
         rest = [t for t in await self._copies() if t.state == MIRROR]
         noted = move.found(Step.PROMOTE)
+        if not promoted(move) and (unknown := [t.why for t in rest if t.why is not None]):
+            raise NotYet("; ".join(unknown))
         if not promoted(move) and (behind := [t.topic for t in rest if t.lag]):
             raise NotYet(f"somebody writes to {listed(behind)} at {ground.flow.source} again")
         if not rest:
