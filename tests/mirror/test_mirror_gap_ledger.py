@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from klamm_mirror import topic_ids
-from klamm_mirror.copy.gap_policy import GapSettings, decide, gap_of, new_name, went_past
+from klamm_mirror.copy.gap_policy import GapSettings, decide, gap_of, new_name, passed, went_past
 from klamm_mirror.copy.partition import MirrorPartition
 from klamm_mirror.copy.source_offsets import Position, check_offset
 from klamm_mirror.copy.topic_makers import ASK_S, SURE_S, TopicMakers
@@ -148,6 +148,19 @@ def test_a_gap_is_left_behind_by_progress_or_by_a_newer_topic():
     newer = partition(done=0)
     newer.topic_id = NEW
     assert went_past(waiting, newer)
+
+
+def test_a_gap_that_was_left_behind_was_copied_only_where_the_partition_went_through_it():
+    waiting = replace(gap(stop(Kind.PURGED)), start=100, end=500, state=State.RESOLVED)
+    through, over, within_it = (partition(done=1000, begun=begun) for begun in (100, 700, 300))
+    assert (passed(waiting, through).action, passed(waiting, through).left_out) == (Action.RETRY, 0)
+    assert (passed(waiting, over).action, passed(waiting, over).left_out) == (Action.SKIP, 400)
+    assert passed(waiting, within_it).left_out == 200
+    assert passed(replace(waiting, end=None), over).end == 700
+    newer = partition(done=0, begun=0)
+    newer.topic_id = NEW
+    assert passed(waiting, newer).left_out == 400, "the new topic has none of its records"
+    assert passed(replace(waiting, action=Action.APPEND), newer).action is Action.APPEND
 
 
 def test_the_table_keeps_the_latest_and_knows_topics_that_left():

@@ -20,7 +20,16 @@ from klamm_kafka.client import BrokerError, ClientError, Cluster, broker_error
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.offset_specs import EARLIEST, LATEST
 from klamm_mirror.copy import copy_identity
-from klamm_mirror.copy.gap_policy import Decision, GapSettings, decide, gap_of, new_name, recorded, went_past
+from klamm_mirror.copy.gap_policy import (
+    Decision,
+    GapSettings,
+    decide,
+    gap_of,
+    new_name,
+    passed,
+    recorded,
+    went_past,
+)
 from klamm_mirror.copy.partition import MirrorPartition
 from klamm_mirror.copy.topic_makers import TopicMakers
 from klamm_mirror.gaps.entries import Gap, GapKey, Known, State
@@ -202,9 +211,10 @@ class GapKeeper:
             if g.key not in self._begun and went_past(g, self._partitions[g.topic, g.partition])
         ]  # fmt: skip
         if past:
-            await self._ledger.write([_done(g, g.action or Action.RETRY) for g in past])
-            for gap in past:
-                log.info("%s goes on after offset %d", gap, gap.start)
+            behind = [passed(g, self._partitions[g.topic, g.partition]) for g in past]
+            await self._ledger.write([_done(g, g.action or Action.SKIP) for g in behind])
+            for gap in behind:
+                log.info("%s goes on after offset %d: %s", gap, gap.start, gap.action)
 
     async def _treat(self, partition: MirrorPartition) -> None:
         """Enters the partition's gap, and goes on with it if somebody or the policy says so."""

@@ -103,6 +103,22 @@ def went_past(gap: Gap, partition: MirrorPartition) -> bool:
     return partition.records > 0 and partition.done > gap.start
 
 
+def passed(gap: Gap, partition: MirrorPartition) -> Gap:
+    """Returns a gap that was left behind, with the action by which: `retry` only where its records were copied after all.
+
+    They were if the partition began before them. Another topic of the name has none of them, and somebody who sets
+    offsets leaves out what lies before.
+    """
+    same = not partition.gone and partition.topic_id == gap.topic_id
+    if same and (partition.begun <= gap.start or gap.action is Action.RETRY):
+        return replace(gap, action=Action.RETRY)
+    action = Action.SKIP if gap.action in {None, Action.RETRY} else gap.action
+    if not same:
+        return replace(gap, action=action)
+    end = partition.begun if gap.end is None else min(gap.end, partition.begun)
+    return replace(gap, action=action, end=end)
+
+
 def new_name(named: str, topic_id: bytes) -> str:
     """Returns the name of the copy of a topic that was made anew, for the policy `new-topic`.
 

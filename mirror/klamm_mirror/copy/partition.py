@@ -39,6 +39,8 @@ class MirrorPartition(Outbox[Batch]):
     start: int = EARLIEST
     """The place to begin at while `position` is -1: EARLIEST, LATEST, or a time in ms."""
     position: int = -1
+    begun: int = -1
+    """The offset at which it began last, by what is committed, or to go on behind a stop."""
     done: int = -1
     high_watermark: int = -1
     last_stable: int = -1
@@ -257,7 +259,7 @@ class MirrorPartition(Outbox[Batch]):
 
     def begin(self, offset: int) -> None:
         """Sets the offset to fetch from."""
-        self.position = self.done = offset
+        self.position = self.done = self.begun = offset
         self.segments.begin(offset)
         self.changed()
 
