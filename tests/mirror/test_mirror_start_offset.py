@@ -95,6 +95,24 @@ def test_a_topic_that_is_made_while_the_mirror_runs_is_copied_from_its_beginning
         assert read(target.bootstrap, f"A.{topic}", 50) == sent
 
 
+@pytest.mark.parametrize("before", ["made.*", "other.*"])
+def test_a_topic_that_was_made_before_the_next_look_of_a_connector_that_starts_again(source, target, before):
+    """It begins at its beginning, unless only the changed configuration selects it."""
+    prefix = new_name("made")
+    new_topic(source, name=f"{prefix}-a")
+    settings = config(source, target, f"{prefix}.*", "latest") | {"refresh.topics.interval.seconds": "600"}
+    with Running(settings) as mirror:
+        topic = new_topic(source, name=f"{prefix}-b")
+    changed = Running(settings)
+    changed.context.present_task_configs = [{**each, "topics": before} for each in mirror.configs]
+    try:
+        changed.start(mirror.commits)
+        later = changed.configs[0]["task.partitions.found.later"]
+        assert later == (f"{topic}-0" if before == "made.*" else "")
+    finally:
+        changed.stop()
+
+
 def test_a_time_begins_with_the_first_record_from_it_on(source, target):
     topic, sent = new_topic(source, 2), rows(300)
     produce(source.bootstrap, topic, sent)

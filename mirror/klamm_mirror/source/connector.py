@@ -21,6 +21,7 @@ from klamm_mirror.provenance.config import left_out
 from klamm_mirror.schemas.config import ENABLED, check_registries
 from klamm_mirror.settings.common_config import client_security, client_settings
 from klamm_mirror.settings.keep_offsets import KEEP, check_keep, contradictions
+from klamm_mirror.settings.plugins import FlowPlugins
 from klamm_mirror.source.config import ASSIGNED, FOUND_LATER, INDEX, client_errors, config_def
 from klamm_mirror.source.live import live, shares_of
 from klamm_mirror.source.placement import Shares, place
@@ -47,6 +48,8 @@ class MirrorSourceConnector(MirrorConnector):
         self._props: dict[str, str] = {}
         self._keeper: TopicKeeper | None = None
         self._shares: Shares | None = None
+        self._missed: frozenset[str] | None = None
+        """The topics that came while the connector that made the present tasks ran, or after, and that it did not see."""
 
     @classmethod
     def version(cls) -> str:
@@ -109,9 +112,11 @@ class MirrorSourceConnector(MirrorConnector):
         if self._keeper is None:
             return []
         partitions = self._keeper.partitions()
-        later = self._keeper.found_later
-        limits = Limits.of(self.config().parse(self._props))
         present = self.context.present_task_configs
+        if self._missed is None:
+            self._missed = _wanted(self._keeper.unlisted, present)
+        later = self._keeper.found_later | {f"{t}-{p}" for t, p in partitions if t in self._missed}
+        limits = Limits.of(self.config().parse(self._props))
         self._shares = place(partitions, max_tasks, self._keeper.sizes, self._shares or shares_of(present))
         shared = {**self._props, **live(present, self._shares)}
         return [
@@ -150,3 +155,11 @@ class MirrorSourceConnector(MirrorConnector):
                 check_partition(partition)
                 check_offset(offset)
         return True
+
+
+def _wanted(topics: frozenset[str], present: Sequence[Mapping[str, str]]) -> frozenset[str]:
+    """Returns the topics that the present tasks' configuration selects; none where there are no tasks."""
+    if not topics or not present:
+        return frozenset()
+    with FlowPlugins(present[0], config_def().parse(present[0])) as plugins:
+        return frozenset(topic for topic in topics if plugins.wants_topic(topic))

@@ -54,6 +54,8 @@ class TopicKeeper:
         """The bytes that the source holds of partitions, where several tasks share them."""
         self.found_later: frozenset[str] = frozenset()
         """The partitions (`topic-0`) that came after the first look."""
+        self.unlisted: frozenset[str] = frozenset()
+        """The topics of the first look that the ledger of an earlier run does not have."""
         self._kept: frozenset[str] = frozenset()
         """The remote topics that stay though their sources were deleted."""
         self._error: Exception | None = None
@@ -144,6 +146,8 @@ class TopicKeeper:
             await topics.prepare_segments()
             if self._tasks > 1:
                 self.sizes = await log_sizes(source, found)
+            if self._topics is None and ledger.table.topics:
+                self.unlisted = frozenset(topics.ids.keys() - ledger.table.topics.keys())
             made = await topics.make(found)
             named = self._plugins.policy.mapped_name
             news = ledger.table.news(found, topics.ids, named, made, topics.cluster)
