@@ -117,17 +117,19 @@ class MirrorSourceConnector(MirrorConnector):
             self._missed = _wanted(self._keeper.unlisted, present)
         later = self._keeper.found_later | {f"{t}-{p}" for t, p in partitions if t in self._missed}
         limits = Limits.of(self.config().parse(self._props))
-        self._shares = place(partitions, max_tasks, self._keeper.sizes, self._shares or shares_of(present))
-        shared = {**self._props, **live(present, self._shares)}
+        self._shares = place(partitions, max_tasks, self._keeper.sizes, shares_of(present) or self._shares)
         return [
             {
-                **shared,
+                **self._props,
+                **lives,
                 INDEX: str(index),
                 ASSIGNED: ",".join(f"{t}-{p}" for t, p in share),
                 FOUND_LATER: ",".join(name for t, p in share if (name := f"{t}-{p}") in later),
                 SHARE: limits.share(partitions, share),
             }
-            for index, share in enumerate(self._shares)
+            for index, (share, lives) in enumerate(
+                zip(self._shares, live(present, self._shares), strict=True)
+            )
         ]
 
     def stop(self) -> None:
