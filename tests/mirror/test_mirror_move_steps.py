@@ -386,6 +386,15 @@ def test_the_same_way_is_a_new_move_after_one_that_led_back():
     assert not led_back(first, [replace(back, phase=Phase.DONE, flow="A->B")])
 
 
+@pytest.mark.parametrize(("held_ms", "anew"), [(4, False), (9, True)])
+def test_a_way_back_is_a_new_move_once_its_flow_was_held_again(held_ms, anew):
+    """The failover began before the way back, did not end, and went on after it."""
+    back = done(replace(new(Kind.FAILBACK), flow="B->A"), Step.TELL, {}, 5)
+    failover = done(new(Kind.FAILOVER), Step.HOLD, {"held": True}, held_ms)
+    assert led_back(back, [failover]) is anew
+    assert led_back(back, [replace(failover, phase=Phase.DONE)]) is anew
+
+
 def test_a_new_move_takes_no_step_of_the_former_one():
     journal = Journal(None, "moves", 1)  # type: ignore[arg-type]
     first = new(Kind.CUTOVER)

@@ -133,16 +133,20 @@ def resumed(move: Move) -> Move:
 
 
 def led_back(move: Move, others: Iterable[Move]) -> bool:
-    """Returns whether applications went back after a move that is done: the same way is a new move then."""
+    """Returns whether applications went the other way after a move that is done: the same way is a new move then."""
     if move.phase is not Phase.DONE:
         return False
     ended_ms = max(note.at_ms for note in move.notes.values())
-    return any(
-        other.flow == opposite(move.flow)
-        and other.began_ms >= ended_ms
-        and (other.phase is Phase.DONE or Step.SETTLE in other.notes)
-        for other in others
-    )
+    return any(other.flow == opposite(move.flow) and _led(other, ended_ms) for other in others)
+
+
+def _led(move: Move, since_ms: int) -> bool:
+    """Returns whether a move led applications to its target since then. A failover did that when it held its flow, whenever it
+    began: it may have begun long before, and have gone on since.
+    """
+    if Step.HOLD in move.notes and move.notes[Step.HOLD].at_ms >= since_ms:
+        return True
+    return move.began_ms >= since_ms and (move.phase is Phase.DONE or Step.SETTLE in move.notes)
 
 
 def opposite(flow: str) -> str:
