@@ -352,6 +352,34 @@ async def test_an_undo_stops_a_command_that_goes_on(monkeypatch):
     assert now.phase is Phase.UNDONE
 
 
+async def test_an_undo_that_is_refused_before_it_changes_anything_leaves_the_move_done(monkeypatch):
+    topic = Topic(monkeypatch)
+
+    async def nothing_to_undo(move: Move, found: Any, begin: Any) -> None:
+        return None
+
+    async def undo_groups(move: Move, found: Any, begin: Any) -> None:
+        if used:
+            raise KlammError("B has records of its own")
+        await begin()
+
+    used = True
+    undo = {Step.PROMOTE: nothing_to_undo, Step.GROUPS: undo_groups}
+    first = topic.runner(ALL, undo)
+    await first.find(Kind.CUTOVER, "A->B")
+    over = await first.run(new(Kind.CUTOVER))
+    records = list(topic.records)
+    with pytest.raises(KlammError, match="of its own"):
+        await first.undo(over)
+    assert topic.records == records
+    assert await topic.runner(ALL).find(Kind.CUTOVER, "A->B") == over
+    used = False
+    assert (await first.undo(over)).phase is Phase.UNDONE
+    now = await topic.runner(ALL).find(Kind.CUTOVER, "A->B")
+    assert now is not None
+    assert (now.phase, now.notes) == (Phase.UNDONE, {})
+
+
 def test_a_move_that_promotes_does_not_wait_for_records_that_nothing_copies():
     steps = (Step.CHECK, Step.QUIET, Step.DRAIN, Step.VERIFY, Step.GROUPS)
     move = through(new(Kind.CUTOVER), *steps, found={ENDS: {"t-0": 5}})

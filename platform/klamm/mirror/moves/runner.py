@@ -107,7 +107,9 @@ class Runner:
         self._known = stored(move)
 
     async def undo(self, move: Move) -> Move:
-        """Undoes the steps that changed something, the latest first."""
+        """Undoes the steps that changed something, the latest first. The journal learns of it when the first undo begins to
+        change something: one that is refused before leaves the move as it was.
+        """
         while (step := undo_next(move)) is not None:
             move = await self._undo_step(move, step)
         if move.phase is not Phase.UNDONE:
@@ -116,13 +118,18 @@ class Runner:
         return move
 
     async def _undo_step(self, move: Move, step: Step) -> Move:
+        changed = False
+
         async def begin() -> None:
+            nonlocal changed
+            changed = True
             await self._write(begun(move, step, move.found(step), now_ms()))
 
         self._told(move, step, None)
         await self._undo[step](move, move.found(step), begin)
         after = undone(move, step)
-        await self._write(after)
+        if changed or after.phase is Phase.UNDONE:
+            await self._write(after)
         return after
 
 
