@@ -28,7 +28,7 @@ some_gaps = st.builds(
     Gap, topic=st.text(min_size=1), topic_id=st.none() | ids, partition=st.integers(0, 9999), start=offsets,
     end=st.none() | offsets, kind=st.sampled_from(Kind), when_ms=offsets, why=st.text(), state=st.sampled_from(State),
     action=st.none() | st.sampled_from(Action), new_id=st.none() | ids, asked_ms=st.none() | offsets,
-    done_ms=st.none() | offsets,
+    done_ms=st.none() | offsets, copy_end=st.none() | offsets,
 )  # fmt: skip
 some_topics = st.builds(
     Known,
@@ -179,6 +179,21 @@ def test_the_table_keeps_the_latest_and_knows_topics_that_left():
     assert table.remotes() == {}
     table.apply(replace(known, remote="A.t.recreated-x"))
     assert table.remotes() == {"t": "A.t.recreated-x"}
+
+
+def test_the_latest_new_beginning_tells_where_a_topic_was_appended():
+    gap = Gap(topic="t", topic_id=OLD, partition=0, start=5, end=5, kind=Kind.RECREATED, when_ms=1, why="w")
+    table = GapTable()
+    assert table.appended_at("t", 0) == 0
+    appended = replace(gap, action=Action.APPEND, copy_end=5)
+    table.apply(appended)
+    assert table.appended_at("t", 0) == 0, "not begun yet"
+    table.apply(replace(appended, state=State.RESOLVED, done_ms=2))
+    assert (table.appended_at("t", 0), table.appended_at("t", 1)) == (5, 0)
+    table.apply(replace(appended, topic_id=NEW, start=9, copy_end=14, done_ms=3))
+    assert table.appended_at("t", 0) == 14
+    table.apply(replace(gap, start=20, action=Action.NEW_TOPIC, done_ms=4))
+    assert table.appended_at("t", 0) == 0, "the copy is another topic"
 
 
 def test_the_ledger_learns_new_topics_and_partitions_and_no_other_id():

@@ -260,6 +260,23 @@ def test_a_topic_that_was_made_anew_is_compared_with_its_new_copy(source, target
     assert found["topics"][0]["target_topic"].startswith(f"A.{topic}.recreated-")
 
 
+def test_a_topic_that_was_appended_is_compared_with_what_was_copied_of_it(source, target, tmp_path):
+    topic = new_topic(source)
+    write(source.bootstrap, topic, sample(20))
+    path, again = flow_file(tmp_path, source, target, topic), {"mirror.topic.recreated": "append"}
+    with Running(props(source.bootstrap, target.bootstrap, topics=topic) | again) as mirror:
+        mirror.until(lambda: mirror.records == 20, "copied")
+        delete(source.bootstrap, topic)
+        new_topic(source, name=topic)
+        write(source.bootstrap, topic, sample(30, first=20))
+        mirror.until(lambda: mirror.records == 50, "copied again")
+        wait_until(lambda: gaps(target.bootstrap, topic)[0].done_ms, "noted")
+    code, found, _ = verify(path)
+    assert (code, found["equal"], counts(only(found))) == (0, True, {"same": 30})
+    [note] = only(found)["notes"]
+    assert note == "target offsets 0 to 19 were there when the topic was appended, by the gap ledger"
+
+
 def test_what_cannot_be_compared(source, target, tmp_path):
     path = flow_file(tmp_path, source, target, "none-such")
     assert klamm("mirror", "verify", str(path), "A->B", "other").returncode == 2

@@ -278,6 +278,7 @@ class GapKeeper:
         elif gap.kind is Kind.COPY_LOST:
             end = await self._copy_end(partition, partition.remote)
             first = await self._first(partition) if action is Action.APPEND else partition.done
+            gap = await self._note_end(gap, action, end)
             partition.forget_copy()
             await self._go_on(partition, first, copy_end=end)
             self._note_begun(partition, replace(gap, action=action))
@@ -330,6 +331,7 @@ class GapKeeper:
         first = -1 if partition.whole else await self._first(partition)
         count = await self._partition_count(partition.topic)
         end = await self._copy_end(partition, remote)
+        gap = await self._note_end(gap, action, end)
         if partition.topic_id is not None:
             partition.former_ids.add(partition.topic_id)
         await self._go_on(partition, first, remote=remote, topic_id=gap.new_id, copy_end=end)
@@ -353,6 +355,14 @@ class GapKeeper:
         if partition.whole:
             return None
         return await internal_topics.offset_of(self._target, remote, LATEST, partition=partition.partition)
+
+    async def _note_end(self, gap: Gap, action: Action, end: int | None) -> Gap:
+        """Enters into the ledger where a copy ends to which a topic is appended: what lies before is no copy of it."""
+        if action is not Action.APPEND or end is None:
+            return gap
+        noted = replace(gap, copy_end=end)
+        await self._ledger.write([noted])
+        return noted
 
     async def _make(self, topic: str, remote: str) -> None:
         """Makes another remote topic for a topic, with its partitions and settings, unless it is there."""

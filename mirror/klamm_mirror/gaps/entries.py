@@ -46,7 +46,9 @@ WAITING: Final = frozenset({State.OPEN, State.RESOLVING})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
-    """One gap. `new_id` is the id of the topic that took the name; `asked_ms` the time of somebody's `action`."""
+    """One gap. `new_id` is the id of the topic that took the name; `asked_ms` the time of somebody's `action`; `copy_end` the
+    offset in the copy at which the topic was appended.
+    """
 
     topic: str
     topic_id: bytes | None
@@ -61,6 +63,7 @@ class Gap:
     new_id: bytes | None = None
     asked_ms: int | None = None
     done_ms: int | None = None
+    copy_end: int | None = None
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
@@ -111,7 +114,7 @@ class Gap:
         value = {
             "kind": str(self.kind), "to": self.end, "when": self.when_ms, "why": self.why, "state": str(self.state),
             "action": None if self.action is None else str(self.action), "new_topic_id": _text(self.new_id),
-            "asked": self.asked_ms, "done": self.done_ms,
+            "asked": self.asked_ms, "done": self.done_ms, "copy_end": self.copy_end,
         }  # fmt: skip
         return _json(key), _json(value)
 
@@ -156,6 +159,7 @@ def decode(key: bytes | None, value: bytes | None) -> Gap | Known:
             start=int(name["from"]), end=found.get("to"), kind=Kind(found["kind"]), when_ms=int(found["when"]),
             why=str(found["why"]), state=State(found["state"]), action=None if action is None else Action(action),
             new_id=_id(found.get("new_topic_id")), asked_ms=found.get("asked"), done_ms=found.get("done"),
+            copy_end=found.get("copy_end"),
         )  # fmt: skip
     except (ValueError, KeyError, TypeError) as e:
         raise MalformedRecord(f"no entry of a gap ledger: {type(e).__name__}: {e}") from None
@@ -193,6 +197,12 @@ class GapTable:
         return frozenset(
             (g.topic, g.partition) for g in self.gaps.values() if g.kind in ANEW and g.done_ms is None
         )
+
+    def appended_at(self, topic: str, partition: int) -> int:
+        """Returns the copy's offset at which the present topic was appended, if the latest new beginning was that; else 0."""
+        begun = [g for g in self.of([(topic, partition)]) if g.kind in ANEW and g.done_ms is not None]
+        latest = max(begun, key=lambda g: g.done_ms or 0, default=None)
+        return 0 if latest is None or latest.action is not Action.APPEND else latest.copy_end or 0
 
     def remotes(self) -> dict[str, str]:
         """Returns the names at the target of topics that have not the one of the replication policy."""

@@ -24,11 +24,16 @@ def ledger_of(target: Cluster, policy: ReplicationPolicy, parsed: Mapping[str, A
     return Ledger(target, topic, parsed["mirror.gaps.topic.replication.factor"])
 
 
-async def remotes_of(target: Cluster, policy: ReplicationPolicy, parsed: Mapping[str, Any]) -> dict[str, str]:
-    """Returns the target's names of topics that were made anew, where they are not the policy's. Raises ClientError."""
+async def table_of(target: Cluster, policy: ReplicationPolicy, parsed: Mapping[str, Any]) -> GapTable:
+    """Returns the latest entries of a flow's ledger. Raises ClientError."""
     ledger = ledger_of(target, policy, parsed)
     await ledger.catch_up()
-    return ledger.table.remotes()
+    return ledger.table
+
+
+async def remotes_of(target: Cluster, policy: ReplicationPolicy, parsed: Mapping[str, Any]) -> dict[str, str]:
+    """Returns the target's names of topics that were made anew, where they are not the policy's. Raises ClientError."""
+    return (await table_of(target, policy, parsed)).remotes()
 
 
 class Ledger(TopicFollower):

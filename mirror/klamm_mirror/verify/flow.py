@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from klamm_base.errors import ConfigError
@@ -12,7 +12,7 @@ from klamm_kafka.client import ClientError, Cluster
 from klamm_kafka.wire.offset_specs import EARLIEST
 from klamm_mirror.copy.start_offset import KEY as START
 from klamm_mirror.copy.start_offset import parse_start
-from klamm_mirror.gaps.ledger import remotes_of
+from klamm_mirror.gaps.ledger import table_of
 from klamm_mirror.loop import ask_cluster
 from klamm_mirror.settings.common_config import client_settings
 from klamm_mirror.settings.mm2_keys import changing_keys
@@ -91,12 +91,15 @@ class FlowComparison:
             raise CannotCompareError(f"a cluster cannot be asked: {e}") from None
 
     async def _run(self, source: Cluster, target: Cluster, plugins: FlowPlugins) -> FlowOutcome:
-        remotes = await remotes_of(target, plugins.policy, self._parsed)
-        topics = Topics(self._parsed, plugins, source, target, remotes)
+        gaps = await table_of(target, plugins.policy, self._parsed)
+        topics = Topics(self._parsed, plugins, source, target, gaps.remotes())
         outcomes = await self._topics(topics, target)
         own = plugins.policy.checkpoints_topic(self._parsed["source.cluster.alias"])
         checkpoints = await read_checkpoints(target, own)
-        works = await self._works(outcomes, checkpoints, source, target)
+        works = [
+            replace(work, appended_at=gaps.appended_at(work.topic, work.partition))
+            for work in await self._works(outcomes, checkpoints, source, target)
+        ]
         for number, work in enumerate(works):
             outcome = await self._compare(work, source, target, (number, len(works)))
             next(t for t in outcomes if t.topic == work.topic).partitions[work.partition] = outcome

@@ -28,7 +28,8 @@ class Work:
     """One partition to compare. `remote` is the topic's name at the target.
 
     `marks` are source offsets whose places at the target are wanted. `later`: the flow may have begun to copy later
-    than at the source's first record.
+    than at the source's first record. `appended_at`: the target offset at which the flow appended the topic to records of
+    a former one, or to what was left of its copy.
     """
 
     topic: str
@@ -36,6 +37,7 @@ class Work:
     remote: str
     compacted: bool = False
     later: bool = False
+    appended_at: int = 0
     marks: tuple[int, ...] = ()
 
     def __str__(self) -> str:
@@ -121,7 +123,8 @@ class PartitionComparison:
         self._aligner.close(target_end=ends.target)
         self._note_purged(source, target)
         return Outcome(
-            tally=self._aligner.tally, places=self._aligner.places, first_offset=self._first, notes=self._notes
+            tally=self._aligner.tally, first_offset=self._first, notes=self._notes,
+            places={m: max(p, self.work.appended_at) for m, p in self._aligner.places.items()},
         )  # fmt: skip
 
     def _reader(self, side: Side) -> LogReader:
@@ -143,12 +146,14 @@ class PartitionComparison:
         return Ends(source_end, target_end)
 
     async def _begin(self, source: LogReader, target: LogReader) -> None:
-        first = await source.offset(EARLIEST), await target.offset(EARLIEST)
+        first = await source.offset(EARLIEST), await self._pass_former(target)
         source.begin(first[0], AFTER_GAP if first[0] else 0)
-        target.begin(first[1], AFTER_GAP if first[1] else BEGINS_LATER if self.work.later else 0)
+        purged = bool(first[1]) and first[1] != self.work.appended_at
+        later = self.work.later and not self.work.appended_at
+        target.begin(first[1], AFTER_GAP if purged else BEGINS_LATER if later else 0)
         self._first = first[0]
         ours = await source.read() if first[0] else []
-        theirs = await target.read() if first[1] or self.work.later else []
+        theirs = await target.read() if purged or later else []
         if ours and (place := await self._from_time_of(ours, target)) > first[1]:
             self._notes.append(f"target offsets {first[1]} to {place - 1} are older than the source's log")
             target.begin(place)
@@ -157,9 +162,19 @@ class PartitionComparison:
             self._notes.append(f"source offsets {first[0]} to {place - 1} are older than the target's log")
             source.begin(place)
             self._first, ours = place, []
-        self._aligner.target_purged = bool(first[1]) and target.end == first[1]
+        self._aligner.target_purged = purged and target.end == first[1]
         self._aligner.source += ours
         self._aligner.target += theirs
+
+    async def _pass_former(self, target: LogReader) -> int:
+        """Returns the target's first offset; that at which the topic was appended, if it is in the log and later."""
+        first, at = await target.offset(EARLIEST), self.work.appended_at
+        if not first < at <= await target.offset(LATEST):
+            return first
+        self._notes.append(
+            f"target offsets {first} to {at - 1} were there when the topic was appended, by the gap ledger"
+        )
+        return at
 
     async def _from_time_of(self, rows: list[Row], other: LogReader) -> int:
         """Returns the other log's first offset with a timestamp from that of these rows on; -1: not known.
@@ -177,7 +192,7 @@ class PartitionComparison:
         self._first, self._notes = stored["first"], list(stored["notes"])
         place = stored["source"]
         self._aligner.source_next, self._aligner.target_next = place, stored["target"]
-        target.begin(max(stored["target"], 0))
+        target.begin(max(stored["target"], self.work.appended_at))
         source.begin(max(place - RESUMED_HISTORY, await source.offset(EARLIEST)))
         while source.position < place:
             rows = await source.read()
