@@ -76,6 +76,14 @@ async def test_a_flow_that_an_operator_has_stopped_copies_nothing(monkeypatch):
         await cutover.check_flow(world.steps.ground, world.steps)
 
 
+@pytest.mark.parametrize(
+    ("setting", "found"),
+    [("", []), ("nope", []), ("nope, orders", ["orders"]), ("ord", []), ("ord.*,pay|x", ["ord.*"])],
+)
+def test_a_pause_of_no_topic_of_the_flow_is_none(setting, found):
+    assert cutover.paused_of(setting, {"orders", "payments"}) == found
+
+
 async def test_a_way_back_of_promoted_copies_lets_the_held_flow_go_on(monkeypatch):
     world = World(monkeypatch, {"A->B"}, failover(["t"]))
     assert await world.tell(["t"]) == {"released": "A->B"}

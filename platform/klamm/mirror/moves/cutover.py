@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Collection
 from typing import Any
 
 from klamm.mirror import at_rest, flow_hold
@@ -17,6 +19,7 @@ from klamm.mirror.status import status_of
 from klamm_mirror.flow_plan import FlowPlan, Kind
 from klamm_mirror.move import steps
 from klamm_mirror.move.steps import Move, Step, promoted
+from klamm_mirror.settings.filters import patterns
 from klamm_mirror.settings.mm2_config import Flow
 from klamm_mirror.source.config import PAUSED, SEGMENTS
 
@@ -95,17 +98,25 @@ async def check_flow(ground: Ground, work: CommonSteps) -> dict[str, Any]:
     """Returns what the flow has to do with; raises Refused where it cannot copy everything."""
     await _refuse_held(ground)
     await ground.refuse_stopped()
-    paused = ground.props.get(PAUSED, "")
-    if paused.strip():
-        raise Refused(f"{paused}: paused. klamm mirror resume {ground.path} '{ground.flow.name}' goes on")
-    warnings = await _warnings(ground)
     partitions = await ground.partitions()
+    if paused := paused_of(ground.props.get(PAUSED, ""), {t for t, _ in partitions}):
+        raise Refused(
+            f"{listed(paused)}: paused. klamm mirror resume {ground.path} '{ground.flow.name}' "
+            f"{' '.join(map(shlex.quote, paused))} goes on"
+        )
+    warnings = await _warnings(ground)
     return {
         "topics": len({t for t, _ in partitions}),
         "partitions": len(partitions),
         "groups_with_members": await work.reading(),
         "warnings": warnings,
     }
+
+
+def paused_of(setting: str, topics: Collection[str]) -> list[str]:
+    """Returns the items of `mirror.topics.paused` that match one of the topics. Pure."""
+    items = [item.strip() for item in setting.split(",")]
+    return [item for item in items if any(map(patterns(PAUSED, [item]).fullmatch, topics))]
 
 
 async def _refuse_held(ground: Ground) -> None:
