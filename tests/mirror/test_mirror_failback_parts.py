@@ -228,6 +228,19 @@ async def test_promoted_copies_do_not_tell_what_the_lost_cluster_has_alone(monke
         await world.steps.check(world.move, None)  # type: ignore[arg-type]
 
 
+async def test_topics_that_nobody_wrote_at_the_other_side_go_back_too(monkeypatch):
+    world = World(monkeypatch)
+
+    async def where(_: Any) -> dict[str, Any]:
+        return {"cluster": "A", "topics": [{"topic": "u", "target_topic": "B.u"}]}
+
+    monkeypatch.setattr(failback.CommonSteps, "where", where)
+    told = await world.steps.where()
+    assert told["topics"] == [
+        {"topic": "t", "target_topic": "t"}, {"topic": "u", "target_topic": "B.u"}
+    ]  # fmt: skip
+
+
 async def test_open_transactions_are_waited_for_and_told(monkeypatch):
     world = World(monkeypatch)
     settled = {("t", 0): 510}

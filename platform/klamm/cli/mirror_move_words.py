@@ -252,7 +252,10 @@ def drawn(move: Move) -> list[str]:
     lines.append(f"  producers   {_names([t['topic'] for t in told['topics']])}")
     if renamed:
         lines.append("  consumers   subscribe to both names of each topic:")
-        lines += [f"              {t['topic']}, {t['target_topic']}" for t in renamed]
+        lines += [
+            f"              {', '.join(dict.fromkeys((t['topic'], t['target_topic'])))}"
+            for t in told["topics"]
+        ]
     else:
         lines.append("  consumers   the same topics")
     rows = [
@@ -265,6 +268,10 @@ def drawn(move: Move) -> list[str]:
         }
         for p in groups.get("places", ())
     ]
+    if "places" not in groups and move.is_done(Step.GROUPS):
+        lines.append(
+            f"  groups      have their offsets since {_moment(move.notes[Step.GROUPS].at_ms)}: klamm group describe shows where they are now"
+        )
     if rows:
         lines += ["  groups go on at", *(f"    {line}" for line in table(rows, list(rows[0])).splitlines())]
     if move.found(Step.PROMOTE).get("promoted"):

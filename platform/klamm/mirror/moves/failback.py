@@ -293,6 +293,18 @@ class Failback(CommonSteps):
             translator.left_out = by_partition(move.found(Step.SETTLE).get(EXPORTED, []))
         return await self.places_by(translator)
 
+    # ---- tell
+
+    async def where(self) -> Found:
+        """Returns the cluster to go to, and the topics' names there, with those that nobody wrote at B, which B->A does not
+        copy: their applications went to B, too.
+        """
+        found = await super().where()
+        there = {t["topic"] for t in found["topics"]}
+        ours = {topic for topic, _ in await self.forward.partitions()} - there
+        more = [{"topic": topic, "target_topic": topic} for topic in ours]
+        return {**found, "topics": sorted([*found["topics"], *more], key=lambda t: t["topic"])}
+
     # ---- dry run
 
     async def _unfinished(self) -> Move | None:
