@@ -114,6 +114,30 @@ def test_a_copy_that_was_deleted_under_identity_harms_nothing_at_its_source(clus
         there.until(lambda: len(circle.values("B")) == 110, "the copy is there again")
 
 
+def test_a_copy_that_held_nothing_of_its_source_goes_on_by_itself(clusters):
+    topic = topic_at(clusters)
+    ours = write(clusters["A"], topic, "a", 50)
+    with Circle(clusters, ["AB", "BA"], topic) as circle:
+        circle.settle()
+        there, back = circle.running["AB"], circle.running["BA"]
+        back.until(lambda: any("copy_id" in at for c in back.commits for _, at in c), "the copy's id")
+        delete(clusters["A"], topic)
+        make(clusters["A"], topic)
+        assert stopped(there, topic)["kind"] == "recreated"
+        back.until(lambda: gaps(clusters["A"], topic, "mm2-gaps.B.internal"), "the other copy")
+        back.until(lambda: "stopped" not in back.details(), "and goes on by itself")
+        theirs = write(clusters["B"], topic, "b", 10)
+        back.until(lambda: len(circle.values("A")) == 10, "B's own records")
+        assert circle.values("A") == theirs
+        [gap] = gaps(clusters["A"], topic, "mm2-gaps.B.internal")
+        assert (gap.kind, gap.state, gap.action, gap.records) == (
+            Kind.COPY_LOST, State.RECORDED, Action.SKIP, 0,
+        )  # fmt: skip
+        assert gap.why.startswith("nothing is missing")
+        assert stopped(there, topic)["kind"] == "recreated"
+        assert circle.values("B") == ours + theirs
+
+
 def test_truncate_target_leaves_records_of_others_alone(clusters):
     topic = topic_at(clusters)
     ours = write(clusters["A"], topic, "a", 20)

@@ -49,6 +49,7 @@ FOLLOW_S: Final = 1.0
 """Seconds between two looks into the ledger while partitions are stopped."""
 RETRY_S: Final = 30.0
 """Seconds after which a cause that may pass, such as a missing permission, is tried again."""
+LACKS_NOTHING: Final = "nothing is missing: all that was read was first written at the target"
 GAPS_BYTES: Final = 3_000
 """The size of the latest gaps in a task's status, as JSON."""
 
@@ -79,6 +80,8 @@ class GapKeeper:
         self._learned: dict[str, Known] = {}
         self._begun: dict[GapKey, Gap] = {}
         """Gaps behind which partitions have begun anew. The ledger learns it once the mapping of offsets begins anew, too."""
+        self._lacking: set[tuple[GapKey, bytes | None]] = set()
+        """Lost copies that held records of the source, or may have."""
         self._makers = None if provenance is None else TopicMakers(self._was_made_by_mirror)
 
     # ---- start
@@ -246,17 +249,36 @@ class GapKeeper:
         log.warning("%s goes on: %s, %s", partition, gap.kind, decision.action)
 
     async def _decide(self, stop: Stop, gap: Gap, known: Gap | None) -> Decision:
-        """Returns what to do. A topic that a flow to the source made anew, because its copy was deleted, needs nobody's
-        decision; while nobody knows who made a topic, its policy waits.
+        """Returns what to do. Nobody needs to decide about a topic that a flow to the source made anew, because its copy was
+        deleted, nor about a copy that held only what was first written at the target. While nobody knows who made a
+        topic, its policy waits.
         """
         decision = decide(self._settings, stop, gap, known, self._tried[gap.key])
         by_user = decision.action is not None and decision.gap.state is not State.RECORDED
-        if by_user or gap.kind is not Kind.RECREATED or gap.new_id is None or self._makers is None:
+        if by_user or gap.new_id is None or self._makers is None:
+            return decision
+        if gap.kind is Kind.COPY_LOST and await self._lacks_nothing(gap):
+            why = f"{LACKS_NOTHING}. {stop.why.partition(',')[0]}"
+            return recorded(replace(gap, end=gap.start, why=why), Action.SKIP)
+        if gap.kind is not Kind.RECREATED:
             return decision
         made = await self._makers.made_by_mirror(gap.new_id, time.monotonic())
         if made:
             return recorded(gap, Action.APPEND)
         return Decision(None, gap) if made is None and decision.action is not None else decision
+
+    async def _lacks_nothing(self, gap: Gap) -> bool:
+        """Returns True if the source still has all that was read, and all of it was first written at the target. Looks once."""
+        looked = gap.key, gap.new_id
+        if self._provenance is None or looked in self._lacking:
+            return False
+        partition = self._partitions[gap.topic, gap.partition]
+        if not await self._first(partition):
+            first = await self._provenance.first_for_target(gap.topic, gap.partition)
+            if first is None or first >= partition.done:
+                return True
+        self._lacking.add(looked)
+        return False
 
     async def _was_made_by_mirror(self, topic_id: bytes) -> bool:
         with FlowPlugins(self._settings.props, self._settings.parsed) as plugins:

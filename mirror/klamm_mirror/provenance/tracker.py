@@ -112,6 +112,14 @@ class Provenance:
         source, _ = await self._identify()
         return await first_stranger(self._clusters[1], self._target_reader, source, topic, partition)
 
+    async def first_for_target(self, topic: str, partition: int) -> int | None:
+        """Returns the first offset at the source whose record was not first written at the target; None: there is none.
+
+        Raises ClientError, ConnectError.
+        """
+        _, target = await self._identify()
+        return await first_stranger(self._clusters[0], self._reader, target, topic, partition)
+
     async def run(self) -> None:
         """Looks after the marks until cancelled."""
         while True:
