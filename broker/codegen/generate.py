@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 OUTPUT = Path(__file__).parent.parent / "klamm_kafka" / "wire" / "messages"
-API_KEYS = {*range(4), *range(8, 52), 55, 57, 60, 61, 64, 65, 66, 68, 69, 74, 75}
+API_KEYS = {*range(4), *range(8, 52), 55, 57, 60, 61, 64, 65, 66, 68, 69, 74, 75, 90, 91, 92}
 RECORDS = {  # module: messages, other than requests and responses
     "header": ("RequestHeader", "ResponseHeader"),
     "group_records": ("OffsetCommitKey", "OffsetCommitValue", "GroupMetadataKey", "GroupMetadataValue"),
