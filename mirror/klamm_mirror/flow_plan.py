@@ -215,7 +215,7 @@ class FlowPlan:
 
     async def _groups(self, source: Cluster) -> list[Change]:
         """Returns the groups that would be followed."""
-        found = await groups.consumer_groups(source)
+        found = await groups.list_groups(source)
         with self._of_checkpoints() as plugins:
             wants = plugins.wants_group
             return [

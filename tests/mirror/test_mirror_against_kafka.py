@@ -15,7 +15,7 @@ from klamm_kafka.client import Cluster
 from klamm_kafka.wire.batch import Record
 from klamm_mirror.checkpoint import groups
 from klamm_mirror.checkpoint.connector import MirrorCheckpointConnector
-from klamm_mirror.checkpoint.groups import Committed
+from klamm_mirror.checkpoint.coordinators import Committed
 from klamm_mirror.heartbeat.connector import MirrorHeartbeatConnector
 from klamm_mirror.topics import internal_topics
 from klamm_mirror.topics.formats import OffsetSync

@@ -15,7 +15,8 @@ from klamm_kafka.wire.batch import Record
 from klamm_kafka.wire.offset_specs import LATEST
 from klamm_mirror.checkpoint import groups
 from klamm_mirror.checkpoint.checkpointer import Checkpointer
-from klamm_mirror.checkpoint.groups import Committed
+from klamm_mirror.checkpoint.coordinators import Committed
+from klamm_mirror.checkpoint.groups import Group, Kind
 from klamm_mirror.checkpoint.settings import CheckpointSettings
 from klamm_mirror.heartbeat.connector import MirrorHeartbeatConnector
 from klamm_mirror.topics import internal_topics
@@ -272,7 +273,7 @@ async def test_tasks_share_the_groups(pair):
 
 async def test_groups_that_offsets_were_only_set_for_are_listed(pair):
     await pair.commit(1)
-    assert (await groups.consumer_groups(pair.source))[pair.group] == "Empty"
+    assert (await groups.list_groups(pair.source))[pair.group] == Group(Kind.CONSUMER, "Empty")
     assert await groups.group_state(pair.source, pair.group) == "Empty"
     assert await groups.group_state(pair.source, new_name("nobody")) == "Dead"
     missing = await groups.commit_offsets(pair.source, pair.group, {(new_name("none"), 0): Committed(1)})

@@ -10,7 +10,7 @@ from klamm_kafka.client import Cluster
 from klamm_mirror.checkpoint import groups
 from klamm_mirror.checkpoint.checkpointer import Checkpointer
 from klamm_mirror.checkpoint.config import parse
-from klamm_mirror.checkpoint.groups import Committed
+from klamm_mirror.checkpoint.coordinators import Committed
 
 NOW_MS = 1_700_000_000_000
 

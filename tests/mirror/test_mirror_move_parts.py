@@ -11,6 +11,7 @@ from klamm.mirror.held_by import why_held
 from klamm.mirror.moves.common import missing, with_former
 from klamm.mirror.moves.failover import with_held
 from klamm_kafka.wire.batch import Record
+from klamm_mirror.checkpoint.groups import Kind as GroupKind
 from klamm_mirror.move.diverged import Tail, as_line, as_row
 from klamm_mirror.move.group_offsets import GroupPlace, Verdict
 from klamm_mirror.move.loss import Heard, losses
@@ -30,8 +31,11 @@ def place(offset: int | None = 10, before: int | None = None, **changes) -> Grou
         (place(before=10), Verdict.THERE),
         (place(before=11), Verdict.AHEAD),
         (place(offset=None), Verdict.UNKNOWN),
-        (place(before=9, active=True), Verdict.ACTIVE),
-        (place(before=10, active=True), Verdict.THERE),
+        (place(before=9, barred=Verdict.ACTIVE), Verdict.ACTIVE),
+        (place(before=10, barred=Verdict.ACTIVE), Verdict.THERE),
+        (place(barred=Verdict.TAKEN), Verdict.TAKEN),
+        (place(kind=GroupKind.SHARE, barred=Verdict.UNSERVED), Verdict.UNSERVED),
+        (place(kind=GroupKind.SHARE, source_offset=-1, offset=None), Verdict.UNREAD),
     ],
 )
 def test_a_group_is_set_unless_it_is_there_or_reads_there(found, verdict):

@@ -16,7 +16,7 @@ from klamm_kafka.client import Cluster
 from klamm_mirror.checkpoint import groups
 from klamm_mirror.checkpoint.checkpointer import Checkpointer
 from klamm_mirror.checkpoint.config import parse
-from klamm_mirror.checkpoint.groups import Committed
+from klamm_mirror.checkpoint.coordinators import Committed
 from klamm_mirror.copy.gap_policy import new_name as copy_name
 from klamm_mirror.gaps.entries import State
 from klamm_mirror.stops import Action

@@ -8,9 +8,8 @@ written.
 
 from __future__ import annotations
 
-import contextlib
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -18,7 +17,9 @@ from klamm_kafka.client import BrokerError, Cluster
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.offset_specs import EARLIEST
 from klamm_mirror.checkpoint import groups
-from klamm_mirror.checkpoint.groups import Committed
+from klamm_mirror.checkpoint.coordinators import Committed
+from klamm_mirror.checkpoint.groups import Group, Kind, kind_of
+from klamm_mirror.checkpoint.left_out import LeftOut
 from klamm_mirror.checkpoint.settings import CheckpointSettings
 from klamm_mirror.checkpoint.translator import GroupTranslator
 from klamm_mirror.offsets.mapping import Translated
@@ -32,12 +33,15 @@ log = logging.getLogger(__name__)
 
 OnWritten = Callable[[Sequence[Checkpoint], int], None]
 
+AT_SOURCE: Final = "at the source"
+AT_TARGET: Final = "at the target"
 BATCH_RECORDS: Final = 1000
 TRIM_S: Final = 600.0
 """Seconds between two looks at which records the target still has."""
 REFUSALS: Final[Mapping[int, str]] = {
     ErrorCode.UNKNOWN_MEMBER_ID: "it has members by now",
     ErrorCode.REBALANCE_IN_PROGRESS: "it has members by now",
+    ErrorCode.NON_EMPTY_GROUP: "it has members by now",
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "there is no such partition yet",
 }
 
@@ -106,7 +110,8 @@ class Checkpointer:
         self._emit = _Due(settings.emit_every_s)
         self._sync = _Due(settings.sync_every_s)
         self._trim = _Due(TRIM_S)
-        self.groups: list[str] | None = None
+        self.groups: dict[str, Kind] | None = None
+        self.left_out = LeftOut()
         self.counts = Counts()
         self.passed_ms: int | None = None
         """The time of the last complete pass over the groups; None: none yet."""
@@ -162,14 +167,16 @@ class Checkpointer:
 
     async def _find_groups(self) -> None:
         wants = self._settings
-        found = [
-            g for g in await groups.consumer_groups(self._source) if wants.is_ours(g) and wants.wants_group(g)
-        ]
+        found = {
+            name: group.kind
+            for name, group in (await groups.list_groups(self._source)).items()
+            if wants.is_ours(name) and wants.wants_group(name)
+        }
         if found != self.groups:
             log.info("%d groups are followed", len(found))
-            log.debug("groups: %s", found)
-        gone = set(self.groups or ()) - set(found)
-        self._checkpoints.forget(gone)
+            log.debug("groups: %s", list(found))
+        self._checkpoints.forget([g for g, kind in (self.groups or {}).items() if found.get(g) is not kind])
+        self.left_out.keep(found)
         self.groups = found
 
     async def _drop_gone(self) -> None:
@@ -192,9 +199,10 @@ class Checkpointer:
         news: list[Checkpoint] = []
         self.counts.begin_pass()
         offsets: dict[str, dict[Partition, Committed]] = {}
-        for group in self.groups or ():
-            with _group_by_itself(group, "at the source"):
-                offsets[group] = await groups.committed_offsets(self._source, group)
+        for group, kind in (self.groups or {}).items():
+            with self.left_out.unless_refused(group, AT_SOURCE):
+                there = await groups.committed_offsets(self._source, group, kind)
+                offsets[group] = {place: c for place, c in there.items() if c.offset >= 0}
         await self._translator.learn({place for there in offsets.values() for place in there})
         self._forget_lost()
         for group, there in offsets.items():
@@ -237,33 +245,31 @@ class Checkpointer:
 
     async def _sync_groups(self) -> None:
         """Sets the offsets of groups that nobody reads with at the target. Never moves a group backwards."""
-        states = await groups.consumer_groups(self._target)
-        for group in self.groups or ():
-            found = self._checkpoints.of_group(group)
-            checkpoints = {place: c for place, c in found.items() if self._translator.sets(place[0])}
-            if checkpoints and states.get(group, "Dead") in groups.IDLE:
-                with _group_by_itself(group, "at the target"):
-                    await self._sync_group(group, checkpoints)
+        states = await groups.list_groups(self._target)
+        for group, kind in (self.groups or {}).items():
+            checkpoints = {
+                place: c
+                for place, c in self._checkpoints.of_group(group).items()
+                if self._translator.sets(place[0]) and kind_of(c) is kind
+            }
+            if checkpoints and self._may_set(group, kind, states.get(group)):
+                with self.left_out.unless_refused(group, AT_TARGET):
+                    await self._sync_group(group, kind, checkpoints)
 
-    async def _sync_group(self, group: str, checkpoints: dict[Partition, Checkpoint]) -> None:
-        there = await groups.committed_offsets(self._target, group)
+    def _may_set(self, group: str, kind: Kind, there: Group | None) -> bool:
+        if there is not None and there.kind is not kind:
+            self.left_out.note(group, AT_TARGET, f"a {there.kind} group has its name there")
+            return False
+        return there is None or there.idle
+
+    async def _sync_group(self, group: str, kind: Kind, checkpoints: dict[Partition, Checkpoint]) -> None:
+        there = await groups.committed_offsets(self._target, group, kind)
         wanted = offsets_to_sync(checkpoints, {p: c.offset for p, c in there.items()})
         if not wanted:
             return
         offsets = {p: Committed(c.downstream_offset, c.metadata) for p, c in wanted.items()}
-        refused = await groups.commit_offsets(self._target, group, offsets)
+        refused = await groups.commit_offsets(self._target, group, offsets, kind)
         self.counts.synced += len(offsets) - len(refused)
         for (topic, partition), code in refused.items():
             why = REFUSALS.get(code, f"error {code}")
             log.info("group %s keeps its offset in %s-%d at the target: %s", group, topic, partition, why)
-
-
-@contextlib.contextmanager
-def _group_by_itself(group: str, where: str) -> Iterator[None]:
-    """Logs a group that may not be read and continues with the others."""
-    try:
-        yield
-    except BrokerError as e:
-        if e.retriable:
-            raise
-        log.warning("group %s is left out %s: %s", group, where, e)

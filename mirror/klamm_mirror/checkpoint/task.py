@@ -76,7 +76,7 @@ class MirrorCheckpointTask(LoopTask):
         if self._settings is None or self._checkpointer is None:
             return
         if self._checkpointer.groups is not None:
-            self._sensors.keep(self._checkpointer.groups)
+            self._sensors.keep(list(self._checkpointer.groups))
         now_ms = time.time_ns() // 1_000_000
         rows = self._sensors.rows(now_ms + (WINDOW_MS if idle else 0))
         flow = (self._settings.source_alias, self._settings.target_alias)
@@ -102,6 +102,7 @@ class MirrorCheckpointTask(LoopTask):
         counts = self._checkpointer.counts
         return counts.checkpoints, {
             "groups": len(self._checkpointer.groups or ()),
+            "groups_left_out": self._checkpointer.left_out.told(),
             "checkpoints": counts.checkpoints,
             "group_offsets_set": counts.synced,
             "offsets_exact": counts.exact,

@@ -120,13 +120,28 @@ def _groups(found: Found, planned: bool) -> str:
 
 def _not_exact(found: Found) -> list[str]:
     """Returns a sentence about groups that read records again; none when all offsets are those of the very records."""
-    places = [p for p in found["places"] if p["verdict"] in {"set", "there"} and not p["exact"]]
+    going = [p for p in found["places"] if p["verdict"] in {"set", "there"}]
+    places = [p for p in going if not p["exact"]]
     if not places:
-        return []
+        return _again(going)
     groups = sorted({p["group"] for p in places})
     named = ", ".join(groups[:GROUPS_NAMED]) + (" and others" if len(groups) > GROUPS_NAMED else "")
     what = f"{counted(len(places), 'offset')} {'is' if len(places) == 1 else 'are'} not exact"
-    return [f"{what}: some records are read again by {named}"]
+    return [f"{what}: some records are read again by {named}", *_again(going)]
+
+
+def _again(going: list[Found]) -> list[str]:
+    """Returns a sentence for each share group that gets records again that it has finished."""
+    found = []
+    for group in sorted({p["group"] for p in going if p.get("kind") == "share"}):
+        counts = [p["again"] for p in going if p["group"] == group]
+        if None in counts:
+            found.append(f"share group {group} gets what it acknowledged behind its start offsets again")
+        elif sum(counts):
+            found.append(
+                f"share group {group} gets up to {counted(sum(counts), 'record')} again that it acknowledged"
+            )
+    return found
 
 
 def _promote(found: Found, planned: bool) -> str:
@@ -231,6 +246,8 @@ def _tell(found: Found, planned: bool) -> str:
 _VERDICTS: Final = {
     "set": "set", "there": "there already", "ahead": "farther already, left alone",
     "active": "with members there, left alone", "unknown": "not known to any mapping",
+    "taken": "of groups whose name another kind of group has there", "unserved": "of share groups, which the target does not know",
+    "unread": "of share groups without a start offset yet",
 }  # fmt: skip
 _WORDS: Final = {
     "check": _check, "quiet": _quiet, "drain": _drain, "verify": _verify, "groups": _groups, "tell": _tell,

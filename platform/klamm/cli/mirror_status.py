@@ -80,6 +80,8 @@ def _flow(flow: FlowStatus, room: int, *, unicode: bool) -> list[str]:
             lines += _wrapped("; ".join(facts), room)
     for name, part in (flow.get("upkeep") or {}).items():  # older mirrors tell of none
         lines += [line for said in _upkeep(name, part) for line in _wrapped(said, room)]
+    for group, why in (flow.get("groups_left_out") or {}).items():
+        lines += _wrapped(f"group {group} is {why}", room)
     return lines
 
 

@@ -87,6 +87,7 @@ class FlowTold:
             "group_offset_age_seconds": self._age(CHECKPOINT, "group_offsets_ms", now_ms),
             "heartbeat_age_seconds": self._age(HEARTBEAT, "last_heartbeat_ms", now_ms),
             "upkeep": upkeep,
+            "groups_left_out": self._groups_left_out(),
             "connectors": connectors,
             "partitions": partitions,
         }
@@ -168,6 +169,15 @@ class FlowTold:
         found = [self._service.runtime.children.progress(task) for task in self._tasks(connector)]
         times = [p.details[key] for p in found if p is not None and isinstance(p.details.get(key), int)]
         return round(max(now_ms - min(times), 0) / 1000, 1) if times else None
+
+    def _groups_left_out(self) -> dict[str, str]:
+        """Returns the groups whose offsets are not followed or not set, and why."""
+        found = [self._service.runtime.children.progress(task) for task in self._tasks(CHECKPOINT)]
+        return {
+            group: why
+            for progress in found if progress is not None
+            for group, why in progress.details.get("groups_left_out", {}).items()
+        }  # fmt: skip
 
     def _upkeep(self, now_ms: int) -> dict[str, UpkeepStatus]:
         """Returns what the flow's first task does beside its records."""

@@ -106,6 +106,8 @@ class FlowStatus(TypedDict):
     heartbeat_age_seconds: float | None
     upkeep: dict[str, UpkeepStatus]
     """By name: schemas, quotas, users; without those that the flow does not look after."""
+    groups_left_out: dict[str, str]
+    """Groups whose offsets are not followed at the source, or not set at the target, and why."""
     connectors: list[ConnectorStatus]
     partitions: list[PartitionStatus]
 

@@ -86,6 +86,7 @@ def _unknown(flow: Flow, state: FlowState, pid: int | None, why: str | None) -> 
         "partitions_stopped": 0,
         "gap_records": 0,
         "upkeep": {},
+        "groups_left_out": {},
         "connectors": [],
         "partitions": [],
     }
