@@ -78,11 +78,11 @@ def start(config: ConfigArgument, clusters: ClustersOption = None, override: Ove
                 for f in now.flows
             ]
 
-        first = specs(mirror)
+        begun = supervisor.begin(specs(mirror), mirror.flows)
         again = config, lambda: specs(_towards(files.load(config, override), clusters))
         try:
             sides = _sides(mirror, watched)
-            asyncio.run(supervisor.run(first, lambda urls: say_ready(line, urls), sides, again))
+            asyncio.run(supervisor.run(begun, lambda urls: say_ready(line, urls), sides, again))
         except supervisor.FlowRefused:
             raise typer.Exit(EXIT_USAGE) from None
 

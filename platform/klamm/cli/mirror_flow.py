@@ -41,17 +41,19 @@ def run(config: ConfigArgument, name: FlowArgument, override: OverrideOption = N
     """
     import asyncio
 
+    from klamm.connect.child import forkserver
     from klamm.mirror import files, flow
     from klamm.mirror.places import claimed, place_of
 
     with reported(server=True):
         mirror = files.load(config, override, warn=False)
         wanted, place = mirror.flow(name), place_of(config, name)
+        first = forkserver.forked(flow.modules_of(wanted))
         with claimed(place):
             asyncio.run(
                 flow.run(
                     wanted, place, lambda urls: say_ready(f"ready flow={name}", urls), mirror,
-                    (config, lambda: files.load(config, override, warn=False)),
+                    (config, lambda: files.load(config, override, warn=False)), first=first,
                 )
             )  # fmt: skip
 

@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient
 
 from klamm.connect.broker_outages import OUTAGES
 from klamm.connect.children.interface import Callbacks, Children, MakeChildren
+from klamm.connect.children.server_process import ServerProcess
 from klamm.connect.children.supervisor import Supervisor
 from klamm.connect.config import WorkerConfig
 from klamm.connect.group.membership import GroupMembership
@@ -45,10 +46,16 @@ BROKER_ASK_S: Final = 2.0
 BROKER_RETRY_S: Final = 0.5
 
 
-def make_supervisor(config: WorkerConfig, callbacks: Callbacks, *, preload: Sequence[str] = ()) -> Children:
+def make_supervisor(
+    config: WorkerConfig,
+    callbacks: Callbacks,
+    *,
+    preload: Sequence[str] = (),
+    first: ServerProcess | None = None,
+) -> Children:
     """Returns the real supervisor. Tells `broker_outages` the brokers, as the output of children may leave them out.
 
-    `preload` are modules that most children need.
+    `preload` are modules that most children need, `first` a fork server that waits already.
     """
     OUTAGES.expect(",".join(config["bootstrap.servers"]))
     return Supervisor(
@@ -63,6 +70,7 @@ def make_supervisor(config: WorkerConfig, callbacks: Callbacks, *, preload: Sequ
         secrets=config.secrets,
         environment_of=callbacks.environment_of,
         preload=preload,
+        first=first,
     )
 
 

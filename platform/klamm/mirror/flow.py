@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from klamm.connect.children.server_process import ServerProcess
 from klamm.connect.config import WorkerConfig
 from klamm.connect.errors import RequestError
 from klamm.connect.herding.group_adapter import SoleMember
@@ -48,13 +49,20 @@ LOOK_S: Final = 0.1
 NO_TASKS_S: Final = 2.0
 
 
-class FlowWorker(Worker):
-    """A worker that takes its connectors from the file."""
+def modules_of(flow: Flow) -> list[str]:
+    """Returns the modules that the children of a flow need."""
+    return [module for name in connectors_of(flow) for module in PRELOAD[name]]
 
-    def __init__(self, flow: Flow, place: Place, mirror: MirrorConfig) -> None:
-        modules = [module for name in connectors_of(flow) for module in PRELOAD[name]]
+
+class FlowWorker(Worker):
+    """A worker that takes its connectors from the file. `first` is a fork server that waits already."""
+
+    def __init__(
+        self, flow: Flow, place: Place, mirror: MirrorConfig, first: ServerProcess | None = None
+    ) -> None:
         super().__init__(
-            WorkerConfig.from_properties(flow.worker), make_children=partial(make_supervisor, preload=modules)
+            WorkerConfig.from_properties(flow.worker),
+            make_children=partial(make_supervisor, preload=modules_of(flow), first=first),
         )
         self.flow = flow
         self._place = place
@@ -265,13 +273,15 @@ async def run(
     ready: Callable[[Mapping[str, str]], None],
     mirror: MirrorConfig,
     file: tuple[Path, Callable[[], MirrorConfig]],
+    *,
+    first: ServerProcess,
 ) -> None:
     """Run a flow until SIGTERM or SIGINT. Raises what made it stop by itself. `ready` gets the addresses of its
     servers by name: that of its metrics, if the file gives them a port.
 
-    `file` is the flow's file, and how to read it again when it has changed.
+    `file` is the flow's file, and how to read it again when it has changed; `first` the fork server that waits.
     """
-    worker = FlowWorker(flow, place, mirror)
+    worker = FlowWorker(flow, place, mirror, first)
     path, load = file
 
     async def apply() -> None:

@@ -13,15 +13,17 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
 from klamm.mirror import reload
+from klamm.up.forked import ForkedChild, forked
 from klamm.up.supervisor import Child, ChildSpec, NotReadyError, restarts
 from klamm_base.errors import KlammError
 from klamm_base.metrics_server import MetricsServer, url_of
-from klamm_mirror.settings.mm2_config import MetricsPlace
+from klamm_mirror.settings.mm2_config import Flow, MetricsPlace
 
 log = logging.getLogger(__name__)
 
@@ -61,8 +63,32 @@ class MetricsSide:
         self._server.close()
 
 
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """The first processes of the flows, and the pipe by whose end they see that this one has ended."""
+
+    specs: Sequence[ChildSpec]
+    processes: Mapping[str, ForkedChild]
+    read_end: int
+    write_end: int
+
+
+def begin(specs: Sequence[ChildSpec], flows: Iterable[Flow]) -> Begun:
+    """Imports what flows and their children need, and forks a process for each flow. Raises OSError.
+
+    So all this is imported once, and its memory is shared. There must be no other thread yet.
+    """
+    from klamm.connect.child import forkserver
+    from klamm.mirror.flow import modules_of
+
+    forkserver.load([module for flow in flows for module in modules_of(flow)])
+    read_end, write_end = os.pipe()  # the write end stays here only: its end of file is our death
+    processes = {spec.name: forked(spec.args, read_end) for spec in specs}
+    return Begun(specs, processes, read_end, write_end)
+
+
 async def run(
-    specs: Sequence[ChildSpec],
+    begun: Begun,
     ready: Callable[[Mapping[str, str]], None],
     sides: Sequence[Side] = (),
     file: tuple[Path, Callable[[], Sequence[ChildSpec]]] | None = None,
@@ -73,9 +99,14 @@ async def run(
     Raises KlammError when that is impossible, FlowRefused, and KlammError when a second signal killed the
     flows.
     """
-    urls = {side.name: await side.start() for side in sides}
-    read_end, write_end = os.pipe()  # the write end stays here only: its end of file is our death
-    children = {spec.name: Child(spec, read_end) for spec in specs}
+    children = {spec.name: Child(spec, begun.read_end, begun.processes[spec.name]) for spec in begun.specs}
+    for process in begun.processes.values():
+        await process.attach()
+    try:
+        urls = {side.name: await side.start() for side in sides}
+    except KlammError:
+        await _stop_all(children)
+        raise
     stop, killed = asyncio.Event(), asyncio.Event()
 
     def on_signal() -> None:
@@ -95,7 +126,7 @@ async def run(
         path, specs_now = file
 
         async def apply() -> None:
-            beside.extend(await _change(children, specs_now(), read_end))
+            beside.extend(await _change(children, specs_now(), begun.read_end))
 
         beside.append(asyncio.create_task(reload.follow(path, apply)))
     try:
@@ -109,13 +140,17 @@ async def run(
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError, KlammError):
                 await task
-        await asyncio.gather(*(child.stop() for child in children.values()))
+        await _stop_all(children)
         for side in sides:
             await side.stop()
-        os.close(read_end)
-        os.close(write_end)
+        os.close(begun.read_end)
+        os.close(begun.write_end)
     if killed.is_set():
         raise KlammError("killed by a second signal: the next start continues after the last commit")
+
+
+async def _stop_all(children: Mapping[str, Child]) -> None:
+    await asyncio.gather(*(child.stop() for child in children.values()))
 
 
 async def _change(

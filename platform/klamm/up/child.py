@@ -13,6 +13,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from typing import Final
 
 GRACE_S: Final = 20.0
@@ -26,14 +27,14 @@ def _watch(fd: int) -> None:
     os._exit(1)
 
 
-def main() -> None:
-    """Watch the parent's pipe, then run the rest of the command line as `klamm` would."""
-    threading.Thread(target=_watch, args=(int(sys.argv[1]),), daemon=True, name="parent-watch").start()
-    sys.argv[:] = ["klamm", *sys.argv[2:]]
+def run(fd: int, args: Sequence[str]) -> None:
+    """Watch the parent's pipe, and run a command line as `klamm` would."""
+    threading.Thread(target=_watch, args=(fd,), daemon=True, name="parent-watch").start()
+    sys.argv[:] = ["klamm", *args]
     from klamm.cli.main import main as klamm
 
     klamm()
 
 
 if __name__ == "__main__":
-    main()
+    run(int(sys.argv[1]), sys.argv[2:])

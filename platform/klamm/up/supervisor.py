@@ -17,6 +17,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Final
 
+from klamm.up.forked import ForkedChild
 from klamm_base.backoff import Backoff
 from klamm_base.errors import KlammError
 
@@ -53,12 +54,13 @@ class ChildSpec:
 
 
 class Child:
-    """One process that is kept running."""
+    """One process that is kept running. `first`: it, if it runs already, forked from this one."""
 
-    def __init__(self, spec: ChildSpec, parent_pipe: int) -> None:
+    def __init__(self, spec: ChildSpec, parent_pipe: int, first: ForkedChild | None = None) -> None:
         self.spec = spec
         self._pipe = parent_pipe
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: asyncio.subprocess.Process | ForkedChild | None = first
+        self._forked = first
         self._keeper: asyncio.Task[None] | None = None
         self._stopping = False
 
@@ -92,11 +94,7 @@ class Child:
             self._process.kill()
 
     async def _spawn(self) -> str:
-        process = self._process = await asyncio.create_subprocess_exec(
-            *COMMAND, str(self._pipe), *self.spec.args,
-            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
-            pass_fds=(self._pipe,), start_new_session=True,
-        )  # fmt: skip
+        process = self._process = await self._begin()
         assert process.stdout is not None
         said = asyncio.create_task(self._say_that_we_wait())
         try:
@@ -108,6 +106,16 @@ class Child:
         finally:
             said.cancel()
         raise NotReadyError(self.spec.name, code)
+
+    async def _begin(self) -> asyncio.subprocess.Process | ForkedChild:
+        if self._forked is not None:
+            process, self._forked = self._forked, None
+            return process
+        return await asyncio.create_subprocess_exec(
+            *COMMAND, str(self._pipe), *self.spec.args,
+            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
+            pass_fds=(self._pipe,), start_new_session=True,
+        )  # fmt: skip
 
     async def _say_that_we_wait(self) -> None:
         began = time.monotonic()

@@ -1,7 +1,7 @@
 """The fork server: a warm, single-threaded process that forks children and holds the worker's lease.
 
 It is started as `python -m klamm.connect.child.forkserver CONTROL_FD LEASE_FD MODULE…`, with or without an
-environment laid over it (`klamm.environments.overlay`). It imports once what every child needs, with Klamm's
+environment laid over it (`klamm.environments.overlay`), or forked from its worker (`forked`). It imports once what every child needs, with Klamm's
 own converters and transforms, and the modules that it is told; no other plugin. The worker asks for a child with `{"method": "fork",
 "id"}` and two descriptors (the child's control socket, its output); the child's order comes on that control
 socket. The fork server answers `{"event": "forked", "id", "pid"}` and, when a child has ended, `{"event":
@@ -25,10 +25,13 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Sequence
 from typing import Final
 
 from klamm.connect.children.channel import ChannelError, Decoder, Message, encode
 from klamm.connect.children.lease import LeaseWatch
+from klamm.connect.children.server_process import MODULE, ServerProcess
+from klamm_base.forking import fork
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +64,6 @@ class ForkServer:
     def run(self) -> None:
         """Serves until the lease ends, then kills every child."""
         self._install_signals()
-        watch = LeaseWatch(time.monotonic())
         sources: list[socket.socket | int] = [self._control, self._lease, self._wakeup_r]
         try:
             self._control.sendall(encode({"event": "ready", "pid": os.getpid()}))
@@ -69,6 +71,9 @@ class ForkServer:
             log.info("the worker has ended before its fork server was ready")
             return
         try:
+            if not self._lease.recv(_RECEIVE_BYTES):  # the lease begins with the first ping
+                return
+            watch = LeaseWatch(time.monotonic())
             while (remaining := watch.remaining_s(time.monotonic())) > 0:
                 asleep = time.monotonic()
                 readable, _, _ = select.select(sources, [], [], remaining)
@@ -184,18 +189,38 @@ def _kill_group(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)  # in case it has not become a group yet
 
 
-def main(argv: list[str]) -> None:
-    fds, more = argv[:2], argv[2:]
-    control, lease = (socket.socket(fileno=int(fd)) for fd in fds)
-    for sock in (control, lease):
-        sock.set_inheritable(False)
+def load(more: Sequence[str]) -> None:
+    """Imports what all children need, and more modules."""
     for name in (*PRELOAD, *more):
         importlib.import_module(name)
     # The collector never traverses frozen objects, so their pages stay shared after a fork.
     gc.collect()
     gc.freeze()
+
+
+def serve(control_fd: int, lease_fd: int) -> None:
+    """Serves the worker at the other end of these sockets, until its lease ends."""
+    control, lease = socket.socket(fileno=control_fd), socket.socket(fileno=lease_fd)
+    for sock in (control, lease):
+        sock.set_inheritable(False)
     ForkServer(control, lease).run()
 
 
+def forked(more: Sequence[str]) -> ServerProcess:
+    """Imports what children need in this process, the worker, and forks the fork server. It waits for its launcher.
+
+    The fork shares the memory of what both need. Only the first fork server can be one: later the worker has threads.
+    Raises OSError.
+    """
+    load(more)
+    control, control_peer = socket.socketpair()
+    lease, lease_peer = socket.socketpair()
+    fds = (control_peer.fileno(), lease_peer.fileno())
+    with control_peer, lease_peer:
+        process = fork(lambda: serve(*fds), title=MODULE, output=2, keep=fds)
+    return ServerProcess(process, control, lease)
+
+
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    load(sys.argv[3:])
+    serve(int(sys.argv[1]), int(sys.argv[2]))

@@ -16,16 +16,15 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final
 
 from klamm.connect.child import failure
 from klamm.connect.child.control import EXIT_ORPHANED, Control
 from klamm.connect.children.channel import BlockingChannel, Message
+from klamm_base.forking import set_command_line
 
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_NAME: Final = 15
-_STAT_ARG_START: Final = 45  # field 48 of /proc/PID/stat, counted from the state, which is field 3
 _LIBC: Final = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
@@ -145,16 +144,4 @@ def _set_name(label: str) -> None:
     """
     if _LIBC is not None:
         _LIBC.prctl(_PR_SET_NAME, ctypes.c_char_p(label.encode()[-15:]), 0, 0, 0)
-        _set_command_line(f"klamm connect: {label}".encode())
-
-
-def _set_command_line(title: bytes) -> None:
-    """Overwrites the arguments that the fork server was started with, as far as their space goes."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        fields = (
-            Path("/proc/self/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
-        )
-        start, end = int(fields[_STAT_ARG_START]), int(fields[_STAT_ARG_START + 1])
-        if start and end - start > 1:
-            room = end - start
-            ctypes.memmove(start, title[: room - 1].ljust(room, b"\0"), room)
+        set_command_line(f"klamm connect: {label}".encode())

@@ -14,6 +14,7 @@ from typing import Final
 
 from klamm.connect.children.channel import Message
 from klamm.connect.children.launcher import Child, Launcher, LaunchError
+from klamm.connect.children.server_process import ServerProcess
 
 log = logging.getLogger(__name__)
 
@@ -24,12 +25,14 @@ _LOOK_S: Final = 10.0
 
 class ForkServers:
     """See the module. `idle_s`: how long an environment's fork server stays without children. `preload`: modules that
-    the first fork server imports for all of its children.
+    the first fork server imports for all of its children. `first`: that one, if its process waits already.
     """
 
-    def __init__(self, *, idle_s: float = IDLE_S, preload: Sequence[str] = ()) -> None:
+    def __init__(
+        self, *, idle_s: float = IDLE_S, preload: Sequence[str] = (), first: ServerProcess | None = None
+    ) -> None:
         self._idle_s = idle_s
-        self._base = Launcher(preload=preload)
+        self._base = Launcher(preload=preload, first=first)
         self._of_sites: dict[str, Launcher] = {}
         self._used: dict[str, float] = {}  # when a child was last seen, by the loop's clock
         self._sweeping: asyncio.Task[None] | None = None

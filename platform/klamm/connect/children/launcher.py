@@ -14,8 +14,6 @@ import logging
 import os
 import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -24,6 +22,7 @@ from klamm.connect.children.channel import AsyncChannel, Decoder, Message, encod
 from klamm.connect.children.lease import LeaseKeeper
 from klamm.connect.children.orphans import kill_session
 from klamm.connect.children.output import OutputLog
+from klamm.connect.children.server_process import Process, ServerProcess, execute
 from klamm_base.errors import KlammError
 
 log = logging.getLogger(__name__)
@@ -130,12 +129,16 @@ class Child:
 
 class Launcher:
     """See the module. `site`: the folder of the environment that is laid over the worker's packages in all children.
-    `preload`: modules that the fork server imports, so that no child needs to.
+    `preload`: modules that the fork server imports, so that no child needs to. `first`: a fork server that waits for us
+    already.
     """
 
-    def __init__(self, site: str | None = None, preload: Sequence[str] = ()) -> None:
+    def __init__(
+        self, site: str | None = None, preload: Sequence[str] = (), first: ServerProcess | None = None
+    ) -> None:
         self._site = site
         self._preload = preload
+        self._first = first
         self._server: _Server | None = None
         self._starting: asyncio.Task[_Server] | None = None
         self._next_id = 0
@@ -186,9 +189,16 @@ class Launcher:
         if self._server is not None and not self._server.lost:
             return self._server
         if self._starting is None:
-            self._starting = asyncio.create_task(_Server.start(self._site, self._preload))
+            self._starting = asyncio.create_task(self._start())
             self._starting.add_done_callback(self._started)
         return await asyncio.shield(self._starting)
+
+    async def _start(self) -> _Server:
+        begun, self._first = self._first, None
+        try:
+            return await _Server.start(begun or execute(self._site, self._preload))
+        except OSError as e:
+            raise LaunchError(f"Cannot start the fork server: {e}") from e
 
     def _started(self, task: asyncio.Task[_Server]) -> None:
         self._starting = None
@@ -199,7 +209,7 @@ class Launcher:
 class _Server:
     """One fork server process and its children."""
 
-    def __init__(self, process: subprocess.Popen[bytes], control: socket.socket, keeper: LeaseKeeper) -> None:
+    def __init__(self, process: Process, control: socket.socket, keeper: LeaseKeeper) -> None:
         self.process = process
         self.lost = False
         self._stopping = False
@@ -217,30 +227,11 @@ class _Server:
         return bool(self._children)
 
     @classmethod
-    async def start(cls, site: str | None, preload: Sequence[str]) -> _Server:
-        control, control_peer = socket.socketpair()
-        lease, lease_peer = socket.socketpair()
-        fds = (control_peer.fileno(), lease_peer.fileno())
-        try:
-            # Takes milliseconds, and happens once.
-            process = subprocess.Popen(  # noqa: ASYNC220
-                [*_command(site), *map(str, fds), *preload],
-                pass_fds=fds,
-                stdin=subprocess.DEVNULL,
-                stdout=2,  # the worker's standard output is for its `ready` line
-                start_new_session=True,
-            )
-        except OSError as e:
-            control.close()
-            lease.close()
-            raise LaunchError(f"Cannot start the fork server: {e}") from e
-        finally:
-            control_peer.close()
-            lease_peer.close()
-        control.setblocking(False)
-        keeper = LeaseKeeper(lease)
+    async def start(cls, begun: ServerProcess) -> _Server:
+        begun.control.setblocking(False)
+        keeper = LeaseKeeper(begun.lease)
         keeper.start()
-        server = cls(process, control, keeper)
+        server = cls(begun.process, begun.control, keeper)
         try:
             await asyncio.wait_for(asyncio.shield(server._ready), START_TIMEOUT_S)
         except BaseException as e:
@@ -384,10 +375,3 @@ class _Server:
         with contextlib.suppress(OSError):
             self._control.close()
         self._ended.set()
-
-
-def _command(site: str | None) -> list[str]:
-    module = "klamm.connect.child.forkserver"
-    if site is None:
-        return [sys.executable, "-m", module]
-    return [sys.executable, "-m", "klamm.environments.overlay", site, module]

@@ -18,6 +18,7 @@ from klamm.connect.children.channel import Message
 from klamm.connect.children.fork_servers import ForkServers
 from klamm.connect.children.interface import Answer, FindEnvironment, OffsetReader
 from klamm.connect.children.launcher import LaunchError
+from klamm.connect.children.server_process import ServerProcess
 from klamm.connect.children.supervised import PluginCallError, Supervised, Surroundings
 from klamm.connect.children.usage import Usage
 from klamm.connect.model import (
@@ -85,13 +86,14 @@ class Supervisor:
         environment_of: FindEnvironment = beside_the_worker,
         secrets: Secrets | None = None,
         preload: Sequence[str] = (),
+        first: ServerProcess | None = None,
     ) -> None:
         self._graceful_s = graceful_s
         self._requests = dict(requests or {})
         self._environment_of = environment_of
         self._read_offsets = read_offsets
         self._clock = clock
-        self._servers = ForkServers(preload=preload)
+        self._servers = ForkServers(preload=preload, first=first)
         self._supervised: dict[TaskId | str, Supervised] = {}
         # An entry lives as long as somebody holds or awaits the lock.
         self._locks: weakref.WeakValueDictionary[TaskId | str, asyncio.Lock] = weakref.WeakValueDictionary()
