@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from klamm_mirror.copy.fetch_settings import FetchSettings
 from klamm_mirror.copy.fetch_size import (
+    FAR_BYTES,
     FETCH_BYTES,
+    LANE_BYTES,
     LANES_MAX,
     PARTITION_BYTES,
     SMALLEST,
@@ -58,8 +60,20 @@ def test_a_partition_alone_on_a_long_line_may_fill_it():
     alone = size(lanes=1, share=1)
     for _ in range(10):
         alone.took(alone.max_bytes, 0.5)
-    assert (alone.max_bytes, alone.partition_bytes) == (64 * MIB, 64 * MIB)
+    assert (alone.max_bytes, alone.partition_bytes) == (LANE_BYTES, LANE_BYTES)
     assert size(lanes=8, share=1000).partition_bytes == PARTITION_BYTES
+
+
+def test_lanes_grow_while_a_line_is_quicker_than_they_need():
+    lanes = [size(lanes=4, share=1) for _ in range(4)]
+    for _ in range(10):  # 500 MB/s at 100 ms, with all lanes at the same time
+        for lane in lanes:
+            lane.took(lane.max_bytes, 0.1 + 4 * lane.max_bytes / 500e6)
+    assert {lane.max_bytes for lane in lanes} == {32 * MIB}
+    slower = size(lanes=4, share=1)
+    for _ in range(10):
+        slower.took(slower.max_bytes, 0.1 + 4 * slower.max_bytes / 50e6)
+    assert slower.max_bytes == 16 * MIB
 
 
 def test_fetches_shrink_on_a_line_that_is_too_slow_for_them_and_never_below_a_mebibyte():
@@ -93,7 +107,7 @@ def test_all_answers_on_their_way_have_a_bound(shares, answers, limit, far):
     for lane, seconds in answers:
         found = sizes[lane % len(sizes)]
         found.took(found.max_bytes, seconds)
-    assert sum(s.max_bytes for s in sizes) <= max(UNDER_WAY_BYTES, len(sizes) * SMALLEST)
+    assert sum(s.max_bytes for s in sizes) <= max(FAR_BYTES, len(sizes) * SMALLEST)
     assert all(0 < s.partition_bytes <= max(s.max_bytes, 1) for s in sizes)
-    assert all(s.max_bytes <= (limit or UNDER_WAY_BYTES) for s in sizes)
+    assert all(s.max_bytes <= (limit or LANE_BYTES) for s in sizes)
     assert LANES_MAX * SMALLEST <= UNDER_WAY_BYTES

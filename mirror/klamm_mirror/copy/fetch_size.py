@@ -2,7 +2,8 @@
 
 A lane waits a round trip between an answer and the next one. On a long line other lanes must fill that time, and a
 lane's answers must be large. They grow while they come quickly, so that a slow line never has to carry for a minute what
-was meant for a quick one. Bound: all answers that are under way have `UNDER_WAY_BYTES` together, at a mebibyte for each lane.
+was meant for a quick one. Bound: all answers that are under way have `FAR_BYTES` together, from near brokers `UNDER_WAY_BYTES`,
+at a mebibyte for each lane.
 """
 
 from __future__ import annotations
@@ -20,9 +21,13 @@ LANE_S: Final = 0.0125
 """The round trip that a lane stands for: eight lanes at 100 ms, each with the window of its own TCP connection."""
 LANES_MAX: Final = 8
 UNDER_WAY_BYTES: Final = 64 << 20
+FAR_BYTES: Final = 128 << 20
+"""What far brokers may have under way: a line holds 50 MB at 500 MB/s and 100 ms, and lanes pause at the same time by chance."""
+LANE_BYTES: Final = 64 << 20
+"""What an answer may have: Kafka's brokers give no more by default."""
 SMALLEST: Final = 1 << 20
 FIRST: Final = 4 << 20
-QUICK_S: Final = 1.5
+QUICK_S: Final = 1.0
 SLOW_S: Final = 4.0
 
 
@@ -44,7 +49,7 @@ class FetchSize:
 
     def fit(self, *, lanes: int, share: int, far: bool) -> None:
         """Sets the bounds for a lane with `share` partitions, of so many lanes in all. `far`: it goes over a long line."""
-        most = max(UNDER_WAY_BYTES // lanes, SMALLEST)
+        most = min(max((FAR_BYTES if far else UNDER_WAY_BYTES) // lanes, SMALLEST), LANE_BYTES)
         default = most if far else FETCH_BYTES
         self._most = min(self._settings.max_bytes or default, most)
         if not self._bytes:
