@@ -243,6 +243,11 @@ def register_logical(name: str, base: Type, check: LogicalCheck) -> None:
     _LOGICAL[name] = (base, check)
 
 
+def has_check(schema: Schema) -> bool:
+    """Returns whether values of this schema have a logical type, which judges them."""
+    return schema.name in _LOGICAL and _LOGICAL[schema.name][0] is schema.type
+
+
 def validate_value(schema: Schema, value: Any, path: str = "value") -> None:
     """Checks a value against a schema, all the way down. Raises DataError that names the path of the misfit."""
     if value is None:
@@ -256,7 +261,7 @@ def validate_value(schema: Schema, value: Any, path: str = "value") -> None:
 
 def _mismatch(schema: Schema, value: Any, path: str) -> str | None:
     """Returns the fault of this value itself. Its parts raise by themselves with their own path."""
-    if schema.name in _LOGICAL and _LOGICAL[schema.name][0] is schema.type:
+    if schema.name is not None and has_check(schema):
         return _LOGICAL[schema.name][1](schema, value)
     kind = schema.type
     if kind in _INT_BITS:

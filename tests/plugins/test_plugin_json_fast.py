@@ -1,4 +1,4 @@
-"""The compiled way and the slow way between values and JSON agree, on what fits and on what does not."""
+"""The fast way and the slow way between values and JSON agree, on what fits and on what does not."""
 
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -7,8 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from klamm_plugins import logical
+from klamm_plugins.columns import Repeated, StructColumn
 from klamm_plugins.converters.json_read import JsonReader, holds_decimals, loads
-from klamm_plugins.converters.json_write import JsonWriter, dumps
+from klamm_plugins.converters.json_text import dumps
+from klamm_plugins.converters.json_write import JsonWriter
 from klamm_plugins.errors import DataError
 from klamm_plugins.schema import Schema, SchemaBuilder, Struct, Type
 
@@ -88,6 +90,41 @@ def test_writing_and_reading(data, numeric, replace):
     assert fast == outcome(lambda: dumps(writer.to_json(schema, value)))
     if isinstance(fast, bytes):
         both_read(schema, fast, replace)
+
+
+@given(st.data(), st.booleans(), st.booleans())
+def test_writing_many(data, numeric, replace):
+    """A list of values is written as each of them is alone, odd ones among them."""
+    schema, values = data.draw(SHAPES)
+    column = data.draw(st.lists(values | WRONG if data.draw(st.booleans()) else values, max_size=6))
+    writer = JsonWriter(numeric_decimals=numeric, replace_null_with_default=replace)
+    assert outcome(writer.texts(schema), column) == outcome(
+        lambda: [dumps(writer.to_json(schema, value)) for value in column]
+    )
+
+
+@given(st.data(), st.booleans())
+def test_structs_in_columns_are_written_as_structs(data, replace):
+    schema, values = data.draw(
+        st.lists(leaf() | st.sampled_from(LOGICAL), min_size=1, max_size=4).map(struct)
+    )
+    structs = data.draw(st.lists(values, min_size=1, max_size=4))
+    row, count = structs[0].values, len(structs)
+    alike = data.draw(st.lists(st.booleans(), min_size=len(row), max_size=len(row)))
+    inner = StructColumn(
+        schema,
+        [Repeated(row[i], count) if same else [s.values[i] for s in structs] for i, same in enumerate(alike)],
+        count,
+    )
+    envelope = SchemaBuilder.struct().field("op", Schema(Type.STRING)).field("after", schema).build()
+    column = StructColumn(envelope, [Repeated("ü\\u0001", count), inner], count)
+    writer = JsonWriter(numeric_decimals=False, replace_null_with_default=replace)
+    for whole in (column, column[1:], column[:1]):
+        assert outcome(writer.texts(envelope), whole) == outcome(
+            lambda of: [dumps(writer.to_json(envelope, value)) for value in of], whole
+        )
+    assert list(column[1:]) == list(column)[1:]
+    assert [column[i] for i in range(-count, count)] == list(column) * 2
 
 
 def both_read(schema, written, replace):

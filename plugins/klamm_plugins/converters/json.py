@@ -21,14 +21,15 @@ from klamm_plugins.converter import NULL, Columns, Converter, HeaderConverter, S
 from klamm_plugins.converters._common import converter_config
 from klamm_plugins.converters.json_read import JsonReader, holds_decimals, loads
 from klamm_plugins.converters.json_schema import schema_from_json, schema_to_json
-from klamm_plugins.converters.json_write import JsonWriter, dumps
+from klamm_plugins.converters.json_text import dumps
+from klamm_plugins.converters.json_write import JsonWriter
 from klamm_plugins.errors import DataError
 from klamm_plugins.overriding import is_newest
 from klamm_plugins.schema import STRING, Schema
 
 K = TypeVar("K")
 V = TypeVar("V")
-_Encoder = tuple[bytes, Callable[[Any], Any]]
+_Encoder = tuple[bytes, Callable[[Sequence[Any]], list[bytes]]]
 _Decoder = tuple[Schema, bool, Callable[[Any], Any]]  # bool: payloads must be parsed exactly
 
 _ENVELOPE: Final = (
@@ -159,16 +160,20 @@ class JsonConverter(Converter, HeaderConverter):
     def from_connect_data(self, topic: str, schema: Schema | None, value: Any) -> bytes | None:
         if schema is None and value is None:
             return None
-        head, to_json = self._encoder(schema)
-        payload = dumps(to_json(value))
-        return head + payload + b"}" if self._with_schemas else payload
+        return self._written(schema, [value])[0]
 
     def from_connect_data_many(
         self, topic: str, schema: Schema | None, values: Sequence[Any]
     ) -> list[bytes | None]:
-        head, to_json = self._encoder(schema)
-        tail = b"}" if self._with_schemas else b""
-        return [None if v is None and schema is None else head + dumps(to_json(v)) + tail for v in values]
+        if schema is not None or None not in values:
+            return list[bytes | None](self._written(schema, values))
+        written = iter(self._written(schema, [value for value in values if value is not None]))
+        return [None if value is None else next(written) for value in values]
+
+    def _written(self, schema: Schema | None, values: Sequence[Any]) -> list[bytes]:
+        head, texts = self._encoder(schema)
+        payloads = texts(values)
+        return [head + payload + b"}" for payload in payloads] if self._with_schemas else payloads
 
     def to_connect_data(self, topic: str, value: bytes | None) -> SchemaAndValue:
         if value is None:
@@ -237,14 +242,14 @@ class JsonConverter(Converter, HeaderConverter):
         return schema, holds_decimals(schema), self._reader.compiled(schema)
 
     def _encoder(self, schema: Schema | None) -> _Encoder:
-        """Returns the envelope up to its payload (nothing without schemas), and the function that makes the payload."""
+        """Returns the envelope up to its payload (nothing without schemas), and the function that writes payloads."""
         encoder = self._encoders.get(schema)
         if encoder is None:
             head = b""
             if self._with_schemas:
                 written = schema_to_json(schema, self._writer.checked)
                 head = b'{"schema":' + dumps(written) + b',"payload":'
-            encoder = (head, self._writer.compiled(schema))
+            encoder = (head, self._writer.texts(schema))
             _remember(self._encoders, schema, encoder, self._cache_size)
         return encoder
 

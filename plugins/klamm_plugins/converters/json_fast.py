@@ -1,7 +1,7 @@
-"""The fast way between Connect values and JSON: one closure per schema, made once and used for every record.
+"""The fast way from JSON to Connect values: one closure per schema, made once and used for every record.
 
 These closures know the usual forms only. They refuse all others (a subclass of int, a value that does not fit)
-with `NotFast`, and the caller asks `JsonWriter` or `JsonReader`, which know all forms and name the fault. So both
+with `NotFast`, and the caller asks `JsonReader`, which knows all forms and names the fault. So both
 ways must agree on the forms that the closures accept; a test compares them.
 """
 
@@ -10,10 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-import orjson
-
 from klamm_plugins.schema import Schema, Struct, Type
-from klamm_plugins.text import double_text, is_plain_double
 
 Convert = Callable[[Any], Any]
 Slow = Callable[[Schema, Any], Any]
@@ -23,23 +20,6 @@ _INT_MAX: Final = {Type.INT8: 2**7, Type.INT16: 2**15, Type.INT32: 2**31, Type.I
 
 class NotFast(Exception):
     """An error for an unusual form: take the slow way, which names the fault."""
-
-
-def compile_writer(schema: Schema, slow: Slow) -> Convert:
-    """Returns a function from a value of `schema` to the input of `dumps`; `slow` does the other types, and nulls."""
-    if schema.name is None or schema.type is Type.STRUCT:
-        match schema.type:
-            case Type.FLOAT64:
-                return _write_double(schema, slow)
-            case Type.ARRAY:
-                return _list(schema, slow, compile_writer)
-            case Type.MAP:
-                return _map(schema, slow, compile_writer)
-            case Type.STRUCT:
-                return _write_struct(schema, slow)
-            case kind if kind in _ATOMS:
-                return _ATOMS[kind](schema, slow)
-    return lambda value: slow(schema, value)
 
 
 def compile_reader(schema: Schema, slow: Slow) -> Convert:
@@ -104,18 +84,6 @@ def _null(schema: Schema, value: Any, slow: Slow) -> Any:
     raise NotFast
 
 
-def _write_double(schema: Schema, slow: Slow) -> Convert:
-    def convert(value: Any) -> Any:
-        if type(value) is not float:
-            return _null(schema, value, slow)
-        if is_plain_double(value):
-            return value
-        text = double_text(value)
-        return orjson.Fragment(text if text[-1].isdigit() else f'"{text}"')
-
-    return convert
-
-
 def _read_double(schema: Schema, slow: Slow) -> Convert:
     def convert(value: Any) -> Any:
         if type(value) is float:
@@ -147,18 +115,6 @@ def _map(schema: Schema, slow: Slow, compile_inner: Callable[[Schema, Slow], Con
     def convert(value: Any) -> Any:
         if type(value) is dict and all(type(k) is str for k in value):
             return {k: inner(v) for k, v in value.items()}
-        return _null(schema, value, slow)
-
-    return convert
-
-
-def _write_struct(schema: Schema, slow: Slow) -> Convert:
-    names = [f.name for f in schema.fields]
-    fields = [compile_writer(f.schema, slow) for f in schema.fields]
-
-    def convert(value: Any) -> Any:
-        if type(value) is Struct and (value.schema is schema or value.schema == schema):
-            return {n: write(v) for n, write, v in zip(names, fields, value.values, strict=True)}
         return _null(schema, value, slow)
 
     return convert

@@ -8,7 +8,8 @@ from typing import Any
 
 from klamm_base.configdef import ConfigDef, Importance, Type, invalid
 from klamm_plugins.converters.json_read import JsonReader, holds_decimals, loads
-from klamm_plugins.converters.json_write import JsonWriter, dumps
+from klamm_plugins.converters.json_text import dumps
+from klamm_plugins.converters.json_write import JsonWriter
 from klamm_plugins.converters.jsonschema_model import (
     Json,
     SchemaReader,

@@ -1,14 +1,13 @@
 """Connect values to JSON bytes, byte for byte as Kafka's JsonConverter writes them.
 
-Values become orjson's, with fragments where Java writes a number differently; `dumps` then corrects the few
+Values become orjson's, with fragments where Java writes a number differently; `json_text` then corrects the few
 characters that Jackson escapes in another way. No I/O.
 """
 
 from __future__ import annotations
 
 import base64
-import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any, Final
@@ -16,38 +15,14 @@ from typing import Any, Final
 import orjson
 
 from klamm_plugins import logical
-from klamm_plugins.converters.json_fast import NotFast, compile_writer
+from klamm_plugins.converters.json_columns import ColumnWriter, compile_columns
+from klamm_plugins.converters.json_fast import NotFast
+from klamm_plugins.converters.json_text import dumps_each, number
 from klamm_plugins.errors import DataError
 from klamm_plugins.schema import Schema, Struct, Type, validate_value
 from klamm_plugins.text import double_text, float_text, is_plain_double
 
-# An escaped backslash is matched, so that the u00.. after it is not taken for an escape; then the control
-# characters, and characters beyond the basic plane, which Jackson writes as two escapes.
-_ODD: Final = re.compile(rb"\\\\|\\u00[01][0-9a-f]|[\xf0-\xf4][\x80-\xbf]{3}")
-_ODD_HINT: Final = re.compile(rb"\\u00[01]|[\xf0-\xf4]")
-
 _ATOMS: Final = frozenset({str, int, bool, type(None)})
-
-
-def dumps(value: Any) -> bytes:
-    """Writes `JsonWriter`'s values as Jackson does. Raises DataError for values that JSON cannot hold."""
-    try:
-        out = orjson.dumps(value)
-    except TypeError as e:  # orjson.JSONEncodeError is one
-        raise DataError(f"value cannot be written as JSON: {e}") from e
-    if _ODD_HINT.search(out) is not None:
-        out = _ODD.sub(_jackson_escape, out)
-    return out
-
-
-def _jackson_escape(match: re.Match[bytes]) -> bytes:
-    found = match[0]
-    if found == b"\\\\":
-        return found
-    if found.startswith(b"\\u"):
-        return b"\\u" + found[2:].upper()
-    units = found.decode().encode("utf-16-be").hex().upper()
-    return f"\\u{units[:4]}\\u{units[4:]}".encode()
 
 
 class JsonWriter:
@@ -61,15 +36,32 @@ class JsonWriter:
         """Returns `to_json` for one schema and many values."""
         if schema is None:
             return self._schemaless
-        fast = compile_writer(schema, self.to_json)
+        fast = self._columns(schema)
 
         def convert(value: Any) -> Any:
             try:
-                return fast(value)
+                return fast.one(value)
             except (NotFast, DataError):
                 return self.to_json(schema, value)  # knows the rarer forms, and where an error is
 
         return convert
+
+    def texts(self, schema: Schema | None) -> Callable[[Sequence[Any]], list[bytes]]:
+        """Returns a function that writes values of one schema, each as a text of its own."""
+        if schema is None:
+            return lambda values: dumps_each([self._schemaless(value) for value in values])
+        fast, one = self._columns(schema), self.compiled(schema)
+
+        def write(values: Sequence[Any]) -> list[bytes]:
+            try:
+                return fast.texts(values)
+            except (NotFast, DataError):
+                return dumps_each([one(value) for value in values])
+
+        return write
+
+    def _columns(self, schema: Schema) -> ColumnWriter:
+        return compile_columns(schema, self.to_json, numeric_decimals=self._numeric_decimals)
 
     def to_json(self, schema: Schema | None, value: Any) -> Any:
         """Checks `value` against `schema` and turns it into JSON. Raises DataError that names the field."""
@@ -100,7 +92,7 @@ class JsonWriter:
             case Type.FLOAT64:
                 return _double(float(value))
             case Type.FLOAT32:
-                return _fragment(float_text(value))
+                return number(float_text(value))
             case Type.BYTES:
                 return base64.b64encode(value).decode()
             case Type.STRUCT:
@@ -151,9 +143,4 @@ class JsonWriter:
 
 
 def _double(value: float) -> Any:
-    return value if is_plain_double(value) else _fragment(double_text(value))
-
-
-def _fragment(number: str) -> Any:
-    # Jackson quotes NaN and the infinities.
-    return orjson.Fragment(number if number[-1].isdigit() else f'"{number}"')
+    return value if is_plain_double(value) else number(double_text(value))
