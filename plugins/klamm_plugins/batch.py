@@ -8,7 +8,7 @@ and moves its lists without ever making a record, at a fraction of the cost.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import groupby, repeat
+from itertools import chain, groupby, repeat
 from operator import itemgetter
 from typing import Any, Final, overload
 
@@ -28,12 +28,13 @@ class SourceBatch(Sequence[SourceRecord]):
     """Records of one source partition and one topic, in columns. Nobody changes its lists.
 
     `positions[i]` is the task's position once record `i` is acknowledged; as a source offset it is `{offset_name:
-    position}`. `keys` None: no record has a key. `timestamp` is that of all records, in epoch milliseconds; None: the
-    time of sending.
+    position}`, or what `offset_of` makes of it. The runtime asks for few of the offsets. `keys` None: no record has a key.
+    `timestamp` is that of all records, in epoch milliseconds; None: the time of sending. Keys and values that are structs
+    may be a `klamm_plugins.columns.StructColumn`.
     """
 
     __slots__ = (
-        "key_schema", "keys", "offset_name", "partition", "positions",
+        "key_schema", "keys", "offset_of", "partition", "positions",
         "source_partition", "timestamp", "topic", "value_schema", "values",
     )  # fmt: skip
 
@@ -41,12 +42,13 @@ class SourceBatch(Sequence[SourceRecord]):
         self,
         source_partition: dict[str, Any],
         topic: str,
-        values: list[Any],
+        values: Sequence[Any],
         positions: Sequence[Any],
         *,
-        offset_name: str,
+        offset_name: str = "position",
+        offset_of: Callable[[Any], dict[str, Any]] | None = None,
         value_schema: Schema | None = None,
-        keys: list[Any] | None = None,
+        keys: Sequence[Any] | None = None,
         key_schema: Schema | None = None,
         partition: int | None = None,
         timestamp: int | None = None,
@@ -57,7 +59,7 @@ class SourceBatch(Sequence[SourceRecord]):
         self.topic = topic
         self.values = values
         self.positions = positions
-        self.offset_name = offset_name
+        self.offset_of = offset_of or (lambda position: {offset_name: position})
         self.value_schema = value_schema
         self.keys = keys
         self.key_schema = key_schema
@@ -72,7 +74,7 @@ class SourceBatch(Sequence[SourceRecord]):
         for value, position, key in zip(self.values, self.positions, keys, strict=True):
             yield SourceRecord(
                 self.source_partition,
-                {self.offset_name: position},
+                self.offset_of(position),
                 self.topic,
                 self.partition,
                 self.key_schema,
@@ -93,7 +95,7 @@ class SourceBatch(Sequence[SourceRecord]):
                 self.topic,
                 self.values[index],
                 self.positions[index],
-                offset_name=self.offset_name,
+                offset_of=self.offset_of,
                 value_schema=self.value_schema,
                 keys=None if self.keys is None else self.keys[index],
                 key_schema=self.key_schema,
@@ -114,7 +116,51 @@ class SourceBatch(Sequence[SourceRecord]):
 
     def offset(self, index: int) -> dict[str, Any]:
         """Returns the source offset of one record."""
-        return {self.offset_name: self.positions[index]}
+        return self.offset_of(self.positions[index])
+
+
+class SourceBatches(Sequence[SourceRecord]):
+    """Batches and lists of records, one after the other: records that do not fit into one batch. None of them is empty."""
+
+    __slots__ = ("_count", "parts")
+
+    def __init__(self, parts: Iterable[Sequence[SourceRecord]] = ()) -> None:
+        self.parts: list[SourceBatch | list[SourceRecord]] = []
+        self._count = 0
+        for part in parts:
+            self.add(part)
+
+    def add(self, part: Sequence[SourceRecord]) -> None:
+        """Puts more records behind the others."""
+        self._count += len(part)
+        if isinstance(part, SourceBatches):
+            self.parts += part.parts
+        elif isinstance(part, SourceBatch):
+            self.parts += [part] if part else []
+        elif part and self.parts and isinstance(self.parts[-1], list):
+            self.parts[-1].extend(part)
+        elif part:
+            self.parts.append(list(part))
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[SourceRecord]:
+        return chain.from_iterable(self.parts)
+
+    @overload
+    def __getitem__(self, index: int) -> SourceRecord: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[SourceRecord]: ...
+    def __getitem__(self, index: int | slice) -> SourceRecord | Sequence[SourceRecord]:
+        if isinstance(index, slice):
+            return list(self)[index]
+        place = range(self._count)[index]
+        for part in self.parts:
+            if place < len(part):
+                return part[place]
+            place -= len(part)
+        raise IndexError(index)
 
 
 class RawValues:

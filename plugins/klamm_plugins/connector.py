@@ -207,8 +207,8 @@ class SourceTask(ABC):
 
     @abstractmethod
     def poll(self) -> Sequence[SourceRecord] | None:
-        """Returns the next records, as a list or a `klamm_plugins.batch.SourceBatch`; None or an empty one when there are
-        none now.
+        """Returns the next records, as a list or in columns (`SourceBatch`, `SourceBatches` of `klamm_plugins.batch`); None or
+        an empty one when there are none now.
 
         It may block for a second at most while it waits, and sleeps with `self.context.stopping.wait(seconds)`, so that
         it returns at once when the task should stop. A task that never returns is killed. Return a few records soon

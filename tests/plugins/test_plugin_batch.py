@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klamm_plugins.batch import SourceBatch
+from klamm_plugins.batch import SourceBatch, SourceBatches
+from klamm_plugins.columns import Repeated, StructColumn
 from klamm_plugins.records import SourceRecord
-from klamm_plugins.schema import STRING
+from klamm_plugins.schema import INT32, STRING, SchemaBuilder, Struct
 
 
 def batch(values: list[str], *, keys: bool = False) -> SourceBatch:
@@ -48,3 +49,37 @@ def test_it_is_the_sequence_of_its_records(values: list[str], keys: bool, data: 
 def test_columns_of_different_lengths_are_refused() -> None:
     with pytest.raises(ValueError, match="2 values need as many positions"):
         SourceBatch({}, "t", ["a", "b"], [1], offset_name="n")
+
+
+def test_structs_and_offsets_are_made_when_asked() -> None:
+    schema = SchemaBuilder.struct().field("name", STRING).field("n", INT32).build()
+    asked: list[int] = []
+
+    def offset_of(position: int) -> dict[str, int]:
+        asked.append(position)
+        return {"file": 7, "row": position}
+
+    values = StructColumn(schema, [Repeated("a", 3), range(3)], 3)
+    found = SourceBatch({}, "t", values, range(1, 4), offset_of=offset_of, value_schema=schema)[1:]
+    assert asked == []
+    assert found.offset(-1) == {"file": 7, "row": 3}
+    assert [r.value for r in found] == [Struct(schema, name="a", n=n) for n in (1, 2)]
+    assert [r.source_offset["row"] for r in found] == [2, 3]
+    with pytest.raises(ValueError, match=r"needs 2 columns of 3 values, not \[3, 2\]"):
+        StructColumn(schema, [range(3), range(2)], 3)
+
+
+@given(st.lists(st.booleans() | st.lists(st.text(max_size=2), max_size=3), max_size=6), st.data())
+def test_batches_are_the_sequence_of_all_their_records(
+    given_parts: list[bool | list[str]], data: st.DataObject
+) -> None:
+    parts = [list(batch(["x"] * part)) if isinstance(part, bool) else batch(part) for part in given_parts]
+    found = SourceBatches(parts[:3])
+    found.add(SourceBatches(parts[3:]))
+    records = [record for part in parts for record in part]
+    assert list(found) == records
+    assert len(found) == len(records)
+    assert [found[i] for i in range(-len(records), len(records))] == records * 2
+    cut = data.draw(st.slices(len(records)))
+    assert list(found[cut]) == records[cut]
+    assert all(found.parts)

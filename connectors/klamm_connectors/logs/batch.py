@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, overload
 
 from klamm_plugins.batch import SourceBatch
@@ -19,7 +19,7 @@ class PlacedBatch(SourceBatch):
         self,
         partition: dict[str, Any],
         topic: str,
-        values: list[Any],
+        values: Sequence[Any],
         before: dict[str, Any],
         after: dict[str, Any],
         *,

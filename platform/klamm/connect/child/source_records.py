@@ -15,7 +15,7 @@ from typing import Any, Final
 from klamm.connect.child.plugins import Converters
 from klamm.connect.child.tolerance import Stage, Tolerance
 from klamm.connect.child.transform_chain import TransformChain
-from klamm_plugins.batch import SourceBatch
+from klamm_plugins.batch import SourceBatch, SourceBatches
 from klamm_plugins.records import SourceRecord
 
 RawHeaders = list[tuple[str, bytes | None]]
@@ -60,11 +60,15 @@ class SourceRecords:
 
     def chunks(self, records: Sequence[SourceRecord]) -> Iterator[Chunk]:
         """Yields the chunks of `records`, in order. Raises what the tolerance raises."""
+        if isinstance(records, SourceBatches) and not self._records:
+            for each in records.parts:
+                yield from self.chunks(each)
+            return
         if isinstance(records, SourceBatch) and not self._records:
             yield from self._of_columns(records)
             return
-        if isinstance(records, SourceBatch):
-            records = list(records)
+        if isinstance(records, SourceBatch | SourceBatches):
+            records = list(records)  # only once: they make new records each time
         if self._chain:
             pairs: Sequence[Made] = self._chain.apply(records, self._tolerance)
         else:
@@ -140,9 +144,9 @@ class SourceRecords:
         self,
         topic: str,
         key_schema: Any,
-        keys: list[Any] | None,
+        keys: Sequence[Any] | None,
         value_schema: Any,
-        values: list[Any],
+        values: Sequence[Any],
     ) -> tuple[list[bytes | None] | None, list[bytes | None]]:
         converted: list[bytes | None] | None
         if keys is not None:
