@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -43,6 +44,7 @@ from klamm_connectors.mysql.progress import Progress
 from klamm_connectors.mysql.row_records import RowRecords, Rows, Watcher
 from klamm_connectors.mysql.schema_changes import SchemaChanges
 from klamm_connectors.mysql.transactions import TransactionCount
+from klamm_plugins.batch import SourceBatches
 from klamm_plugins.connector import StopSignal
 from klamm_plugins.errors import ConfigError
 from klamm_plugins.records import SourceRecord
@@ -106,13 +108,13 @@ class Changes:
     def close(self) -> None:
         self._reader.close()
 
-    def batch(self, stopping: StopSignal) -> list[SourceRecord]:
+    def batch(self, stopping: StopSignal) -> SourceBatches:
         """Returns the next records. An error after some records is raised by the next call, with `position` after them and
         before the event that it is about.
         """
         if self._error is not None:
             raise self._error
-        records: list[SourceRecord] = []
+        records = SourceBatches()
         self._note_state()
         end = time.monotonic() + _BATCH_S
         while len(records) < self._reading.batch_size and not stopping.is_set():
@@ -137,7 +139,7 @@ class Changes:
         if self._watcher.state != self._progress.position.incremental:
             self._progress.position = replace(self._progress.position, incremental=self._watcher.state)
 
-    def _take(self, event: Any, records: list[SourceRecord]) -> None:
+    def _take(self, event: Any, records: SourceBatches) -> None:
         match event:
             case TableMapEvent():
                 self._catalog.see(event)
@@ -146,20 +148,20 @@ class Changes:
                     "the binlog has partial JSON updates: set binlog_row_value_options='' on the server"
                 )
             case WriteRowsEvent() | UpdateRowsEvent() | DeleteRowsEvent():
-                records += self._take_rows(event)
+                records.add(self._take_rows(event))
             case MariadbGtidEvent():
                 self._begin(event, in_transaction=not event.flags & _STANDALONE)
                 if event.flags & _PREPARED:
                     self._prepared.begin()
-                records += self._begun(event)
+                records.add(self._begun(event))
             case GtidEvent():
                 self._begin(event, in_transaction=False)
             case XAPrepareEvent():
-                records += self._take_prepared(event)
+                records.add(self._take_prepared(event))
             case XidEvent():
-                records += self._complete(event)
+                records.add(self._complete(event))
             case QueryEvent():
-                records += self._take_query(event)
+                records.add(self._take_query(event))
             case ExecuteLoadQueryEvent():
                 database, query = statements.load_statement(_body(event))
                 self._check_statement(query, database)
@@ -169,7 +171,7 @@ class Changes:
             case _:
                 _check_type(event.event_type)
 
-    def _take_rows(self, event: Any) -> list[SourceRecord]:
+    def _take_rows(self, event: Any) -> Sequence[SourceRecord]:
         captured = self._catalog.of(event.table_id)
         if captured is None or self._left_out:
             if not self._prepared.collecting:
@@ -212,14 +214,13 @@ class Changes:
         offset = self._progress.position.to_offset()
         return [count.end(self._transaction_topic, self._partition, offset, event.timestamp * 1000)]
 
-    def _take_prepared(self, event: Any) -> list[SourceRecord]:
+    def _take_prepared(self, event: Any) -> Sequence[SourceRecord]:
         if event.one_phase:
-            records = self._release(event, self._prepared.collected())
-            return records + self._complete(event)
+            return SourceBatches([self._release(event, self._prepared.collected()), self._complete(event)])
         self._prepared.prepare(xid_of(event), event.packet.log_pos, event.timestamp)
         return []
 
-    def _decide(self, decision: Decision, event: Any) -> list[SourceRecord]:
+    def _decide(self, decision: Decision, event: Any) -> Sequence[SourceRecord]:
         """Takes the end of a prepared transaction. Its rows become records now, if it is committed."""
         progress = self._progress
         if not progress.gtids:
@@ -234,22 +235,22 @@ class Changes:
             )  # fmt: skip
         return self._release(event, rows or [])
 
-    def _release(self, event: Any, rows: list[Rows]) -> list[SourceRecord]:
+    def _release(self, event: Any, rows: list[Rows]) -> Sequence[SourceRecord]:
         self._progress.in_transaction = True
-        records = self._begun(event)
+        records = SourceBatches([self._begun(event)])
         for one in rows:
-            records += self._rows.of(one)
+            records.add(self._rows.of(one))
         self._progress.in_transaction = False
         return records
 
     # Statements
 
-    def _take_query(self, event: Any) -> list[SourceRecord]:
+    def _take_query(self, event: Any) -> Sequence[SourceRecord]:
         query = event.query if isinstance(event.query, str) else bytes(event.query).decode("utf-8", "replace")
         database = event.schema.decode() if isinstance(event.schema, bytes) else str(event.schema)
         self._check_statement(query, database)
         decision = decision_of(query)
-        records = self._decide(decision, event) if decision is not None else []
+        records = SourceBatches([self._decide(decision, event)] if decision is not None else [])
         past, was_inside = self._progress.past, self._progress.in_transaction
         self._progress.query(query, event.packet.log_pos, event.timestamp)
         if decision is not None and not past:
@@ -257,10 +258,11 @@ class Changes:
         if begins_prepared(query):
             self._prepared.begin()
         if self._progress.in_transaction:
-            return records + self._begun(event)
-        records += self._ended(event)
+            records.add(self._begun(event))
+            return records
+        records.add(self._ended(event))
         if not past and not was_inside and decision is None:
-            records += self._changed(query, database, event)
+            records.add(self._changed(query, database, event))
         return records
 
     def _changed(self, query: str, database: str, event: Any) -> list[SourceRecord]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,6 +14,8 @@ from klamm_connectors.mysql.shape import Shape
 from klamm_connectors.mysql.transactions import BLOCK_SCHEMA, TransactionCount
 from klamm_connectors.mysql.values import Convert, builder_and_converter, stand_in
 from klamm_connectors.mysql.view import View
+from klamm_plugins.batch import SourceBatch
+from klamm_plugins.columns import Repeated, StructColumn
 from klamm_plugins.records import SourceRecord
 from klamm_plugins.schema import (
     INT32,
@@ -159,6 +161,10 @@ class TableEvents:
             found.append(value if convert is None or value is None else convert(value))
         return found
 
+    def converted(self, columns: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
+        """Converts columns of the table to columns of values, as `convert` does it for a row."""
+        return [_converted(columns[index], convert, missing) for index, convert, missing in self._columns]
+
     def key(self, values: Sequence[Any]) -> Any:
         """Returns the record's key; None for a table without a key."""
         if self._key_schema is None:
@@ -199,11 +205,89 @@ class TableEvents:
             before, after = self._shown(before), self._shown(after)
         value = self._value(op, before, after, origin, row, now_ms)
         record = SourceRecord(
-            partition, offset, self.topic, None, self._key_schema, key, self._envelope, value, now_ms
+            partition,
+            offset,
+            self.topic,
+            None,
+            self._key_schema,
+            key,
+            self._envelope,
+            value,
+            now_ms,
         )
         if op == "d" and self._shape.tombstones and key is not None:
             return [record, self._tombstone(key, partition, offset, now_ms)]
         return [record]
+
+    def batch(  # noqa: PLR0917  called for every event: names would cost
+        self,
+        op: str,
+        before: list[Sequence[Any]] | None,
+        after: list[Sequence[Any]] | None,
+        origin: Origin,
+        partition: dict[str, Any],
+        positions: Sequence[Any],
+        offset_of: Callable[[Any], dict[str, Any]],
+        rows: Sequence[int],
+        now_ms: int,
+    ) -> SourceBatch | None:
+        """Returns the records of many rows, whose values are in columns; None if a row has none or more than one: ask `records`."""
+        if not self._one_for_each(op, before, after):
+            return None
+        count = len(rows)
+        values = after if after is not None else before
+        assert values is not None, "a change has at least one image of its row"
+        return SourceBatch(
+            partition,
+            self.topic,
+            self._values(op, before, after, origin, rows, now_ms),
+            positions,
+            offset_of=offset_of,
+            value_schema=self._row_schema if self._shape.rows_only else self._envelope,
+            keys=self._key_column(values, count),
+            key_schema=self._key_schema,
+            timestamp=now_ms,
+        )
+
+    def _one_for_each(
+        self, op: str, before: list[Sequence[Any]] | None, after: list[Sequence[Any]] | None
+    ) -> bool:
+        if op == "u" and before is not None and after is not None:
+            return all(before[i] == after[i] for i in self._keys)
+        return op != "d" or not (self._shape.rows_only or (self._shape.tombstones and self._keys))
+
+    def _key_column(self, values: Sequence[Sequence[Any]], count: int) -> Sequence[Any] | None:
+        if self._key_schema is None:
+            return None
+        if self._plain_key:
+            return values[self._keys[0]]
+        return StructColumn(self._key_schema, [values[i] for i in self._keys], count)
+
+    def _values(  # noqa: PLR0917  as above
+        self,
+        op: str,
+        before: list[Sequence[Any]] | None,
+        after: list[Sequence[Any]] | None,
+        origin: Origin,
+        rows: Sequence[int],
+        now_ms: int,
+    ) -> StructColumn:
+        count, optional = len(rows), self._optional_row
+        images = [None if image is None else image[: self._width] for image in (before, after)]
+        if self._shape.rows_only:
+            return StructColumn(self._row_schema, images[1] or [], count)
+        place = source_values(self._shape, self._table.database, self._table.name, origin)
+        values: list[Sequence[Any]] = [
+            *(Repeated(None, count) if i is None else StructColumn(optional, i, count) for i in images),
+            StructColumn(SOURCE_SCHEMA, [*(Repeated(value, count) for value in place), rows], count),
+            Repeated(op, count),
+            Repeated(now_ms, count),
+        ]
+        if self._shape.transactions:
+            counted = origin.transaction
+            name = self._table.full_name
+            values.append(Repeated(None, count) if counted is None else counted.blocks(name, count))
+        return StructColumn(self._envelope, values, count)
 
     def truncated(
         self, origin: Origin, partition: dict[str, Any], offset: dict[str, Any], now_ms: int
@@ -267,6 +351,12 @@ def source_values(shape: Shape, database: str, table: str | None, origin: Origin
         origin.file,
         origin.pos,
     ]
+
+
+def _converted(column: Sequence[Any], convert: Convert | None, missing: Any) -> Sequence[Any]:
+    if missing is not None:
+        column = [missing if value is None else value for value in column]
+    return column if convert is None else [None if value is None else convert(value) for value in column]
 
 
 def _chained(first: Convert | None, then: Convert) -> Convert:

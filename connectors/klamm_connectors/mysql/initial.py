@@ -7,15 +7,19 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from klamm_connectors.mysql.catalog import Captured, Catalog
 from klamm_connectors.mysql.columns import Table
-from klamm_connectors.mysql.events import Origin
+from klamm_connectors.mysql.events import Origin, TableEvents
 from klamm_connectors.mysql.failures import Failures
 from klamm_connectors.mysql.position import Position
-from klamm_connectors.mysql.snapshot import Snapshot
+from klamm_connectors.mysql.snapshot import Chunk, Snapshot
+from klamm_plugins.batch import SourceBatch
+from klamm_plugins.columns import Repeated
+from klamm_plugins.errors import DataError
 from klamm_plugins.records import SourceRecord
 
 log = logging.getLogger(__name__)
@@ -40,7 +44,7 @@ class SnapshotRecords:
         self._server_id = server_id
         self._partition = partition
         self._failures = failures
-        self._held: SourceRecord | None = None
+        self._held: SourceBatch | None = None
         self._table: tuple[Table, Captured] | None = None
         self.blocking = running is not None
         self.running = running if running is not None else replace(snapshot.position, snapshot=True)
@@ -61,31 +65,46 @@ class SnapshotRecords:
     def close(self) -> None:
         self._snapshot.close()
 
-    def batch(self) -> list[SourceRecord]:
-        """Returns rows of the next chunk. Holds one row back: if it is the very last, its offset ends the snapshot."""
-        chunk = self._snapshot.next_chunk()
-        if chunk is None:
-            return self._end()
-        now = time.time_ns() // 1_000_000
-        offset, origin = self.running.to_offset(), self.origin
+    def batch(self) -> Sequence[SourceRecord]:
+        """Returns the rows of a chunk. Holds one chunk back: the offset of the very last row ends the snapshot."""
+        while (chunk := self._snapshot.next_chunk()) is not None:
+            ready, self._held = self._held, self._made(chunk) or self._held
+            if ready is not None and ready is not self._held:
+                return ready
+        return self._end()
+
+    def _made(self, chunk: Chunk) -> SourceBatch | None:
+        """Returns the records of a chunk; None if all its rows are left out."""
         events = self._captured(chunk.table).events
-        found = [self._held] if self._held is not None else []
-        for values in self._failures.all(events.convert, chunk.rows, chunk.table.full_name):
-            if values is not None:
-                found += events.records("r", None, values, origin, self._partition, offset, 0, now)
-        self._held = found.pop() if found else None
-        return found
+        columns, count = self._converted(events, chunk)
+        if not count:
+            return None
+        return events.batch(
+            "r", None, columns, self.origin, self._partition,
+            Repeated(self.running, count), Position.to_offset, Repeated(0, count), time.time_ns() // 1_000_000,
+        )  # fmt: skip
+
+    def _converted(self, events: TableEvents, chunk: Chunk) -> tuple[list[Sequence[Any]], int]:
+        """Returns the columns of the rows that fit, and their number."""
+        try:
+            return events.converted(chunk.columns), len(chunk)
+        except DataError:
+            rows = list(zip(*chunk.columns, strict=True))
+            found = self._failures.all(events.convert, rows, chunk.table.full_name)
+            good = [values for values in found if values is not None]
+            return list(zip(*good, strict=True)), len(good)
 
     def _captured(self, table: Table) -> Captured:
         if self._table is None or self._table[0] is not table:
             self._table = table, self._catalog.of_table(table)
         return self._table[1]
 
-    def _end(self) -> list[SourceRecord]:
+    def _end(self) -> Sequence[SourceRecord]:
         self.close()
         self.done = True
         log.info("snapshot done, %d rows", self._snapshot.rows)
-        if self._held is None:
+        held, self._held = self._held, None
+        if held is None:
             return []
-        self._held.source_offset = self.position.to_offset()
-        return [self._held]
+        held.positions = [*held.positions[:-1], self.position]
+        return held

@@ -13,7 +13,7 @@ import logging
 import queue
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,10 +29,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Rows of one table, in the order of `table.columns`."""
+    """Rows of one table: the values of each of `table.columns`."""
 
     table: Table
-    rows: list[list[Any]]
+    columns: list[Sequence[Any]]
+
+    def __len__(self) -> int:
+        return len(self.columns[0])
 
 
 class Snapshot:
@@ -52,7 +55,6 @@ class Snapshot:
         self._closing = threading.Event()
         self._threads: list[threading.Thread] = []
         self._reader: TableReader | None = None
-        self._readers: list[TableReader] = []
         try:
             self.position = self._begin(facts)
             self.tables = self._describe(wanted)  # inside: what is altered before this is in the rows as well
@@ -71,8 +73,6 @@ class Snapshot:
                     connection._sock.shutdown(socket.SHUT_RDWR)  # noqa: SLF001  closing alone does not wake its reader
             for thread in self._threads:
                 thread.join()
-        for reader in self._readers:
-            reader.abandon()
         for connection in self._connections:
             with contextlib.suppress(Exception):
                 connection.close()
@@ -84,7 +84,7 @@ class Snapshot:
         else:
             self._reader, chunk = self._read(self._connections[0], self._reader)
         if chunk is not None:
-            self.rows += len(chunk.rows)
+            self.rows += len(chunk)
         return chunk
 
     def _read(self, connection: Any, reader: TableReader | None) -> tuple[TableReader | None, Chunk | None]:
@@ -96,10 +96,9 @@ class Snapshot:
                     return None, None
                 statement = self._settings.statements.get(table.full_name)
                 reader = TableReader(connection, table, self._settings.fetch_size, statement)
-                self._readers.append(reader)
-            rows = reader.next()
-            if rows:
-                return reader, Chunk(reader.table, rows)
+            chunk = Chunk(reader.table, reader.next())
+            if len(chunk):
+                return reader, chunk
 
     def _next_table(self) -> Table | None:
         with self._taking:

@@ -8,6 +8,7 @@ from typing import Any, Final
 from klamm_connectors.mysql import server
 from klamm_connectors.mysql.columns import Column, Kind, Table
 from klamm_connectors.mysql.names import quoted
+from klamm_connectors.mysql.text_rows import TextRows, decoded
 from klamm_plugins.errors import ConnectError
 
 _COMPARABLE: Final = frozenset(Kind) - {
@@ -24,7 +25,6 @@ _COMPARABLE: Final = frozenset(Kind) - {
     Kind.YEAR,
 }
 """Kinds whose values compare equal to themselves when they are sent back to the server. A zero date would not."""
-_DATES: Final = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP})
 
 
 class TableReader:
@@ -40,39 +40,26 @@ class TableReader:
         self._fetch_size = fetch_size
         self._statement = statement
         self._last: Sequence[Any] | None = None
-        self._cursor: Any = None
+        self._stream: TextRows | None = None
 
-    def next(self) -> list[list[Any]]:
-        """Returns the next rows, in the order of `table.columns`."""
-        rows = self._by_key() if self._statement is None and can_page(self.table) else self._as_stream()
-        self.done = len(rows) < self._fetch_size
-        return rows
+    def next(self) -> list[Sequence[Any]]:
+        """Returns the next rows in columns, in the order of `table.columns`."""
+        columns = self._by_key() if self._statement is None and can_page(self.table) else self._as_stream()
+        self.done = len(columns[0]) < self._fetch_size
+        return columns
 
-    def abandon(self) -> None:
-        """Forgets a result that was not read to its end, because its connection is closed."""
-        if self._cursor is not None and self._cursor._result is not None:  # noqa: SLF001  it would go on reading
-            self._cursor._result.unbuffered_active = False  # noqa: SLF001
-        self._cursor = None
-
-    def _by_key(self) -> list[list[Any]]:
+    def _by_key(self) -> list[Sequence[Any]]:
         table = self.table
-        rows = read_chunk(self._connection, table, table.key, self._fetch_size, after_row=self._last)
-        if rows:
-            self._last = key_of(table, table.key, rows[-1])
-        return rows
+        columns = read_columns(self._connection, table, table.key, self._fetch_size, after_row=self._last)
+        if columns[0]:
+            self._last = key_of(table, table.key, [column[-1] for column in columns])
+        return columns
 
-    def _as_stream(self) -> list[list[Any]]:
+    def _as_stream(self) -> list[Sequence[Any]]:
         """Reads one result that the server sends bit by bit."""
-        from pymysql.cursors import SSCursor
-
-        if self._cursor is None:
-            self._cursor = self._connection.cursor(SSCursor)
-            self._cursor.execute(_select(self.table, self._statement))
-        found = self._cursor.fetchmany(self._fetch_size)
-        if len(found) < self._fetch_size:
-            self._cursor.close()
-            self._cursor = None
-        return _rows(self.table, found)
+        if self._stream is None:
+            self._stream = TextRows(self._connection, _select(self.table, self._statement))
+        return decoded(self.table, self._stream.next(self._fetch_size))
 
 
 def can_page(table: Table) -> bool:
@@ -82,6 +69,13 @@ def can_page(table: Table) -> bool:
 
 
 def read_chunk(
+    connection: Any, table: Table, key: Sequence[str], size: int, **limits: Any
+) -> list[list[Any]]:
+    """Does `read_columns`, and returns rows."""
+    return list(map(list, zip(*read_columns(connection, table, key, size, **limits), strict=True)))
+
+
+def read_columns(
     connection: Any,
     table: Table,
     key: Sequence[str],
@@ -90,8 +84,10 @@ def read_chunk(
     after_row: Sequence[Any] | None = None,
     up_to: Sequence[Any] | None = None,
     condition: str | None = None,
-) -> list[list[Any]]:
-    """Returns rows in the order of `key`: those after one key, up to another, that meet a condition of the user's."""
+) -> list[Sequence[Any]]:
+    """Returns the columns of rows in the order of `key`: those after one key, up to another, that meet a condition of the
+    user's.
+    """
     parts, args = [], list[Any]()
     if after_row is not None:
         text, more = _after(key, after_row)
@@ -106,7 +102,9 @@ def read_chunk(
     where = f" WHERE {' AND '.join(parts)}" if parts else ""
     order = ", ".join(map(quoted, key))
     statement = f"{_select(table)}{where} ORDER BY {order} LIMIT {size}"
-    return _rows(table, server.run(connection, statement, args or None))
+    return decoded(
+        table, TextRows(connection, statement, args or None).next(size + 1)
+    )  # one more: to its end
 
 
 def last_key(connection: Any, table: Table, key: Sequence[str]) -> list[Any] | None:
@@ -148,12 +146,3 @@ def _after(key: Sequence[str], last: Sequence[Any]) -> tuple[str, list[Any]]:
         parts.append("(" + " AND ".join([*equal, f"{quoted(name)} > %s"]) + ")")
         args += [*last[:i], last[i]]
     return " OR ".join(parts), args
-
-
-def _rows(table: Table, found: Sequence[Sequence[Any]]) -> list[list[Any]]:
-    rows = [list(row) for row in found]
-    for i in (i for i, c in enumerate(table.columns) if c.kind in _DATES):
-        for row in rows:
-            if isinstance(row[i], str):
-                row[i] = None  # a zero date, which PyMySQL gives as its text
-    return rows

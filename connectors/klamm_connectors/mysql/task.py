@@ -12,7 +12,7 @@ import contextlib
 import json
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -40,6 +40,7 @@ from klamm_connectors.mysql.signals import Tables
 from klamm_connectors.mysql.snapshot import Snapshot, position_now
 from klamm_connectors.mysql.structure import create_statement, table_change
 from klamm_connectors.mysql.vanished import VanishedRows
+from klamm_plugins.batch import SourceBatches
 from klamm_plugins.connector import SourceTask
 from klamm_plugins.errors import ConfigError, ConnectError
 from klamm_plugins.records import SourceRecord
@@ -91,12 +92,12 @@ class MySqlSourceTask(SourceTask):
             log.info("MySQL at %s: going on at %s", self._server.address, offset)
         self._incremental = self._new_incremental(self._position.incremental if self._position else "")
 
-    def poll(self) -> list[SourceRecord] | None:
+    def poll(self) -> SourceBatches | None:
         try:
             if not self._ready:
                 self._prepare()
-            records = self._next_records()
-            if records is None:
+            found = self._next_records()
+            if found is None:
                 return None
         except server.PositionPurgedError as e:
             self._disconnect()
@@ -109,6 +110,7 @@ class MySqlSourceTask(SourceTask):
         except (ConnectError, ConfigError):
             self._disconnect()
             raise
+        records = SourceBatches([found])
         self._beat(records)
         return records or None
 
@@ -120,7 +122,7 @@ class MySqlSourceTask(SourceTask):
         except (pymysql.err.MySQLError, OSError, ConnectError) as e:
             log.warning("signal %s is lost, because the server cannot be asked for its tables: %s", name, e)
 
-    def _next_records(self) -> list[SourceRecord] | None:
+    def _next_records(self) -> Sequence[SourceRecord] | None:
         """Returns the next records; None when there never will be any."""
         if self._first:
             records, self._first = self._first, []
@@ -280,7 +282,7 @@ class MySqlSourceTask(SourceTask):
             log.warning("the blocking snapshot ends here: %s", error.args[-1])
             self._incremental.end_blocking()
 
-    def _snapshot_batch(self, snapshot: SnapshotRecords) -> list[SourceRecord]:
+    def _snapshot_batch(self, snapshot: SnapshotRecords) -> Sequence[SourceRecord]:
         records = snapshot.batch()
         if records:
             self._vanished.handed_over = True
@@ -294,7 +296,7 @@ class MySqlSourceTask(SourceTask):
             self._idle = self._settings.snapshots.mode == "initial_only"
         return records
 
-    def _binlog_batch(self, snapshots: Incremental) -> list[SourceRecord]:
+    def _binlog_batch(self, snapshots: Incremental) -> Sequence[SourceRecord]:
         assert self._position is not None, "a snapshot or an offset came first"
         if self._changes is None:
             assert self._facts is not None, "asked when connecting"
@@ -323,13 +325,13 @@ class MySqlSourceTask(SourceTask):
 
     # Beside the data
 
-    def _beat(self, records: list[SourceRecord]) -> None:
+    def _beat(self, records: SourceBatches) -> None:
         if self._snapshot is None and self._position is not None and not self._idle:
             beat = self._heartbeat.due(
                 time.monotonic(), _now_ms(), self._partition, self._position.to_offset()
             )
             if beat is not None:
-                records.append(beat)
+                records.add([beat])
                 self._run_heartbeat_query()
 
     def _run_heartbeat_query(self) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from klamm_plugins.columns import Repeated, StructColumn
 from klamm_plugins.records import SourceRecord
 from klamm_plugins.schema import INT64, OPTIONAL_INT64, STRING, SchemaBuilder, Struct
 
@@ -57,6 +58,13 @@ class TransactionCount:
         """Counts a record of a table and returns its `transaction` block."""
         self.add(table, 1)
         return Struct.of_checked(BLOCK_SCHEMA, [self.name, self._total, self._by_table[table]])
+
+    def blocks(self, table: str, records: int) -> StructColumn:
+        """Counts records of a table and returns their `transaction` blocks."""
+        self.add(table, records)
+        total, of_table = self._total + 1, self._by_table[table] + 1
+        orders = [range(end - records, end) for end in (total, of_table)]
+        return StructColumn(BLOCK_SCHEMA, [Repeated(self.name, records), *orders], records)
 
     def add(self, table: str, records: int) -> None:
         """Counts records that an earlier task has handed over."""

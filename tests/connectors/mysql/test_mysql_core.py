@@ -2,6 +2,7 @@
 # ruff: noqa: DTZ001  values of DATETIME have no zone
 
 import struct
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from itertools import pairwise
@@ -17,6 +18,7 @@ from klamm_connectors.mysql.filters import Filters
 from klamm_connectors.mysql.position import Position, add_gtid, parse_gtid_set
 from klamm_connectors.mysql.rows import RowDecoder
 from klamm_connectors.mysql.shape import Shape
+from klamm_connectors.mysql.transactions import TransactionCount
 from klamm_connectors.mysql.values import Modes, builder_and_converter
 from klamm_connectors.mysql.view import View
 from klamm_plugins.errors import ConfigError, ConnectError, DataError
@@ -262,6 +264,46 @@ def test_a_changed_key_is_a_delete_a_tombstone_and_a_create():
         None,
         {"id": 2, "v": "b"},
     ]
+
+
+CHANGES = st.lists(st.tuples(st.integers(0, 3), st.none() | st.sampled_from("ab")), min_size=1, max_size=5)
+
+
+@given(st.sampled_from("crud"), CHANGES, st.booleans(), st.booleans(), st.booleans(), st.booleans())
+def test_a_batch_is_the_records_of_its_rows(op, rows, rows_only, plain_keys, tombstones, in_transaction):
+    shape = Shape(
+        "p", rows_only=rows_only, plain_keys=plain_keys, tombstones=tombstones, transactions=in_transaction
+    )
+    events = TableEvents(TABLE, VIEW, shape)
+    before = None if op in "cr" else rows
+    after = None if op == "d" else [(number, "c") for number, _ in rows]
+
+    def origin():
+        return replace(ORIGIN, transaction=TransactionCount("x") if in_transaction else None)
+
+    def columns(images):
+        return images and events.converted(list(zip(*images, strict=True)))
+
+    found = events.batch(
+        op, columns(before), columns(after), origin(), {"s": 1}, range(len(rows)), lambda n: {"row": n + 1},
+        range(len(rows)), 5,
+    )  # fmt: skip
+    one_by_one, place = [], origin()
+    for number in range(len(rows)):
+        images = [i and events.convert(i[number]) for i in (before, after)]
+        one_by_one += events.records(op, *images, place, {"s": 1}, {"row": number + 1}, number, 5)
+    if found is None:
+        assert op == "d"
+        assert len(one_by_one) != len(rows) or rows_only
+    else:
+        assert list(found) == one_by_one
+
+
+def test_a_batch_has_no_row_whose_key_changes():
+    events = TableEvents(TABLE, VIEW, Shape("p"))
+    same, other = ([(1, 2), ("a", "b")], [(1, 3), ("a", "b")])
+    assert events.batch("u", same, other, ORIGIN, {}, range(2), dict, range(2), 5) is None
+    assert events.batch("u", same, same, ORIGIN, {}, range(2), dict, range(2), 5) is not None
 
 
 def test_deleted_rows_with_and_without_tombstones():
