@@ -1,29 +1,37 @@
-"""The MySQL source and the SQL sink against the bare libraries and MariaDB's own tool, alternating in one run.
+"""The MySQL source from database to topic: a task's CPU by stage, beside the bare libraries, alternating in one run.
 
-    python -m bench.mysql.compare [--runs 3] [--rows 100000]
+    python -m bench.mysql.compare [--runs 3] [--rows 100000] [--write]
 
-One MariaDB, one table of --rows rows written in transactions of a thousand. Rows/s and CPU seconds per million rows of
-this process (of the tool, for mariadb-binlog; the server's work is in nobody's figure):
+One MariaDB, one of Klamm's brokers, one table of --rows rows written in transactions of a thousand. The task runs in a process of
+its own with the runtime's loop around it (`bench.mysql.task`): Debezium's envelope, JSON without schemas, one partition.
 
-- snapshot: the source task, beside a PyMySQL cursor that drops what it reads;
-- binlog: the source task, beside mysql-replication that decodes rows and drops them, one that reads events and leaves
-  the rows alone, and `mariadb-binlog --verbose` on the same file;
-- sink: the sink task with upserts of 1000 records, beside executemany of the same statement in PyMySQL.
+- binlog: beside it mysql-replication that decodes rows and drops them, and one that reads events and leaves the rows alone;
+- snapshot: beside it a PyMySQL cursor that drops what it reads;
+- envelope to JSON: JsonConverter alone, with structs and with columns, beside orjson that writes the same dicts.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import resource
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
+import orjson
+from bench import report
+from bench.broker import load
+from bench.connect.compare import until
+from bench.servers import Klamm
+from confluent_kafka import Consumer, TopicPartition
 from pymysql.cursors import SSCursor
 from pymysqlreplication import BinLogStreamReader
 from pymysqlreplication.event import XidEvent
@@ -31,54 +39,73 @@ from pymysqlreplication.row_event import WriteRowsEvent
 from support.mariadb import MariaDB, missing
 
 from klamm_connectors.mysql.task import MySqlSourceTask
-from klamm_connectors.sql.task import SqlSinkTask
-from klamm_plugins.records import SinkRecord
-from klamm_plugins.testing import MemorySinkContext, MemorySourceContext
+from klamm_plugins.batch import SourceBatch, SourceBatches
+from klamm_plugins.converters.json import JsonConverter
+from klamm_plugins.testing import MemorySourceContext
 
+JSON = "org.apache.kafka.connect.json.JsonConverter"
 TABLE = "id INT PRIMARY KEY, name VARCHAR(50), price DECIMAL(12,2), at DATETIME(3), note TEXT"
 SELECT = "seq, CONCAT('name ', seq), seq / 7, '2024-01-01' + INTERVAL seq SECOND, REPEAT('x', 60)"
-Measured = tuple[float, float]
-"""Rows/s, CPU seconds per million rows."""
+STAGES = ("reader", "connector", "converter", "producer", "loop")
+Measured = dict[str, float]
+"""Rows/s, CPU in µs per row, and the stages of it."""
 
 
-def measured(rows: int, run: Callable[[], int], who: int = resource.RUSAGE_SELF) -> Measured:
-    before, begin = resource.getrusage(who), time.monotonic()
-    found = run()
-    seconds, after = time.monotonic() - begin, resource.getrusage(who)
-    if found != rows:
-        raise RuntimeError(f"{found} rows instead of {rows}")
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return rows / seconds, cpu / rows * 1e6
-
-
-def source(server: MariaDB, rows: int, mode: str, ready: Callable[[], None]) -> Measured:
-    props = {
+def props(server: MariaDB, mode: str) -> dict[str, str]:
+    return {
         "name": "bench",
+        "connector.class": "MySqlSource",
         "database.hostname": "127.0.0.1",
         "database.port": str(server.port),
         "database.user": "root",
         "topic.prefix": "p",
         "table.include.list": "d[.]t",
-        "event.format": "row",
         "snapshot.mode": mode,
+        "key.converter": JSON,
+        "key.converter.schemas.enable": "false",
+        "value.converter": JSON,
+        "value.converter.schemas.enable": "false",
     }
-    task = MySqlSourceTask()
-    task.initialize(MemorySourceContext(props))
-    task.start(props)
-    if mode == "no_data":
-        task.poll()
-    ready()
 
-    def run() -> int:
-        found = 0
-        while found < rows:
-            found += len(task.poll() or ())
-        return found
 
-    try:
-        return measured(rows, run)
-    finally:
-        task.stop()
+def source(server: MariaDB, bootstrap: str, name: str, rows: int, offset: dict[str, Any] | None) -> Measured:
+    """Runs a task until its topic has all rows."""
+    config = props(server, "initial") | {"name": name, "topic.prefix": name}
+    topic = f"{name}.d.t"
+    load.create_topic(bootstrap, 1, topic)
+    order = {"name": name, "bootstrap": bootstrap, "config": config, "offset": offset}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bench.mysql.task", json.dumps(order)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdin is not None
+    assert process.stdout is not None
+    if process.stdout.readline() != "running\n":
+        raise RuntimeError(f"{name} did not start")
+    begin = time.monotonic()
+    watcher = Consumer({"bootstrap.servers": bootstrap, "group.id": "watch"})
+    place = TopicPartition(topic, 0)
+    until(
+        lambda: process.poll() is not None or watcher.get_watermark_offsets(place, timeout=10)[1] >= rows,
+        name,
+        0.05,
+    )
+    seconds = time.monotonic() - begin
+    watcher.close()
+    said, _ = process.communicate("stop\n", timeout=60)
+    figures = json.loads(said.splitlines()[-1])
+    stages = {stage: figures[stage] / rows * 1e6 for stage in STAGES}
+    return {"rate": rows / seconds, "cpu": sum(stages.values()), **stages}
+
+
+def measured(rows: int, run: Callable[[], int]) -> Measured:
+    before, begin = resource.getrusage(resource.RUSAGE_SELF), time.monotonic()
+    found = run()
+    seconds, after = time.monotonic() - begin, resource.getrusage(resource.RUSAGE_SELF)
+    if found != rows:
+        raise RuntimeError(f"{found} rows instead of {rows}")
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return {"rate": rows / seconds, "cpu": cpu / rows * 1e6}
 
 
 def cursor(server: MariaDB, rows: int) -> Measured:
@@ -117,91 +144,88 @@ def library(server: MariaDB, rows: int, gtid: str, *, decode: bool) -> Measured:
     return measured(rows, run)
 
 
-def tool(server: MariaDB, rows: int, file: str, pos: int) -> Measured:
-    command = ["mariadb-binlog", "--no-defaults", "--base64-output=DECODE-ROWS", "--verbose", f"--start-position={pos}", str(server.data / file)]  # fmt: skip
-
-    def run() -> int:
-        subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
-        return rows
-
-    return measured(rows, run, resource.RUSAGE_CHILDREN)
-
-
-def values(number: int) -> dict[str, object]:
-    return {"name": f"name {number}", "price": number / 7, "note": "x" * 60}
-
-
-def sink(server: MariaDB, rows: int) -> Measured:
-    props = {
-        "connection.url": f"mysql://root@127.0.0.1:{server.port}/d",
-        "table.name.format": "s",
-        "insert.mode": "upsert",
-        "pk.mode": "record_key",
-        "pk.fields": "id",
-    }
-    task = SqlSinkTask()
-    task.initialize(MemorySinkContext(props))
-    task.start(props)
-    batches = [
-        [SinkRecord("s", 0, None, i, None, values(i), i) for i in range(at, at + 1000)]
-        for at in range(0, rows, 1000)
-    ]
-
-    def run() -> int:
-        for batch in batches:
-            task.put(batch)
-        return sum(map(len, batches))
-
+def envelopes(server: MariaDB) -> SourceBatch:
+    """Returns the columns of some rows."""
+    task = MySqlSourceTask()
+    task.initialize(MemorySourceContext(config := props(server, "initial")))
+    task.start(config)
     try:
-        return measured(rows, run)
+        found = task.poll()
+        assert isinstance(found, SourceBatches)
+        batch = found.parts[0]
+        assert isinstance(batch, SourceBatch)
+        return batch[:500]
     finally:
         task.stop()
 
 
-def executemany(server: MariaDB, rows: int) -> Measured:
-    statement = (
-        "INSERT INTO s (name, price, note, id) VALUES (%s, %s, %s, %s) ON DUPLICATE KEY UPDATE name = VALUES(name), "
-        "price = VALUES(price), note = VALUES(note)"
-    )
-    batches = [[(*values(i).values(), i) for i in range(at, at + 1000)] for at in range(0, rows, 1000)]
+def converted(batch: SourceBatch, rows: int, way: str) -> Measured:
+    """Writes the same values again and again until they are as many as the rows."""
+    converter = JsonConverter()
+    converter.configure({"schemas.enable": "false"}, is_key=False)
+    many, schema, columns = converter.from_connect_data_many, batch.value_schema, batch.values
+    structs = list(columns)
+    texts = many("t", schema, columns)
+    dicts = [orjson.loads(text or b"") for text in texts]
+    ways: dict[str, Callable[[], Any]] = {
+        "columns": lambda: many("t", schema, columns),
+        "structs": lambda: many("t", schema, structs),
+        "orjson": lambda: list(map(orjson.dumps, dicts)),
+    }
 
     def run() -> int:
-        with server.connect("d", autocommit=False) as connection, connection.cursor() as writing:
-            for batch in batches:
-                writing.executemany(statement, batch)
-                connection.commit()
-        return sum(map(len, batches))
+        for _ in range(rows // len(batch)):
+            ways[way]()
+        return rows
 
     return measured(rows, run)
 
 
-def one_run(server: MariaDB, rows: int, *, turned: bool) -> dict[str, Measured]:
+def loaded(server: MariaDB, rows: int) -> tuple[str, dict[str, Any]]:
+    """Fills the table. Returns the place before that in the binlog, as a GTID and as an offset."""
     server.sql("CREATE OR REPLACE TABLE d.t (" + TABLE + ")")
     server.sql("FLUSH BINARY LOGS")
     ((gtid,),) = server.sql("SELECT @@gtid_binlog_pos")
     ((file, pos, *_),) = server.sql("SHOW MASTER STATUS")
+    for at in range(1, rows, 1000):
+        server.sql(f"INSERT INTO d.t SELECT {SELECT} FROM d.seq_{at}_to_{at + 999}", database="d")
+    return gtid, {"file": file, "pos": pos, "gtids": gtid}
 
-    def load() -> None:
-        for at in range(1, rows, 1000):
-            server.sql(f"INSERT INTO d.t SELECT {SELECT} FROM d.seq_{at}_to_{at + 999}", database="d")
 
-    found = {"binlog: source": source(server, rows, "no_data", load)}
-    steps: list[tuple[str, Callable[[], Measured]]] = [
-        ("binlog: mysql-replication, rows decoded", lambda: library(server, rows, gtid, decode=True)),
-        ("binlog: mysql-replication, rows left alone", lambda: library(server, rows, gtid, decode=False)),
-        ("binlog: mariadb-binlog", lambda: tool(server, rows, file, pos)),
-        ("snapshot: source", lambda: source(server, rows, "initial", lambda: None)),
-        ("snapshot: PyMySQL cursor", lambda: cursor(server, rows)),
-        ("sink: task", lambda: sink(server, rows)),
-        ("sink: PyMySQL executemany", lambda: executemany(server, rows)),
-    ]
-    for name, step in steps[::-1] if turned else steps:
-        if name.startswith("sink"):
-            server.sql(
-                "CREATE OR REPLACE TABLE d.s (id INT PRIMARY KEY, name VARCHAR(50), price DOUBLE, note TEXT)"
-            )
-        found[name] = step()
-    return found
+def one_run(server: MariaDB, bootstrap: str, rows: int, run: int) -> dict[str, Measured]:
+    gtid, offset = loaded(server, rows)
+    batch = envelopes(server)
+    steps: dict[str, Callable[[], Measured]] = {
+        "binlog: source to topic": lambda: source(server, bootstrap, f"binlog-{run}", rows, offset),
+        "binlog: mysql-replication, rows decoded": lambda: library(server, rows, gtid, decode=True),
+        "binlog: mysql-replication, rows left alone": lambda: library(server, rows, gtid, decode=False),
+        "snapshot: source to topic": lambda: source(server, bootstrap, f"snapshot-{run}", rows, None),
+        "snapshot: PyMySQL cursor that drops its rows": lambda: cursor(server, rows),
+        "envelope to JSON: columns": lambda: converted(batch, rows, "columns"),
+        "envelope to JSON: structs": lambda: converted(batch, rows, "structs"),
+        "envelope to JSON: orjson of the same dicts": lambda: converted(batch, rows, "orjson"),
+    }
+    found = {}
+    for name in list(steps)[:: -1 if run % 2 else 1]:
+        found[name] = steps[name]()
+        said = ", ".join(f"{k}={v:.2f}" for k, v in found[name].items())
+        print(f"run {run + 1} {name}: {said}", flush=True)
+    return {name: found[name] for name in steps}
+
+
+def table(runs: list[dict[str, Measured]]) -> str:
+    """Returns medians, with the least and the most CPU of all runs."""
+    lines = ["| | rows/s | CPU, µs per row | least to most | of it: " + ", ".join(STAGES) + " |", "|---|---|---|---|---|"]  # fmt: skip
+    for name in runs[0]:
+        cpus = [run[name]["cpu"] for run in runs]
+        rate = statistics.median(run[name]["rate"] for run in runs)
+        stages = [statistics.median(run[name][s] for run in runs) for s in STAGES if s in runs[0][name]]
+        lines.append(
+            f"| {name} | {rate:,.0f} | {statistics.median(cpus):.1f} | {min(cpus):.1f} to {max(cpus):.1f} | "
+            + ", ".join(f"{s:.1f}" for s in stages)
+            + " |"
+        )
+    return "\n".join(lines)
 
 
 def main() -> int:
@@ -210,19 +234,24 @@ def main() -> int:
     )
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--rows", type=int, default=100_000, help="a multiple of 1000")
+    parser.add_argument("--write", action="store_true", help="put the figures into docs/performance.md")
     args = parser.parse_args()
     if reason := missing():
         print(f"no measurement: {reason}", file=sys.stderr)
         return 1
-    with MariaDB() as server:
+    with tempfile.TemporaryDirectory(prefix="klamm-bench-") as tmp, MariaDB() as server:
         server.sql("CREATE DATABASE d")
-        runs = [one_run(server, args.rows, turned=number % 2 == 1) for number in range(args.runs)]
-    print(f"{'':46}{'rows/s':>10}{'CPU s/M rows':>14}   ours / this")
-    ours = {name.split(":")[0]: name for name in ("binlog: source", "snapshot: source", "sink: task")}
-    for name in sorted(runs[0]):
-        rate, cpu = (statistics.median(run[name][i] for run in runs) for i in (0, 1))
-        mine = statistics.median(run[ours[name.split(":")[0]]][0] for run in runs)
-        print(f"{name:46}{rate:10.0f}{cpu:14.2f}   {mine / rate:.2f}")
+        broker = Klamm(Path(tmp) / "broker")
+        broker.start()
+        try:
+            runs = [one_run(server, broker.bootstrap, args.rows, number) for number in range(args.runs)]
+        finally:
+            broker.stop()
+    text = table(runs)
+    print(f"\n{text}")
+    if args.write:
+        about = f"`python -m bench.mysql.compare --runs {args.runs} --rows {args.rows}`, {report.machine()}; medians."
+        report.write("bench/mysql", f"## MySQL source\n\n{about}\n\n{text}")
     return 0
 
 
