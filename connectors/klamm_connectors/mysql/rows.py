@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 from datetime import date, datetime, timedelta
-from decimal import Decimal
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
 from typing import Any, Final
 
 from klamm_connectors.mysql.columns import CODECS, Column, Kind
@@ -21,6 +21,7 @@ Reader = Callable[[bytes, int], tuple[Any, int]]
 """Reads one value: from data and position to value and next position."""
 
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001  a TIMESTAMP is UTC, as PyMySQL gives it: without a zone
+_EXACT: Final = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])
 _DIGIT_BYTES: Final = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)  # of a group of so many decimal digits
 _FRACTION_US: Final = (0, 10_000, 100, 1)  # microseconds of a unit, by bytes of the fraction
 
@@ -134,11 +135,11 @@ def _text_reader(column: Column, table: str) -> Reader:
 
     def read(data: bytes, at: int) -> tuple[Any, int]:
         begin = at + length_bytes
-        end = begin + int.from_bytes(data[at:begin], "little")
-        raw = data[begin:end]
+        end = begin + (data[at] if length_bytes == 1 else int.from_bytes(data[at:begin], "little"))
         try:
-            return raw.decode(codec), end
+            return str(data[begin:end], codec), end
         except UnicodeDecodeError:
+            raw = data[begin:end]
             if codec == "cp1252":  # MySQL keeps the five bytes that cp1252 leaves open
                 return "".join(_cp1252(b) for b in raw), end
             raise DataError(f"{table}.{column.name}: a value is not {column.charset}: {raw[:20]!r}") from None
@@ -200,20 +201,22 @@ def _decimal_reader(precision: int, scale: int) -> Reader:
     total = sum(size for size, _ in sizes)
     flip = (1 << (8 * total)) - 1
     top = 1 << (8 * total - 1)
+    groups, left = [], total
+    for size, count in sizes:
+        left -= size
+        groups.append((8 * left, (1 << 8 * size) - 1, 10**count))
+    scaled = Decimal.scaleb
 
     def read(data: bytes, at: int) -> tuple[Any, int]:
-        raw = int.from_bytes(data[at : at + total], "big")
-        negative = not raw & top
-        raw ^= top
+        end = at + total
+        raw = int.from_bytes(data[at:end], "big") ^ top
+        negative = raw & top
         if negative:
             raw ^= flip
-        packed, offset, digits = raw.to_bytes(total, "big"), 0, ""
-        for size, count in sizes:
-            digits += str(int.from_bytes(packed[offset : offset + size], "big")).zfill(count)
-            offset += size
-        sign = "-" if negative else ""
-        cut = len(digits) - scale
-        return Decimal(f"{sign}{digits[:cut] or 0}.{digits[cut:]}" if scale else sign + digits), at + total
+        number = 0
+        for shift, mask, power in groups:
+            number = number * power + (raw >> shift & mask)
+        return scaled(Decimal(-number if negative else number), -scale, _EXACT), end
 
     return read
 
@@ -249,10 +252,11 @@ def _time_reader(fsp: int) -> Reader:
 def _datetime_reader(fsp: int) -> Reader:
     fraction = (fsp + 1) // 2
     size, unit = 5 + fraction, _FRACTION_US[fraction]
+    shift, mask = 8 * fraction, (1 << 8 * fraction) - 1
 
     def read(data: bytes, at: int) -> tuple[Any, int]:
-        packed = int.from_bytes(data[at : at + 5], "big") - 0x8000000000
-        us = int.from_bytes(data[at + 5 : at + size], "big") * unit
+        whole = int.from_bytes(data[at : at + size], "big")
+        packed, us = (whole >> shift) - 0x8000000000, (whole & mask) * unit
         year, month = divmod(packed >> 22, 13)
         try:
             found = datetime(  # noqa: DTZ001  a DATETIME has no zone
