@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Message
@@ -134,15 +134,14 @@ class Sender:
             key = None if chunk.keys is None else chunk.keys[i]
             timestamp = 0 if chunk.timestamps is None else chunk.timestamps[i]
             headers = None if chunk.headers is None else chunk.headers[i]
-            record = chunk.sent[i]
-            callback = delivered if told is None else self._telling(delivered, record, told)
+            callback = delivered if told is None else self._telling(delivered, chunk.sent[i], told)
             message = (chunk.topic, value, key, partition, callback, callback, timestamp, headers)
             try:
-                self._produce(message, record)
+                self._produce(message, chunk.sent, i)
             except DataError as e:
-                self._leave_out(record, run, told, e)
+                self._leave_out(chunk.sent[i], run, told, e)
 
-    def _produce(self, message: tuple[Any, ...], record: SourceRecord) -> None:
+    def _produce(self, message: tuple[Any, ...], records: Sequence[SourceRecord], number: int) -> None:
         topic, value, key, *_ = message
         while True:
             try:
@@ -150,7 +149,7 @@ class Sender:
             except BufferError:
                 self._wait()
             except KafkaException as e:
-                raise refused(e.args[0], topic, _about(record, key, value)) from e
+                raise refused(e.args[0], topic, _about(records[number], key, value)) from e
             else:
                 return
 
