@@ -88,6 +88,25 @@ def test_columns_are_sent_as_their_records(schemas, parts, mixed):
     assert len(one_by_one[0]) + len(one_by_one[1]) == len(found)
 
 
+@settings(max_examples=40, deadline=None)
+@given(batches(), st.lists(st.booleans(), min_size=5, max_size=5))
+def test_tombstones_share_the_chunk_of_values(batch, dead):
+    records = list(batch)
+    for record, is_dead in zip(records, dead, strict=False):
+        if is_dead:
+            record.value_schema = record.value = None
+    found, bad = sent(records, "true", as_records=False)
+    alone = [sent([record], "true", as_records=False) for record in records]
+    assert found == [each for one, _ in alone for each in one]
+    assert bad == [each for _, some in alone for each in some]
+    judge = Judge()
+    source = SourceRecords(
+        converters=converters("true"), chain=TransformChain(), tolerance=judge, records=False
+    )
+    starts = records[0].value_schema is None and any(r.value is not None for r in records)
+    assert len(list(source.chunks(records))) == 1 + starts
+
+
 def test_a_converter_that_knows_no_columns_gets_structs():
     class Names(JsonConverter):
         def from_connect_data_many(self, topic, schema, values):

@@ -1,7 +1,7 @@
 """Turns a source task's records into what a producer takes: transforms, then converters, list by list.
 
 A chunk holds records that can be converted, sent and tracked together: consecutive records of one source
-partition whose transformed records share topic, partition and schemas. A record that a transform drops, or
+partition whose transformed records share topic, partition and schemas; tombstones may be among them. A record that a transform drops, or
 that is bad and tolerated, stays in its chunk as an original, so that its offset is done together with those
 before it.
 """
@@ -17,6 +17,7 @@ from klamm.connect.child.tolerance import Stage, Tolerance
 from klamm.connect.child.transform_chain import TransformChain
 from klamm_plugins.batch import SourceBatch, SourceBatches
 from klamm_plugins.records import SourceRecord
+from klamm_plugins.schema import Schema
 
 RawHeaders = list[tuple[str, bytes | None]]
 
@@ -120,13 +121,13 @@ class SourceRecords:
     def _fill(self, chunk: Chunk, made: list[SourceRecord]) -> None:
         first, failed = made[0], False
         try:
-            chunk.keys, chunk.values = self._bytes(
+            chunk.keys = self._key_bytes(
                 first.topic,
                 first.key_schema,
                 [r.key for r in made] if any(r.key is not None for r in made) else None,
-                first.value_schema,
-                [r.value for r in made],
+                len(made),
             )
+            chunk.values = self._values_among_tombstones(first.topic, first.value_schema, made)
             if any(r.headers for r in made):
                 chunk.headers = [self._headers(r) if r.headers else None for r in made]
         except Exception:
@@ -140,22 +141,35 @@ class SourceRecords:
             # as its time (differences.md).
             chunk.timestamps = [r.timestamp or 0 for r in made]
 
+    def _values_among_tombstones(
+        self, topic: str, schema: Schema | None, made: list[SourceRecord]
+    ) -> list[bytes | None]:
+        convert = self._converters.value.from_connect_data_many
+        if schema is None or not any(map(_is_tombstone, made)):
+            return convert(topic, schema, [r.value for r in made])
+        none = self._converters.value.from_connect_data(topic, None, None)
+        values = iter(convert(topic, schema, [r.value for r in made if not _is_tombstone(r)]))
+        return [none if _is_tombstone(r) else next(values) for r in made]
+
     def _bytes(
         self,
         topic: str,
-        key_schema: Any,
+        key_schema: Schema | None,
         keys: Sequence[Any] | None,
-        value_schema: Any,
+        value_schema: Schema | None,
         values: Sequence[Any],
     ) -> tuple[list[bytes | None] | None, list[bytes | None]]:
-        converted: list[bytes | None] | None
-        if keys is not None:
-            converted = self._converters.key.from_connect_data_many(topic, key_schema, keys)
-        else:
-            # All keys are None, so one conversion serves all (JSON with schemas makes bytes of None).
-            none = self._converters.key.from_connect_data(topic, key_schema, None)
-            converted = None if none is None else [none] * len(values)
+        converted = self._key_bytes(topic, key_schema, keys, len(values))
         return converted, self._converters.value.from_connect_data_many(topic, value_schema, values)
+
+    def _key_bytes(
+        self, topic: str, schema: Schema | None, keys: Sequence[Any] | None, count: int
+    ) -> list[bytes | None] | None:
+        if keys is not None:
+            return self._converters.key.from_connect_data_many(topic, schema, keys)
+        # All keys are None, so one conversion serves all (JSON with schemas makes bytes of None).
+        none = self._converters.key.from_connect_data(topic, schema, None)
+        return None if none is None else [none] * count
 
     def _one_by_one(self, chunk: Chunk, made: list[SourceRecord]) -> list[SourceRecord]:
         """Fills `chunk` with the records that can be converted, and returns them."""
@@ -208,6 +222,10 @@ def dropped(chunk: Chunk) -> list[SourceRecord]:
     return [record for record in chunk.originals if id(record) not in sent]
 
 
+def _is_tombstone(record: SourceRecord) -> bool:
+    return record.value is None and record.value_schema is None
+
+
 def _alike(pairs: Sequence[Made]) -> Iterator[Sequence[Made]]:
     """Yields the records in parts, one for each chunk."""
     start = 0
@@ -218,7 +236,7 @@ def _alike(pairs: Sequence[Made]) -> Iterator[Sequence[Made]]:
         same = theirs is source_partition or theirs == source_partition
         if like is not None and record is not None and same:
             same = (
-                record.value_schema is like.value_schema
+                (record.value_schema is like.value_schema or _is_tombstone(record))
                 and record.key_schema is like.key_schema
                 and record.topic == like.topic
                 and record.partition == like.partition
