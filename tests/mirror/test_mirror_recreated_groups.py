@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 
 import pytest
 from support.broker import new_name, wait_until
@@ -22,6 +24,10 @@ from klamm_mirror.gaps.entries import State
 from klamm_mirror.stops import Action
 
 PREFIX, IDENTITY = "DefaultReplicationPolicy", "IdentityReplicationPolicy"
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 class World:
@@ -49,14 +55,19 @@ class World:
         """Lets a flow look after the group once. Returns how many offsets it set."""
 
         async def run() -> int:
-            settings = parse(self._props(source, target))
-            servers = {"A": self.a, "B": self.b}
-            async with Cluster(servers[source]) as here, Cluster(servers[target]) as there:
-                checkpointer = Checkpointer(settings.checkpointer, source=here, target=there)
-                await checkpointer.step(0, 1_700_000_000_000)
+            async with self.checkpointer(source, target) as checkpointer:
+                await checkpointer.step(0, now_ms())
                 return checkpointer.counts.synced
 
         return asyncio.run(run())
+
+    @asynccontextmanager
+    async def checkpointer(self, source: str, target: str) -> AsyncIterator[Checkpointer]:
+        """The checkpointer of a flow, as it starts."""
+        settings = parse(self._props(source, target))
+        servers = {"A": self.a, "B": self.b}
+        async with Cluster(servers[source]) as here, Cluster(servers[target]) as there:
+            yield Checkpointer(settings.checkpointer, source=here, target=there)
 
     def offsets(self, servers: str) -> dict[str, int]:
         """The group's offsets at a cluster, by topic."""
@@ -111,6 +122,35 @@ def test_a_group_gets_no_offset_of_the_deleted_topic(clusters):
         world.commit(world.b, world.copy, 230)
         world.mirror.until(lambda: world.follow("B", "A"), "what it has read of the new topic")
         assert world.offsets(world.a) == {world.topic: 30}
+    finally:
+        world.mirror.stop()
+
+
+@pytest.mark.parametrize("policy", [PREFIX, IDENTITY])
+def test_a_checkpoint_from_before_the_deletion_sets_no_group(clusters, policy):
+    """Neither one that is remembered nor one that is read back, while the topic is stopped and behind that."""
+    world = World(*clusters, policy)
+    a_day = 86_400.0
+
+    async def over_the_deletion() -> None:
+        async with world.checkpointer("B", "A") as checkpointer:
+            await checkpointer.step(0, now_ms())
+            assert checkpointer.counts.checkpoints == 1
+            await asyncio.to_thread(world.make_anew, 50)
+            await checkpointer.step(a_day, now_ms())
+            assert await asyncio.to_thread(world.offsets, world.a) == {}
+
+    try:
+        if policy == IDENTITY:
+            world.commit(world.b, world.copy, 120)
+        asyncio.run(over_the_deletion())
+        world.follow("B", "A")
+        assert world.offsets(world.a) == {}, "the checkpoints topic still has the old one"
+        world.mirror.until(lambda: world.mirror.details().get("stopped"), "stopped")
+        decide(world.b, world.topic, Action.APPEND)
+        world.mirror.until(world.done, "it goes on")
+        world.follow("B", "A")
+        assert world.offsets(world.a).get(world.topic, 0) == 0
     finally:
         world.mirror.stop()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 
 from hypothesis import given
@@ -130,7 +131,7 @@ def test_a_target_that_lost_its_records_makes_what_was_known_void():
 
 def test_checkpoints_never_rewind_but_for_a_group_that_did():
     store = CheckpointStore()
-    store.remember(Checkpoint("g", "a.t", 0, 100, 90))
+    store.remember(Checkpoint("g", "a.t", 0, 100, 90), 0)
     assert not store.is_news(Checkpoint("g", "a.t", 0, 100, 90))
     assert not store.is_news(Checkpoint("g", "a.t", 0, 120, 80))
     assert store.is_news(Checkpoint("g", "a.t", 0, 120, 91))
@@ -139,6 +140,19 @@ def test_checkpoints_never_rewind_but_for_a_group_that_did():
     assert store.is_news(Checkpoint("h", "a.t", 0, 1, 1))
     store.forget(["g"])
     assert store.is_news(Checkpoint("g", "a.t", 0, 100, 90))
+
+
+def test_checkpoints_from_before_a_topic_was_made_anew_are_forgotten():
+    store = CheckpointStore()
+    old, new, other = (Checkpoint("g", topic, 0, 100, 90) for topic in ("deleted", "anew", "other"))
+    for at, checkpoint in ((10, old), (10, new), (10, other), (21, new)):
+        store.remember(checkpoint, at)
+    since = {("deleted", 0): math.inf, ("anew", 0): 20.0}
+    assert store.forget_outdated(lambda place: since.get(place, -math.inf)) == [old]
+    since["anew", 0] = 21.0
+    assert store.forget_outdated(lambda place: since.get(place, -math.inf)) == [new]
+    assert store.of_group("g") == {("other", 0): other}
+    assert store.is_news(Checkpoint("g", "anew", 0, 100, 0))
 
 
 def test_a_group_at_the_target_is_never_taken_back():

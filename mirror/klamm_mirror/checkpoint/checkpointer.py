@@ -163,7 +163,7 @@ class Checkpointer:
                 log.warning("%s, offset %d, is no checkpoint and is left out: %s", topic, record.offset, e)
             else:
                 if self._settings.is_ours(checkpoint.group):
-                    self._checkpoints.remember(checkpoint)
+                    self._checkpoints.remember(checkpoint, record.timestamp)
 
     async def _find_groups(self) -> None:
         wants = self._settings
@@ -187,7 +187,12 @@ class Checkpointer:
         await forward.trim({remote[p]: at for p, at in starts.items()}, write=self._settings.task == 0)
 
     def _forget_lost(self) -> None:
-        """Forgets checkpoints beyond the target's records when the target lost some."""
+        """Forgets checkpoints beyond the target's records when the target lost some, and those of a topic that was deleted."""
+        for old in self._checkpoints.forget_outdated(self._translator.mapped_since):
+            log.warning(
+                "group %s: its checkpoint %d in %s-%d is of a topic that was deleted or made anew: it is forgotten",
+                old.group, old.downstream_offset, old.topic, old.partition,
+            )  # fmt: skip
         for lost in self._checkpoints.forget_beyond(self._translator.ends()):
             log.warning(
                 "group %s: its checkpoint %d lies beyond the end of %s-%d, which was shortened or recreated: it is forgotten",
@@ -203,7 +208,8 @@ class Checkpointer:
             with self.left_out.unless_refused(group, AT_SOURCE):
                 there = await groups.committed_offsets(self._source, group, kind)
                 offsets[group] = {place: c for place, c in there.items() if c.offset >= 0}
-        await self._translator.learn({place for there in offsets.values() for place in there})
+        places = {place for there in offsets.values() for place in there}
+        await self._translator.learn(places, self._checkpoints.topics())
         self._forget_lost()
         for group, there in offsets.items():
             news += self._news(group, there)
@@ -211,7 +217,7 @@ class Checkpointer:
             for i in range(0, len(news), BATCH_RECORDS):
                 await self._write(news[i : i + BATCH_RECORDS], now_ms)
         for checkpoint in news:
-            self._checkpoints.remember(checkpoint)
+            self._checkpoints.remember(checkpoint, now_ms)
         return news if write else []
 
     def _news(self, group: str, offsets: dict[Partition, Committed]) -> list[Checkpoint]:

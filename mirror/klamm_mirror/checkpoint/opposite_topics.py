@@ -7,6 +7,7 @@ anew at the target has other records behind the same offsets. The opposite flow'
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterable, Mapping
 
 from klamm_kafka.client import BrokerError, Cluster
@@ -24,7 +25,7 @@ class OppositeTopics:
         self._ledger = Ledger(source, topic, 1)
         self._target = target
         self._originals: dict[str, str] = {}
-        self._unmapped: frozenset[Partition] = frozenset()
+        self._since: Mapping[Partition, float] = {}
         self._ids: Mapping[str, bytes] = {}
         self._refused = False
 
@@ -46,7 +47,7 @@ class OppositeTopics:
         self._originals = {
             name: each.topic for each in known if (name := each.remote or each.named) is not None
         }
-        self._unmapped = self._ledger.table.unmapped()
+        self._since = self._ledger.table.mapped_since()
 
     async def learn(self, originals: Iterable[str]) -> None:
         """Asks the target which ids these topics have there by now. Raises ClientError."""
@@ -69,6 +70,13 @@ class OppositeTopics:
 
     def is_mapped(self, original: str, partition: int) -> bool:
         """Returns False where the mapping back may lead into another topic than the target's: one that was deleted."""
+        return self.mapped_since(original, partition) < math.inf
+
+    def mapped_since(self, original: str, partition: int) -> float:
+        """Returns the time (ms) before which an offset in this partition may be one of a topic that was deleted; infinite:
+        now, too. Ask `learn` first.
+        """
         known = self._topics.get(original)
-        same = known is None or self._ids.get(original) == known.topic_id
-        return same and (original, partition) not in self._unmapped
+        if known is not None and self._ids.get(original) != known.topic_id:
+            return math.inf
+        return self._since.get((original, partition), -math.inf)

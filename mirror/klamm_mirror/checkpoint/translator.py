@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from klamm_kafka.client import Cluster
@@ -50,12 +51,16 @@ class GroupTranslator:
         there = [await mapping.catch_up() for mapping in (self.forward, self._back)]
         return any(there)
 
-    async def learn(self, partitions: Iterable[Partition]) -> None:
-        """Asks what `translate` needs to know of these upstream partitions. Call it after the groups' offsets were read."""
+    async def learn(self, partitions: Iterable[Partition], remotes: Iterable[str] = ()) -> None:
+        """Asks what `translate` needs to know of these upstream partitions, and `mapped_since` of these downstream topics.
+        Call it after the groups' offsets were read.
+        """
         if self._kept is not None:
             await self._kept.learn([p for p in partitions if self._settings.wants_topic(p[0])])
         else:
-            await self._opposite.learn({self._original(topic) or topic for topic, _ in partitions})
+            await self._opposite.learn(
+                {self._original(topic) or topic for topic, _ in partitions} | set(remotes)
+            )
 
     def _original(self, topic: str) -> str | None:
         return self._opposite.original(topic) or self._settings.original(topic)
@@ -111,6 +116,12 @@ class GroupTranslator:
         """Returns the downstream offset behind each downstream partition's last known record."""
         ends = self.forward.ends() if self._kept is None else self._kept.ends()
         return {(self.remote(t), p): end for (t, p), end in ends.items()}
+
+    def mapped_since(self, place: Partition) -> float:
+        """Returns the time (ms) before which an offset in this downstream partition may mean a topic that was deleted;
+        infinite: now, too.
+        """
+        return -math.inf if self._kept is not None else self._opposite.mapped_since(*place)
 
     def sets(self, remote: str) -> bool:
         """Returns True for a topic of the target in which groups follow their offsets at the source."""

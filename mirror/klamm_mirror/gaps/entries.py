@@ -14,6 +14,7 @@ The latest record of a key counts.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -203,6 +204,15 @@ class GapTable:
         begun = [g for g in self.of([(topic, partition)]) if g.kind in ANEW and g.done_ms is not None]
         latest = max(begun, key=lambda g: g.done_ms or 0, default=None)
         return 0 if latest is None or latest.action is not Action.APPEND else latest.copy_end or 0
+
+    def mapped_since(self) -> dict[tuple[str, int], float]:
+        """Returns the times (ms) before which an offset in these partitions may belong to another log; infinite: now, too."""
+        found: dict[tuple[str, int], float] = dict.fromkeys(self.unmapped(), math.inf)
+        for gap in self.gaps.values():
+            if gap.kind in ANEW or gap.kind is Kind.DELETED:
+                place = gap.topic, gap.partition
+                found[place] = max(found.get(place, 0), gap.done_ms or gap.when_ms)
+        return found
 
     def remotes(self) -> dict[str, str]:
         """Returns the names at the target of topics that have not the one of the replication policy."""

@@ -14,7 +14,7 @@ their distance to the end, where MirrorMaker halves.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from klamm_mirror.topics.formats import Checkpoint, OffsetSync
@@ -116,10 +116,17 @@ class CheckpointStore:
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[Partition, Checkpoint]] = {}
+        self._written: dict[tuple[str, Partition], int] = {}
 
-    def remember(self, checkpoint: Checkpoint) -> None:
+    def remember(self, checkpoint: Checkpoint, written_ms: int) -> None:
         """Stores a checkpoint that was written or read back."""
-        self._groups.setdefault(checkpoint.group, {})[checkpoint.topic, checkpoint.partition] = checkpoint
+        place = checkpoint.topic, checkpoint.partition
+        self._groups.setdefault(checkpoint.group, {})[place] = checkpoint
+        self._written[checkpoint.group, place] = written_ms
+
+    def topics(self) -> set[str]:
+        """Returns the downstream topics of the checkpoints."""
+        return {topic for checkpoints in self._groups.values() for topic, _ in checkpoints}
 
     def is_news(self, checkpoint: Checkpoint) -> bool:
         """Returns True when the checkpoint takes the group forward, or follows a group that went back upstream.
@@ -144,6 +151,20 @@ class CheckpointStore:
             for checkpoints in self._groups.values()
             for partition, checkpoint in checkpoints.items()
             if partition in ends and checkpoint.downstream_offset > ends[partition]
+        ]
+        for checkpoint in gone:
+            del self._groups[checkpoint.group][checkpoint.topic, checkpoint.partition]
+        return gone
+
+    def forget_outdated(self, since: Callable[[Partition], float]) -> list[Checkpoint]:
+        """Drops and returns checkpoints that were not written after their downstream partition's time (ms): they may mean
+        another topic of that name.
+        """
+        gone = [
+            checkpoint
+            for group, checkpoints in self._groups.items()
+            for place, checkpoint in checkpoints.items()
+            if self._written[group, place] <= since(place)
         ]
         for checkpoint in gone:
             del self._groups[checkpoint.group][checkpoint.topic, checkpoint.partition]
