@@ -14,7 +14,8 @@ from support.mirroring import Running, props
 from klamm_base.errors import ConfigError
 from klamm_mirror.provenance.loops import Route, refuse_loops
 from klamm_mirror.settings.policy import DefaultReplicationPolicy
-from klamm_mirror.settings.topic_map import parse_map
+from klamm_mirror.settings.filters import topic_filter
+from klamm_mirror.settings.topic_map import check_named_once, parse_map
 from klamm_mirror.source.config import config_def
 
 
@@ -65,6 +66,26 @@ def test_flows_in_a_circle_need_marks_when_one_gives_other_names():
     refuse_loops([route("A", "B", **there, **{"mirror.provenance": "false"})])
     with pytest.raises(ConfigError, match=r"A->B gives topics other names .*Set mirror\.provenance=true"):
         refuse_loops([route("A", "B", **there, **{"mirror.provenance": "false"}), route("B", "A", **back)])
+
+
+@pytest.mark.parametrize(
+    ("topics", "rules", "said"),
+    [
+        (".*", ["t1=zz", "t2=zz"], "t1 and t2 would both be copied to zz"),
+        ("a,b", [".*=zz"], "a and b would both be copied to zz"),
+        ("t1", ["t1=zz", "t2=zz"], None),
+        (".*", ["t1=zz", "t2=zz", ".*=x"], "t1 and t2"),
+        (".*", ["t.*=zz", "t2=yy"], None),
+    ],
+)
+def test_names_that_are_given_twice_are_known_from_the_file(topics, rules, said):
+    wants = topic_filter({"topics": topics.split(","), "topics.exclude": []}).wants
+    parsed = {"topics": topics.split(","), "topic.map": rules}
+    if said is None:
+        check_named_once(parsed, wants)
+    else:
+        with pytest.raises(ConfigError, match=said):
+            check_named_once(parsed, wants)
 
 
 def test_two_topics_that_would_become_one_are_refused_with_their_names(source, target):

@@ -7,7 +7,7 @@ group. Topics of heartbeats keep the policy's names. Everything asks `Replicatio
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -35,6 +35,12 @@ class TopicMap:
 
     def __bool__(self) -> bool:
         return bool(self.rules)
+
+    @property
+    def literals(self) -> list[str]:
+        """The patterns that are names of topics."""
+        found = (rule.pattern.pattern for rule in self.rules)
+        return [text for text in found if _LEGAL.fullmatch(text)]
 
     def name(self, topic: str) -> str | None:
         """Returns the target's name of a topic; None: no rule is about it. Raises ConfigError for no legal name."""
@@ -74,6 +80,23 @@ def _rule(item: str) -> Rule:
             f"{name} must be the name of a topic: letters, digits, '.', '_', '-', and $1 for groups",
         )
     return Rule(pattern, name)
+
+
+def check_named_once(parsed: Mapping[str, Any], wants: Callable[[str], bool]) -> None:
+    """Raises ConfigError when two topics that the configuration names would have one name at the target. What patterns match
+    is known only to the source.
+    """
+    topic_map = parse_map(parsed[KEY] or [])
+    named = [topic for topic in parsed["topics"] or [] if _LEGAL.fullmatch(topic)]
+    first: dict[str, str] = {}
+    for topic in dict.fromkeys((*topic_map.literals, *named)):
+        remote = topic_map.name(topic) if wants(topic) else None
+        if remote is not None and first.setdefault(remote, topic) != topic:
+            raise invalid(
+                KEY,
+                ",".join(parsed[KEY]),
+                f"{first[remote]} and {topic} would both be copied to {remote}: give each a name of its own",
+            )
 
 
 def check_map(_name: str, value: Any) -> None:

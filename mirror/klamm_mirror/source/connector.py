@@ -21,7 +21,9 @@ from klamm_mirror.provenance.config import left_out
 from klamm_mirror.schemas.config import ENABLED, check_registries
 from klamm_mirror.settings.common_config import client_security, client_settings
 from klamm_mirror.settings.keep_offsets import KEEP, check_keep, contradictions
-from klamm_mirror.settings.plugins import FlowPlugins
+from klamm_mirror.settings.plugins import TOPIC_FILTER, FlowPlugins
+from klamm_mirror.settings.topic_map import KEY as TOPIC_MAP
+from klamm_mirror.settings.topic_map import check_named_once
 from klamm_mirror.source.config import ASSIGNED, FOUND_LATER, INDEX, client_errors, config_def
 from klamm_mirror.source.live import live, shares_of
 from klamm_mirror.source.placement import Shares, place
@@ -82,6 +84,12 @@ class MirrorSourceConnector(MirrorConnector):
         for error in client_errors(props, parsed):
             key = error.key or "source.cluster.bootstrap.servers"
             by_name.setdefault(key, ConfigValue(name=key)).errors.append(str(error))
+        if not any(by_name[key].errors for key in (TOPIC_MAP, TOPIC_FILTER, "topics", "topics.exclude")):
+            try:
+                with FlowPlugins(props, parsed) as plugins:
+                    check_named_once(parsed, plugins.wants_topic)
+            except ConfigError as e:
+                by_name[TOPIC_MAP].errors.append(str(e))
         if parsed.get(KEEP):
             for key, why in contradictions(props, parsed):
                 found = by_name.setdefault(key, ConfigValue(name=key))
