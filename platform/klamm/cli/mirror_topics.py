@@ -32,7 +32,8 @@ def pause(
         new.extend(t for t in topics if t not in there)
         return [*there, *new]
 
-    unknown = _unknown(config, name, override, topics)
+    with reported():
+        unknown = _unknown(config, name, override, topics)
     _change(config, name, override, more)
     for topic in [t for t in new if t in unknown]:
         typer.echo(f"klamm: {name} copies no topic {topic} now; one that comes is not copied", err=True)
@@ -77,15 +78,16 @@ def _unknown(config: Path, name: str, override: list[str] | None, topics: Names)
     """Returns the patterns that match no topic which the flow's process copies. None, where no process says what it copies."""
     import asyncio
 
-    from klamm.mirror.status import flows_of, status_of
+    from klamm.mirror.status import flow_of, status_of
     from klamm_mirror.settings.filters import patterns
 
-    flows = [flow for flow in flows_of(config, override) if flow.name == name]
-    [status] = asyncio.run(status_of(config, flows))["flows"]
+    flow = flow_of(config, name, override)
+    [status] = asyncio.run(status_of(config, [flow]))["flows"]
+    wanted = {topic: patterns("TOPIC", [topic]) for topic in topics}
     there = {partition["topic"] for partition in status["partitions"]}
     if not there or len(status["partitions"]) < status["partitions_total"]:
         return []
-    return [t for t in topics if not any(map(patterns("TOPIC", [t]).fullmatch, there))]
+    return [topic for topic, match in wanted.items() if not any(map(match.fullmatch, there))]
 
 
 def register(app: typer.Typer) -> None:

@@ -17,7 +17,7 @@ from klamm.mirror.asking import Silent, asked
 from klamm.mirror.places import Place, holder, place_of
 from klamm.mirror.shapes import FlowState, FlowStatus, MirrorStatus
 from klamm_base.properties import from_overrides, load_properties
-from klamm_mirror.settings.mm2_config import Flow, parse
+from klamm_mirror.settings.mm2_config import Flow, MirrorConfig, parse
 
 ANSWER_S: Final = 0.5
 """The time limit of a process. It has the answer at hand: the whole command takes a second at most."""
@@ -27,7 +27,16 @@ STARTING_S: Final = 30.0
 
 def flows_of(path: Path, overrides: list[str] | None = None) -> tuple[Flow, ...]:
     """Reads a file's flows, and nothing else: quick. Raises ConfigError."""
-    return parse(load_properties(path).over(from_overrides(overrides or [])), ()).flows
+    return _parsed(path, overrides).flows
+
+
+def flow_of(path: Path, name: str, overrides: list[str] | None = None) -> Flow:
+    """Reads one flow of a file, as `flows_of`. Raises ConfigError."""
+    return _parsed(path, overrides).flow(name)
+
+
+def _parsed(path: Path, overrides: list[str] | None) -> MirrorConfig:
+    return parse(load_properties(path).over(from_overrides(overrides or [])), ())
 
 
 async def status_of(path: Path, flows: Sequence[Flow]) -> MirrorStatus:
