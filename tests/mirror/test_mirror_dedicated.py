@@ -128,9 +128,18 @@ def test_the_file_decides_which_connectors_run(source, target, tmp_path):
             "mm2.properties:5: A->B: Invalid value ( for configuration groups",
         ),
         (
-            "clusters=A,B\nA.bootstrap.servers=127.0.0.1:1\nB.bootstrap.servers=127.0.0.1:2\nA->B.enabled=true\n"
-            "A->B.topic.map=t1=zz, t2=zz\n",
+            (
+                "clusters=A,B\nA.bootstrap.servers=127.0.0.1:1\nB.bootstrap.servers=127.0.0.1:2\nA->B.enabled=true\n"
+                "A->B.topic.map=t1=zz, t2=zz\n"
+            ),
             "mm2.properties:5: A->B: Invalid value t1=zz,t2=zz for configuration topic.map: t1 and t2 would both be copied to zz",
+        ),
+        (
+            (
+                "clusters=A,B\nA.bootstrap.servers=127.0.0.1:1\nB.bootstrap.servers=127.0.0.1:2\nA->B.enabled=true\n"
+                "B->A.enabled=true\nmirror.throttle.bytes=fast\nmirror.gap.policy=never\n"
+            ),
+            "mm2.properties:7: A->B: Invalid value never for configuration mirror.gap.policy",
         ),
     ],
 )

@@ -71,6 +71,16 @@ def test_topics_rest_and_go_on_also_across_a_restart(source, target, tmp_path):
         path.write_text(text.replace(f"topics={still}", "topics=("))
         server.process.send_signal(signal.SIGHUP)
         wait_until(lambda: logged(server, "is not applied"), "the mistake")
+        # So is one that only the source's topics show
+        patterns = text.replace(f"topics={still},{moving}", f"topics={still}|{moving}")
+        path.write_text(f"{patterns}\n{flow}.topic.map=topic-.*=one\n")
+        refused = klamm("mirror", "plan", str(path))
+        assert refused.returncode == 2
+        assert (
+            f"mm2.properties:{len(path.read_text().splitlines())}: {flow}: several topics would"
+            in refused.stderr
+        )
+        wait_until(lambda: logged(server, "several topics would be copied into one"), "the second mistake")
         produce(source.bootstrap, moving, ["y"])
         assert read_all(target.bootstrap, f"{a}.{moving}", at_least(2)) == ["x", "y"]
     assert text.startswith("# keep me\nclusters=")

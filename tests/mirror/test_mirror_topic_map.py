@@ -13,8 +13,8 @@ from support.mirroring import Running, props
 
 from klamm_base.errors import ConfigError
 from klamm_mirror.provenance.loops import Route, refuse_loops
-from klamm_mirror.settings.policy import DefaultReplicationPolicy
 from klamm_mirror.settings.filters import topic_filter
+from klamm_mirror.settings.policy import DefaultReplicationPolicy
 from klamm_mirror.settings.topic_map import check_named_once, parse_map
 from klamm_mirror.source.config import config_def
 

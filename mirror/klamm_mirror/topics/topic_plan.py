@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from klamm_base.errors import ConfigError
 from klamm_mirror.settings.keep_offsets import OWN_KEYS
+from klamm_mirror.settings.topic_map import KEY as TOPIC_MAP
 
 Configs = Mapping[str, Mapping[str, str | None]]
 """Topics' own settings by topic."""
@@ -91,7 +92,7 @@ def remote_names(topics: Mapping[str, int], rename: Callable[[str], str]) -> dic
     if twice:
         named = [f"{' and '.join(names)} to {remote}" for remote, names in list(twice.items())[:NAMED_MAX]]
         more = f", and {len(twice) - NAMED_MAX} more" if len(twice) > NAMED_MAX else ""
-        raise ConfigError(f"several topics would be copied into one: {', '.join(named)}{more}", key="topics")
+        raise ConfigError(f"several topics would be copied into one: {', '.join(named)}{more}", key=TOPIC_MAP)
     return {names[0]: remote for remote, names in sources.items()}
 
 

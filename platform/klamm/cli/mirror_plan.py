@@ -60,6 +60,7 @@ def _planned(
     import asyncio
 
     from klamm.mirror import files
+    from klamm_base.errors import ConfigError
     from klamm_kafka.client import ClientError
     from klamm_plugins.errors import ConnectError
 
@@ -69,6 +70,8 @@ def _planned(
     for flow in flows:
         try:
             found = asyncio.run(_changes(flow))
+        except ConfigError as e:
+            raise files.placed(e, flow, config, override) from None
         except (ClientError, ConnectError) as e:
             problems.append(f"{flow.name}: {e}")
         else:

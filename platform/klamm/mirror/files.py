@@ -35,11 +35,17 @@ def load(
     config = parse(props, keys | set(definitions.SOURCE.names), WORKER_CONFIG.names)
     for warning in config.warnings if warn else ():
         log.warning("%s", warning)
-    for flow in config.flows:
-        _check(flow, props, plugins=plugins)
+    _raise_all([each for flow in config.flows for each in _mistakes(flow, props, plugins=plugins)])
     routes = [_route(flow) for flow in config.enabled]
     refuse_loops(routes)
     return _with_other_ways(config, other_ways(routes))
+
+
+def placed(error: ConfigError, flow: Flow, path: Path, overrides: list[str] | None = None) -> ConfigError:
+    """Returns the error of a flow's connector with the place of its key in the file. Raises ConfigError."""
+    props = load_properties(path).over(from_overrides(overrides or []))
+    place = _place(error.key, flow, props) if error.key is not None else None
+    return ConfigError(f"{flow.name}: {error}", key=error.key, source=place)
 
 
 def _with_other_ways(config: MirrorConfig, ways: Mapping[str, Mapping[str, Sequence[str]]]) -> MirrorConfig:
@@ -57,20 +63,30 @@ def _route(flow: Flow) -> Route:
     return Route.of(MirrorSourceConnector.config().parse(without_plugins(resolved)))
 
 
-def _check(flow: Flow, props: Properties, *, plugins: bool) -> None:
-    """Checks the configurations of worker and connectors before anything starts. Raises ConfigError."""
+def _mistakes(flow: Flow, props: Properties, *, plugins: bool) -> list[ConfigError]:
+    """Checks the configurations of worker and connectors before anything starts. Raises ConfigError for a secret."""
     secrets = Secrets.from_properties(flow.worker)
     worker = WORKER_CONFIG.validate(secrets.resolve(flow.worker).config)
-    _raise_first(_errors(worker), flow, props, secrets, prefix=f"{flow.target}.")
+    found = _located(_errors(worker), flow, props, secrets, prefix=f"{flow.target}.")
     configs = {name: secrets.resolve(config).config for name, config in connectors_of(flow).items()}
     for config in configs.values():
-        _raise_first(_errors(definitions.SOURCE.validate(config)), flow, props, secrets)
+        found += _located(_errors(definitions.SOURCE.validate(config)), flow, props, secrets)
     names_plugin = any(without_plugins(config) != config for config in configs.values())
     if plugins and names_plugin:
-        found = errors_in_child(configs)
+        errors = errors_in_child(configs)
     else:  # plugin code runs in children, which validate again
-        found = errors_of({name: without_plugins(config) for name, config in configs.items()})
-    _raise_first(found, flow, props, secrets)
+        errors = errors_of({name: without_plugins(config) for name, config in configs.items()})
+    return found + _located(errors, flow, props, secrets)
+
+
+def _raise_all(mistakes: Sequence[ConfigError]) -> None:
+    """Raises one ConfigError that names all mistakes. A line of the file that several flows or connectors use counts once."""
+    first: dict[tuple[str | None, str], ConfigError] = {}
+    for each in mistakes:
+        first.setdefault((each.key, each.source or str(each)), each)
+    if first:
+        found = [*first.values()]
+        raise ConfigError("; ".join(map(str, found)), key=found[0].key)
 
 
 def _errors(values: Iterable[ConfigValue]) -> Errors:
@@ -92,11 +108,18 @@ def _of_client(key: str, flow: Flow) -> list[str]:
     return [*own, f"{alias}.{rest}", f"{alias}.{name}", f"{kind}.{name}", name]
 
 
-def _raise_first(
+def _located(
     errors: Errors, flow: Flow, props: Properties, secrets: Secrets, *, prefix: str | None = None
-) -> None:
-    """Raises ConfigError for the first error. `prefix` begins the keys in the file; a flow's name does for connectors."""
-    for key, error in errors[:1]:
-        names = [f"{prefix or f'{flow.name}.'}{key}", key, *_of_client(key, flow)]
-        written = next((name for name in names if name in props), key)
-        raise ConfigError(f"{flow.name}: {secrets.redact(error)}", key=key, source=props.source(written))
+) -> list[ConfigError]:
+    """Returns errors with their places. `prefix` begins the keys in the file; a flow's name does for connectors."""
+    return [
+        ConfigError(
+            f"{flow.name}: {secrets.redact(error)}", key=key, source=_place(key, flow, props, prefix=prefix)
+        )
+        for key, error in errors
+    ]
+
+
+def _place(key: str, flow: Flow, props: Properties, *, prefix: str | None = None) -> str | None:
+    names = [f"{prefix or f'{flow.name}.'}{key}", key, *_of_client(key, flow)]
+    return props.source(next((name for name in names if name in props), key))

@@ -129,6 +129,10 @@ class FlowWorker(Worker):
             )
         wanted, before = connectors_of(flow), connectors_of(self.flow)
         changed = sorted(name for name in {*wanted, *before} if wanted.get(name) != before.get(name))
+        if SOURCE in changed and flow.enabled:
+            from klamm.mirror.names_check import check_names  # takes its time, and few mirrors change
+
+            await check_names(flow)
         self.flow = replace(flow, worker=self.flow.worker)
         if changed:
             log.info("the file has changed: %s", ", ".join(changed))
