@@ -6,6 +6,8 @@ import pytest
 from typer.testing import CliRunner
 
 from klamm.cli.mirror import app
+from klamm.mirror import supervisor
+from klamm_base.errors import KlammError
 
 FILE = (
     "clusters=A,B\nA.bootstrap.servers=127.0.0.1:1\nB.bootstrap.servers=127.0.0.1:2\nA->B.enabled=true\n"
@@ -45,3 +47,37 @@ def test_a_pattern_that_is_none_is_named(path, command):
     assert result.exit_code in {2, 3}, (result.output, result.exception)
     assert "([" in result.output or result.exit_code == 3
     assert path.read_text() == FILE
+
+
+def test_a_setting_that_does_nothing_is_told_when_it_is_added(path):
+    result = CliRunner().invoke(app, ["flow", "add", str(path), "A->B", "--set", "topcs=a"])
+    assert result.exit_code == 0
+    assert f"{path}:6: A->B.topcs" in result.output
+    assert "topics" in result.output
+
+
+class Taken:
+    """A server whose port another process has for the first tries."""
+
+    name = "metrics"
+
+    def __init__(self, tries: int) -> None:
+        self.tries = tries
+
+    async def start(self) -> str:
+        self.tries -= 1
+        if self.tries >= 0:
+            raise KlammError("cannot listen")
+        return "http://here"
+
+    async def stop(self) -> None: ...
+
+
+async def test_a_second_start_waits_for_the_ports_of_the_first(monkeypatch, caplog):
+    monkeypatch.setattr(supervisor, "LOOK_S", 0.0)
+    monkeypatch.setattr(supervisor, "HANDOVER_S", 60.0)
+    owners = iter([17, 17, None, None])  # its flows end before its servers
+    assert await supervisor._serving(Taken(4), lambda: next(owners)) == "http://here"
+    assert caplog.text.count("Process 17 runs this mirror already") == 1
+    with pytest.raises(KlammError, match="cannot listen"):
+        await supervisor._serving(Taken(1), lambda: None)

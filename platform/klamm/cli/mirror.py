@@ -82,7 +82,9 @@ def start(config: ConfigArgument, clusters: ClustersOption = None, override: Ove
         again = config, lambda: specs(_towards(files.load(config, override), clusters))
         try:
             sides = _sides(mirror, watched)
-            asyncio.run(supervisor.run(begun, lambda urls: say_ready(line, urls), sides, again))
+            asyncio.run(
+                supervisor.run(begun, lambda urls: say_ready(line, urls), sides, again, watched.owner)
+            )
         except supervisor.FlowRefused:
             raise typer.Exit(EXIT_USAGE) from None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -99,7 +100,7 @@ def remove(config: ConfigArgument, name: FlowArgument) -> None:
     _edit(config, dict.fromkeys(there))
 
 
-def _edit(config: Any, changes: Mapping[str, str | None]) -> None:
+def _edit(config: Path, changes: Mapping[str, str | None]) -> None:
     from klamm.mirror import files
     from klamm.mirror.edit import change_file, set_property
 
@@ -108,8 +109,18 @@ def _edit(config: Any, changes: Mapping[str, str | None]) -> None:
             text = set_property(text, key, value)
         return text
 
+    warnings: list[str] = []
+
+    def check(trial: Path) -> None:
+        found = files.load(trial, warn=False).warnings
+        warnings.extend(
+            said.replace(str(trial), str(config)) for said in found if any(k in said for k in changes)
+        )
+
     with reported():
-        changed = change_file(config, edited, lambda path: files.load(path, warn=False))
+        changed = change_file(config, edited, check)
+        for said in warnings:
+            typer.echo(f"klamm: {said}", err=True)
         typer.echo(f"{config}: changed" if changed else f"{config}: nothing to change", err=True)
 
 

@@ -28,6 +28,9 @@ from klamm_mirror.settings.mm2_config import Flow, MetricsPlace
 log = logging.getLogger(__name__)
 
 EXIT_CONFIG: Final = 2
+LOOK_S: Final = 0.5
+HANDOVER_S: Final = 10.0
+"""The time that servers of a mirror may still have their ports after its last flow has ended."""
 
 
 class FlowRefused(KlammError):
@@ -92,9 +95,11 @@ async def run(
     ready: Callable[[Mapping[str, str]], None],
     sides: Sequence[Side] = (),
     file: tuple[Path, Callable[[], Sequence[ChildSpec]]] | None = None,
+    owner: Callable[[], int | None] = lambda: None,
 ) -> None:
     """Run the flows until SIGTERM or SIGINT. `ready` is called once all of them run, with the addresses of `sides`,
     which serve meanwhile. `file` is the flows' file, and how to read the flows again when it has changed.
+    `owner` is a process that runs flows of this file already: while its servers have the ports, this one stands by.
 
     Raises KlammError when that is impossible, FlowRefused, and KlammError when a second signal killed the
     flows.
@@ -102,11 +107,6 @@ async def run(
     children = {spec.name: Child(spec, begun.read_end, begun.processes[spec.name]) for spec in begun.specs}
     for process in begun.processes.values():
         await process.attach()
-    try:
-        urls = {side.name: await side.start() for side in sides}
-    except KlammError:
-        await _stop_all(children)
-        raise
     stop, killed = asyncio.Event(), asyncio.Event()
 
     def on_signal() -> None:
@@ -119,7 +119,7 @@ async def run(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
-    starting = asyncio.create_task(_start_all(list(children.values()), lambda: ready(urls)))
+    starting = asyncio.create_task(_start_with(sides, owner, list(children.values()), ready))
     stopping = asyncio.create_task(stop.wait())
     beside: list[asyncio.Task[None]] = []
     if file is not None:
@@ -173,6 +173,37 @@ async def _start_one(child: Child) -> None:
         await _start(child)
     except KlammError as e:
         log.error("%s", e)  # noqa: TRY400 - the sentence says it all
+
+
+async def _start_with(
+    sides: Sequence[Side],
+    owner: Callable[[], int | None],
+    children: Sequence[Child],
+    ready: Callable[[Mapping[str, str]], None],
+) -> None:
+    urls = {side.name: await _serving(side, owner) for side in sides}
+    await _start_all(children, lambda: ready(urls))
+
+
+async def _serving(side: Side, owner: Callable[[], int | None]) -> str:
+    """Starts a server; returns its address. Waits while the mirror's present process may have its port. Raises KlammError."""
+    until = time.monotonic()
+    said = False
+    while True:
+        try:
+            return await side.start()
+        except KlammError as e:
+            pid = owner()
+            if pid is not None:
+                until = time.monotonic() + HANDOVER_S
+            elif time.monotonic() >= until:
+                raise
+            if not said:
+                log.warning(
+                    "%s. Process %s runs this mirror already: this one takes over when it ends", e, pid
+                )
+                said = True
+            await asyncio.sleep(LOOK_S)
 
 
 async def _start_all(children: Sequence[Child], ready: Callable[[], None]) -> None:

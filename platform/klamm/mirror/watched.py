@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
 
-from klamm.mirror.places import Place, keeping, place_of
+from klamm.mirror.places import Place, holder, keeping, place_of
 from klamm_mirror.settings.mm2_config import Flow
 
 
@@ -36,6 +36,12 @@ class Watched:
     def sockets(self) -> dict[str, Path]:
         """The sockets of the flows, which tell status and metrics."""
         return {name: self._places[name].socket for name in self.flows}
+
+    def owner(self) -> int | None:
+        """Returns a process that runs one of the flows; None: nobody does."""
+        return next(
+            (pid for name in self.flows if (pid := holder(self._places[name].lock)) is not None), None
+        )
 
     def close(self) -> None:
         self._stack.close()

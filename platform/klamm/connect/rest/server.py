@@ -79,6 +79,7 @@ class RestServer:
 
     def bind(self) -> None:
         """Takes the ports; nothing is answered before `start`."""
+        self._admin_sockets = []
         try:
             self._sockets = [(each, _bind(each, "listeners")) for each in self._listeners]
             shared = {str(each): taken for each, taken in self._sockets if each.port}
