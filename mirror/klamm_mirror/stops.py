@@ -78,12 +78,19 @@ class Stop:
     new_id: bytes | None = None
     passing: bool = False
     """True for a cause outside the records, such as a missing permission: it is tried again from time to time."""
+    failed: str | None = None
+    """The action that was not possible here, and why."""
+
+    @property
+    def said(self) -> str:
+        """The reason, behind what was tried in vain."""
+        return self.why if self.failed is None else f"{self.failed}. {self.why}"
 
     def as_json(self) -> dict[str, Any]:
         """Returns the stop as a task's status shows it."""
         return {
             "kind": str(self.kind), "from": self.start, "to": self.end,
-            "why": self.why[:WHY_MAX], "since_ms": self.since_ms,
+            "why": self.said[:WHY_MAX], "since_ms": self.since_ms,
         }  # fmt: skip
 
 

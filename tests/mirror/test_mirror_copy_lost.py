@@ -61,7 +61,7 @@ def test_a_deleted_copy_stops_its_partition_and_is_made_anew_on_demand(clusters,
     assert (gap.kind, gap.state, gap.records) == (Kind.COPY_LOST, State.OPEN, 100)
     assert read(clusters["B"], f"A.{topic}", None) == [], "nothing is written behind the hole"
     [done] = decide(clusters["B"], topic, Action.APPEND)
-    assert done.state is State.RESOLVED
+    assert (done.state, done.left_out) == (State.RESOLVED, 0), "all of it was copied again"
     assert read(clusters["B"], f"A.{topic}", 105) == old + more
     mirror.until(lambda: "stopped" not in mirror.details(), "it goes on")
 
@@ -153,8 +153,11 @@ def test_truncate_target_leaves_records_of_others_alone(clusters):
         back.until(lambda: gaps(clusters["A"], topic, "mm2-gaps.B.internal"), "an entry in the ledger")
         [gap] = decide(clusters["A"], topic, Action.TRUNCATE_TARGET, ledger="mm2-gaps.B.internal")
         assert gap.state is State.OPEN
-        assert "holds records that were not written at the source, from offset 0 on" in gap.why
+        assert "not written at the source, from offset 0 on: give --append or --new-topic. " in gap.why
         assert circle.values("A") == ours + theirs
+        [gap] = decide(clusters["A"], topic, Action.APPEND, ledger="mm2-gaps.B.internal")
+        assert (gap.state, gap.action) == (State.RESOLVED, Action.APPEND)
+        assert "not possible" not in gap.why, "it is no reason any more"
 
 
 class Forgetful:

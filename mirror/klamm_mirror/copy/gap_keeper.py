@@ -16,8 +16,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 from klamm_base.backoff import Backoff
+from klamm_base.errors import KlammError
 from klamm_kafka.client import BrokerError, ClientError, Cluster, broker_error
-from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.offset_specs import EARLIEST, LATEST
 from klamm_mirror.copy import copy_identity
 from klamm_mirror.copy.gap_policy import (
@@ -52,6 +52,10 @@ RETRY_S: Final = 30.0
 LACKS_NOTHING: Final = "nothing is missing: all that was read was first written at the target"
 GAPS_BYTES: Final = 3_000
 """The size of the latest gaps in a task's status, as JSON."""
+
+
+class Impossible(KlammError):
+    """The way to go on does not fit what is at the target."""
 
 
 class GapKeeper:
@@ -234,14 +238,13 @@ class GapKeeper:
                 await self._try_again(partition, time.monotonic())
             return
         try:
-            gap = await self._perform(partition, gap, decision.action)
-        except BrokerError as e:
-            if e.retriable:
+            gap = await self._perform(partition, replace(gap, why=stop.why), decision.action)
+        except (BrokerError, Impossible) as e:
+            if isinstance(e, BrokerError) and e.retriable:
                 raise
-            why = f"{decision.action} is not possible: {e}. {stop.why}"
-            log.error("%s: %s", partition, why)  # noqa: TRY400 - the sentence says it all
-            partition.stopped = replace(stop, why=why)
-            await self._ledger.write([replace(gap, state=State.OPEN, action=None, why=why)])
+            stop = partition.stopped = replace(stop, failed=f"{decision.action} is not possible: {e}")
+            log.error("%s: %s", partition, stop.said)  # noqa: TRY400 - the sentence says it all
+            await self._ledger.write([replace(gap, state=State.OPEN, action=None, why=stop.said)])
             self._tried[gap.key].add(gap.asked_ms)
             return
         if decision.action is not Action.RETRY and gap.key not in self._begun:
@@ -299,7 +302,10 @@ class GapKeeper:
             await self._retry(partition)
         elif gap.kind is Kind.COPY_LOST:
             end = await self._copy_end(partition, partition.remote)
-            first = await self._first(partition) if action is Action.APPEND else partition.done
+            first = partition.done
+            if action is Action.APPEND:  # what the source still has is no gap any more
+                first = await self._first(partition)
+                gap = replace(gap, end=max(first, gap.start))
             gap = await self._note_end(gap, action, end)
             partition.forget_copy()
             await self._go_on(partition, first, copy_end=end)
@@ -324,7 +330,7 @@ class GapKeeper:
                 partition.stopped, partition.gone = None, True
             case Kind.TRUNCATED if partition.whole:
                 why = f"{partition.remote} keeps offsets, and has other records behind {gap.start}: delete it, and it is copied anew"
-                raise broker_error(ErrorCode.POLICY_VIOLATION, why)
+                raise Impossible(why)
             case Kind.TRUNCATED:
                 await self._go_on(partition, gap.start)
             case Kind.PURGED:
@@ -333,7 +339,7 @@ class GapKeeper:
                 partition.purged += gap.records
                 await self._go_on(partition, max(first, gap.end or 0))
             case _ if gap.end is None:
-                raise broker_error(ErrorCode.POLICY_VIOLATION, "nobody knows where the range ends")
+                raise Impossible("nobody knows where the range ends")
             case _:
                 await self._go_on(partition, gap.end)
         return gap
@@ -342,8 +348,8 @@ class GapKeeper:
         """Goes on with the topic that took the name, from its start."""
         assert gap.new_id is not None
         if partition.whole and action is not Action.NEW_TOPIC:
-            why = f"{partition.remote} keeps offsets, and the new topic counts its own from 0 on: take {Action.NEW_TOPIC}"
-            raise broker_error(ErrorCode.POLICY_VIOLATION, why)
+            why = f"{partition.remote} keeps offsets, and the new topic counts its own from 0 on: give --{Action.NEW_TOPIC}"
+            raise Impossible(why)
         remote = partition.remote
         if action is Action.TRUNCATE_TARGET:
             await self._truncate(partition)
@@ -416,9 +422,7 @@ class GapKeeper:
         stranger = await self._provenance.first_stranger(topic, number)
         if stranger is not None:
             why = f"{topic}-{number} at the target holds records that were not written at the source, from offset {stranger} on"
-            raise broker_error(
-                ErrorCode.POLICY_VIOLATION, f"{why}: take {Action.APPEND} or {Action.NEW_TOPIC}"
-            )
+            raise Impossible(f"{why}: give --{Action.APPEND} or --{Action.NEW_TOPIC}")
 
     async def _first(self, partition: MirrorPartition) -> int:
         return await internal_topics.offset_of(

@@ -94,4 +94,4 @@ def _status_row(
 
 
 def _why(partition: MirrorPartition) -> str | None:
-    return partition.stopped.why[:WHY_MAX] if partition.stopped is not None else None
+    return partition.stopped.said[:WHY_MAX] if partition.stopped is not None else None

@@ -92,7 +92,7 @@ class Gap:
         """Returns the open gap of a stopped partition."""
         return cls(
             topic=topic, topic_id=topic_id, partition=partition, start=stop.start, end=stop.end, kind=stop.kind,
-            when_ms=stop.since_ms, why=stop.why, new_id=stop.new_id,
+            when_ms=stop.since_ms, why=stop.said, new_id=stop.new_id,
         )  # fmt: skip
 
     def asked(self, action: Action, now_ms: int) -> Gap:
