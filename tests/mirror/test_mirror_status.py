@@ -11,6 +11,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from types import SimpleNamespace
 from typing import Any
 
 import jsonschema
@@ -23,7 +24,7 @@ from support.mirror import mirror_file, produce, read_all, read_as, states, stat
 
 from klamm.cli.mirror_status import drawn, filtered
 from klamm.connect.rest.json_schema import Schemas
-from klamm.mirror.flow_status import _reason
+from klamm.mirror.flow_status import FlowTold, _reason
 from klamm.mirror.shapes import FlowState, MirrorStatus
 from klamm.testing import EmbeddedBroker
 
@@ -365,6 +366,31 @@ def test_a_lag_that_grows_is_never_caught_up():
     text = "\n".join(drawn(found, room=80, everything=False))
     assert "not catching up" in text
     assert "never" in text
+
+
+def test_records_on_their_way_need_no_bar():
+    quiet = one(lag=1, lag_seconds=0.7, catch_up_seconds=None, caught_up=0.0)
+    found = mirror([quiet], lag=1, lag_seconds=0.7, catch_up_seconds=2.6, caught_up=0.0)
+    text = "\n".join(drawn(found, room=80, everything=False))
+    assert "1 record behind" in text
+    assert "never" not in text
+    assert "caught up in" not in text
+    assert "0%" not in text
+
+
+@pytest.mark.parametrize(
+    ("why", "state", "said"),
+    [
+        (None, FlowState.STARTING, None),
+        ("connection refused", FlowState.WAITING, "waits for cluster B: connection refused"),
+    ],
+)
+def test_a_cluster_that_is_only_asked_keeps_no_flow_waiting(why, state, said):
+    service: Any = SimpleNamespace(cluster_id="b", ready=True)
+    flow: Any = SimpleNamespace(source="A", target="B")
+    task: Any = {"id": 0, "state": "RUNNING", "waiting_for": "target", "why": why}
+    connector: Any = {"name": "MirrorSourceConnector", "state": "RUNNING", "why": None, "tasks": [task]}
+    assert FlowTold(flow, service)._state([connector], [], {}) == (state, said)
 
 
 def test_a_reason_is_told_once_for_partitions_in_a_row():

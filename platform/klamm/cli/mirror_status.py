@@ -19,7 +19,7 @@ BAR: Final = 10
 WIDE: Final = 100
 """From so many columns on, bytes are shown, too."""
 NOTABLE_S: Final = 2.0
-"""A shorter way to go is everyday life, and needs no bar."""
+"""Records that came later are on their way, and need no bar."""
 
 
 def filtered(status: MirrorStatus, topics: Collection[str]) -> MirrorStatus:
@@ -71,9 +71,7 @@ def _flow(flow: FlowStatus, room: int, *, unicode: bool) -> list[str]:
     lines = _wrapped(head, room, first="")
     if flow["why"]:
         lines += _wrapped(flow["why"], room)
-    if flow["lag"] and (
-        (flow["lag_seconds"] or 0) > NOTABLE_S or (flow["catch_up_seconds"] or 0) > NOTABLE_S
-    ):
+    if _notable(flow["lag"], flow["lag_seconds"]):
         lines.append(_way_to_go(flow, min(40, room - 40), unicode=unicode))
     for facts in (_counts(flow), _ages(flow)):
         if facts:
@@ -83,6 +81,11 @@ def _flow(flow: FlowStatus, room: int, *, unicode: bool) -> list[str]:
     for group, why in (flow.get("groups_left_out") or {}).items():
         lines += _wrapped(f"group {group} is {why}", room)
     return lines
+
+
+def _notable(lag: int | None, lag_seconds: float | None) -> bool:
+    """Returns True for a lag that has lasted: records that have just arrived are on their way."""
+    return bool(lag) and (lag_seconds is None or lag_seconds > NOTABLE_S)
 
 
 def _upkeep(name: str, part: UpkeepStatus) -> list[str]:
@@ -104,7 +107,8 @@ def _lag(flow: FlowStatus) -> str:
         silent = flow["lag_seconds"]
         state = f"nothing is known of the last {whole(duration(silent))}" if silent else "caught up"
         return f"{state}, {rates}"
-    return f"{flow['lag']:,} records behind, the oldest {whole(duration(flow['lag_seconds']))}, {rates}"
+    records = "1 record" if flow["lag"] == 1 else f"{flow['lag']:,} records"
+    return f"{records} behind, the oldest {whole(duration(flow['lag_seconds']))}, {rates}"
 
 
 def _way_to_go(flow: FlowStatus, width: int, *, unicode: bool) -> str:
@@ -160,7 +164,7 @@ def _partitions(shown: Sequence[PartitionStatus], room: int, *, unicode: bool) -
 def _row(partition: PartitionStatus, *, unicode: bool) -> dict[str, object]:
     lag, end = partition["lag"], partition["catch_up_seconds"]
     way: str | None = None
-    if lag:
+    if _notable(lag, partition["lag_seconds"]):
         said = duration(end) if end is not None else "never" if partition["state"] == "RUNNING" else "-"
         way = f"{bar(partition['caught_up'] or 0.0, BAR, unicode=unicode)} {said}"
     return {

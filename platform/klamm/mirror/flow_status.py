@@ -119,9 +119,11 @@ class FlowTold:
             for what, reason in part["conflicts"].items():
                 return FlowState.DEGRADED, f"{name}: {what}: {reason}"
         waits = [t for c in connectors for t in c["tasks"] if t["waiting_for"] in CLUSTERS]
-        if waits:
-            named = [task for task in waits if task["waiting_for"] != "broker"]
-            return FlowState.WAITING, self._waiting((named or waits)[0])
+        if told := [task for task in waits if task["why"]]:
+            named = [task for task in told if task["waiting_for"] != "broker"]
+            return FlowState.WAITING, self._waiting((named or told)[0])
+        if waits:  # it asks, and nothing has failed yet
+            return FlowState.STARTING, None
         for wanted in (FlowState.STARTING, FlowState.STOPPED, FlowState.PAUSED):
             for name, state, why in parts:
                 if state == wanted:
