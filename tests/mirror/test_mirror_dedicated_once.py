@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 from support.broker import new_name, new_topic, wait_until
 from support.circles import Circle, topic_at
 from support.klamm import Server
@@ -57,6 +58,29 @@ def test_records_come_once_and_in_order_after_kills(source, target, tmp_path: Pa
         assert arrives(target.bootstrap, f"{a}.{topic}", len(sent)) == sent
     finally:
         server.stop()
+
+
+def test_a_start_does_not_wait_for_the_transaction_of_a_task_that_was_killed(source, target, tmp_path: Path):
+    a, b = new_name("a"), new_name("b")
+    topic = new_topic(source)
+    flows = {f"{a}->{b}.enabled": "true", "topics": topic, f"{b}.exactly.once.source.support": "enabled"}
+    path = mirror_file(tmp_path / "mm2.properties", {a: source.bootstrap, b: target.bootstrap}, flows)
+    Server("mirror", "start", str(path)).stop()
+    killed = Producer(
+        {
+            "bootstrap.servers": target.bootstrap,
+            "transactional.id": f"{a}-mm2-MirrorSourceConnector-0",
+            "transaction.timeout.ms": 600_000,
+        }
+    )
+    killed.init_transactions()
+    killed.begin_transaction()
+    for partition in range(25):
+        killed.produce(f"mm2-offsets.{a}.internal", b"x", b'["other", {}]', partition=partition)
+    assert killed.flush(30) == 0
+    with Server("mirror", "start", str(path)):
+        produce(source.bootstrap, topic, ["one"])
+        assert arrives(target.bootstrap, f"{a}.{topic}", 1) == ["one"]
 
 
 def test_records_of_both_sides_stay_what_they_are_after_kills(source, target, tmp_path: Path):

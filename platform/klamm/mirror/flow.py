@@ -85,7 +85,8 @@ class FlowWorker(Worker):
                 self.flow, lambda: flow_hold.holds(runtime.configs), lambda why: setattr(told, "held", why)
             )
         )
-        await runtime.offset_log.read_to_end()
+        # Not past the open transaction of a task that was killed: the task that starts next ends it.
+        await runtime.offset_log.read_to_end(past_open=False)
         flow_offsets.say_taken_over(runtime.offsets, self.flow)
         wanted = connectors_of(self.flow)
         if self.flow.enabled and CHECKPOINT not in wanted:
