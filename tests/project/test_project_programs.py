@@ -39,7 +39,6 @@ ALLOWED: Final = {
         "kafka-console-consumer"
     },  # a tool of Kafka, run by its own Java
     "bench/agent/compare.py": {"syslog-ng"},  # looked for first
-    "bench/mysql/compare.py": {"mariadb-binlog"},  # comes with the server that is looked for
     # Suites name in `needs` what they start, and are skipped without it.
     "tests/conformance/java/run.py": {"mvn", "javac"},
     "tests/conformance/librdkafka/run.py": {"npm", "tar", "make", "./configure"},

@@ -22,9 +22,9 @@ LANE_S: Final = 0.0125
 LANES_MAX: Final = 8
 UNDER_WAY_BYTES: Final = 64 << 20
 FAR_BYTES: Final = 128 << 20
-"""What far brokers may have under way: a line holds 50 MB at 500 MB/s and 100 ms, and lanes pause at the same time by chance."""
+"""The bytes that far brokers may have under way: a line holds 50 MB at 500 MB/s and 100 ms, and lanes pause at the same time by chance."""
 LANE_BYTES: Final = 64 << 20
-"""What an answer may have: Kafka's brokers give no more by default."""
+"""The bytes that an answer may have: Kafka's brokers give no more by default."""
 SMALLEST: Final = 1 << 20
 FIRST: Final = 4 << 20
 QUICK_S: Final = 1.0

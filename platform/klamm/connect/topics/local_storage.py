@@ -44,7 +44,7 @@ class LocalLog:
     async def stop(self) -> None:
         """Does nothing, as nothing is open."""
 
-    async def read_to_end(self, timeout_s: float = ADMIN_TIMEOUT_S) -> None:
+    async def read_to_end(self, timeout_s: float = ADMIN_TIMEOUT_S, *, past_open: bool = True) -> None:
         """Returns at once, as every record is handed over when it is written."""
 
     async def write(self, key: str, value: bytes | None) -> None:
