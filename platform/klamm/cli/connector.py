@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from klamm.cli import connector_config, connector_offsets
+from klamm.cli import connector_config, connector_offsets, connector_signal
 from klamm.cli.common import Output, OutputOption, print_record, print_rows, reported
 from klamm.cli.connector_files import read_connector, read_data
 from klamm.cli.connector_names import Name, path_of
@@ -306,4 +306,5 @@ def plugins(worker: Worker, output: OutputOption = Output.TABLE) -> None:
 
 
 connector_config.register(app)
+connector_signal.register(app)
 app.add_typer(connector_offsets.app, name="offsets")
