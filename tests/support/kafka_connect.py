@@ -29,7 +29,7 @@ class KafkaConnectWorker(WorkerProcess):
         }
         plugins = oracle.home / "plugins"
         if plugins.is_dir():  # else the file connectors lie among the libraries
-            given["plugin.path"] = str(plugins)
+            given["plugin.path"] = ",".join(filter(None, [str(plugins), properties.get("plugin.path")]))
         path = directory / f"connect-{time.monotonic_ns()}.properties"
         path.write_text("".join(f"{key}={value}\n" for key, value in given.items()))
         self._log_path = path.with_suffix(".log")

@@ -102,7 +102,7 @@ def stand_in(column: Column) -> Any:
 def _int(column: Column, modes: Modes) -> tuple[SchemaBuilder, Convert | None]:
     if column.size == 8 and column.unsigned:
         if modes.bigint_unsigned == "precise":
-            return logical.decimal_builder(0), Decimal
+            return logical.decimal_builder(0).parameter("connect.decimal.precision", "20"), Decimal
         return SchemaBuilder(Type.INT64), None if modes.refused_later else _checked_long(column.name)
     bits = column.size * 8 + (1 if column.unsigned else 0)
     smallest = next(t for t, holds in ((Type.INT16, 16), (Type.INT32, 32), (Type.INT64, 64)) if bits <= holds)
@@ -134,6 +134,8 @@ def _decimal(column: Column, modes: Modes) -> tuple[SchemaBuilder, Convert | Non
 def _bytes(modes: Modes) -> tuple[SchemaBuilder, Convert | None]:
     if modes.binary == "base64":
         return SchemaBuilder(Type.STRING), lambda value: base64.b64encode(value).decode()
+    if modes.binary == "base64-url-safe":
+        return SchemaBuilder(Type.STRING), lambda value: base64.urlsafe_b64encode(value).decode()
     if modes.binary == "hex":
         return SchemaBuilder(Type.STRING), lambda value: value.hex()
     return SchemaBuilder(Type.BYTES), None

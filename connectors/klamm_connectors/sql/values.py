@@ -74,6 +74,8 @@ def _of_name(name: str | None, rules: TimeRules) -> Convert | None:
             return lambda value: moment(_EPOCH + timedelta(microseconds=value))
         case "io.debezium.time.ZonedTimestamp":
             return lambda value: moment(datetime.fromisoformat(value))
+        case "io.debezium.data.Bits":  # the last byte first; databases have the first one first
+            return lambda value: value[::-1]
     return None
 
 
