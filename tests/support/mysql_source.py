@@ -11,7 +11,7 @@ SERVER_IDS = itertools.count(7000)
 
 
 class Source:
-    """A task on one database of the server, with its context."""
+    """A task on one database of the server, with its context. A setting of None leaves a default of here out."""
 
     def __init__(self, server, database, committed=None, **more):
         self.props = {
@@ -24,6 +24,7 @@ class Source:
             "database.include.list": database,
             "poll.interval.ms": "50",
         } | {k.replace("__", "."): v for k, v in more.items()}
+        self.props = {key: value for key, value in self.props.items() if value is not None}
         self.context = MemorySourceContext(self.props)
         if committed is not None:
             self.context.commit(committed)

@@ -106,7 +106,9 @@ class Server:
     def connect(self, **more: Any) -> Any:
         """Opens a connection in UTC. Raises translated errors."""
         try:
-            connection = pymysql.connect(**self.arguments(), **more)
+            # A server that accepts and says nothing would else hold the task for ever.
+            connection = pymysql.connect(**self.arguments(), read_timeout=self._settings.timeout_s, **more)
+            connection._read_timeout = None  # noqa: SLF001  a query may take as long as it needs; PyMySQL has no setter
             run(connection, "SET SESSION time_zone = '+00:00'")
         except (pymysql.err.MySQLError, OSError) as e:
             raise translated(e, f"MySQL at {self.address}") from e
