@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Final
 from urllib.parse import parse_qsl, quote, urlencode
 
@@ -37,7 +38,7 @@ _PARAMETER: Final = re.compile(r"((?:password|passwd|pwd)=)[^&;]*", re.IGNORECAS
 _JDBC_ONLY: Final = frozenset({
     "usessl", "usetimezone", "servertimezone", "autoreconnect", "rewritebatchedstatements", "useunicode",
     "characterencoding", "allowpublickeyretrieval", "connecttimeout", "sockettimeout", "verifyservercertificate",
-    "sslmode", "user", "password", "usecursorfetch", "zerodatetimebehavior",
+    "sslmode", "requiressl", "user", "password", "usecursorfetch", "zerodatetimebehavior",
 })  # fmt: skip
 """Parameters of Java's MySQL drivers that PyMySQL does not know. User and password are taken from them first."""
 
@@ -88,7 +89,9 @@ def to_sqlalchemy(url: str, dialect: str = "") -> str:
             f"Invalid value {masked(url)!r} for configuration connection.url: '//' is missing after {scheme}:",
             key="connection.url",
         )
-    return _DRIVERS.get(scheme, scheme) + ":" + (_without_jdbc_parameters(rest) if is_jdbc else rest)
+    if not is_jdbc:
+        return f"{_DRIVERS.get(scheme, scheme)}:{rest}"
+    return f"{_DRIVERS.get(scheme, scheme)}:{_without_jdbc_parameters(rest, postgresql=scheme.startswith('postgres'))}"
 
 
 def _oracle(rest: str, url: str) -> str:
@@ -115,7 +118,7 @@ def _sql_server(rest: str) -> str:
     return f"{base}/{database}" + (f"?{urlencode(login)}" if login else "")
 
 
-def _without_jdbc_parameters(rest: str) -> str:
+def _without_jdbc_parameters(rest: str, *, postgresql: bool) -> str:
     base, _, query = rest.partition("?")
     given = parse_qsl(query, keep_blank_values=True)
     login = {name: value for name, value in given if name in {"user", "password"}}
@@ -123,5 +126,35 @@ def _without_jdbc_parameters(rest: str) -> str:
         who = quote(login.get("user", ""), safe="")
         secret = f":{quote(login['password'], safe='')}" if "password" in login else ""
         base = f"//{who}{secret}@{base[2:]}"
-    kept = urlencode([(n, v) for n, v in given if n.lower() not in _JDBC_ONLY])
+    kept = urlencode(list(_of_postgresql(given) if postgresql else _of_others(given)), quote_via=quote)
     return f"{base}?{kept}" if kept else base
+
+
+def _of_others(given: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Yields the parameters that PyMySQL knows. Raises ConfigError for a check of certificates, which needs a file."""
+    for name, value in given:
+        lower, wanted = name.lower(), value.lower().replace("-", "_")
+        if lower == "sslmode" and wanted in {"verify_ca", "verify_identity", "verify_full"}:
+            raise ConfigError(
+                f"connection.url: {name}={value} cannot be used, because Java's stores of certificates are not read here: write "
+                "mysql+pymysql://host/database?ssl_ca=FILE",
+                key="connection.url",
+            )
+        if (lower, wanted) in {("sslmode", "required"), ("sslmode", "trust"), ("requiressl", "true")}:
+            yield "ssl_check_hostname", "false"  # encrypted or not at all, without a check
+        elif lower not in _JDBC_ONLY:
+            yield name, value
+
+
+def _of_postgresql(given: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Yields the parameters in the words of PostgreSQL's own library, which also knows `sslmode`."""
+    for name, value in given:
+        match name.lower():
+            case "currentschema":
+                yield "options", f"-csearch_path={value}"
+            case "ssl" if value.lower() in {"", "true"}:
+                yield "sslmode", "verify-full"
+            case "sslmode":
+                yield "sslmode", value
+            case lower if lower not in _JDBC_ONLY:
+                yield name, value

@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import Consumer
 from support.broker import broker, new_name  # noqa: F401
 from support.connect_worker import WorkerProcess, wait_for, worker_properties
+from support.klamm import klamm
 from support.mariadb import MariaDB, require
 
 pytestmark = pytest.mark.usefixtures("mariadb_server")
@@ -117,7 +118,7 @@ def test_rows_come_back_from_topics_as_they_were(worker, mariadb, mariadb_databa
     wait_for(in_sqlite, lambda: f"{found[:3]} {expected[:3]}")
 
 
-def test_a_signal_by_rest_reads_a_table_again(worker, mariadb, mariadb_database, tmp_path):
+def test_a_signal_by_rest_or_command_reads_a_table_again(worker, mariadb, mariadb_database, tmp_path):
     mariadb.sql(TABLE, database=mariadb_database)
     mariadb.sql(INSERT % (1, 50), database=mariadb_database)
     prefix = new_name("p")
@@ -132,6 +133,15 @@ def test_a_signal_by_rest_reads_a_table_again(worker, mariadb, mariadb_database,
     answer = worker.request("POST", f"/connectors/{prefix}-source/tasks/0/signals", signal)
     assert answer.status == 202, answer.content
     wait_for(lambda: same(mariadb, mariadb_database), lambda: worker.log[-3000:])
+    mariadb.sql("DELETE FROM copy WHERE id < 20", database=mariadb_database)
+    words = ["execute-snapshot", "--data-collections", f"{mariadb_database}[.]items", "--type", "blocking"]
+    command = ["connector", "signal", f"{prefix}-source", *words, "--url", f"http://127.0.0.1:{worker.port}"]
+    done = klamm(*command)
+    assert (done.returncode, done.stderr) == (0, "")
+    wait_for(lambda: same(mariadb, mariadb_database), lambda: worker.log[-3000:])
+    command[2] = f"{prefix}-sink0"
+    said = klamm(*command)
+    assert (said.returncode, "takes no signals" in said.stderr) == (1, True)
     refused = worker.request("POST", f"/connectors/{prefix}-sink0/tasks/0/signals", signal)
     assert (refused.status, "takes no signals" in refused.message) == (400, True)
     unknown = worker.request("POST", f"/connectors/{prefix}-source/tasks/7/signals", signal)

@@ -56,6 +56,10 @@ def test_databases_differ_in_which_names_are_one():
     ("url", "made"),
     [
         ("jdbc:postgresql://db:5432/shop?user=u&password=p", "postgresql+psycopg://u:p@db:5432/shop"),
+        ("jdbc:postgresql://db/x?currentSchema=a&sslmode=require&user=u", "postgresql+psycopg://u@db/x?options=-csearch_path%3Da&sslmode=require"),
+        ("jdbc:postgresql://db/x?ssl=true&socketTimeout=5", "postgresql+psycopg://db/x?sslmode=verify-full"),
+        ("jdbc:mysql://db/x?sslMode=REQUIRED&useUnicode=true", "mysql+pymysql://db/x?ssl_check_hostname=false"),
+        ("jdbc:mariadb://db/x?sslMode=trust", "mariadb+pymysql://db/x?ssl_check_hostname=false"),
         ("postgresql+psycopg2://db/shop", "postgresql+psycopg2://db/shop"),
         ("jdbc:sqlserver://db:1433;databaseName=shop;encrypt=true;user=u;password=a;", "mssql+pymssql://u:a@db:1433/shop"),
         ("jdbc:sqlserver://db", "mssql+pymssql://db/"),
@@ -66,6 +70,11 @@ def test_databases_differ_in_which_names_are_one():
 )  # fmt: skip
 def test_jdbc_urls_become_those_of_sqlalchemy(url, made):
     assert to_sqlalchemy(url) == made
+
+
+def test_a_check_of_certificates_is_not_left_out():
+    with pytest.raises(ConfigError, match=r"sslMode=VERIFY_CA cannot be used.*ssl_ca=FILE"):
+        to_sqlalchemy("jdbc:mysql://db/x?sslMode=VERIFY_CA&password=hush")
 
 
 def test_a_dialect_s_name_says_which_database_it_is():
