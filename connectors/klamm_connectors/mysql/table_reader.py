@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -25,6 +26,10 @@ _COMPARABLE: Final = frozenset(Kind) - {
     Kind.YEAR,
 }
 """Kinds whose values compare equal to themselves when they are sent back to the server. A zero date would not."""
+_ORDER_WITHOUT_LIMIT: Final = re.compile(
+    r"\border\s+by\b(?!.*\b(?:limit|order\s+by|fetch|for|lock)\b)", re.IGNORECASE | re.DOTALL
+)
+_ALL: Final = 2**64 - 1
 
 
 class TableReader:
@@ -129,8 +134,13 @@ def _select(table: Table, statement: str | None = None) -> str:
     columns = ", ".join(_expression(c) for c in table.columns)
     if not columns:
         raise ConnectError(f"{table.full_name} has no columns")
-    source = _name(table) if statement is None else f"({statement}\n) AS overridden"
+    source = _name(table) if statement is None else f"({_ordered(statement)}\n) AS overridden"
     return f"SELECT {columns} FROM {source}"  # noqa: S608  names are quoted
+
+
+def _ordered(statement: str) -> str:
+    """Returns a statement whose order also holds within another: servers drop an ORDER BY there if it has no LIMIT."""
+    return f"{statement}\nLIMIT {_ALL}" if _ORDER_WITHOUT_LIMIT.search(statement) else statement
 
 
 def _expression(column: Column) -> str:

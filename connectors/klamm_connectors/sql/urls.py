@@ -38,9 +38,19 @@ _PARAMETER: Final = re.compile(r"((?:password|passwd|pwd)=)[^&;]*", re.IGNORECAS
 _JDBC_ONLY: Final = frozenset({
     "usessl", "usetimezone", "servertimezone", "autoreconnect", "rewritebatchedstatements", "useunicode",
     "characterencoding", "allowpublickeyretrieval", "connecttimeout", "sockettimeout", "verifyservercertificate",
-    "sslmode", "requiressl", "user", "password", "usecursorfetch", "zerodatetimebehavior",
+    "sslmode", "requiressl", "user", "password", "usecursorfetch", "zerodatetimebehavior", "trustservercertificate",
 })  # fmt: skip
-"""Parameters of Java's MySQL drivers that PyMySQL does not know. User and password are taken from them first."""
+"""Parameters of Java's MySQL drivers that PyMySQL does not know. User and password are taken from them first, and encryption."""
+_SQL_SERVER_READ: Final = frozenset({
+    "", "database", "databasename", "user", "username", "password", "encrypt", "trustservercertificate",
+})  # fmt: skip
+_SQL_SERVER_HARMLESS: Final = frozenset({
+    "applicationname", "cancelquerytimeout", "connectretrycount", "connectretryinterval", "disablestatementpooling",
+    "locktimeout", "logintimeout", "multisubnetfailover", "packetsize", "querytimeout",
+    "responsebuffering", "selectmethod", "sendstringparametersasunicode", "sendtimeasdatetime", "sockettimeout",
+    "statementpoolingcachesize", "usebulkcopyforbatchinsert", "workstationid",
+})  # fmt: skip
+"""Parameters of SQL Server's Java driver that change neither the rows nor where they go."""
 
 
 def masked(url: str) -> str:
@@ -91,7 +101,10 @@ def to_sqlalchemy(url: str, dialect: str = "") -> str:
         )
     if not is_jdbc:
         return f"{_DRIVERS.get(scheme, scheme)}:{rest}"
-    return f"{_DRIVERS.get(scheme, scheme)}:{_without_jdbc_parameters(rest, postgresql=scheme.startswith('postgres'))}"
+    rest = _without_jdbc_parameters(
+        rest, postgresql=scheme.startswith("postgres"), mariadb=match[1].lower() == "mariadb"
+    )
+    return f"{_DRIVERS.get(scheme, scheme)}:{rest}"
 
 
 def _oracle(rest: str, url: str) -> str:
@@ -110,15 +123,38 @@ def _oracle(rest: str, url: str) -> str:
 
 
 def _sql_server(rest: str) -> str:
-    """Converts `//host:1433;databaseName=shop;user=u`: what its driver does not know in Java's spelling is left out."""
+    """Converts `//host:1433;databaseName=shop;user=u`. Raises ConfigError for what pymssql cannot do."""
     base, *given = rest.split(";")
-    found = {name.lower(): value for name, _, value in (part.partition("=") for part in given)}
+    found = {name.strip().lower(): value for name, _, value in (part.partition("=") for part in given)}
+    if unknown := sorted(found.keys() - _SQL_SERVER_READ - _SQL_SERVER_HARMLESS):
+        raise ConfigError(
+            f"connection.url: {', '.join(unknown)} cannot be used, because pymssql has nothing like it: leave it out, or "
+            "write a SQLAlchemy URL of another driver (mssql+pyodbc://...)",
+            key="connection.url",
+        )
     database = found.get("databasename") or found.get("database") or ""
-    login: dict[str, str] = {name: found[name] for name in ("user", "password") if name in found}
-    return f"{base}/{database}" + (f"?{urlencode(login)}" if login else "")
+    user = found.get("user") or found.get("username")
+    query = {"user": user, "password": found.get("password"), "encryption": _encryption(found)}
+    given_ones = {name: value for name, value in query.items() if value is not None}
+    return f"{base}/{database}" + (f"?{urlencode(given_ones)}" if given_ones else "")
 
 
-def _without_jdbc_parameters(rest: str, *, postgresql: bool) -> str:
+def _encryption(found: dict[str, str]) -> str | None:
+    """Returns pymssql's word for `encrypt`. Raises ConfigError for a check of the server's certificate."""
+    wanted = found.get("encrypt", "").lower()
+    if wanted in {"", "false", "no", "optional"}:
+        return None
+    if wanted in {"true", "yes", "mandatory"} and found.get("trustservercertificate", "").lower() == "true":
+        return "require"
+    raise ConfigError(
+        f"connection.url: encrypt={found['encrypt']} cannot be used, because pymssql does not check the server's "
+        "certificate: write encrypt=true;trustServerCertificate=true to encrypt without a check, or a SQLAlchemy URL of "
+        "another driver (mssql+pyodbc://...)",
+        key="connection.url",
+    )
+
+
+def _without_jdbc_parameters(rest: str, *, postgresql: bool, mariadb: bool) -> str:
     base, _, query = rest.partition("?")
     given = parse_qsl(query, keep_blank_values=True)
     login = {name: value for name, value in given if name in {"user", "password"}}
@@ -126,24 +162,43 @@ def _without_jdbc_parameters(rest: str, *, postgresql: bool) -> str:
         who = quote(login.get("user", ""), safe="")
         secret = f":{quote(login['password'], safe='')}" if "password" in login else ""
         base = f"//{who}{secret}@{base[2:]}"
-    kept = urlencode(list(_of_postgresql(given) if postgresql else _of_others(given)), quote_via=quote)
+    kept = urlencode(
+        list(_of_postgresql(given) if postgresql else _of_others(given, mariadb=mariadb)), quote_via=quote
+    )
     return f"{base}?{kept}" if kept else base
 
 
-def _of_others(given: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Yields the parameters that PyMySQL knows. Raises ConfigError for a check of certificates, which needs a file."""
-    for name, value in given:
-        lower, wanted = name.lower(), value.lower().replace("-", "_")
-        if lower == "sslmode" and wanted in {"verify_ca", "verify_identity", "verify_full"}:
-            raise ConfigError(
-                f"connection.url: {name}={value} cannot be used, because Java's stores of certificates are not read here: write "
-                "mysql+pymysql://host/database?ssl_ca=FILE",
-                key="connection.url",
-            )
-        if (lower, wanted) in {("sslmode", "required"), ("sslmode", "trust"), ("requiressl", "true")}:
-            yield "ssl_check_hostname", "false"  # encrypted or not at all, without a check
-        elif lower not in _JDBC_ONLY:
-            yield name, value
+def _of_others(given: list[tuple[str, str]], *, mariadb: bool) -> Iterator[tuple[str, str]]:
+    """Yields the parameters that PyMySQL knows."""
+    found = {name.lower(): value.lower().replace("-", "_") for name, value in given}
+    if (checks := _checking(found, mariadb=mariadb)) is not None:
+        name, value = next((name, value) for name, value in given if name.lower() == checks)
+        raise ConfigError(
+            f"connection.url: {name}={value} cannot be used, because Java's stores of certificates are not read here: write "
+            "mysql+pymysql://host/database?ssl_ca=FILE, or sslMode=REQUIRED (MariaDB's word: trust) to encrypt without a check",
+            key="connection.url",
+        )
+    trusts = mariadb and found.get("usessl") == "true"
+    required = found.get("requiressl") == "true" and found.get("usessl") != "false"
+    mode = found.get("sslmode", "required" if trusts or required else "preferred")
+    if mode in {"required", "trust"}:
+        yield "ssl_check_hostname", "false"  # encrypted or not at all, without a check
+    yield from ((name, value) for name, value in given if name.lower() not in _JDBC_ONLY)
+
+
+def _checking(found: dict[str, str], *, mariadb: bool) -> str | None:
+    """Returns the parameter that has the server's certificate checked.
+
+    `sslMode` goes before the older ones, of which MySQL's driver checks with `verifyServerCertificate`, and MariaDB's
+    with `useSSL` unless it is told to trust.
+    """
+    if "sslmode" in found:
+        return "sslmode" if found["sslmode"] in {"verify_ca", "verify_identity", "verify_full"} else None
+    if mariadb:
+        trusts = found.get("trustservercertificate") == "true"
+        return "usessl" if found.get("usessl") == "true" and not trusts else None
+    checks = found.get("verifyservercertificate") == "true" and found.get("usessl") != "false"
+    return "verifyservercertificate" if checks else None
 
 
 def _of_postgresql(given: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
@@ -152,8 +207,9 @@ def _of_postgresql(given: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
         match name.lower():
             case "currentschema":
                 yield "options", f"-csearch_path={value}"
-            case "ssl" if value.lower() in {"", "true"}:
-                yield "sslmode", "verify-full"
+            case "ssl":  # sslmode goes before it
+                if "sslmode" not in {n.lower() for n, _ in given}:
+                    yield "sslmode", "verify-full" if value.lower() in {"", "true"} else "prefer"
             case "sslmode":
                 yield "sslmode", value
             case lower if lower not in _JDBC_ONLY:

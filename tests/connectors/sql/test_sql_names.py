@@ -58,10 +58,18 @@ def test_databases_differ_in_which_names_are_one():
         ("jdbc:postgresql://db:5432/shop?user=u&password=p", "postgresql+psycopg://u:p@db:5432/shop"),
         ("jdbc:postgresql://db/x?currentSchema=a&sslmode=require&user=u", "postgresql+psycopg://u@db/x?options=-csearch_path%3Da&sslmode=require"),
         ("jdbc:postgresql://db/x?ssl=true&socketTimeout=5", "postgresql+psycopg://db/x?sslmode=verify-full"),
+        ("jdbc:postgresql://db/x?ssl=true&sslmode=require", "postgresql+psycopg://db/x?sslmode=require"),
+        ("jdbc:postgresql://db/x?ssl=false", "postgresql+psycopg://db/x?sslmode=prefer"),
+        ("jdbc:mysql://db/x?useSSL=true", "mysql+pymysql://db/x"),
+        ("jdbc:mysql://db/x?useSSL=true&requireSSL=true", "mysql+pymysql://db/x?ssl_check_hostname=false"),
+        ("jdbc:mysql://db/x?useSSL=false&requireSSL=true&verifyServerCertificate=true", "mysql+pymysql://db/x"),
+        ("jdbc:mysql://db/x?verifyServerCertificate=true&sslMode=PREFERRED", "mysql+pymysql://db/x"),
+        ("jdbc:mariadb://db/x?useSSL=true&trustServerCertificate=true", "mariadb+pymysql://db/x?ssl_check_hostname=false"),
         ("jdbc:mysql://db/x?sslMode=REQUIRED&useUnicode=true", "mysql+pymysql://db/x?ssl_check_hostname=false"),
         ("jdbc:mariadb://db/x?sslMode=trust", "mariadb+pymysql://db/x?ssl_check_hostname=false"),
         ("postgresql+psycopg2://db/shop", "postgresql+psycopg2://db/shop"),
-        ("jdbc:sqlserver://db:1433;databaseName=shop;encrypt=true;user=u;password=a;", "mssql+pymssql://u:a@db:1433/shop"),
+        ("jdbc:sqlserver://db:1433;databaseName=shop;encrypt=false;user=u;password=a;", "mssql+pymssql://u:a@db:1433/shop"),
+        ("jdbc:sqlserver://db;encrypt=true;trustServerCertificate=true", "mssql+pymssql://db/?encryption=require"),
         ("jdbc:sqlserver://db", "mssql+pymssql://db/"),
         ("jdbc:oracle:thin:@//db:1522/orclpdb1", "oracle+oracledb://db:1522/?service_name=orclpdb1"),
         ("jdbc:oracle:thin:@db:1521:XE", "oracle+oracledb://db:1521/XE"),
@@ -72,9 +80,21 @@ def test_jdbc_urls_become_those_of_sqlalchemy(url, made):
     assert to_sqlalchemy(url) == made
 
 
-def test_a_check_of_certificates_is_not_left_out():
-    with pytest.raises(ConfigError, match=r"sslMode=VERIFY_CA cannot be used.*ssl_ca=FILE"):
-        to_sqlalchemy("jdbc:mysql://db/x?sslMode=VERIFY_CA&password=hush")
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("jdbc:mysql://db/x?sslMode=VERIFY_CA", r"sslMode=VERIFY_CA cannot be used.*ssl_ca=FILE"),
+        ("jdbc:mysql://db/x?useSSL=true&verifyServerCertificate=true", r"verifyServerCertificate=true cannot be used"),
+        ("jdbc:mariadb://db/x?useSsl=true", r"useSsl=true cannot be used.*trust\) to encrypt without a check"),
+        ("jdbc:sqlserver://db;encrypt=true;databaseName=x", r"encrypt=true cannot be used.*encrypt=true;trustServerCertificate=true"),
+        ("jdbc:sqlserver://db;encrypt=strict;trustServerCertificate=true", r"encrypt=strict cannot be used"),
+        ("jdbc:sqlserver://db;integratedSecurity=true", r"integratedsecurity cannot be used.*mssql\+pyodbc"),
+    ],
+)  # fmt: skip
+def test_a_check_of_certificates_is_not_left_out(url, said):
+    with pytest.raises(ConfigError, match=said) as caught:
+        to_sqlalchemy(f"{url}{';' if ';' in url else '&'}password=hush")
+    assert "hush" not in str(caught.value)
 
 
 def test_a_dialect_s_name_says_which_database_it_is():
