@@ -84,7 +84,14 @@ class MirrorSourceConnector(MirrorConnector):
         for error in client_errors(props, parsed):
             key = error.key or "source.cluster.bootstrap.servers"
             by_name.setdefault(key, ConfigValue(name=key)).errors.append(str(error))
-        if not any(by_name[key].errors for key in (TOPIC_MAP, TOPIC_FILTER, "topics", "topics.exclude")):
+        decide = {
+            TOPIC_MAP,
+            TOPIC_FILTER,
+            "topics",
+            "topics.exclude",
+            *by_name.keys() - set(cls.config().names),
+        }
+        if not any(by_name[key].errors for key in decide):  # keys of a filter's own count, too
             try:
                 with FlowPlugins(props, parsed) as plugins:
                     check_named_once(parsed, plugins.wants_topic)
