@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -28,6 +28,19 @@ OUTERMOST: Final = {"tests": 2}
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
+class Tree:
+    """A module's syntax: `body` is its outermost part, `nodes` all of it, `functions` those that it defines.
+
+    Each function comes with the decorator `fixture` as text, which is empty for one that is no fixture.
+    """
+
+    def __init__(self, source: str) -> None:
+        module = ast.parse(source)
+        self.body = module.body
+        self.nodes = list(ast.walk(module))
+        self.functions = [(node, _fixture_of(node)) for node in self.nodes if isinstance(node, Function)]
+
+
 class Graph:
     """Every module (`modules`: path to dotted name, `paths`: the reverse), and who imports it."""
 
@@ -41,7 +54,7 @@ class Graph:
         self.paths = {name: path for path, name in self.modules.items()}
         self._users: defaultdict[str, set[str]] = defaultdict(set)
         self._strings: dict[str, list[str]] = {}
-        trees = {name: ast.parse((ROOT / path).read_text()) for path, name in self.modules.items()}
+        trees = {name: Tree((ROOT / path).read_text()) for path, name in self.modules.items()}
         self.acting_unasked = {name for name, tree in trees.items() if _acts_unasked(tree)}
         """The modules with hooks of pytest or `autouse` fixtures."""
         defining: defaultdict[str, set[str]] = defaultdict(set)
@@ -58,7 +71,7 @@ class Graph:
             for module in imported:
                 self._users[module].add(name)
             if self.paths[name].startswith("tests/"):
-                self._strings[name] = list(_strings(tree))
+                self._strings[name] = list(_strings(tree.nodes))
         for name, tree in trees.items():
             definers = {definer for fixture in _fixtures_taken(tree) for definer in defining[fixture]}
             for definer in definers - {name}:
@@ -93,10 +106,10 @@ class Graph:
         pattern = re.compile(rf"(?<![\w.-])({'|'.join(map(re.escape, words))})(?![\w-])")
         return {name for name, strings in self._strings.items() if any(map(pattern.search, strings))}
 
-    def _imports(self, module: str, tree: ast.AST) -> set[str]:
+    def _imports(self, module: str, tree: Tree) -> set[str]:
         package = module if self.paths[module].endswith("__init__.py") else module.rpartition(".")[0]
         found: set[str] = set()
-        for node in ast.walk(tree):
+        for node in tree.nodes:
             names: list[str] = []
             if isinstance(node, ast.Import):
                 names = [alias.name for alias in node.names]
@@ -106,7 +119,7 @@ class Graph:
                 names = [f"{base}.{alias.name}" for alias in node.names]
             elif isinstance(node, ast.Constant) and node.value in self.paths:
                 names = [node.value, f"{node.value}.__main__"]
-            elif isinstance(node, ast.Call) and ast.unparse(node).endswith(".with_name('klamm')"):
+            elif _calls(node, {"with_name"}) and ast.unparse(node).endswith(".with_name('klamm')"):
                 names = [COMMAND]
             for name in names:
                 found.update(self._with_packages(name))
@@ -120,49 +133,50 @@ class Graph:
             name = name.rpartition(".")[0]
 
 
-def _strings(tree: ast.AST) -> Iterator[str]:
-    """Yields the strings of a module but its docstrings."""
-    docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
+def _strings(nodes: Sequence[ast.AST]) -> Iterator[str]:
+    """Yields the strings among nodes but docstrings."""
+    docs = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    for node in nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
             yield node.value
 
 
-def _functions(tree: ast.AST) -> Iterator[tuple[Function, str]]:
-    """Yields functions with the decorator `fixture` of each as text, which is empty for those that are no fixture."""
-    for node in ast.walk(tree):
-        if isinstance(node, Function):
-            texts = (ast.unparse(decorator) for decorator in node.decorator_list)
-            yield node, next((text for text in texts if "fixture" in text.partition("(")[0]), "")
+def _calls(node: ast.AST, methods: Collection[str]) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in methods
 
 
-def _fixtures_defined(tree: ast.AST) -> Iterator[str]:
+def _fixture_of(function: Function) -> str:
+    texts = (ast.unparse(decorator) for decorator in function.decorator_list)
+    return next((text for text in texts if "fixture" in text.partition("(")[0]), "")
+
+
+def _fixtures_defined(tree: Tree) -> Iterator[str]:
     """Yields the fixtures that do something: `processes`, say, only has a docstring, and depends on nothing."""
-    for function, decorator in _functions(tree):
+    for function, decorator in tree.functions:
         if decorator and any(not isinstance(node, ast.Expr | ast.Pass) for node in function.body):
             yield function.name
 
 
-def _fixtures_taken(tree: ast.AST) -> set[str]:
+def _fixtures_taken(tree: Tree) -> set[str]:
     """Returns the names of fixtures that tests and fixtures of a module take, as arguments or by a marker."""
     found: set[str] = set()
-    for function, decorator in _functions(tree):
+    for function, decorator in tree.functions:
         if decorator or function.name.startswith("test_"):
             found |= {argument.arg for argument in function.args.args + function.args.kwonlyargs}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ASKING:
-            found.update(_strings(node))
+    for node in tree.nodes:
+        if _calls(node, ASKING):
+            found.update(_strings(list(ast.walk(node))))
     return found
 
 
-def _plugins(tree: ast.Module) -> Iterator[str]:
+def _plugins(tree: Tree) -> Iterator[str]:
     """Yields the modules that a conftest.py names as plugins of pytest."""
     for node in tree.body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytest_plugins":
-            yield from _strings(node)
+            yield from _strings(list(ast.walk(node)))
 
 
-def _acts_unasked(tree: ast.Module) -> bool:
+def _acts_unasked(tree: Tree) -> bool:
     """Decides whether a plugin of pytest acts on tests that do not ask for it."""
     hooks = any(isinstance(node, Function) and node.name.startswith("pytest_") for node in tree.body)
-    return hooks or any("autouse=True" in decorator for _, decorator in _functions(tree))
+    return hooks or any("autouse=True" in decorator for _, decorator in tree.functions)
