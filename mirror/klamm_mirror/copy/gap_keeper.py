@@ -237,8 +237,10 @@ class GapKeeper:
             if stop.passing:
                 await self._try_again(partition, time.monotonic())
             return
+        if gap.state is not State.RECORDED:  # an option that failed before is no reason any more
+            gap = replace(gap, why=stop.why)
         try:
-            gap = await self._perform(partition, replace(gap, why=stop.why), decision.action)
+            gap = await self._perform(partition, gap, decision.action)
         except (BrokerError, Impossible) as e:
             if isinstance(e, BrokerError) and e.retriable:
                 raise
