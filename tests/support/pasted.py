@@ -105,7 +105,7 @@ def rewritten(place: Place, config: Config) -> None:
 
 def headers(place: Place, config: Config) -> None:
     first, _ = place.messages(CUSTOMERS, 2)
-    assert json.loads(dict(first.headers())["__db"])["payload"] == "inventory"
+    assert dict(first.headers())["__db"] == b"inventory"
     row = json.loads(first.value())["payload"]
     assert (row["__op"], row["__table"]) == ("r", "customers")
     assert row["__source_ts_ms"] > 0
