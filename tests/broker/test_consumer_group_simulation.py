@@ -7,7 +7,7 @@ that they gave up), epochs never go back, and a restart finds what was live. In 
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.consumer_group_sim import ClassicMember, ConsumerSim, SimMember
 from support.group_sim import GROUP
@@ -207,6 +207,7 @@ class World:
 
 
 @settings(max_examples=60, deadline=None)
+@example([("advance", 100), ("leave", 0), ("classic", 1), ("delete", 0)])
 @given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 1_000)), max_size=60))
 def test_whatever_happens_no_partition_has_two_owners_and_the_group_converges(steps):
     world = World()

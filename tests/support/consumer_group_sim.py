@@ -191,10 +191,9 @@ class ClassicMember:
 
     def metadata(self) -> bytes:
         owned = [
-            ConsumerProtocolSubscriptionTopicPartition(
-                topic=self.sim.topics.by_id(t).name, partitions=sorted(p)
-            )
+            ConsumerProtocolSubscriptionTopicPartition(topic=topic.name, partitions=sorted(p))
             for t, p in self.owned.items()
+            if (topic := self.sim.topics.by_id(t)) is not None  # deleted meanwhile
         ]
         said = ConsumerProtocolSubscription(topics=list(self.topics), user_data=None, owned_partitions=owned)
         return b"\0\1" + said.encode(1)
