@@ -19,7 +19,6 @@ class Method(NamedTuple):
     takes_pattern: bool = False
 
 
-_LISTS: Final = (list, tuple)
 _SIZED: Final = (str, list, tuple, dict)
 _HOLDERS: Final = (str, list, tuple)
 
