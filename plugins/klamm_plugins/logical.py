@@ -7,8 +7,9 @@ wire: unscaled big-endian bytes, days, milliseconds of the day, milliseconds sin
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
-from decimal import Decimal, localcontext
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
 from typing import Any, Final
 
 from klamm_plugins.errors import DataError
@@ -27,6 +28,8 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 _MS: Final = timedelta(milliseconds=1)
 _DAY_MS: Final = 86_400_000
+# Moves the point of any number without rounding it.
+_EXACT: Final = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])
 
 
 def decimal_builder(scale: int) -> SchemaBuilder:
@@ -72,54 +75,60 @@ def decimal_scale(schema: Schema) -> int:
 
 def to_primitive(schema: Schema, value: Any) -> Any:
     """Converts a checked logical value to its primitive; other values stay."""
-    if value is None or not is_logical(schema):
-        return value
-    match schema.name:
-        case "org.apache.kafka.connect.data.Decimal":
-            return _unscaled_bytes(value, decimal_scale(schema))
-        case "org.apache.kafka.connect.data.Date":
-            return value.toordinal() - _EPOCH_DAY
-        case "org.apache.kafka.connect.data.Time":
-            return ((value.hour * 60 + value.minute) * 60 + value.second) * 1000 + value.microsecond // 1000
-        case "org.apache.kafka.connect.data.Timestamp":
-            return (value - _EPOCH) // _MS
-        case _:
-            return value
+    return value if value is None or not is_logical(schema) else primitive_writer(schema)(value)
 
 
 def from_primitive(schema: Schema, value: Any) -> Any:
     """Converts a primitive to its logical value. Raises DataError when Python's types cannot hold it."""
-    if value is None or not is_logical(schema):
-        return value
-    try:
-        match schema.name:
-            case "org.apache.kafka.connect.data.Decimal":
-                return scaled(int.from_bytes(value, "big", signed=True), decimal_scale(schema))
-            case "org.apache.kafka.connect.data.Date":
-                return date.fromordinal(value + _EPOCH_DAY)
-            case "org.apache.kafka.connect.data.Time":
-                return _time(value)
-            case "org.apache.kafka.connect.data.Timestamp":
-                return _EPOCH + value * _MS
-            case _:
-                return value
-    except (ValueError, OverflowError) as e:
-        raise DataError(f"{schema.name}: {value} is out of range ({e})") from e
+    return value if value is None or not is_logical(schema) else primitive_reader(schema)(value)
+
+
+def primitive_writer(schema: Schema) -> Callable[[Any], Any]:
+    """Returns `to_primitive` for the values of one logical schema, without null."""
+    if is_decimal(schema):
+        scale = decimal_scale(schema)
+        return lambda value: unscaled_bytes(value, scale)
+    return _WRITERS[schema.name or ""]
+
+
+def primitive_reader(schema: Schema) -> Callable[[Any], Any]:
+    """Returns `from_primitive` for the primitives of one logical schema, without null."""
+    if is_decimal(schema):
+        scale = decimal_scale(schema)
+        return lambda value: scaled(int.from_bytes(value, "big", signed=True), scale)
+    read, name = _READERS[schema.name or ""], schema.name
+
+    def made(value: Any) -> Any:
+        try:
+            return read(value)
+        except (ValueError, OverflowError) as e:
+            raise DataError(f"{name}: {value} is out of range ({e})") from e
+
+    return made
 
 
 def scaled(unscaled: int, scale: int) -> Decimal:
     """Returns `unscaled` / 10**scale, exactly."""
-    sign = 1 if unscaled < 0 else 0
-    return Decimal((sign, tuple(int(d) for d in str(abs(unscaled))), -scale))
+    return _EXACT.scaleb(Decimal(unscaled), -scale)
 
 
-def _unscaled_bytes(value: Decimal, scale: int) -> bytes:
-    with localcontext() as context:
-        context.prec = max(len(value.as_tuple().digits) + abs(scale) + 1, 28)
-        unscaled = int(value.scaleb(scale))
-    # Java's BigInteger.toByteArray: the fewest bytes that keep the sign.
-    bits = unscaled.bit_length() if unscaled >= 0 else (unscaled + 1).bit_length()
+def unscaled_bytes(value: Decimal, scale: int) -> bytes:
+    """Returns `value` * 10**scale as Java's BigInteger.toByteArray does: the fewest bytes that keep the sign."""
+    unscaled = int(_EXACT.scaleb(value, scale))
+    bits = (unscaled if unscaled >= 0 else ~unscaled).bit_length()
     return unscaled.to_bytes(bits // 8 + 1, "big", signed=True)
+
+
+def _days(value: date) -> int:
+    return value.toordinal() - _EPOCH_DAY
+
+
+def _date(days: int) -> date:
+    return date.fromordinal(days + _EPOCH_DAY)
+
+
+def _ms_of_day(value: time) -> int:
+    return ((value.hour * 60 + value.minute) * 60 + value.second) * 1000 + value.microsecond // 1000
 
 
 def _time(ms: int) -> time:
@@ -128,6 +137,18 @@ def _time(ms: int) -> time:
     seconds, ms = divmod(ms, 1000)
     minutes, second = divmod(seconds, 60)
     return time(minutes // 60, minutes % 60, second, ms * 1000)
+
+
+def _epoch_ms(value: datetime) -> int:
+    return (value - _EPOCH) // _MS
+
+
+def _moment(ms: int) -> datetime:
+    return _EPOCH + ms * _MS
+
+
+_WRITERS: Final[dict[str, Callable[[Any], Any]]] = {DATE: _days, TIME: _ms_of_day, TIMESTAMP: _epoch_ms}
+_READERS: Final[dict[str, Callable[[Any], Any]]] = {DATE: _date, TIME: _time, TIMESTAMP: _moment}
 
 
 def _check_decimal(schema: Schema, value: Any) -> str | None:

@@ -243,8 +243,8 @@ def register_logical(name: str, base: Type, check: LogicalCheck) -> None:
     _LOGICAL[name] = (base, check)
 
 
-def has_check(schema: Schema) -> bool:
-    """Returns whether values of this schema have a logical type, which judges them."""
+def is_judged(schema: Schema) -> bool:
+    """Returns whether a `LogicalCheck` judges values of this schema."""
     return schema.name in _LOGICAL and _LOGICAL[schema.name][0] is schema.type
 
 
@@ -261,7 +261,7 @@ def validate_value(schema: Schema, value: Any, path: str = "value") -> None:
 
 def _mismatch(schema: Schema, value: Any, path: str) -> str | None:
     """Returns the fault of this value itself. Its parts raise by themselves with their own path."""
-    if schema.name is not None and has_check(schema):
+    if schema.name is not None and is_judged(schema):
         return _LOGICAL[schema.name][1](schema, value)
     kind = schema.type
     if kind in _INT_BITS:

@@ -21,7 +21,7 @@ from klamm_plugins import logical
 from klamm_plugins.columns import Repeated, StructColumn
 from klamm_plugins.converters.json_fast import NotFast
 from klamm_plugins.converters.json_text import dumps, dumps_each, number
-from klamm_plugins.schema import Schema, Struct, Type, has_check
+from klamm_plugins.schema import Schema, Struct, Type, is_judged
 from klamm_plugins.text import double_text, float_text, is_plain_double
 
 Column = Sequence[Any]
@@ -300,7 +300,7 @@ def compile_columns(schema: Schema, slow: Slow, *, numeric_decimals: bool) -> Co
         return (_NumericDecimal if numeric_decimals else _Decimal)(schema, slow)
     if logical.is_logical(schema):
         return _Moment(schema, slow, _MOMENTS[schema.name or ""])
-    if has_check(schema):
+    if is_judged(schema):
         return _Any(schema, slow)
     match schema.type:
         case Type.STRUCT:
@@ -309,7 +309,7 @@ def compile_columns(schema: Schema, slow: Slow, *, numeric_decimals: bool) -> Co
             return _List(schema, slow, inner(schema.value_schema))
         case Type.MAP:
             keys = schema.key_schema
-            if keys is None or keys.type is not Type.STRING or has_check(keys):
+            if keys is None or keys.type is not Type.STRING or is_judged(keys):
                 return _Any(schema, slow)
             return _Map(schema, slow, inner(schema.value_schema))
     return _LEAVES[schema.type](schema, slow)
