@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from klamm_plugins import logical
 from klamm_plugins.columns import Repeated, StructColumn
-from klamm_plugins.converters.json_read import JsonReader, holds_decimals, loads
+from klamm_plugins.converters.json_decode import holds_decimals
+from klamm_plugins.converters.json_read import JsonReader, loads
 from klamm_plugins.converters.json_text import dumps
 from klamm_plugins.converters.json_write import JsonWriter
 from klamm_plugins.errors import DataError

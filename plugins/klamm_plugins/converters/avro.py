@@ -6,13 +6,19 @@ Values without a schema have no Avro form. Confluent's converter invents a schem
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from klamm_base.configdef import ConfigDef, Importance, Type
 from klamm_plugins.converters.avro_names import DEFAULT_RECORD, NAMESPACE
 from klamm_plugins.converters.registry import RegisteredSchema
-from klamm_plugins.converters.registry_converter import Reading, RegistryConverter, needs, registry_config
+from klamm_plugins.converters.registry_converter import (
+    Reading,
+    RegistryConverter,
+    ValueWriter,
+    needs,
+    registry_config,
+)
 from klamm_plugins.errors import DataError
 from klamm_plugins.schema import Schema
 from klamm_plugins.schema import Type as SchemaType
@@ -48,7 +54,7 @@ class AvroConverter(RegistryConverter):
         unnamed = f"{NAMESPACE}.{DEFAULT_RECORD}" if schema.type is SchemaType.STRUCT else None
         return schema.name or unnamed
 
-    def writer(self, schema: Schema | None, registered: RegisteredSchema | None) -> Callable[[Any], bytes]:
+    def writer(self, schema: Schema | None, registered: RegisteredSchema | None) -> ValueWriter:
         needed = _needed(schema)
         if registered is None:
             return self._write.AvroWriter(needed, self._write.AvroSchema(needed, meta=self._meta).json)

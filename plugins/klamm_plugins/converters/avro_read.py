@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import fastavro
 
+from klamm_plugins.converters.avro_decode import compile_decoder
 from klamm_plugins.converters.avro_names import (
     DEFAULT_RECORD,
     ENUM,
@@ -28,6 +30,7 @@ from klamm_plugins.converters.avro_names import (
     Avro,
 )
 from klamm_plugins.converters.avro_write import bare
+from klamm_plugins.converters.compiled import UNUSUAL
 from klamm_plugins.converters.registry_defaults import set_default
 from klamm_plugins.errors import DataError
 from klamm_plugins.logical import DECIMAL, from_primitive, is_logical
@@ -102,8 +105,22 @@ class AvroReader:
         except (fastavro.schema.SchemaParseException, fastavro.schema.UnknownType, KeyError, TypeError) as e:
             raise DataError(f"the registry's Avro schema cannot be read: {e}") from e
         self.schema, self._convert = self._of(avro, None, version=version)
+        self._fast = compile_decoder(self.schema, self._parsed, named)
 
-    def __call__(self, data: memoryview) -> Any:
+    def __call__(self, data: bytes, start: int = 0) -> Any:
+        if self._fast is not None:
+            with suppress(*UNUSUAL):
+                return self._fast(data, start)
+        return self._slow(memoryview(data)[start:])
+
+    def many(self, data: Sequence[bytes], start: int) -> list[Any]:
+        fast = self._fast
+        if fast is not None:
+            with suppress(*UNUSUAL):
+                return [fast(each, start) for each in data]
+        return [self(each, start) for each in data]
+
+    def _slow(self, data: memoryview) -> Any:
         stream = io.BytesIO(data)
         try:
             read = fastavro.schemaless_reader(

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import fastavro
 
+from klamm_plugins.converters.avro_encode import compile_encoder
 from klamm_plugins.converters.avro_names import (
     DEFAULT_RECORD,
     FIELD_DEFAULT,
@@ -31,8 +33,9 @@ from klamm_plugins.converters.avro_names import (
     plain_map,
     split_name,
 )
+from klamm_plugins.converters.compiled import UNUSUAL
 from klamm_plugins.errors import DataError
-from klamm_plugins.logical import decimal_scale, is_decimal, is_logical, to_primitive
+from klamm_plugins.logical import decimal_scale, is_decimal, is_logical, primitive_writer, to_primitive
 from klamm_plugins.schema import Field, Schema, SchemaBuilder, Struct, Type, validate_value
 
 _CONNECT_TYPES: Final = {Type.INT8: "int8", Type.INT16: "int16"}
@@ -246,10 +249,15 @@ class AvroWriter:
 
     def __init__(self, schema: Schema, avro: Avro, named: dict[str, Any] | None = None) -> None:
         self._schema = schema
-        self._parsed = fastavro.parse_schema(bare(avro), named_schemas=dict(named or {}))
+        known = dict(named or {})
+        self._parsed = fastavro.parse_schema(bare(avro), named_schemas=known)
         self._convert = converter(schema)
+        self._fast = compile_encoder(schema, self._parsed, known)
 
     def __call__(self, value: Any) -> bytes:
+        if self._fast is not None:
+            with suppress(*UNUSUAL):
+                return self._fast(value)
         validate_value(self._schema, value)
         out = io.BytesIO()
         try:
@@ -258,11 +266,17 @@ class AvroWriter:
             raise DataError(f"Failed to serialize Avro data: {e or type(e).__name__}") from e
         return out.getvalue()
 
+    def many(self, values: Sequence[Any]) -> list[bytes]:
+        if self._fast is not None:
+            with suppress(*UNUSUAL):
+                return list(map(self._fast, values))
+        return list(map(self, values))
+
 
 def converter(schema: Schema) -> Convert:
     """Returns a function that turns checked values of a schema into those that fastavro takes."""
     if is_logical(schema):
-        convert: Convert = lambda value: to_primitive(schema, value)  # noqa: E731
+        convert: Convert = primitive_writer(schema)
     elif is_union(schema):
         convert = _union(schema)
     elif schema.type is Type.STRUCT:

@@ -7,8 +7,11 @@ for the bytes it was read from and then parses only the payload.
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from itertools import islice
 from typing import Any, Final, TypeVar
 
 import orjson
@@ -19,7 +22,8 @@ from klamm_base.version import __version__
 from klamm_plugins.batch import JSON, RawValues
 from klamm_plugins.converter import NULL, Columns, Converter, HeaderConverter, SchemaAndValue
 from klamm_plugins.converters._common import converter_config
-from klamm_plugins.converters.json_read import JsonReader, holds_decimals, loads
+from klamm_plugins.converters.json_decode import holds_decimals
+from klamm_plugins.converters.json_read import JsonReader, loads
 from klamm_plugins.converters.json_schema import schema_from_json, schema_to_json
 from klamm_plugins.converters.json_text import dumps
 from klamm_plugins.converters.json_write import JsonWriter
@@ -30,7 +34,10 @@ from klamm_plugins.schema import STRING, Schema
 K = TypeVar("K")
 V = TypeVar("V")
 _Encoder = tuple[bytes, Callable[[Sequence[Any]], list[bytes]]]
-_Decoder = tuple[Schema, bool, Callable[[Any], Any]]  # bool: payloads must be parsed exactly
+_Decoder = tuple[Schema, Callable[[bytes], Any]]  # the schema, and the reader of the payload's text
+
+_PAYLOAD: Final = re.compile(rb'"payload"\s*:')
+_PAYLOADS_MAX: Final = 8  # occurrences of the word in a schema
 
 _ENVELOPE: Final = (
     'JsonConverter with schemas.enable requires "schema" and "payload" fields and may not contain additional '
@@ -144,7 +151,7 @@ class JsonConverter(Converter, HeaderConverter):
         self._decoders: dict[bytes, _Decoder] = {}
         # No envelope begins with a line feed, so nothing matches before the first read.
         self._last_head = b"\n"
-        self._last_decoder: _Decoder = (STRING, False, self._reader.compiled(STRING))
+        self._last_decoder: _Decoder = (STRING, self._reader.parser(STRING))
         self._fixed = self._fixed_decoder(settings["schema.content"])
 
     def _fixed_decoder(self, content: str | None) -> _Decoder | None:
@@ -179,26 +186,44 @@ class JsonConverter(Converter, HeaderConverter):
         if value is None:
             return NULL
         if self._fixed is not None:
-            schema, exact, from_json = self._fixed
-            return SchemaAndValue(schema, from_json(loads(value, exact=exact)))
+            schema, parse = self._fixed
+            return SchemaAndValue(schema, parse(value))
         if not self._with_schemas:
             return SchemaAndValue(None, loads(value)) if value else NULL
         if value.startswith(self._last_head) and value.endswith(b"}"):
-            schema, exact, from_json = self._last_decoder
-            try:
-                payload = loads(value[len(self._last_head) : -1], exact=exact)
-            except DataError:
-                pass  # the slow way says what is wrong with the whole
-            else:
-                return SchemaAndValue(schema, from_json(payload))
+            schema, parse = self._last_decoder
+            with suppress(DataError):  # of which the other way says what is wrong with the whole
+                return SchemaAndValue(schema, parse(value[len(self._last_head) : -1]))
         return self._read_envelope(value)
 
     def to_connect_columns(self, topic: str, values: Sequence[bytes | None]) -> Columns:
         # A subclass may judge values by itself, and its judgement counts.
         plain = type(self).to_connect_data is JsonConverter.to_connect_data
-        if plain and self._fixed is None and not self._with_schemas:
+        if not plain:
+            return super().to_connect_columns(topic, values)
+        if self._with_schemas and self._fixed is None:
+            return self._envelopes(topic, values)
+        if self._fixed is None:
             return [None] * len(values), [loads(v) if v else None for v in values]
-        return super().to_connect_columns(topic, values)
+        schema, parse = self._fixed
+        made = [None if v is None else parse(v) for v in values]
+        return [None if v is None else schema for v in values], made
+
+    def _envelopes(self, topic: str, values: Sequence[bytes | None]) -> Columns:
+        schemas: list[Schema | None] = []
+        made: list[Any] = []
+        head, (schema, parse) = self._last_head, self._last_decoder
+        for value in values:
+            if value is not None and value.startswith(head) and value.endswith(b"}"):
+                with suppress(DataError):
+                    made.append(parse(value[len(head) : -1]))
+                    schemas.append(schema)
+                    continue
+            other, found = self.to_connect_data(topic, value)
+            head, (schema, parse) = self._last_head, self._last_decoder
+            schemas.append(other)
+            made.append(found)
+        return schemas, made
 
     def raw_values(
         self, topic: str, values: Sequence[bytes | None]
@@ -228,18 +253,20 @@ class JsonConverter(Converter, HeaderConverter):
         if decoder is None:
             decoder = self._decoder(envelope["schema"])
             _remember(self._decoders, text, decoder, self._cache_size)
-        head = b'{"schema":' + text + b',"payload":'
-        if value.startswith(head):
+        head = _head_of(value, envelope["schema"])
+        if head is not None:
             self._last_head, self._last_decoder = head, decoder
-        schema, exact, from_json = decoder
+            with suppress(DataError):
+                return SchemaAndValue(decoder[0], decoder[1](value[len(head) : value.rindex(b"}")]))
+        exact = holds_decimals(decoder[0])
         payload = loads(value, exact=True)["payload"] if exact else envelope["payload"]
-        return SchemaAndValue(schema, from_json(payload))
+        return SchemaAndValue(decoder[0], self._reader.from_json(decoder[0], payload))
 
     def _decoder(self, data: Any) -> _Decoder:
         schema = schema_from_json(data, self._reader.from_json)
         if schema is None:
             raise DataError("schema: null where a schema is needed")
-        return schema, holds_decimals(schema), self._reader.compiled(schema)
+        return schema, self._reader.parser(schema)
 
     def _encoder(self, schema: Schema | None) -> _Encoder:
         """Returns the envelope up to its payload (nothing without schemas), and the function that writes payloads."""
@@ -258,6 +285,19 @@ class JsonConverter(Converter, HeaderConverter):
 
     def to_connect_header(self, topic: str, name: str, value: bytes | None) -> SchemaAndValue:
         return self.to_connect_data(topic, value)
+
+
+def _head_of(value: bytes, schema: Any) -> bytes | None:
+    """Returns the beginning of an envelope up to its payload; None if the payload does not come last.
+
+    Whatever begins with it, and goes on with one JSON text and a brace, is an envelope with this schema.
+    """
+    for match in islice(_PAYLOAD.finditer(value), _PAYLOADS_MAX):
+        head = value[: match.end()]
+        with suppress(orjson.JSONDecodeError):
+            if orjson.loads(head + b"null}") == {"schema": schema, "payload": None}:
+                return head
+    return None
 
 
 def _plain(data: Sequence[bytes | None]) -> list[Any]:

@@ -1,6 +1,6 @@
 """The fast way from Connect values to JSON: a writer per schema, made once, that takes the values of many records at once.
 
-Writers know the usual forms only. They refuse all others (a subclass of int, a value that does not fit) with `NotFast`, and the
+Writers know the usual forms only. They refuse all others (a subclass of int, a value that does not fit) with `Misfit`, and the
 caller asks `JsonWriter` value by value, which knows all forms and names the fault. So both ways must agree on the forms that
 writers accept; a test compares them.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 from binascii import b2a_base64
 from collections.abc import Callable, Iterator, Sequence
 from datetime import date, datetime, time
-from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
+from decimal import Decimal
 from itertools import chain, islice, repeat
 from operator import attrgetter
 from typing import Any, Final
@@ -19,7 +19,7 @@ import orjson
 
 from klamm_plugins import logical
 from klamm_plugins.columns import Repeated, StructColumn
-from klamm_plugins.converters.json_fast import NotFast
+from klamm_plugins.converters.compiled import INT_END, Misfit
 from klamm_plugins.converters.json_text import dumps, dumps_each, number
 from klamm_plugins.schema import Schema, Struct, Type, is_judged
 from klamm_plugins.text import double_text, float_text, is_plain_double
@@ -29,8 +29,6 @@ Slow = Callable[[Schema, Any], Any]
 """Turns one value of any form into the input of `dumps`."""
 
 _NULL: Final = type(None)
-_INT_END: Final = {Type.INT8: 2**7, Type.INT16: 2**15, Type.INT32: 2**31, Type.INT64: 2**63}
-_EXACT: Final = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])
 _schema_of: Final = attrgetter("schema")
 _values_of: Final = attrgetter("values")
 
@@ -57,7 +55,7 @@ class ColumnWriter:
         if kinds == self._usual:
             return self.convert(column)
         if not kinds <= self._or_null:
-            raise NotFast
+            raise Misfit
         null = self._null() if kinds else None
         present = [value for value in column if value is not None]
         written = iter(self.convert(present) if present else ())
@@ -102,11 +100,11 @@ class _Integer(ColumnWriter):
 
     def __init__(self, schema: Schema, slow: Slow) -> None:
         super().__init__(schema, slow)
-        self._end = _INT_END[schema.type]
+        self._end = INT_END[schema.type]
 
     def convert(self, column: Column) -> Column:
         if min(column) < -self._end or max(column) >= self._end:
-            raise NotFast
+            raise Misfit
         return column
 
     def texts(self, column: Column) -> list[bytes]:
@@ -143,26 +141,19 @@ class _Decimal(ColumnWriter):
 
     def __init__(self, schema: Schema, slow: Slow) -> None:
         super().__init__(schema, slow)
-        self._scale = logical.decimal_scale(schema)
-        self._fits = Decimal((0, (1,), -self._scale)).same_quantum
+        self._fits = Decimal((0, (1,), -logical.decimal_scale(schema))).same_quantum
+        self._bytes = logical.primitive_writer(schema)
 
     def convert(self, column: Column) -> Column:
         if not all(map(self._fits, column)):
-            raise NotFast
-        scale, unscaled = self._scale, Decimal.scaleb
-        return [
-            b2a_base64(
-                n.to_bytes((n.bit_length() if n >= 0 else (n + 1).bit_length()) // 8 + 1, "big", signed=True),
-                newline=False,
-            ).decode("ascii")
-            for n in [int(unscaled(value, scale, _EXACT)) for value in column]
-        ]
+            raise Misfit
+        return [b2a_base64(data, newline=False).decode("ascii") for data in map(self._bytes, column)]
 
 
 class _NumericDecimal(_Decimal):
     def convert(self, column: Column) -> Column:
         if not all(map(self._fits, column)):
-            raise NotFast
+            raise Misfit
         return [orjson.Fragment(str(value)) for value in column]
 
 
@@ -172,12 +163,12 @@ class _Moment(ColumnWriter):
     def __init__(self, schema: Schema, slow: Slow, kind: type) -> None:
         self.kind = kind
         super().__init__(schema, slow)
+        self._number = logical.primitive_writer(schema)
 
     def convert(self, column: Column) -> Column:
         if self.kind is not date and any((v.tzinfo is None) != (self.kind is time) for v in column):
-            raise NotFast
-        schema = self.schema
-        return [logical.to_primitive(schema, value) for value in column]
+            raise Misfit
+        return list(map(self._number, column))
 
 
 class _List(ColumnWriter):
@@ -203,7 +194,7 @@ class _Map(ColumnWriter):
 
     def convert(self, column: Column) -> Column:
         if not set(map(type, chain.from_iterable(column))) <= {str}:
-            raise NotFast
+            raise Misfit
         written = iter(self._inner.objects([v for value in column for v in value.values()]))
         return [dict(zip(value, written, strict=False)) for value in column]
 
@@ -242,7 +233,7 @@ class _Struct(ColumnWriter):
 
     def _check(self, *schemas: Schema) -> None:
         if any(schema is not self.schema and schema != self.schema for schema in schemas):
-            raise NotFast
+            raise Misfit
 
     def _rows(self, columns: Sequence[Column], count: int) -> list[dict[str, Any]]:
         if not columns:

@@ -11,13 +11,16 @@ import binascii
 import json
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from decimal import Decimal, InvalidOperation, localcontext
+from functools import partial
 from typing import Any, Final
 
 import orjson
 
 from klamm_plugins import logical
-from klamm_plugins.converters.json_fast import NotFast, compile_reader
+from klamm_plugins.converters.compiled import UNUSUAL
+from klamm_plugins.converters.json_decode import compile_decoder, holds_decimals
 from klamm_plugins.errors import DataError
 from klamm_plugins.schema import Schema, Struct, Type, validate_value
 from klamm_plugins.text import to_float32
@@ -53,14 +56,6 @@ def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
-def holds_decimals(schema: Schema | None) -> bool:
-    """Returns whether values of this schema may hold numbers that a double would spoil."""
-    if schema is None:
-        return False
-    inner = (schema.key_schema, schema.value_schema, *(f.schema for f in schema.fields))
-    return logical.is_decimal(schema) or any(holds_decimals(s) for s in inner)
-
-
 class JsonReader:
     """A maker of Connect values from parsed JSON. Stateless but for its setting."""
 
@@ -71,16 +66,31 @@ class JsonReader:
         """Returns `from_json` for one schema and many values."""
         if schema is None:
             return lambda data: data
-        fast = compile_reader(schema, self.from_json)
+        fast = self._fast(schema)
 
         def convert(data: Any) -> Any:
-            try:
+            with suppress(*UNUSUAL):
                 return fast(data)
-            except (NotFast, DataError):
-                pass  # from_json knows the rarer forms, and where an error is
-            return self.from_json(schema, data)
+            return self.from_json(schema, data)  # knows the rarer forms, and where an error is
 
         return convert
+
+    def parser(self, schema: Schema) -> Callable[[bytes], Any]:
+        """Returns a function from JSON's text to a value of the schema. It raises DataError."""
+        fast = self._fast(schema)
+        exact = holds_decimals(schema)
+
+        def parse(text: bytes) -> Any:
+            with suppress(*UNUSUAL):
+                return fast(orjson.loads(text))
+            return self.from_json(schema, loads(text, exact=exact))
+
+        return parse
+
+    def _fast(self, schema: Schema) -> Callable[[Any], Any]:
+        return compile_decoder(
+            schema, lambda rare: partial(self.from_json, rare), replace_null=self._replace_null
+        )
 
     def from_json(self, schema: Schema | None, data: Any, path: str = "payload") -> Any:
         """Returns the Connect value of `data`. Raises DataError that names the path of a misfit."""

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from typing import Any
+from binascii import b2a_base64
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+import orjson
 
 from klamm_base.configdef import ConfigDef, Importance, Type, invalid
-from klamm_plugins.converters.json_read import JsonReader, holds_decimals, loads
+from klamm_plugins.converters.compiled import UNUSUAL
+from klamm_plugins.converters.compiled_writer import Place, compile_writer
+from klamm_plugins.converters.json_decode import compile_decoder, holds_decimals
+from klamm_plugins.converters.json_read import JsonReader, loads
 from klamm_plugins.converters.json_text import dumps
 from klamm_plugins.converters.json_write import JsonWriter
 from klamm_plugins.converters.jsonschema_model import (
@@ -21,14 +28,20 @@ from klamm_plugins.converters.registry import RegisteredSchema
 from klamm_plugins.converters.registry_converter import (
     Reading,
     RegistryConverter,
+    ValueWriter,
     needs,
     registry_config,
 )
 from klamm_plugins.errors import DataError
+from klamm_plugins.logical import is_decimal, is_logical, primitive_writer
 from klamm_plugins.schema import Schema, Struct, validate_value
 from klamm_plugins.schema import Type as SchemaType
+from klamm_plugins.text import is_plain_double
 
 Convert = Callable[[Any], Any]
+
+_INTEGERS: Final = (SchemaType.INT8, SchemaType.INT16, SchemaType.INT32, SchemaType.INT64)
+_SAME_IN_JSON: Final = frozenset({SchemaType.STRING, SchemaType.BOOLEAN, *_INTEGERS})
 
 
 def _decimal_format(name: str, value: Any) -> None:
@@ -39,6 +52,7 @@ def _decimal_format(name: str, value: Any) -> None:
 class JsonSchemaConverter(RegistryConverter):
     kafka_name = "io.confluent.connect.json.JsonSchemaConverter"
     kind = "JSON"
+    null_items = True  # as the form of `compile_writer`
 
     @classmethod
     def config(cls) -> ConfigDef:
@@ -62,9 +76,8 @@ class JsonSchemaConverter(RegistryConverter):
         )
 
     def set_up(self, settings: Mapping[str, Any]) -> None:
-        self._writer = JsonWriter(
-            numeric_decimals=settings["decimal.format"].upper() == "NUMERIC", replace_null_with_default=True
-        )
+        self._numeric = settings["decimal.format"].upper() == "NUMERIC"
+        self._writer = JsonWriter(numeric_decimals=self._numeric, replace_null_with_default=True)
         self._reader = JsonReader(replace_null_with_default=True)
         self._validates: bool = settings["json.fail.invalid.schema"]
         if self._validates:
@@ -78,31 +91,58 @@ class JsonSchemaConverter(RegistryConverter):
     def record_name(self, schema: Schema | None) -> str | None:
         return None if schema is None else schema.name
 
-    def writer(self, schema: Schema | None, registered: RegisteredSchema | None) -> Callable[[Any], bytes]:
+    def writer(self, schema: Schema | None, registered: RegisteredSchema | None) -> ValueWriter:
         needed = _needed(schema)
-        convert = self._to_json(needed)
+        slow = self._to_json(needed)
+        fast = compile_writer(needed, None, self)
         text = self.schema_text(schema) if registered is None else registered.text
         check = self._checker(_parsed(text))
 
         def write(value: Any) -> bytes:
-            validate_value(needed, value)
-            made = dumps(convert(value))
+            try:
+                made = dumps(fast(value))
+            except UNUSUAL:
+                validate_value(needed, value)
+                made = dumps(slow(value))
             check(made)
             return made
 
-        return write
+        return _Writer(write)
+
+    def places(self, schema: Schema, target: Any) -> Sequence[Place] | None:
+        if is_one_of(schema):
+            return None
+        return [Place(f.index, f.name, f.schema, None, f.schema.default) for f in schema.fields]
+
+    def item(self, schema: Schema, target: Any) -> Any:
+        return None
+
+    def leaf(self, schema: Schema, target: Any) -> Convert | None:
+        if schema.type in _SAME_IN_JSON:
+            return primitive_writer(schema) if is_logical(schema) else None
+        if is_decimal(schema) and not self._numeric:
+            unscaled = primitive_writer(schema)
+            return lambda value: b2a_base64(unscaled(value), newline=False).decode()
+        json_of = self._json_of(schema)
+        if schema.type is SchemaType.FLOAT64:
+            return lambda value: value if is_plain_double(value) else json_of(value)
+        return json_of
 
     def reading(self, registered: RegisteredSchema, references: Mapping[str, str], head: bytes) -> Reading:
         root = _parsed(registered.text)
         others = {name: _parsed(text) for name, text in references.items()}
         schema = SchemaReader(root, others).read(version=registered.version)
-        exact, convert, check = holds_decimals(schema), self._from_json(schema), self._checker(root)
+        check = self._checker(root)
+        exact, slow = holds_decimals(schema), self._from_json(schema)
+        fast = compile_decoder(schema, self._from_json, replace_null=True, is_rare=is_one_of)
 
-        def decode(data: memoryview) -> Any:
-            check(bytes(data))
-            return convert(loads(bytes(data), exact=exact))
+        def read(text: bytes) -> Any:
+            check(text)
+            with suppress(*UNUSUAL):
+                return fast(orjson.loads(text))
+            return slow(loads(text, exact=exact))
 
-        return Reading(schema, decode)
+        return Reading(schema, _Reader(read))
 
     def _checker(self, schema: Json) -> Callable[[bytes], None]:
         if not self._validates:
@@ -180,6 +220,29 @@ class JsonSchemaConverter(RegistryConverter):
             return Struct.of_checked(schema, [c(value.get(name)) for name, c in fields])
 
         return convert
+
+
+class _Writer:
+    def __init__(self, write: Callable[[Any], bytes]) -> None:
+        self._write = write
+
+    def __call__(self, value: Any) -> bytes:
+        return self._write(value)
+
+    def many(self, values: Sequence[Any]) -> list[bytes]:
+        return list(map(self._write, values))
+
+
+class _Reader:
+    def __init__(self, read: Callable[[bytes], Any]) -> None:
+        self._read = read
+
+    def __call__(self, data: bytes, start: int = 0) -> Any:
+        return self._read(data[start:])
+
+    def many(self, data: Sequence[bytes], start: int) -> list[Any]:
+        read = self._read
+        return [read(each[start:]) for each in data]
 
 
 def _map(key: Convert, item: Convert) -> Convert:

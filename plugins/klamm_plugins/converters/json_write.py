@@ -15,8 +15,8 @@ from typing import Any, Final
 import orjson
 
 from klamm_plugins import logical
+from klamm_plugins.converters.compiled import Misfit
 from klamm_plugins.converters.json_columns import ColumnWriter, compile_columns
-from klamm_plugins.converters.json_fast import NotFast
 from klamm_plugins.converters.json_text import dumps_each, number
 from klamm_plugins.errors import DataError
 from klamm_plugins.schema import Schema, Struct, Type, validate_value
@@ -41,7 +41,7 @@ class JsonWriter:
         def convert(value: Any) -> Any:
             try:
                 return fast.one(value)
-            except (NotFast, DataError):
+            except (Misfit, DataError):
                 return self.to_json(schema, value)  # knows the rarer forms, and where an error is
 
         return convert
@@ -55,7 +55,7 @@ class JsonWriter:
         def write(values: Sequence[Any]) -> list[bytes]:
             try:
                 return fast.texts(values)
-            except (NotFast, DataError):
+            except (Misfit, DataError):
                 return dumps_each([one(value) for value in values])
 
         return write

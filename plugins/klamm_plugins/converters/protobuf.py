@@ -6,7 +6,7 @@ loaded when the converter is configured.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from klamm_base.configdef import ConfigDef, Importance, Type
@@ -16,6 +16,7 @@ from klamm_plugins.converters.registry_converter import (
     HEAD_BYTES,
     Reading,
     RegistryConverter,
+    ValueWriter,
     needs,
     registry_config,
 )
@@ -75,7 +76,7 @@ class ProtobufConverter(RegistryConverter):
     def record_name(self, schema: Schema | None) -> str | None:
         return None if schema is None else self._model.proto_text(schema, self._settings).message
 
-    def writer(self, schema: Schema | None, registered: RegisteredSchema | None) -> Callable[[Any], bytes]:
+    def writer(self, schema: Schema | None, registered: RegisteredSchema | None) -> ValueWriter:
         needed = _needed(schema)
         own = self._model.proto_text(needed, self._settings)
         if registered is None:
@@ -83,9 +84,10 @@ class ProtobufConverter(RegistryConverter):
         else:
             proto = self._pool.read(registered.text, self._client.resolved(registered))
         message = proto.find(own.message)
-        write = self._write.ProtoWriter(needed, message, self._settings)
-        place = to_place(proto.indexes(message))
-        return lambda value: place + write(value)
+        writer: ValueWriter = self._write.ProtoWriter(
+            needed, message, self._settings, head=to_place(proto.indexes(message))
+        )
+        return writer
 
     def head_of(self, value: bytes) -> bytes:
         if value[HEAD_BYTES : HEAD_BYTES + 1] == _FIRST:

@@ -6,15 +6,17 @@ the names of methods, so methods are called through the class.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date, time
 from decimal import Decimal
+from keyword import iskeyword
 from operator import attrgetter
 from typing import Any, Final
 
 from google.protobuf import descriptor_pb2
 from google.protobuf.message import DecodeError
 
+from klamm_plugins.converters.compiled import Source
 from klamm_plugins.converters.protobuf_names import (
     CONNECT_PRECISION,
     CONNECT_TYPE,
@@ -39,7 +41,7 @@ from klamm_plugins.logical import (
     TIME,
     date_builder,
     decimal_builder,
-    from_primitive,
+    primitive_reader,
     scaled,
     time_builder,
     timestamp_builder,
@@ -64,8 +66,8 @@ _LOGICAL: Final = {proto: name for name, (proto, _) in LOGICAL_TYPES.items()}
 _SCALE_MAX: Final = 10_000
 
 Convert = Callable[[Any], Any]
-Get = Callable[[Any], Any]
-"""A function from a message's Python object to a field's value in Connect."""
+Get = Callable[[Source], str]
+"""Returns the expression of a field's value in Connect, where `value` is the message's Python object."""
 
 
 class ProtoReader:
@@ -87,12 +89,16 @@ class ProtoReader:
         self.schema = builder.version(version).build()
         self._convert = made(self.schema)
 
-    def __call__(self, data: memoryview) -> Any:
+    def __call__(self, data: bytes, start: int = 0) -> Any:
+        return self.many([data], start)[0]
+
+    def many(self, data: Sequence[bytes], start: int) -> list[Any]:
+        parse = self._from_string
         try:
-            message = self._from_string(bytes(data))
+            messages = [parse(each[start:]) for each in data]
         except (DecodeError, UnicodeDecodeError) as e:  # the latter of the runtime without C
             raise DataError(f"Failed to deserialize Protobuf data: {e}") from e
-        return self._convert(message)
+        return list(map(self._convert, messages))
 
     def _message(self, message: Any) -> tuple[SchemaBuilder, Callable[[Schema], Convert]]:
         full = message.full_name
@@ -139,8 +145,9 @@ class ProtoReader:
                 )
 
         def made(schema: Schema) -> Convert:
-            of_checked = Struct.of_checked
-            return lambda value: of_checked(schema, [get(value) for get in gets])
+            source = Source()
+            values = ", ".join([get(source) for get in gets])
+            return source.compile(source.struct(schema, f"[{values}]"))
 
         return fields, made
 
@@ -190,7 +197,8 @@ class ProtoReader:
             made[index] = convert(getattr(value, found))
             return Struct.of_checked(union, made)
 
-        return f"{name}_{oneof.index}" if self._settings.generate_index_for_unions else name, union, get
+        field_name = f"{name}_{oneof.index}" if self._settings.generate_index_for_unions else name
+        return field_name, union, lambda source: f"{source.constant(get)}(value)"
 
     def _field(self, field: Any, *, member: bool) -> tuple[Schema, Convert]:
         builder, made = self._single(field)
@@ -258,9 +266,9 @@ class ProtoReader:
     def _map(self, entry: Any) -> tuple[SchemaBuilder, Callable[[Schema], Convert]]:
         (keys, key), (values, value) = (self._field(f, member=False) for f in entry.fields)
         builder = SchemaBuilder.map(keys, values).name(from_entry_name(self._name(entry)))
-        get_key = _always("key", key) if self._whole(entry.fields[0]) else _present(entry, "key", key)
-        get_value = (
-            _always("value", value) if self._whole(entry.fields[1]) else _present(entry, "value", value)
+        get_key, get_value = (
+            _function(_always(name, convert) if self._whole(field) else _present(entry, name, convert))
+            for name, convert, field in zip(("key", "value"), (key, value), entry.fields, strict=True)
         )
         return builder, lambda _: lambda pairs: {get_key(p): get_value(p) for p in pairs}
 
@@ -274,13 +282,31 @@ def _same(value: Any) -> Any:
 
 
 def _always(name: str, convert: Convert) -> Get:
-    get: Get = attrgetter(name)
-    return get if convert is _same else lambda message: convert(get(message))
+    return lambda source: _converted(source, _attribute(name), convert)
 
 
 def _present(message: Any, name: str, convert: Convert) -> Get:
     has = message_class(message).HasField
-    return lambda value: convert(getattr(value, name)) if has(value, name) else None
+
+    def get(source: Source) -> str:
+        found = _converted(source, _attribute(name), convert)
+        return f"({found} if {source.constant(has)}(value, {name!r}) else None)"
+
+    return get
+
+
+def _attribute(name: str) -> str:
+    plain = name.isidentifier() and not iskeyword(name)
+    return f"value.{name}" if plain else f"getattr(value, {name!r})"
+
+
+def _converted(source: Source, value: str, convert: Convert) -> str:
+    return value if convert is _same else f"{source.constant(convert)}({value})"
+
+
+def _function(get: Get) -> Convert:
+    source = Source()
+    return source.compile(get(source))
 
 
 def _signed(value: int) -> int:
@@ -330,10 +356,7 @@ def _logical(name: str, params: Mapping[str, str]) -> tuple[SchemaBuilder, Calla
         return date_builder(), lambda _: _date
     if name == TIME:
         return time_builder(), lambda _: _time
-    return (
-        timestamp_builder(),
-        lambda schema: lambda v: from_primitive(schema, v.seconds * 1000 + v.nanos // 1_000_000),
-    )
+    return timestamp_builder(), _timestamp
 
 
 def _number(text: str | None) -> int | None:
@@ -348,17 +371,24 @@ def _decimal(schema: Schema) -> Convert:
     wanted = int(schema.parameters["scale"])
 
     def convert(value: Any) -> Decimal:
-        if abs(value.scale) > _SCALE_MAX:
-            raise DataError(f"Decimal: scale {value.scale} is beyond {_SCALE_MAX}")
-        unscaled = int.from_bytes(value.value, "big", signed=True)
-        missing = wanted - value.scale
+        scale, unscaled = value.scale, int.from_bytes(value.value, "big", signed=True)
+        if scale == wanted:
+            return scaled(unscaled, wanted)
+        if abs(scale) > _SCALE_MAX:
+            raise DataError(f"Decimal: scale {scale} is beyond {_SCALE_MAX}")
+        missing = wanted - scale
         if missing > 0:
             return scaled(unscaled * 10**missing, wanted)
         if missing < 0 and unscaled % 10**-missing == 0:
             return scaled(unscaled // 10**-missing, wanted)
-        return scaled(unscaled, value.scale)
+        return scaled(unscaled, scale)
 
     return convert
+
+
+def _timestamp(schema: Schema) -> Convert:
+    read = primitive_reader(schema)
+    return lambda value: read(value.seconds * 1000 + value.nanos // 1_000_000)
 
 
 def _date(value: Any) -> date:

@@ -6,7 +6,8 @@ constructor of the message's class: dicts, lists and scalars.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any, Final
@@ -14,6 +15,8 @@ from typing import Any, Final
 from google.protobuf import descriptor_pb2
 from google.protobuf.message import EncodeError
 
+from klamm_plugins.converters.compiled import UNUSUAL
+from klamm_plugins.converters.compiled_writer import Place, compile_writer
 from klamm_plugins.converters.protobuf_names import (
     ENUM,
     GENERAL_ENUM,
@@ -24,7 +27,15 @@ from klamm_plugins.converters.protobuf_names import (
 )
 from klamm_plugins.converters.protobuf_pool import message_class
 from klamm_plugins.errors import DataError
-from klamm_plugins.logical import DATE, DECIMAL, TIME, decimal_scale, is_logical, to_primitive
+from klamm_plugins.logical import (
+    DATE,
+    DECIMAL,
+    TIME,
+    decimal_scale,
+    is_logical,
+    primitive_writer,
+    unscaled_bytes,
+)
 from klamm_plugins.schema import Field, Schema, Struct, Type, validate_value
 
 _FIELD: Final = descriptor_pb2.FieldDescriptorProto
@@ -57,26 +68,63 @@ Convert = Callable[[Any], Any]
 
 
 class ProtoWriter:
-    """A writer of values of one Connect schema as one message. Raises DataError when the message has no place for them."""
+    """A writer of values of one Connect schema as one message, behind `head`. It is the form of `compile_writer`, too.
 
-    def __init__(self, schema: Schema, message: Any, settings: Settings) -> None:
+    Raises DataError when the message has no place for the values.
+    """
+
+    null_items = False
+
+    def __init__(self, schema: Schema, message: Any, settings: Settings, *, head: bytes = b"") -> None:
+        self._head = head
         self._schema = schema
         self._settings = settings
         self._class = message_class(message)
-        self._serialize = self._class.SerializeToString
+        self._serialize: Callable[[Any], bytes] = self._class.SerializeToString
+        self._fast: Convert | None = None
         if schema.type is Type.STRUCT:
             self._convert = self._struct(schema, message)
+            self._fast = compile_writer(schema, message, self)
         else:
             inner = self._scalar(schema, _field_of(message, "value"), message.full_name)
             self._convert = lambda value: {"value": inner(value)}
 
     def __call__(self, value: Any) -> bytes:
+        if self._fast is not None:
+            with suppress(*UNUSUAL, EncodeError):
+                return self._head + self._serialize(self._class(**self._fast(value)))
         validate_value(self._schema, value)
         try:
-            data: bytes = self._serialize(self._class(**self._convert(value)))
+            return self._head + self._serialize(self._class(**self._convert(value)))
         except (ValueError, TypeError, EncodeError, OverflowError) as e:
             raise DataError(f"Failed to serialize Protobuf data: {e}") from e
-        return data
+
+    def many(self, values: Sequence[Any]) -> list[bytes]:
+        return list(map(self, values))
+
+    def places(self, schema: Schema, target: Any) -> Sequence[Place] | None:
+        if any(is_union(field.schema) for field in schema.fields):
+            return None
+        found = []
+        for field in schema.fields:
+            of_field, _ = self._target(field, target)
+            default = None if self._settings.ignore_default_for_nullables else field.schema.default
+            place = self.item(field.schema, of_field)
+            found.append(Place(field.index, of_field.name, field.schema, place, default))
+        return found
+
+    def item(self, schema: Schema, target: Any) -> Any:
+        """Returns what describes a value of a field: the message of a struct, the field itself of others."""
+        return target.message_type if schema.type is Type.STRUCT else target
+
+    def leaf(self, schema: Schema, target: Any) -> Convert | None:
+        if schema.type is Type.STRUCT:  # with unions in it
+            return self._struct(schema, target)
+        single = schema.type.is_primitive
+        convert = (
+            self._single(schema, target, target.name) if single else self._of(schema, target, target.name)
+        )
+        return None if convert is _same else convert
 
     def _struct(self, schema: Schema, message: Any) -> Convert:
         plain: list[tuple[int, str, Convert, Any]] = []
@@ -238,9 +286,8 @@ def _decimal(schema: Schema) -> Convert:
     scale = decimal_scale(schema)
 
     def convert(value: Decimal) -> dict[str, Any]:
-        unscaled = to_primitive(schema, value)
-        digits = len(str(abs(int.from_bytes(unscaled, "big", signed=True))))
-        return {"value": unscaled, "precision": digits, "scale": scale}
+        digits = value.adjusted() + scale + 1
+        return {"value": unscaled_bytes(value, scale), "precision": digits, "scale": scale}
 
     return convert
 
@@ -255,8 +302,10 @@ def _time(value: time) -> dict[str, int]:
 
 
 def _timestamp(schema: Schema) -> Convert:
+    to_ms = primitive_writer(schema)
+
     def convert(value: datetime) -> dict[str, int]:
-        seconds, ms = divmod(to_primitive(schema, value), 1000)
+        seconds, ms = divmod(to_ms(value), 1000)
         return {"seconds": seconds, "nanos": ms * 1_000_000}
 
     return convert

@@ -10,19 +10,20 @@ from __future__ import annotations
 
 import struct
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
 from klamm_base.configdef import ConfigDef, Importance, Type, between, invalid
 from klamm_base.errors import ConfigError
 from klamm_base.extras import how_to_install
 from klamm_base.version import __version__
-from klamm_plugins.converter import NULL, Converter, SchemaAndValue
+from klamm_plugins.converter import NULL, Columns, Converter, SchemaAndValue
 from klamm_plugins.converters._common import converter_config
 from klamm_plugins.converters.registry import RegisteredSchema, RegistryClient, client_config
 from klamm_plugins.errors import DataError
+from klamm_plugins.overriding import is_newest
 from klamm_plugins.schema import Schema
 
 _HEAD: Final = struct.Struct(">bI")
@@ -31,18 +32,42 @@ _STRATEGIES: Final = ("TopicNameStrategy", "RecordNameStrategy", "TopicRecordNam
 _PACKAGE: Final = "io.confluent.kafka.serializers.subject."
 
 
+class ValueWriter(Protocol):
+    """Makes the bytes of values that are no null."""
+
+    def __call__(self, value: Any) -> bytes:
+        """Raises DataError for a value that does not fit."""
+        ...
+
+    def many(self, values: Sequence[Any]) -> Sequence[bytes]:
+        """Raises DataError if one of the values does not fit."""
+        ...
+
+
+class ValueReader(Protocol):
+    """Makes values of their bytes."""
+
+    def __call__(self, data: bytes, start: int = 0) -> Any:
+        """Gets a value with its head of `start` bytes. Raises DataError."""
+        ...
+
+    def many(self, data: Sequence[bytes], start: int) -> Sequence[Any]:
+        """Gets values with heads of `start` bytes. Raises DataError if one of them is bad."""
+        ...
+
+
 class Writing(NamedTuple):
-    """The way to write values of one schema to one topic: the first bytes, and a function that makes the rest."""
+    """The way to write values of one schema to one topic: the first bytes, and the maker of the rest."""
 
     head: bytes
-    encode: Callable[[Any], bytes]
+    encode: ValueWriter
 
 
 class Reading(NamedTuple):
-    """The way to read values of one schema id. `decode` gets the bytes behind the head."""
+    """The way to read values of one schema id."""
 
     schema: Schema | None
-    decode: Callable[[memoryview], Any]
+    decode: ValueReader
 
 
 @contextmanager
@@ -146,8 +171,8 @@ class RegistryConverter(Converter):
         """Returns the name that a subject may have; None when there is none."""
 
     @abstractmethod
-    def writer(self, schema: Schema | None, registered: RegisteredSchema | None) -> Callable[[Any], bytes]:
-        """Returns a function that writes values. `registered` is the schema to write with, None for the value's own."""
+    def writer(self, schema: Schema | None, registered: RegisteredSchema | None) -> ValueWriter:
+        """Returns a writer of values. `registered` is the schema to write with, None for the value's own."""
 
     @abstractmethod
     def reading(self, registered: RegisteredSchema, references: Mapping[str, str], head: bytes) -> Reading:
@@ -171,15 +196,40 @@ class RegistryConverter(Converter):
     ) -> list[bytes | None]:
         if all(v is None for v in values):
             return [None] * len(values)
+        if not is_newest(type(self), "from_connect_data_many", "from_connect_data"):
+            return super().from_connect_data_many(topic, schema, values)
         head, encode = self._writing(topic, schema)
-        return [None if v is None else head + encode(v) for v in values]
+        if None not in values:
+            return [head + data for data in encode.many(values)]
+        written = iter(encode.many([v for v in values if v is not None]))
+        return [None if v is None else head + next(written) for v in values]
 
     def to_connect_data(self, topic: str, value: bytes | None) -> SchemaAndValue:
         if value is None:
             return NULL
         head = self.head_of(value)
         schema, decode = self._readings.get(head) or self._new_reading(topic, head)
-        return SchemaAndValue(schema, decode(memoryview(value)[len(head) :]))
+        return SchemaAndValue(schema, decode(value, len(head)))
+
+    def to_connect_columns(self, topic: str, values: Sequence[bytes | None]) -> Columns:
+        # A subclass may judge values by itself, and its judgement counts.
+        if not is_newest(type(self), "to_connect_columns", "to_connect_data", "to_connect_data_many"):
+            return super().to_connect_columns(topic, values)
+        rows: dict[bytes | None, list[int]] = {}
+        for row, value in enumerate(values):
+            rows.setdefault(None if value is None else self.head_of(value), []).append(row)
+        schemas: list[Schema | None] = [None] * len(values)
+        made: list[Any] = [None] * len(values)
+        for head, places in rows.items():
+            if head is None:
+                continue
+            schema, decode = self._readings.get(head) or self._new_reading(topic, head)
+            found = decode.many([values[row] for row in places], len(head))  # type: ignore[misc]  # none is null
+            if len(places) == len(values):
+                return [schema] * len(values), found
+            for row, value in zip(places, found, strict=True):
+                schemas[row], made[row] = schema, value
+        return schemas, made
 
     def _writing(self, topic: str, schema: Schema | None) -> Writing:
         key = (topic, schema)
