@@ -12,6 +12,7 @@ from itertools import chain, groupby, repeat
 from operator import itemgetter
 from typing import Any, Final, overload
 
+from klamm_plugins.columns import Repeated
 from klamm_plugins.records import NO_HEADERS, Headers, SinkRecord, SourceRecord, TopicPartition
 from klamm_plugins.schema import Schema
 
@@ -27,15 +28,15 @@ Timestamp = tuple[str, int | None]
 class SourceBatch(Sequence[SourceRecord]):
     """Records of one source partition and one topic, in columns. Nobody changes its lists.
 
-    `positions[i]` is the task's position once record `i` is acknowledged; as a source offset it is `{offset_name:
-    position}`, or what `offset_of` makes of it. The runtime asks for few of the offsets. `keys` None: no record has a key.
-    `timestamp` is that of all records, in epoch milliseconds; None: the time of sending. Keys and values that are structs
-    may be a `klamm_plugins.columns.StructColumn`.
+    `positions[i]` is the task's position once record `i` is acknowledged; `offset_of` makes a source offset of it, by default
+    `{offset_name: position}`. The runtime asks for few of the offsets. `keys` None: no record has a key; `headers` None: no record
+    has headers. `timestamp` is that of all records, in epoch milliseconds, or a list with that of each; None: the time of
+    sending. Keys and values that are structs may be a `klamm_plugins.columns.StructColumn`.
     """
 
     __slots__ = (
-        "key_schema", "keys", "offset_of", "partition", "positions",
-        "source_partition", "timestamp", "topic", "value_schema", "values",
+        "headers", "key_schema", "keys", "offset_of", "partition", "positions",
+        "source_partition", "timestamps", "topic", "value_schema", "values",
     )  # fmt: skip
 
     def __init__(
@@ -51,10 +52,15 @@ class SourceBatch(Sequence[SourceRecord]):
         keys: Sequence[Any] | None = None,
         key_schema: Schema | None = None,
         partition: int | None = None,
-        timestamp: int | None = None,
+        timestamp: int | Sequence[int | None] | None = None,
+        headers: Sequence[Headers] | None = None,
     ) -> None:
-        if len(positions) != len(values) or (keys is not None and len(keys) != len(values)):
-            raise ValueError(f"{len(values)} values need as many positions, and keys if there are any")
+        count = len(values)
+        each = Repeated(timestamp, count) if timestamp is None or isinstance(timestamp, int) else timestamp
+        if any(len(column) != count for column in (positions, each, keys, headers) if column is not None):
+            raise ValueError(
+                f"{count} values need as many positions, and keys, headers and timestamps if there are any"
+            )
         self.source_partition = source_partition
         self.topic = topic
         self.values = values
@@ -64,25 +70,34 @@ class SourceBatch(Sequence[SourceRecord]):
         self.keys = keys
         self.key_schema = key_schema
         self.partition = partition
-        self.timestamp = timestamp
+        self.headers = headers
+        self.timestamps: Sequence[int | None] = each  # None for records without one
+
+    def nulls(self) -> list[bool]:
+        """Returns for each record whether its value is null."""
+        return [value is None for value in self.values]
+
+    def records(self) -> list[SourceRecord]:
+        """Returns new records."""
+        return list(self)
 
     def __len__(self) -> int:
-        return len(self.values)
+        return len(self.positions)
 
     def __iter__(self) -> Iterator[SourceRecord]:
-        keys = [None] * len(self.values) if self.keys is None else self.keys
-        for value, position, key in zip(self.values, self.positions, keys, strict=True):
-            yield SourceRecord(
-                self.source_partition,
-                self.offset_of(position),
-                self.topic,
-                self.partition,
-                self.key_schema,
-                key,
-                self.value_schema,
-                value,
-                self.timestamp,
-            )
+        return map(
+            SourceRecord,
+            repeat(self.source_partition),
+            map(self.offset_of, self.positions),
+            repeat(self.topic),
+            repeat(self.partition),
+            repeat(self.key_schema),
+            repeat(None) if self.keys is None else self.keys,
+            repeat(self.value_schema),
+            self.values,
+            self.timestamps,
+            repeat(NO_HEADERS) if self.headers is None else self.headers,
+        )
 
     @overload
     def __getitem__(self, index: int) -> SourceRecord: ...
@@ -90,28 +105,37 @@ class SourceBatch(Sequence[SourceRecord]):
     def __getitem__(self, index: slice) -> SourceBatch: ...
     def __getitem__(self, index: int | slice) -> SourceRecord | SourceBatch:
         if isinstance(index, slice):
-            return SourceBatch(
-                self.source_partition,
-                self.topic,
-                self.values[index],
-                self.positions[index],
-                offset_of=self.offset_of,
-                value_schema=self.value_schema,
-                keys=None if self.keys is None else self.keys[index],
-                key_schema=self.key_schema,
-                partition=self.partition,
-                timestamp=self.timestamp,
-            )
-        return SourceRecord(
-            self.source_partition,
-            self.offset(index),
-            self.topic,
-            self.partition,
-            self.key_schema,
-            None if self.keys is None else self.keys[index],
-            self.value_schema,
-            self.values[index],
-            self.timestamp,
+            return self._part(itemgetter(index))
+        return next(iter(self.select([range(len(self))[index]])))
+
+    def select(self, rows: Sequence[int]) -> SourceBatch:
+        """Returns the records of these numbers, which ascend; at least one."""
+        return self._part(_picker(rows))
+
+    def replace(self, **changes: Any) -> SourceBatch:
+        """Returns a batch with other parts: those that the constructor takes, but for the source partition."""
+        same: dict[str, Any] = {
+            "topic": self.topic,
+            "positions": self.positions,
+            "offset_of": self.offset_of,
+            "partition": self.partition,
+            "key_schema": self.key_schema,
+            "keys": self.keys,
+            "value_schema": self.value_schema,
+            "values": self.values,
+            "timestamp": self.timestamps,
+            "headers": self.headers,
+        }
+        return SourceBatch(self.source_partition, **(same | changes))
+
+    def _part(self, pick: Callable[[Any], Sequence[Any]]) -> SourceBatch:
+        """Returns a batch of what `pick` takes out of each column."""
+        return self.replace(
+            positions=pick(self.positions),
+            keys=None if self.keys is None else pick(self.keys),
+            values=pick(self.values),
+            timestamp=pick(self.timestamps),
+            headers=None if self.headers is None else pick(self.headers),
         )
 
     def offset(self, index: int) -> dict[str, Any]:
@@ -305,14 +329,15 @@ class SinkBatch(Sequence[SinkRecord]):
 
     def select(self, rows: Sequence[int]) -> SinkBatch:
         """Returns the records of these numbers, which ascend; at least one."""
-        if len(rows) == 1:
-            return self._part(itemgetter(slice(rows[0], rows[0] + 1)))
-        return self._part(itemgetter(*rows))
+        return self._part(_picker(rows))
 
     def replace(self, **changes: Any) -> SinkBatch:
         """Returns a batch with other parts: `topic`, `partition`, `key_schema`, `keys`, `value_schema`, `values`,
-        `headers`. Values that are replaced have no raw bytes.
+        `headers`, `timestamp` (a list). Values that are replaced have no raw bytes.
         """
+        if "timestamp" in changes:
+            kinds = (kind for kind, _ in self.times)
+            changes["times"] = list(zip(kinds, changes.pop("timestamp"), strict=True))
         same: dict[str, Any] = {
             "topic": self.topic,
             "partition": self.partition,
@@ -353,6 +378,40 @@ class SinkBatch(Sequence[SinkRecord]):
         if self._records is not None:
             part._records = list(pick(self._records))
         return part
+
+
+Batch = SinkBatch | SourceBatch
+"""A batch as transforms take it."""
+
+
+def _picker(rows: Sequence[int]) -> Callable[[Any], Sequence[Any]]:
+    """Returns a function from a column to what it has at these places."""
+    return itemgetter(*rows) if len(rows) > 1 else itemgetter(slice(rows[0], rows[0] + 1))
+
+
+def batches_like(batch: Batch, made: Sequence[Any]) -> Sequence[Batch]:
+    """Returns batches of the kind of `batch`. `made` has, for each of its records, the one in its place; None: it is dropped."""
+    if isinstance(batch, SinkBatch):
+        return batches_of(record for record in made if record is not None)
+    places = ((row, record) for row, record in enumerate(made) if record is not None)
+    runs = groupby(places, lambda p: (id(p[1].key_schema), id(p[1].value_schema), p[1].topic, p[1].partition))
+    return [_source_batch(batch, *zip(*run, strict=True)) for _, run in runs]
+
+
+def _source_batch(batch: SourceBatch, rows: Sequence[int], records: Sequence[SourceRecord]) -> SourceBatch:
+    first = records[0]
+    keys, headers = [r.key for r in records], [r.headers for r in records]
+    return batch.replace(
+        topic=first.topic,
+        partition=first.partition,
+        positions=_picker(rows)(batch.positions),
+        key_schema=first.key_schema,
+        keys=None if all(key is None for key in keys) else keys,
+        value_schema=first.value_schema,
+        values=[r.value for r in records],
+        headers=headers if any(headers) else None,
+        timestamp=[r.timestamp for r in records],
+    )
 
 
 def batches_of(records: Iterable[SinkRecord]) -> list[SinkBatch]:

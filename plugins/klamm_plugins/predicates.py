@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from klamm_base.configdef import ConfigDef, Importance, Type, non_empty
 from klamm_base.version import __version__
-from klamm_plugins.batch import SinkBatch
+from klamm_plugins.batch import Batch
 from klamm_plugins.java_regex import compile_java
 from klamm_plugins.transform import Predicate, Record
 from klamm_plugins.transforms._validators import regex
@@ -49,7 +49,7 @@ class HasHeaderKey(_KlammPredicate):
     def leaves_values(self) -> bool:
         return True
 
-    def test_batch(self, batch: SinkBatch) -> bool | list[bool]:
+    def test_batch(self, batch: Batch) -> bool | list[bool]:
         if batch.headers is None:
             return False
         return [any(h.name == self._name for h in headers) for headers in batch.headers]
@@ -66,7 +66,7 @@ class RecordIsTombstone(_KlammPredicate):
     def leaves_values(self) -> bool:
         return True
 
-    def test_batch(self, batch: SinkBatch) -> bool | list[bool]:
+    def test_batch(self, batch: Batch) -> bool | list[bool]:
         return batch.nulls()
 
 
@@ -95,7 +95,7 @@ class TopicNameMatches(_KlammPredicate):
     def leaves_values(self) -> bool:
         return True
 
-    def test_batch(self, batch: SinkBatch) -> bool | list[bool]:
+    def test_batch(self, batch: Batch) -> bool | list[bool]:
         return self._matches(batch.topic)
 
     def _matches(self, topic: str) -> bool:

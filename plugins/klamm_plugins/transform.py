@@ -3,7 +3,8 @@
 A chain of transforms runs in each task: in a source between the task and the converters, in a sink between the
 converters and the task. One instance serves one task, from one thread. The runtime calls the `_many` methods with
 the records that came together, thousands at a time, so a transform that overrides them pays for a call once per
-list. In a sink, records come in columns; a chain whose transforms all override `apply_batch` makes no records at all.
+list. In a sink, and from sources that make batches, records come in columns; a chain whose transforms all override
+`apply_batch` makes no records at all.
 DataError and RetriableError mean what `klamm_plugins.errors` says. When a `_many` method raises, the
 runtime goes through the records one by one to find the bad ones, so the result for one record must not depend on
 the others.
@@ -15,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from klamm_plugins.batch import SinkBatch
+from klamm_plugins.batch import Batch
 from klamm_plugins.connector import Plugin
 from klamm_plugins.original_keys import OriginalKeys
 from klamm_plugins.records import SinkRecord, SourceRecord
@@ -53,8 +54,8 @@ class Transformation(Plugin, ABC):
         """Returns True if `apply_batch` does not look at the values of records, which may then stay the bytes that they were."""
         return False
 
-    def apply_batch(self, batch: SinkBatch) -> Sequence[SinkBatch]:
-        """Does `apply` for a sink's batch, in columns: returns the batches that take its place, in the order of the records;
+    def apply_batch(self, batch: Batch) -> Sequence[Batch]:
+        """Does `apply` for a batch of a source or a sink, in columns: returns the batches that take its place, in the order of the records;
         none where all are dropped. Called only where it is overridden, and not by a subclass that overrides `apply` alone.
         """
         raise NotImplementedError
@@ -83,8 +84,8 @@ class Predicate(Plugin, ABC):
         """Returns True if `test_batch` does not look at values."""
         return False
 
-    def test_batch(self, batch: SinkBatch) -> bool | list[bool]:
-        """Does `test` for a sink's batch: returns one answer for all its records, or one for each. As with `apply_batch`, it is
+    def test_batch(self, batch: Batch) -> bool | list[bool]:
+        """Does `test` for a batch: returns one answer for all its records, or one for each. As with `apply_batch`, it is
         called only where it is overridden.
         """
         raise NotImplementedError

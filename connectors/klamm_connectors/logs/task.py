@@ -31,8 +31,9 @@ from klamm_agent.host import host_fields
 from klamm_agent.inputs.opening import open_reader
 from klamm_agent.lanes.lane import Lane
 from klamm_base.sparing import Sparing
-from klamm_connectors.logs.batch import PlacedBatch
 from klamm_connectors.logs.config import INODE, INPUT, POSITION, ROOT, TASK, TASKS, config_def, parse
+from klamm_plugins.batch import SourceBatch
+from klamm_plugins.columns import Repeated
 from klamm_plugins.connector import SourceTask
 from klamm_plugins.records import SourceRecord
 from klamm_plugins.schema import BYTES, STRING
@@ -44,7 +45,7 @@ _BLOCK: Final = 256 * 1024
 _SAY_S: Final = 60.0
 _FIRST: Final = "since"  # when the connector ran first, in ms: for start.position = end
 
-Batch = PlacedBatch | list[SourceRecord]
+Batch = SourceBatch | list[SourceRecord]
 
 
 class LogTailTask(SourceTask):
@@ -113,10 +114,18 @@ class _Writer:
         if not records.values and not records.dead:
             return None
         key = {"none": None, "path": path, "host": self._host}[self._config.key]
-        batch = PlacedBatch(
-            partition, self._config.topic, self._values(records.values), before, after,
-            value_schema=BYTES if self._as_bytes else STRING, key=key,
-        )  # fmt: skip
+        count = len(records.values)
+        batch = SourceBatch(
+            partition,
+            self._config.topic,
+            self._values(records.values),
+            range(count),
+            # Only the last record has the position behind the read.
+            offset_of=lambda row: after if row == count - 1 else before,
+            value_schema=BYTES if self._as_bytes else STRING,
+            keys=None if key is None else Repeated(key, count),
+            key_schema=None if key is None else STRING,
+        )
         if not records.dead:
             return batch
         topic = self._config.stages.dead_letter_topic

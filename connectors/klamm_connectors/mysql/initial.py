@@ -106,5 +106,4 @@ class SnapshotRecords:
         held, self._held = self._held, None
         if held is None:
             return []
-        held.positions = [*held.positions[:-1], self.position]
-        return held
+        return held.replace(positions=[*held.positions[:-1], self.position])

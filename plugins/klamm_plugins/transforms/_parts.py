@@ -14,7 +14,7 @@ from operator import itemgetter
 from typing import Any, ClassVar, Final, NamedTuple, cast
 
 from klamm_base.version import __version__
-from klamm_plugins.batch import SinkBatch
+from klamm_plugins.batch import Batch
 from klamm_plugins.errors import DataError
 from klamm_plugins.schema import Schema, SchemaBuilder, Struct, Type
 from klamm_plugins.transform import Record, Transformation
@@ -83,7 +83,7 @@ class PartTransformation(KlammTransformation):
     def leaves_values(self) -> bool:
         return self.on_key
 
-    def apply_batch(self, batch: SinkBatch) -> Sequence[SinkBatch]:
+    def apply_batch(self, batch: Batch) -> Sequence[Batch]:
         schema, column = part_of(batch, on_key=self.on_key)
         change: Change
         if self.passes_null and (parts := null_parts(batch, column)):
@@ -128,21 +128,21 @@ class PartTransformation(KlammTransformation):
         return made
 
 
-def part_of(batch: SinkBatch, *, on_key: bool) -> tuple[Schema | None, Sequence[Any]]:
+def part_of(batch: Batch, *, on_key: bool) -> tuple[Schema | None, Sequence[Any]]:
     """Returns the schema and the column of a batch's keys or values."""
     if not on_key:
         return batch.value_schema, batch.values
     return batch.key_schema, [None] * len(batch) if batch.keys is None else batch.keys
 
 
-def with_part(batch: SinkBatch, schema: Schema | None, column: Sequence[Any], *, on_key: bool) -> SinkBatch:
+def with_part(batch: Batch, schema: Schema | None, column: Sequence[Any], *, on_key: bool) -> Batch:
     """Returns the batch with other keys or values."""
     if on_key:
         return batch.replace(key_schema=schema, keys=column)
     return batch.replace(value_schema=schema, values=column)
 
 
-def null_parts(batch: SinkBatch, column: Sequence[Any]) -> list[tuple[bool, SinkBatch]]:
+def null_parts(batch: Batch, column: Sequence[Any]) -> list[tuple[bool, Batch]]:
     """Returns the parts of a batch whose keys or values are all null, or all not, in order; empty if there is no null."""
     nulls = [value is None for value in column]
     if True not in nulls:

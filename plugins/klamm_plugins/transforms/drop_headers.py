@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from klamm_base.configdef import ConfigDef, Importance, Type
-from klamm_plugins.batch import SinkBatch
+from klamm_plugins.batch import Batch
 from klamm_plugins.records import Headers
 from klamm_plugins.transform import Record
 from klamm_plugins.transforms._parts import KlammTransformation
@@ -32,7 +32,7 @@ class DropHeaders(KlammTransformation):
     def leaves_values(self) -> bool:
         return True
 
-    def apply_batch(self, batch: SinkBatch) -> Sequence[SinkBatch]:
+    def apply_batch(self, batch: Batch) -> Sequence[Batch]:
         if batch.headers is None:
             return [batch]
         kept = [Headers(h for h in headers if h.name not in self._names) for headers in batch.headers]

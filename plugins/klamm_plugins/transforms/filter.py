@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from klamm_plugins.batch import SinkBatch
+from klamm_plugins.batch import Batch
 from klamm_plugins.transform import Record
 from klamm_plugins.transforms._parts import KlammTransformation
 
@@ -18,5 +18,5 @@ class Filter(KlammTransformation):
     def leaves_values(self) -> bool:
         return True
 
-    def apply_batch(self, batch: SinkBatch) -> Sequence[SinkBatch]:
+    def apply_batch(self, batch: Batch) -> Sequence[Batch]:
         return ()

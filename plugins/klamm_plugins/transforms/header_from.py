@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 from klamm_base.configdef import ConfigDef, Importance, Type, one_of
 from klamm_base.errors import ConfigError
-from klamm_plugins.batch import SinkBatch
+from klamm_plugins.batch import Batch
 from klamm_plugins.errors import DataError
 from klamm_plugins.records import Header, Headers
 from klamm_plugins.schema import Schema, Struct
@@ -102,7 +102,7 @@ class HeaderFrom(KlammTransformation):
     def leaves_values(self) -> bool:
         return self.on_key
 
-    def apply_batch(self, batch: SinkBatch) -> Sequence[SinkBatch]:
+    def apply_batch(self, batch: Batch) -> Sequence[Batch]:
         schema, column = part_of(batch, on_key=self.on_key)
         updated, change = self._plans[schema]
         values, added = zip(*map(change, column), strict=True)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 from klamm_base.configdef import ConfigDef, Importance, Type, invalid
 from klamm_base.errors import ConfigError
-from klamm_plugins.batch import SinkBatch
+from klamm_plugins.batch import Batch, SinkBatch
 from klamm_plugins.errors import DataError
 from klamm_plugins.logical import from_primitive, timestamp_builder
 from klamm_plugins.records import SinkRecord
@@ -62,7 +62,7 @@ class _Insertion(NamedTuple):
     name: str
     schema: Schema
     source: Callable[[Record], Any]
-    column: Callable[[SinkBatch], Iterable[Any]]
+    column: Callable[[Batch], Iterable[Any]]
     typed: Callable[[Any], Any] | None = None
 
 
@@ -126,7 +126,7 @@ class InsertField(KlammTransformation):
     def leaves_values(self) -> bool:
         return self.on_key
 
-    def apply_batch(self, batch: SinkBatch) -> Sequence[SinkBatch]:
+    def apply_batch(self, batch: Batch) -> Sequence[Batch]:
         schema, column = part_of(batch, on_key=self.on_key)
         if parts := null_parts(batch, column):
             return [after for null, part in parts for after in ([part] if null else self.apply_batch(part))]
@@ -178,7 +178,7 @@ def _insertion(kind: str, spec: str, static: str | None) -> _Insertion:
             schema = INT32 if required else OPTIONAL_INT32
             return _Insertion(name, schema, attrgetter("partition"), lambda batch: repeat(batch.partition))
         case "offset.field":
-            return _Insertion(name, INT64 if required else OPTIONAL_INT64, _offset, attrgetter("offsets"))
+            return _Insertion(name, INT64 if required else OPTIONAL_INT64, _offset, _offsets)
         case "timestamp.field":
             schema = _TIMESTAMP if required else _OPTIONAL_TIMESTAMP
             return _Insertion(name, schema, attrgetter("timestamp"), attrgetter("timestamps"), _moment)
@@ -190,6 +190,12 @@ def _offset(record: Record) -> int:
     if not isinstance(record, SinkRecord):
         raise DataError(f"Only SinkRecord supported for [{_PURPOSE}], found: {class_name(record)}")
     return record.offset
+
+
+def _offsets(batch: Batch) -> Sequence[int]:
+    if not isinstance(batch, SinkBatch):
+        raise DataError(f"Only SinkRecord supported for [{_PURPOSE}], found: {class_name(batch)}")
+    return batch.offsets
 
 
 def _moment(timestamp: int | None) -> Any:

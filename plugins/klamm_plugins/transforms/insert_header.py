@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from klamm_base.configdef import ConfigDef, Importance, Type
-from klamm_plugins.batch import SinkBatch
+from klamm_plugins.batch import Batch
 from klamm_plugins.converters.simple_header import parse_text
 from klamm_plugins.records import Header, Headers
 from klamm_plugins.transform import Record
@@ -47,7 +47,7 @@ class InsertHeader(KlammTransformation):
     def leaves_values(self) -> bool:
         return True
 
-    def apply_batch(self, batch: SinkBatch) -> Sequence[SinkBatch]:
+    def apply_batch(self, batch: Batch) -> Sequence[Batch]:
         if batch.headers is None:
             return [batch.replace(headers=[self._alone] * len(batch))]
         return [batch.replace(headers=[headers.with_all(self._alone) for headers in batch.headers])]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from klamm_base.configdef import ConfigDef, Importance, Type, invalid
-from klamm_plugins.batch import SinkBatch
+from klamm_plugins.batch import Batch
 from klamm_plugins.java_regex import compile_java, java_replacement
 from klamm_plugins.transform import Record
 from klamm_plugins.transforms._parts import KlammTransformation
@@ -63,7 +63,7 @@ class RegexRouter(KlammTransformation):
     def leaves_values(self) -> bool:
         return True
 
-    def apply_batch(self, batch: SinkBatch) -> Sequence[SinkBatch]:
+    def apply_batch(self, batch: Batch) -> Sequence[Batch]:
         topic = self._known.get(batch.topic) or self._route(batch.topic)
         return [batch if topic == batch.topic else batch.replace(topic=topic)]
 

@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Any
 
 from klamm_base.configdef import ConfigDef, Importance, Type, invalid
-from klamm_plugins.batch import SinkBatch
+from klamm_plugins.batch import Batch
 from klamm_plugins.date_format import DateFormat, PatternError
 from klamm_plugins.errors import DataError
 from klamm_plugins.transform import Record
@@ -49,13 +49,13 @@ class TimestampRouter(KlammTransformation):
     def leaves_values(self) -> bool:
         return True
 
-    def apply_batch(self, batch: SinkBatch) -> Sequence[SinkBatch]:
+    def apply_batch(self, batch: Batch) -> Sequence[Batch]:
         timestamps = [timestamp for timestamp in batch.timestamps if timestamp is not None]
         if len(timestamps) != len(batch):
             raise DataError("Timestamp missing on a record")
         texts = list(map(self._format.format, timestamps))
         head = self._topic_format.replace("${topic}", batch.topic)
-        found: list[SinkBatch] = []
+        found: list[Batch] = []
         start = 0
         for text, run in groupby(texts):
             end = start + sum(1 for _ in run)

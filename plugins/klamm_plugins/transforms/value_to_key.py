@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from klamm_base.configdef import ConfigDef, Importance, Type
-from klamm_plugins.batch import SinkBatch
+from klamm_plugins.batch import Batch
 from klamm_plugins.errors import DataError
 from klamm_plugins.schema import Schema, SchemaBuilder, Struct
 from klamm_plugins.transform import Record
@@ -62,7 +62,7 @@ class ValueToKey(KlammTransformation):
             made.append(changed)
         return made
 
-    def apply_batch(self, batch: SinkBatch) -> Sequence[SinkBatch]:
+    def apply_batch(self, batch: Batch) -> Sequence[Batch]:
         schema, key_of = self._plans[batch.value_schema]
         return [batch.replace(key_schema=schema, keys=list(map(key_of, batch.values)))]
 

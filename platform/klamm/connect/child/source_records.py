@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, overload
 
 from klamm.connect.child.plugins import Converters
 from klamm.connect.child.tolerance import Stage, Tolerance
 from klamm.connect.child.transform_chain import TransformChain
 from klamm_plugins.batch import SourceBatch, SourceBatches
-from klamm_plugins.records import SourceRecord
+from klamm_plugins.records import Headers, SourceRecord
 from klamm_plugins.schema import Schema
 
 RawHeaders = list[tuple[str, bytes | None]]
@@ -49,7 +49,7 @@ Made = tuple[SourceRecord, SourceRecord | None]
 
 
 class SourceRecords:
-    """Makes chunks of a task's records. `records` asks for records also where they came in columns."""
+    """Makes chunks of a task's records. `records`: chunks must have records also where they came in columns."""
 
     def __init__(
         self, *, converters: Converters, chain: TransformChain, tolerance: Tolerance, records: bool
@@ -57,23 +57,20 @@ class SourceRecords:
         self._converters = converters
         self._chain = chain
         self._tolerance = tolerance
-        self._records = records or bool(chain)
+        self._records = records
 
     def chunks(self, records: Sequence[SourceRecord]) -> Iterator[Chunk]:
         """Yields the chunks of `records`, in order. Raises what the tolerance raises."""
-        if isinstance(records, SourceBatches) and not self._records:
-            for each in records.parts:
-                yield from self.chunks(each)
+        if self._records:
+            yield from self._by_records(list(records))
             return
-        if isinstance(records, SourceBatch) and not self._records:
-            yield from self._of_columns(records)
-            return
-        if isinstance(records, SourceBatch | SourceBatches):
-            records = list(records)  # only once: they make new records each time
+        for part in records.parts if isinstance(records, SourceBatches) else (records,):
+            yield from self._of_columns(part) if isinstance(part, SourceBatch) else self._by_records(part)
+
+    def _by_records(self, records: Sequence[SourceRecord]) -> Iterator[Chunk]:
+        pairs: Sequence[Made] = list(zip(records, records, strict=True))
         if self._chain:
-            pairs: Sequence[Made] = self._chain.apply(records, self._tolerance)
-        else:
-            pairs = list(zip(records, records, strict=True))
+            pairs = self._chain.apply(records, self._tolerance)
         for part in _alike(pairs):
             yield self._of_records(part)
 
@@ -81,23 +78,41 @@ class SourceRecords:
         for start in range(0, len(batch), CHUNK_RECORDS_MAX):
             part = batch[start : start + CHUNK_RECORDS_MAX]
             try:
-                keys, values = self._bytes(
-                    part.topic, part.key_schema, part.keys, part.value_schema, part.values
-                )
+                chunks = self._transformed(part)
             except Exception:
-                yield from map(self._of_records, _alike([(r, r) for r in list(part)]))
-                continue
-            yield Chunk(
-                topic=part.topic,
-                partition=part.partition,
-                source_partition=part.source_partition,
-                source_offset=part.offset(len(part) - 1),
-                values=values,
-                keys=keys,
-                timestamps=None if part.timestamp is None else [part.timestamp] * len(part),
-                originals=part,
-                sent=part,
-            )
+                chunks = None
+            # Going record by record finds the bad ones and judges each. Outside of `except`, as in `_fill`.
+            yield from self._by_records(list(part)) if chunks is None else chunks
+
+    def _transformed(self, batch: SourceBatch) -> list[Chunk] | None:
+        """Returns the chunks of a batch; None if the chain must have records. Raises for a record that is bad."""
+        if not self._chain:
+            return [self._of_batch(batch, batch, batch)]
+        # As positions, the numbers of its records go through the chain: they tell which are left.
+        made = self._chain.in_columns(batch.replace(positions=range(len(batch)), offset_of=batch.offset))
+        if made is None:
+            return None
+        chunks = []
+        done = 0
+        for i, part in enumerate(made):
+            end = part.positions[-1] + 1 if i < len(made) - 1 else len(batch)
+            originals = batch[done:end]
+            whole = len(part) == len(originals)
+            sent = originals if whole else _Rows(originals, [row - done for row in part.positions])
+            chunks.append(self._of_batch(originals, part, sent))
+            done = end
+        return chunks or [_of_none(batch)]
+
+    def _of_batch(self, originals: SourceBatch, made: SourceBatch, sent: Sequence[SourceRecord]) -> Chunk:
+        chunk = _of_none(originals)
+        chunk.topic, chunk.partition, chunk.sent = made.topic, made.partition, sent
+        chunk.keys = self._key_bytes(made.topic, made.key_schema, made.keys, len(made))
+        chunk.values = self._converters.value.from_connect_data_many(
+            made.topic, made.value_schema, made.values
+        )
+        chunk.headers = self._all_headers(made.topic, made.headers)
+        chunk.timestamps = _times(made.timestamps)
+        return chunk
 
     def _of_records(self, pairs: Sequence[Made]) -> Chunk:
         last = pairs[-1][0]
@@ -128,18 +143,14 @@ class SourceRecords:
                 len(made),
             )
             chunk.values = self._values_among_tombstones(first.topic, first.value_schema, made)
-            if any(r.headers for r in made):
-                chunk.headers = [self._headers(r) if r.headers else None for r in made]
+            chunk.headers = self._all_headers(first.topic, [r.headers for r in made])
         except Exception:
             failed = True
         if failed:
             # Converting one by one finds the bad records and judges each. Outside of `except`: their errors must not
             # have the error of the bulk as their context, which says the same.
             made = self._one_by_one(chunk, made)
-        if any(r.timestamp is not None for r in made):
-            # 0 is librdkafka's "none": it takes the time of sending. So a record cannot have the epoch itself
-            # as its time (differences.md).
-            chunk.timestamps = [r.timestamp or 0 for r in made]
+        chunk.timestamps = _times([r.timestamp for r in made])
 
     def _values_among_tombstones(
         self, topic: str, schema: Schema | None, made: list[SourceRecord]
@@ -150,17 +161,6 @@ class SourceRecords:
         none = self._converters.value.from_connect_data(topic, None, None)
         values = iter(convert(topic, schema, [r.value for r in made if not _is_tombstone(r)]))
         return [none if _is_tombstone(r) else next(values) for r in made]
-
-    def _bytes(
-        self,
-        topic: str,
-        key_schema: Schema | None,
-        keys: Sequence[Any] | None,
-        value_schema: Schema | None,
-        values: Sequence[Any],
-    ) -> tuple[list[bytes | None] | None, list[bytes | None]]:
-        converted = self._key_bytes(topic, key_schema, keys, len(values))
-        return converted, self._converters.value.from_connect_data_many(topic, value_schema, values)
 
     def _key_bytes(
         self, topic: str, schema: Schema | None, keys: Sequence[Any] | None, count: int
@@ -197,7 +197,7 @@ class SourceRecords:
         topic, converters, call = record.topic, self._converters, self._tolerance.retry.call
         stage = Stage.HEADER_CONVERTER
         try:
-            headers = call(stage, lambda: self._headers(record)) if record.headers else None
+            headers = call(stage, lambda: self._headers(topic, record.headers)) if record.headers else None
             stage = Stage.KEY_CONVERTER
             key = call(stage, lambda: converters.key.from_connect_data(topic, record.key_schema, record.key))
             stage = Stage.VALUE_CONVERTER
@@ -209,9 +209,55 @@ class SourceRecords:
             return None
         return key, value, headers
 
-    def _headers(self, record: SourceRecord) -> RawHeaders:
+    def _all_headers(self, topic: str, headers: Sequence[Headers] | None) -> list[RawHeaders | None] | None:
+        if headers is None or not any(headers):
+            return None
+        return [self._headers(topic, each) if each else None for each in headers]
+
+    def _headers(self, topic: str, headers: Headers) -> RawHeaders:
         convert = self._converters.header.from_connect_header
-        return [(h.name, convert(record.topic, h.name, h.schema, h.value)) for h in record.headers]
+        return [(h.name, convert(topic, h.name, h.schema, h.value)) for h in headers]
+
+
+def _times(timestamps: Sequence[int | None]) -> list[int] | None:
+    """Returns timestamps as the producer takes them; None if no record has one.
+
+    0 is librdkafka's "none": it takes the time of sending. So a record cannot have the epoch itself as its time (differences.md).
+    """
+    times = [timestamp or 0 for timestamp in timestamps]
+    return times if any(times) else None
+
+
+def _of_none(batch: SourceBatch) -> Chunk:
+    """Returns a chunk that sends none of the batch's records."""
+    return Chunk(
+        topic=batch.topic,
+        partition=batch.partition,
+        source_partition=batch.source_partition,
+        source_offset=batch.offset(len(batch) - 1),
+        values=[],
+        originals=batch,
+    )
+
+
+class _Rows(Sequence[SourceRecord]):
+    """Some records of a batch, which are made when somebody asks for them."""
+
+    def __init__(self, batch: SourceBatch, rows: Sequence[int]) -> None:
+        self._batch = batch
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, index: int) -> SourceRecord: ...
+    @overload
+    def __getitem__(self, index: slice) -> _Rows: ...
+    def __getitem__(self, index: int | slice) -> SourceRecord | _Rows:
+        if isinstance(index, slice):
+            return _Rows(self._batch, self._rows[index])
+        return self._batch[self._rows[index]]
 
 
 def dropped(chunk: Chunk) -> list[SourceRecord]:

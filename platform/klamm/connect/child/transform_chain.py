@@ -24,7 +24,7 @@ from klamm.connect.validation.stages import (
 from klamm.connect.validation.stages import Stage as Place
 from klamm_base.configdef import with_prefix
 from klamm_base.errors import ConfigError
-from klamm_plugins.batch import SinkBatch, batches_of
+from klamm_plugins.batch import Batch, SinkBatch, SourceBatch, batches_of
 from klamm_plugins.discovery import PluginManager, kafka_name, python_name
 from klamm_plugins.errors import DataError
 from klamm_plugins.original_keys import refusals
@@ -39,6 +39,7 @@ _OF_TRANSFORMS, _OF_PREDICATES = KINDS
 _RUNTIME_KEYS: Final = ("type", "plugin.version", "predicate", "negate")
 
 R = TypeVar("R", SourceRecord, SinkRecord)
+B = TypeVar("B", SourceBatch, SinkBatch)
 T = TypeVar("T")
 
 
@@ -108,7 +109,7 @@ class Stage:
         predicate = self.predicate is None or self.predicate.leaves_values()
         return self.in_columns and predicate and self.transform.leaves_values()
 
-    def apply_batch(self, batch: SinkBatch) -> Sequence[SinkBatch]:
+    def apply_batch(self, batch: Batch) -> Sequence[Batch]:
         """Returns what takes the place of the batch, in order."""
         chosen = True if self.predicate is None else self.predicate.test_batch(batch)
         if isinstance(chosen, bool):
@@ -119,14 +120,14 @@ class Stage:
             return self.transform.apply_batch(batch) if rows else [batch]
         return self._beside_others(batch, rows)
 
-    def _beside_others(self, batch: SinkBatch, rows: list[int]) -> list[SinkBatch]:
+    def _beside_others(self, batch: Batch, rows: list[int]) -> list[Batch]:
         """Transforms some rows of a batch, and leaves the others where they are."""
         made = self.transform.apply_batch(batch.select(rows))
         meant = set(rows)
         if not made:
             return [batch.select([i for i in range(len(batch)) if i not in meant])]
         whole = len(made) == 1 and len(made[0]) == len(rows)
-        found: list[SinkBatch] = []
+        found: list[Batch] = []
         start = done = 0
         for yes, run in groupby(range(len(batch)), meant.__contains__):
             end = start + sum(1 for _ in run)
@@ -140,7 +141,7 @@ class Stage:
             start = end
         return found
 
-    def _check(self, answers: Sequence[bool], records: Sequence[Record]) -> None:
+    def _check(self, answers: Sequence[bool], records: Sequence[Any]) -> None:
         if len(answers) != len(records):
             assert self.predicate is not None
             raise DataError(
@@ -194,17 +195,17 @@ class TransformChain:
         """Returns what takes the place of the batches, in order. As `apply` does, it leaves out dropped and bad records."""
         found: list[SinkBatch] = []
         for batch in batches:
-            made = self._in_columns(batch)
+            made = self.in_columns(batch)
             if made is None:
                 made = batches_of(r for _, r in self.apply(batch.records(), tolerance) if r is not None)
             found += made
         return found
 
-    def _in_columns(self, batch: SinkBatch) -> list[SinkBatch] | None:
+    def in_columns(self, batch: B) -> list[B] | None:
         """Takes a batch through the chain without making records; None when a stage needs records, or raises."""
         if not self._columns:
             return None
-        made = [batch]
+        made: list[Any] = [batch]
         try:
             for stage in self.stages:
                 made = [after for before in made for after in stage.apply_batch(before) if after]

@@ -7,15 +7,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from klamm_base.configdef import ConfigDef, Importance, Type, invalid, non_empty
-from klamm_plugins.batch import SinkBatch
+from klamm_plugins.batch import Batch
 from klamm_plugins.errors import DataError
 from klamm_plugins.original_keys import KeyTable
 from klamm_plugins.schema import STRING, Schema, SchemaBuilder, Struct
 from klamm_plugins.schema import Type as SchemaType
 from klamm_plugins.transform import Record
-from klamm_plugins.transforms._parts import Change, KlammTransformation, defaults, filled, like
+from klamm_plugins.transforms._parts import (
+    Change,
+    KlammTransformation,
+    defaults,
+    filled,
+    like,
+    null_parts,
+)
 from klamm_plugins.transforms._validators import regex
-from klamm_plugins.transforms.debezium.batches import by_records
 from klamm_plugins.transforms.debezium.envelope import (
     AFTER,
     BEFORE,
@@ -67,22 +73,22 @@ class ByLogicalTableRouter(KlammTransformation):
     def apply_many(self, records: Sequence[Record]) -> list[Record | None]:
         return [self._routed(record) for record in records]
 
-    def apply_batch(self, batch: SinkBatch) -> Sequence[SinkBatch]:
+    def apply_batch(self, batch: Batch) -> Sequence[Batch]:
         topic = self._topic(batch.topic)
         if topic is None:
             return [batch]
+        keys = [None] * len(batch) if batch.keys is None else batch.keys
+        for column in (keys, batch.values):
+            if parts := null_parts(batch, column) if not _is_even(column) else None:
+                return [made for _, part in parts for made in self.apply_batch(part)]
         changes: dict[str, Any] = {"topic": topic}
-        keys = batch.keys or ()
-        if any(key is not None for key in keys):
-            if any(key is None for key in keys):
-                return by_records(self, batch)
+        if keys[0] is not None:
             schema, change = self._key(batch.key_schema, batch.topic, topic)
             changes |= {"key_schema": schema, "keys": list(map(change, keys))}
         else:
             changes["key_schema"] = None
-        if batch.value_schema is not None and is_envelope(batch.value_schema):
-            if any(value is None for value in batch.values):
-                return by_records(self, batch)
+        if batch.values[0] is not None and is_envelope(batch.value_schema):
+            assert batch.value_schema is not None, "an envelope has one"
             schema, change = self._event(batch.value_schema, topic)
             changes |= {"value_schema": schema, "values": list(map(change, batch.values))}
         return [batch.replace(**changes)]
@@ -176,6 +182,12 @@ class ByLogicalTableRouter(KlammTransformation):
             return Struct.of_checked(updated, values)
 
         return updated, change
+
+
+def _is_even(column: Sequence[Any]) -> bool:
+    """Returns whether a column is null throughout, or nowhere."""
+    nulls = sum(value is None for value in column)
+    return nulls in {0, len(column)}
 
 
 def _renamed(schema: Schema, name: str) -> SchemaBuilder:

@@ -7,20 +7,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
 from json import JSONDecodeError
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 from klamm_base.configdef import ConfigDef
-from klamm_plugins.batch import SinkBatch
+from klamm_plugins.batch import Batch, SourceBatch
 from klamm_plugins.errors import ConnectError, DataError
 from klamm_plugins.logical import TIMESTAMP, to_primitive
 from klamm_plugins.original_keys import KeyTable
-from klamm_plugins.records import Header, SourceRecord
+from klamm_plugins.records import NO_HEADERS, Header, SourceRecord
 from klamm_plugins.schema import Schema, SchemaBuilder, Struct, Type
 from klamm_plugins.transform import Record
 from klamm_plugins.transforms._parts import KlammTransformation, Plans
-from klamm_plugins.transforms.debezium.batches import by_records
 from klamm_plugins.transforms.debezium.envelope import (
     AFTER,
     OP,
@@ -88,6 +88,18 @@ class _Plan(NamedTuple):
     fields: list[_Place]
 
 
+class _Event(NamedTuple):
+    """The parts of an event. `partition` None: the table does not say it."""
+
+    topic: str
+    partition: int | None
+    timestamp: int | None
+    key: Any
+    schema: Schema | None
+    value: Any
+    headers: list[Header]
+
+
 class EventRouter(KlammTransformation):
     kafka_name = "io.debezium.transforms.outbox.EventRouter"
     original_keys = KeyTable(__package__, "EventRouter", "EventRouter.further")
@@ -130,54 +142,85 @@ class EventRouter(KlammTransformation):
             if record.value_schema is not last:
                 last = record.value_schema
                 plan = plans[last]
-            made.append(record if plan is None else self._event(record, plan))
+            made.append(record if plan is None else self._record(record, plan))
         return made
 
-    def apply_batch(self, batch: SinkBatch) -> Sequence[SinkBatch]:
-        if self._plans[batch.value_schema] is None and not any(batch.nulls()):
-            return [batch]
-        return by_records(self, batch)
+    def apply_batch(self, batch: Batch) -> Sequence[Batch]:
+        plan: _Plan | None = self._plans[batch.value_schema]
+        if plan is None:
+            rows = [row for row, null in enumerate(batch.nulls()) if not null]
+            return [] if not rows else [batch if len(rows) == len(batch) else batch.select(rows)]
+        events = [None if value is None else self._event(value, batch.topic, plan) for value in batch.values]
+        of_source = isinstance(batch, SourceBatch)
+        runs = groupby(
+            ((row, event) for row, event in enumerate(events) if event is not None),
+            lambda each: (each[1].topic, each[1].partition, id(each[1].schema)),
+        )
+        found: list[Batch] = []
+        for _, run in runs:
+            rows, made = zip(*run, strict=True)
+            part = batch.select(rows)
+            changes: dict[str, Any] = {"topic": made[0].topic, "timestamp": [e.timestamp for e in made]}
+            if of_source or made[0].partition is not None:
+                changes["partition"] = made[0].partition
+            old = [NO_HEADERS] * len(rows) if part.headers is None else part.headers
+            changes |= {
+                "key_schema": plan.key.schema,
+                "keys": [event.key for event in made],
+                "value_schema": made[0].schema,
+                "values": [event.value for event in made],
+                "headers": [each.with_all(event.headers) for each, event in zip(old, made, strict=True)],
+            }
+            found.append(part.replace(**changes))
+        return found
 
-    def _event(self, record: Record, plan: _Plan) -> Record | None:
-        event = values_of(record.value, plan.schema)
+    def _record(self, record: Record, plan: _Plan) -> Record | None:
+        event = self._event(record.value, record.topic, plan)
+        if event is None:
+            return None
+        changed = record.copy()
+        changed.topic, changed.timestamp = event.topic, event.timestamp
+        changed.key_schema, changed.key = plan.key.schema, event.key
+        changed.value_schema, changed.value = event.schema, event.value
+        changed.headers = record.headers.with_all(event.headers)
+        if isinstance(record, SourceRecord) or event.partition is not None:
+            changed.partition = event.partition
+        return changed
+
+    def _event(self, value: Any, topic: str, plan: _Plan) -> _Event | None:
+        """Returns the event of a change event in `topic`; None for one that is left out."""
+        event = values_of(value, plan.schema)
         match event[plan.op]:
             case "d":
                 return None
             case "u":
-                self._unexpected(record)
+                self._unexpected(topic)
                 return None
         if event[plan.after] is None:
-            raise DataError(
-                f"an event of {record.topic} with op={event[plan.op]} has no row after the change"
-            )
+            raise DataError(f"an event of {topic} with op={event[plan.op]} has no row after the change")
         row = values_of(event[plan.after], plan.row)
         route = plan.route(row)
         if not isinstance(route, str):
             raise DataError(f"{self._settings['route.by.field']} is null, so the event has no topic")
+        schema: Schema | None
         schema, payload = self._payload(plan, row)
-        changed = record.copy()
-        changed.topic = self._topics.of(route) or route
-        changed.timestamp = plan.moment(event, row)
-        changed.key_schema, changed.key = plan.key.schema, plan.key.read(row)
-        changed.headers = record.headers.with_all(
-            Header(place.name, place.read(row), place.schema) for place in (plan.event_id, *plan.headers)
-        )
-        _put_partition(changed, None if plan.partition is None else plan.partition(row))
         if self._tombstones and _is_empty(payload):
-            changed.value_schema = changed.value = None
+            schema = payload = None
         elif self._wraps:
-            changed.value_schema = self._wrapped(plan, schema, row, route)
-            changed.value = Struct.of_checked(
-                changed.value_schema, [payload, *(f.read(row) for f in plan.fields)]
-            )
-        else:
-            changed.value_schema, changed.value = schema, payload
-        return changed
-
-    def _unexpected(self, record: Record) -> None:
-        said = (
-            f"the outbox table has a changed row ({record.topic}): rows of an outbox are inserted and deleted"
+            schema = self._wrapped(plan, schema, row, route)
+            payload = Struct.of_checked(schema, [payload, *(f.read(row) for f in plan.fields)])
+        return _Event(
+            self._topics.of(route) or route,
+            None if plan.partition is None else plan.partition(row),
+            plan.moment(event, row),
+            plan.key.read(row),
+            schema,
+            payload,
+            [Header(place.name, place.read(row), place.schema) for place in (plan.event_id, *plan.headers)],
         )
+
+    def _unexpected(self, topic: str) -> None:
+        said = f"the outbox table has a changed row ({topic}): rows of an outbox are inserted and deleted"
         if self._invalid == FATAL:
             raise ConnectError(said)
         level = logging.ERROR if self._invalid == "error" else logging.WARNING
@@ -281,11 +324,6 @@ def _in_ms(name: str, schema: Schema) -> Callable[[Any], int]:
             f"table.field.event.timestamp={name} is {schema!r}, which should be one of {', '.join((*_UNITS, TIMESTAMP))}"
         )
     return lambda moment: moment // unit if moment >= 0 else -(-moment // unit)
-
-
-def _put_partition(record: Record, partition: int | None) -> None:
-    if isinstance(record, SourceRecord) or partition is not None:
-        record.partition = partition
 
 
 def _schema_name(row: str | None, route: str) -> str:

@@ -8,17 +8,26 @@ as a tombstone.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from enum import Enum, auto
+from itertools import groupby
 from typing import Any, Final, NamedTuple
 
 from klamm_base.configdef import ConfigDef, Importance, Type, Validator, invalid
-from klamm_plugins.batch import SinkBatch
+from klamm_plugins.batch import Batch
 from klamm_plugins.errors import DataError
 from klamm_plugins.original_keys import KeyTable
 from klamm_plugins.records import NO_HEADERS, Header
 from klamm_plugins.schema import OPTIONAL_STRING, STRING, Schema, Struct
 from klamm_plugins.schema import Type as SchemaType
 from klamm_plugins.transform import Record
-from klamm_plugins.transforms._parts import KlammTransformation, Plans, defaults, filled, like
+from klamm_plugins.transforms._parts import (
+    KlammTransformation,
+    Plans,
+    defaults,
+    filled,
+    like,
+    null_parts,
+)
 from klamm_plugins.transforms._validators import REPLACE_NULL
 from klamm_plugins.transforms.debezium.batches import by_records
 from klamm_plugins.transforms.debezium.dropped_fields import DroppedFields
@@ -74,6 +83,15 @@ class _Plan(NamedTuple):
         return [Header(name, read(event), schema) for name, schema, read in self.headers]
 
 
+class _Kind(Enum):
+    """The fate of an event."""
+
+    UPSERT = auto()
+    DELETE = auto()
+    TOMBSTONE = auto()
+    NOTHING = auto()
+
+
 class ExtractNewRecordState(KlammTransformation):
     kafka_name = "io.debezium.transforms.ExtractNewRecordState"
     original_keys = KeyTable(__package__, "ExtractNewRecordState", "ExtractNewRecordState.further")
@@ -116,27 +134,52 @@ class ExtractNewRecordState(KlammTransformation):
             made.append(record if plan is None else self._changed(record, plan))
         return made
 
-    def apply_batch(self, batch: SinkBatch) -> Sequence[SinkBatch]:
+    def apply_batch(self, batch: Batch) -> Sequence[Batch]:
         plan: _Plan | None = self._plans[batch.value_schema]
+        if plan is not None and (self._dropped or plan.upsert.topic is not None):
+            return by_records(self, batch)  # schema and topic depend on each row
         if plan is None:
-            return [batch] if not any(batch.nulls()) else by_records(self, batch)
-        rows = self._rows(batch, plan)
-        if rows is None:
-            return by_records(self, batch)
-        change, headers = plan.upsert.change, batch.headers
+            parts = null_parts(batch, batch.values) if any(batch.nulls()) else [(False, batch)]
+            return [made for null, part in parts for made in (self._tombstones(part) if null else [part])]
+        events = [None if value is None else values_of(value, plan.schema) for value in batch.values]
+        found: list[Batch] = []
+        start = 0
+        for kind, run in groupby(events, lambda event: self._kind(event, plan)):
+            end = start + sum(1 for _ in run)
+            part = batch if end - start == len(batch) else batch[start:end]
+            if kind is _Kind.TOMBSTONE:
+                found += self._tombstones(part)
+            elif kind is not _Kind.NOTHING:
+                row = plan.upsert if kind is _Kind.UPSERT else plan.delete
+                found.append(self._rows(part, events[start:end], row, plan))
+            start = end
+        return found
+
+    def _kind(self, event: list[Any] | None, plan: _Plan) -> _Kind:
+        if event is None:
+            return _Kind.TOMBSTONE
+        if event[plan.upsert.place] is not None:
+            return _Kind.UPSERT
+        if event[plan.delete.place] is None or self._deletes == _DROP:
+            return _Kind.NOTHING  # a truncated table, or a deleted row
+        return _Kind.DELETE
+
+    def _rows(self, batch: Batch, events: Sequence[Any], row: _Row, plan: _Plan) -> Batch:
+        headers = batch.headers
         if plan.headers:
             old = [NO_HEADERS] * len(batch) if headers is None else headers
-            headers = [each.with_all(plan.more(event)) for each, event in zip(old, rows, strict=True)]
-        made = list(map(change, rows))
-        return [batch.replace(value_schema=plan.upsert.schema, values=made, headers=headers)]
+            headers = [each.with_all(plan.more(event)) for each, event in zip(old, events, strict=True)]
+        if row is plan.delete and self._deletes == _TOMBSTONE:
+            return batch.replace(value_schema=None, values=[None] * len(batch), headers=headers)
+        return batch.replace(value_schema=row.schema, values=list(map(row.change, events)), headers=headers)
 
-    def _rows(self, batch: SinkBatch, plan: _Plan) -> list[list[Any]] | None:
-        """Returns the events' values, if all of them are rows that were read, inserted or updated and keep their topic."""
-        if self._dropped or plan.upsert.topic is not None or any(value is None for value in batch.values):
-            return None
-        events = [values_of(value, plan.schema) for value in batch.values]
-        place = plan.upsert.place
-        return None if any(event[place] is None for event in events) else events
+    def _tombstones(self, batch: Batch) -> list[Batch]:
+        if not self._keeps_tombstones:
+            return []
+        if not self._tombstone_headers:
+            return [batch]
+        old = [NO_HEADERS] * len(batch) if batch.headers is None else batch.headers
+        return [batch.replace(headers=[each.with_all(self._tombstone_headers) for each in old])]
 
     def _tombstone(self, record: Record) -> Record | None:
         if not self._keeps_tombstones:
@@ -147,11 +190,10 @@ class ExtractNewRecordState(KlammTransformation):
 
     def _changed(self, record: Record, plan: _Plan) -> Record | None:
         event = values_of(record.value, plan.schema)
-        row = plan.upsert
-        if event[row.place] is None:
-            row = plan.delete
-            if event[row.place] is None or self._deletes == _DROP:
-                return None  # a truncated table, or a deleted row
+        kind = self._kind(event, plan)
+        if kind is _Kind.NOTHING:
+            return None
+        row = plan.upsert if kind is _Kind.UPSERT else plan.delete
         changed = record.copy()
         if plan.headers:
             changed.headers = record.headers.with_all(plan.more(event))

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final
 
 from klamm_base.configdef import ConfigDef, Importance, Type, invalid
 from klamm_base.errors import ConfigError
-from klamm_plugins.batch import SinkBatch
+from klamm_plugins.batch import Batch
 from klamm_plugins.errors import DataError
 from klamm_plugins.java_regex import compile_java
 from klamm_plugins.original_keys import KeyTable
@@ -69,7 +69,7 @@ class _Scripting(KlammTransformation):
                 made.append(self._judged(record, self._evaluate(record)))
         return made
 
-    def apply_batch(self, batch: SinkBatch) -> Sequence[SinkBatch]:
+    def apply_batch(self, batch: Batch) -> Sequence[Batch]:
         if not self._meant(batch.topic):
             return [batch]
         # The expression needs records, but changes nothing of them but the topic.
