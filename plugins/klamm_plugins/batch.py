@@ -10,40 +10,41 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, groupby, repeat
 from operator import itemgetter
-from typing import Any, Final, overload
+from typing import Any, overload
 
 from klamm_plugins.columns import Repeated
+from klamm_plugins.raw_values import JSON, TEXT, RawValues, ValueColumn, decode_texts, raw_texts
 from klamm_plugins.records import NO_HEADERS, Headers, SinkRecord, SourceRecord, TopicPartition
 from klamm_plugins.schema import Schema
 
-JSON: Final = "json"
-"""The format of values whose bytes are JSON texts in UTF-8, each checked, without schemas."""
-TEXT: Final = "text"
-"""The format of values whose bytes are text in UTF-8, checked."""
+__all__ = [
+    "JSON", "TEXT", "Batch", "RawValues", "SinkBatch", "SourceBatch", "SourceBatches", "Timestamp",
+    "batches_like", "batches_of", "decode_texts", "raw_texts",
+]  # fmt: skip
 
 Timestamp = tuple[str, int | None]
 """A record's `timestamp_type` and `timestamp`."""
 
 
-class SourceBatch(Sequence[SourceRecord]):
+class SourceBatch(ValueColumn, Sequence[SourceRecord]):
     """Records of one source partition and one topic, in columns. Nobody changes its lists.
 
     `positions[i]` is the task's position once record `i` is acknowledged; `offset_of` makes a source offset of it, by default
     `{offset_name: position}`. The runtime asks for few of the offsets. `keys` None: no record has a key; `headers` None: no record
     has headers. `timestamp` is that of all records, in epoch milliseconds, or a list with that of each; None: the time of
-    sending. Keys and values that are structs may be a `klamm_plugins.columns.StructColumn`.
+    sending. Keys and values that are structs may be a `klamm_plugins.columns.StructColumn`, and values may be raw.
     """
 
     __slots__ = (
         "headers", "key_schema", "keys", "offset_of", "partition", "positions",
-        "source_partition", "timestamps", "topic", "value_schema", "values",
+        "source_partition", "timestamps", "topic", "value_schema",
     )  # fmt: skip
 
     def __init__(
         self,
         source_partition: dict[str, Any],
         topic: str,
-        values: Sequence[Any],
+        values: Sequence[Any] | RawValues,
         positions: Sequence[Any],
         *,
         offset_name: str = "position",
@@ -63,7 +64,7 @@ class SourceBatch(Sequence[SourceRecord]):
             )
         self.source_partition = source_partition
         self.topic = topic
-        self.values = values
+        self._column = values
         self.positions = positions
         self.offset_of = offset_of or (lambda position: {offset_name: position})
         self.value_schema = value_schema
@@ -72,10 +73,6 @@ class SourceBatch(Sequence[SourceRecord]):
         self.partition = partition
         self.headers = headers
         self.timestamps: Sequence[int | None] = each  # None for records without one
-
-    def nulls(self) -> list[bool]:
-        """Returns for each record whether its value is null."""
-        return [value is None for value in self.values]
 
     def records(self) -> list[SourceRecord]:
         """Returns new records."""
@@ -122,7 +119,7 @@ class SourceBatch(Sequence[SourceRecord]):
             "key_schema": self.key_schema,
             "keys": self.keys,
             "value_schema": self.value_schema,
-            "values": self.values,
+            "values": self._column,
             "timestamp": self.timestamps,
             "headers": self.headers,
         }
@@ -133,7 +130,7 @@ class SourceBatch(Sequence[SourceRecord]):
         return self.replace(
             positions=pick(self.positions),
             keys=None if self.keys is None else pick(self.keys),
-            values=pick(self.values),
+            values=self._picked(pick),
             timestamp=pick(self.timestamps),
             headers=None if self.headers is None else pick(self.headers),
         )
@@ -187,23 +184,7 @@ class SourceBatches(Sequence[SourceRecord]):
         raise IndexError(index)
 
 
-class RawValues:
-    """Checked bytes of values in a `format`, None for a null. `decode` makes all the values of such bytes, and cannot fail."""
-
-    __slots__ = ("data", "decode", "format")
-
-    def __init__(
-        self,
-        format: str,
-        data: Sequence[bytes | None],
-        decode: Callable[[Sequence[bytes | None]], Sequence[Any]],
-    ) -> None:
-        self.format = format
-        self.data = data
-        self.decode = decode
-
-
-class SinkBatch(Sequence[SinkRecord]):
+class SinkBatch(ValueColumn, Sequence[SinkRecord]):
     """Consecutive records of one partition with the same schemas, in columns. Nobody changes its lists.
 
     `origin` is the partition that the records were read from, and `offsets` are theirs in it; `topic` and `partition` are as
@@ -212,7 +193,7 @@ class SinkBatch(Sequence[SinkRecord]):
     """
 
     __slots__ = (
-        "_kept", "_new", "_raw", "_records", "_times", "_values", "headers", "key_schema", "keys",
+        "_kept", "_new", "_records", "_times", "headers", "key_schema", "keys",
         "offsets", "origin", "partition", "topic", "value_schema",
     )  # fmt: skip
 
@@ -240,20 +221,11 @@ class SinkBatch(Sequence[SinkRecord]):
         self.keys = keys
         self.value_schema = value_schema
         self.headers = headers
-        self._raw = values if isinstance(values, RawValues) else None
-        self._values = None if isinstance(values, RawValues) else values
+        self._column = values
         self._times = times
         self._new = new
         self._kept = kept  # one object for each record, which `new` gets as its last argument
         self._records: list[SinkRecord] | None = None
-
-    @property
-    def values(self) -> Sequence[Any]:
-        """The values. The first look converts raw ones."""
-        if self._values is None:
-            assert self._raw is not None
-            self._values = self._raw.decode(self._raw.data)
-        return self._values
 
     @property
     def times(self) -> Sequence[Timestamp]:
@@ -270,21 +242,6 @@ class SinkBatch(Sequence[SinkRecord]):
     def timestamps(self) -> list[int | None]:
         """The timestamps in epoch milliseconds, None for records without one."""
         return [timestamp for _, timestamp in self.times]
-
-    def nulls(self) -> list[bool]:
-        """Returns for each record whether its value is null. Raw values stay raw."""
-        if self._values is not None or self._raw is None:
-            return [value is None for value in self.values]
-        if self._raw.format == JSON:
-            return [data is None or data.strip() == b"null" for data in self._raw.data]
-        return [data is None for data in self._raw.data]
-
-    def raw(self, *formats: str) -> Sequence[bytes | None] | None:
-        """Returns the bytes of the values as they were in the topic, None for a null, if their format is among these.
-
-        Returns None if it is not, or a transform has made the values: then look at `values`.
-        """
-        return self._raw.data if self._raw is not None and self._raw.format in formats else None
 
     def records(self) -> list[SinkRecord]:
         """Returns the records, which the first call makes."""
@@ -344,7 +301,7 @@ class SinkBatch(Sequence[SinkRecord]):
             "key_schema": self.key_schema,
             "keys": self.keys,
             "value_schema": self.value_schema,
-            "values": self._raw or self._values,
+            "values": self._column,
             "times": self._times,
             "headers": self.headers,
             "new": self._new,
@@ -358,11 +315,11 @@ class SinkBatch(Sequence[SinkRecord]):
         def some(column: Any) -> Any:
             return None if column is None else pick(column)
 
-        raw, times = self._raw, self._times
+        times = self._times
         part = SinkBatch(
             self.origin,
             pick(self.offsets),
-            pick(self._values) if raw is None else RawValues(raw.format, pick(raw.data), raw.decode),
+            self._picked(pick),
             topic=self.topic,
             partition=self.partition,
             key_schema=self.key_schema,
@@ -373,8 +330,6 @@ class SinkBatch(Sequence[SinkRecord]):
             new=self._new,
             kept=some(self._kept),
         )
-        if raw is not None:
-            part._values = some(self._values)
         if self._records is not None:
             part._records = list(pick(self._records))
         return part

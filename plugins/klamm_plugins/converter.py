@@ -81,6 +81,15 @@ class Converter(Plugin, ABC):
         """
         return None
 
+    def from_raw_values(
+        self, topic: str, schema: Schema | None, raw: RawValues
+    ) -> Sequence[bytes | None] | None:
+        """Does `from_connect_data_many` for values that a source gave out as bytes; None if they must be made.
+
+        Override it for a format of `klamm_plugins.batch` whose bytes lead to the topic's without the values.
+        """
+        return None
+
 
 class HeaderConverter(Plugin, ABC):
     """Converts header values. Constructed without arguments, then `configure_header` is called once."""

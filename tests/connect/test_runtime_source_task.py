@@ -13,6 +13,7 @@ from klamm.connect.child.offset_writer import OffsetWriter, encode_key, encode_o
 from klamm.connect.child.plugins import Converters
 from klamm.connect.child.source_task import RUN_RECORDS_MAX, SourceRunner
 from klamm.connect.model import Kind
+from klamm_plugins.batch import TEXT, RawValues, SourceBatch, raw_texts
 from klamm_plugins.connector import SourceTask
 from klamm_plugins.converters.json import JsonConverter
 from klamm_plugins.errors import ConnectError, DataError, RetriableError
@@ -361,6 +362,56 @@ def test_a_record_that_is_too_large_is_named_with_its_size_and_what_to_set(contr
         "A record of 1 bytes, source partition {'filename': 'a'}, offset {'position': 7}, could not"
     )
     assert "producer.override.max.request.size and the topic's max.message.bytes" in said
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_a_producer_that_is_full_now_and_then_gets_each_record_once_and_in_order(control, keyed):
+    class Full(FakeProducer):
+        room = 3
+
+        def produce(self, topic, *rest):
+            if topic == "t" and not self.room:
+                raise BufferError
+            self.room -= topic == "t"
+            super().produce(topic, *rest)
+
+        def poll(self, timeout):
+            self.room = 3
+            return super().poll(timeout)
+
+    producer = Full(auto=True)
+    more = {"key": "k", "key_schema": STRING, "timestamp": 5} if keyed else {}
+    task = Scripted(control, [[record(n, **more) for n in range(20)]])
+    runner(control, task, producer).run()
+    assert [sent.value for sent in producer.to("t")] == [b"%d" % n for n in range(20)]
+    assert {(sent.key, sent.timestamp) for sent in producer.to("t")} == {(b"k", 5) if keyed else (None, 0)}
+    assert committed(producer)[-1] == 19
+
+
+def test_bytes_that_a_task_has_checked_go_to_the_topic_as_they_are(control):
+    def decode(data):
+        raise AssertionError("nobody looks at them")
+
+    lines = [b"a", "\u00fc".encode(), b"c"]
+    batch = SourceBatch(
+        {"filename": "a"}, "t", RawValues(TEXT, lines, decode), [1, 3, 5], offset_name="position"
+    )
+    producer = FakeProducer(auto=True)
+    runner(control, Scripted(control, [batch]), producer).run()
+    assert [sent.value for sent in producer.to("t")] == lines
+    assert committed(producer)[-1] == 5
+
+
+def test_bytes_become_values_for_a_converter_that_needs_these(control):
+    converters = string_converters()
+    json = JsonConverter()
+    json.configure({"schemas.enable": "false"}, is_key=False)
+    raw = raw_texts([b"a", b'"'])
+    batch = SourceBatch({"filename": "a"}, "t", raw, [1, 3], offset_name="position", value_schema=STRING)
+    producer = FakeProducer(auto=True)
+    task = Scripted(control, [batch])
+    runner(control, task, producer, converters=Converters(converters.key, json, converters.header)).run()
+    assert [sent.value for sent in producer.to("t")] == [b'"a"', b'"\\""']
 
 
 def test_offsets_are_committed_by_a_source_that_keeps_its_producer_full():

@@ -11,11 +11,12 @@ from klamm.connect.child.plugins import Converters
 from klamm.connect.child.source_records import SourceRecords
 from klamm.connect.child.transform_chain import Stage, TransformChain
 from klamm_plugins import batch as batches
-from klamm_plugins.batch import SourceBatch, batches_like
+from klamm_plugins.batch import SourceBatch, batches_like, raw_texts
+from klamm_plugins.columns import StructColumn
 from klamm_plugins.converters.json import JsonConverter
 from klamm_plugins.converters.simple_header import SimpleHeaderConverter
 from klamm_plugins.records import Headers
-from klamm_plugins.schema import Struct
+from klamm_plugins.schema import STRING, Struct
 from klamm_plugins.transforms.all import TRANSFORMS
 from klamm_plugins.transforms.cast import CastValue
 from klamm_plugins.transforms.debezium.by_logical_table_router import ByLogicalTableRouter
@@ -58,12 +59,18 @@ def source_batches(draw):
     def column(of):
         return draw(st.lists(of, min_size=count, max_size=count))
 
+    if values is VALUES and draw(st.booleans()):
+        made = raw_texts([text.encode() for text in column(st.text(max_size=3))])
+    else:
+        made = column(values)
+    if value_schema is STRUCT and None not in made and draw(st.booleans()):
+        made = StructColumn(STRUCT, list(zip(*(each.values for each in made), strict=True)), count)
     return SourceBatch(
         {"file": "a"},
         "t",
-        column(values),
+        made,
         list(range(10, 10 + count)),
-        offset_name="n",
+        offset_of=lambda row: {"file": "b", "n": row},
         value_schema=value_schema,
         keys=None if keys is None else column(keys),
         key_schema=key_schema,
@@ -167,6 +174,16 @@ def test_no_row_is_made(cls, config, kind, monkeypatch):
     found = chain.in_columns(batch)
     assert found is not None
     assert (sum(map(len, found)) == 0) == (cls is Filter)
+
+
+def test_bytes_stay_bytes_where_no_transform_looks():
+    router = configured(RegexRouter)
+    chain = TransformChain([Stage(alias="x", transform=router, predicate=None, negate=False)])
+    batch = SourceBatch({}, "t", raw_texts([b"a", b"b", b"c"]), range(3), value_schema=STRING)
+    (found,) = chain.in_columns(batch[1:])
+    assert found.raw_values.data == [b"b", b"c"]
+    assert found.raw_values._values is None
+    assert [record.value for record in found.select([1])] == ["c"]
 
 
 def no_record(*_, **__):

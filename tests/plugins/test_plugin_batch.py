@@ -6,17 +6,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klamm_plugins.batch import SourceBatch, SourceBatches
+from klamm_plugins.batch import TEXT, RawValues, SourceBatch, SourceBatches, raw_texts
 from klamm_plugins.columns import Repeated, StructColumn
+from klamm_plugins.converter import Converter
+from klamm_plugins.converters.json import JsonConverter
+from klamm_plugins.converters.string import StringConverter
 from klamm_plugins.records import SourceRecord
-from klamm_plugins.schema import INT32, STRING, SchemaBuilder, Struct
+from klamm_plugins.schema import INT32, STRING, Schema, SchemaBuilder, Struct
 
 
-def batch(values: list[str], *, keys: bool = False) -> SourceBatch:
+def batch(values: list[str], *, keys: bool = False, raw: bool = False) -> SourceBatch:
     return SourceBatch(
         {"file": "a"},
         "t",
-        values,
+        raw_of(values) if raw else values,
         [10 * n for n in range(len(values))],
         offset_name="position",
         value_schema=STRING,
@@ -27,9 +30,17 @@ def batch(values: list[str], *, keys: bool = False) -> SourceBatch:
     )
 
 
-@given(st.lists(st.text(max_size=3), max_size=8), st.booleans(), st.data())
-def test_it_is_the_sequence_of_its_records(values: list[str], keys: bool, data: st.DataObject) -> None:
-    found = batch(values, keys=keys)
+def raw_of(texts: list[str]) -> RawValues:
+    raw = raw_texts([text.encode() for text in texts])
+    assert raw is not None
+    return raw
+
+
+@given(st.lists(st.text(max_size=3), max_size=8), st.booleans(), st.booleans(), st.data())
+def test_it_is_the_sequence_of_its_records(
+    values: list[str], keys: bool, raw: bool, data: st.DataObject
+) -> None:
+    found = batch(values, keys=keys, raw=raw)
     records = [
         SourceRecord(
             {"file": "a"}, {"position": 10 * n}, "t", 3,
@@ -83,3 +94,39 @@ def test_batches_are_the_sequence_of_all_their_records(
     cut = data.draw(st.slices(len(records)))
     assert list(found[cut]) == records[cut]
     assert all(found.parts)
+
+
+class Loud(StringConverter):
+    """Overrides the simple method of a pair."""
+
+    def from_connect_data(self, topic: str, schema: Schema | None, value: object) -> bytes | None:
+        return str(value).upper().encode()
+
+
+@pytest.mark.parametrize(
+    ("cls", "props"),
+    [
+        (StringConverter, {}),
+        (StringConverter, {"converter.encoding": "ISO-8859-1"}),
+        (JsonConverter, {"schemas.enable": "false"}),
+        (Loud, {}),
+    ],
+)
+@given(texts=st.lists(st.text(st.characters(max_codepoint=0xFF)), max_size=8))
+def test_bytes_that_go_into_the_topic_are_those_of_the_values(
+    cls: type[Converter], props: dict[str, str], texts: list[str]
+) -> None:
+    converter = cls()
+    converter.configure(props, is_key=False)
+    made = converter.from_raw_values("t", STRING, raw_of(texts))
+    assert made is None or list(made) == [converter.from_connect_data("t", STRING, text) for text in texts]
+    assert (made is not None) == (cls is StringConverter and not props)
+
+
+def test_bytes_that_are_no_text_are_no_raw_texts() -> None:
+    assert raw_texts([b"a", None, "\u00fc".encode()]) is not None
+    assert raw_texts([b"\xc3", b"\xbc"]) is None, "the halves of a character"
+    raw = raw_texts([b"a", None])
+    assert raw is not None
+    assert raw.decode(raw.data) == ["a", None]
+    assert raw.format == TEXT

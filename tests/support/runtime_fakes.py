@@ -68,7 +68,7 @@ class Sent:
         self.topic, self.value, self.key = topic, value, key
         self.partition = rest[0]
         self.callback = rest[1]
-        self.timestamp, self.headers = (rest[3], rest[4]) if len(rest) > 3 else (0, None)
+        self.timestamp, self.headers = (*rest[3:], *(0, None)[len(rest[3:]) :])
 
 
 class FakeProducer:
@@ -81,21 +81,11 @@ class FakeProducer:
         self._ready: list[tuple[Sent, KafkaError | None]] = []
         self.on_poll = lambda: None
         self.partitions = 1
-        self.batches = 0
 
     def produce(self, topic: str, value: bytes | None, key: bytes | None, *rest: Any) -> None:
         sent = Sent(topic, value, key, rest)
         self.all.append(sent)
         self.held.append(sent)
-
-    def produce_batch(
-        self, topic: str, messages: list[dict[str, Any]], partition: int = -1, on_delivery: Any = None
-    ) -> int:
-        self.batches += 1
-        for m in messages:
-            callback = m.get("callback", on_delivery)
-            self.produce(topic, m["value"], m.get("key"), partition, callback, callback, 0, None)
-        return len(messages)
 
     def list_topics(self, topic: str, timeout: float) -> Any:
         partitions = {n: SimpleNamespace(id=n, leader=1) for n in range(self.partitions)}

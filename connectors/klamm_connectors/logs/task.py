@@ -32,7 +32,7 @@ from klamm_agent.inputs.opening import open_reader
 from klamm_agent.lanes.lane import Lane
 from klamm_base.sparing import Sparing
 from klamm_connectors.logs.config import INODE, INPUT, POSITION, ROOT, TASK, TASKS, config_def, parse
-from klamm_plugins.batch import SourceBatch
+from klamm_plugins.batch import RawValues, SourceBatch, raw_texts
 from klamm_plugins.columns import Repeated
 from klamm_plugins.connector import SourceTask
 from klamm_plugins.records import SourceRecord
@@ -129,7 +129,7 @@ class _Writer:
         if not records.dead:
             return batch
         topic = self._config.stages.dead_letter_topic
-        dead = self._values(records.dead)
+        dead = records.dead if self._as_bytes else _texts(records.dead)
         schema = BYTES if self._as_bytes else STRING
         letters = [SourceRecord(partition, before, topic, None, None, None, schema, v, None) for v in dead]
         rest = list(batch)
@@ -137,11 +137,10 @@ class _Writer:
             letters[-1] = SourceRecord(partition, after, topic, None, None, None, schema, dead[-1], None)
         return [*letters, *rest]
 
-    def _values(self, values: list[bytes]) -> list[Any]:
+    def _values(self, values: list[bytes]) -> list[Any] | RawValues:
         if self._as_bytes:
             return values
-        texts = b"\x1e".join(values).decode(errors="replace").split("\x1e")
-        return texts if len(texts) == len(values) else [v.decode(errors="replace") for v in values]
+        return raw_texts(values) or _texts(values)
 
     def say_dropped(self, every: float = 0.0) -> None:
         """Logs, now and then, how many events rules of the configuration left out."""
@@ -151,6 +150,10 @@ class _Writer:
             for reason, lines in self._dropped.items():
                 log.info("%d events were left out: %s", lines, reason)
             self._dropped.clear()
+
+
+def _texts(values: list[bytes]) -> list[Any]:
+    return [v.decode(errors="replace") for v in values]
 
 
 class _StreamSource:

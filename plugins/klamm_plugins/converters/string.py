@@ -11,7 +11,7 @@ from typing import Any
 
 from klamm_base.configdef import ConfigDef, Importance, Type, Width, invalid
 from klamm_base.version import __version__
-from klamm_plugins.batch import TEXT, RawValues
+from klamm_plugins.batch import TEXT, RawValues, raw_texts
 from klamm_plugins.converter import Columns, Converter, HeaderConverter, SchemaAndValue
 from klamm_plugins.converters._common import converter_config
 from klamm_plugins.errors import DataError
@@ -113,22 +113,18 @@ class StringConverter(Converter, HeaderConverter):
             type(self), "raw_values", "to_connect_data", "to_connect_data_many", "to_connect_columns"
         ):
             return None
-        # A line feed between them: the halves of a character, at the end of one value and the beginning of the next, must not
-        # make it whole.
-        joined = b"\n".join(v for v in values if v is not None) if None in values else b"\n".join(values)  # type: ignore[arg-type]
-        if not joined.isascii():
-            try:
-                joined.decode()
-            except UnicodeDecodeError:
-                return None  # such bytes become U+FFFD
-        return OPTIONAL_STRING, RawValues(TEXT, values, _decoded)
+        raw = raw_texts(values)
+        return None if raw is None else (OPTIONAL_STRING, raw)  # other bytes become U+FFFD
+
+    def from_raw_values(
+        self, topic: str, schema: Schema | None, raw: RawValues
+    ) -> Sequence[bytes | None] | None:
+        same = self._encoding == "utf-8" and raw.format == TEXT
+        simple = "from_connect_data", "from_connect_data_many"
+        return raw.data if same and is_newest(type(self), "from_raw_values", *simple) else None
 
     def from_connect_header(self, topic: str, name: str, schema: Schema | None, value: Any) -> bytes | None:
         return self.from_connect_data(topic, schema, value)
 
     def to_connect_header(self, topic: str, name: str, value: bytes | None) -> SchemaAndValue:
         return self.to_connect_data(topic, value)
-
-
-def _decoded(data: Sequence[bytes | None]) -> list[str | None]:
-    return [None if v is None else v.decode() for v in data]

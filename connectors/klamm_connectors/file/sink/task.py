@@ -13,6 +13,7 @@ import logging
 import os
 import stat
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from klamm_connectors.file.sink.config import parse
@@ -51,7 +52,7 @@ class FileStreamSinkTask(SinkTask):
 
     def put(self, records: list[SinkRecord]) -> None:
         if records:
-            self._append(_lines(records))
+            self._append(_lines([r.value for r in records], records))
 
     def put_batches(self, batches: Sequence[SinkBatch]) -> None:
         if batches:
@@ -109,18 +110,18 @@ class FileStreamSinkTask(SinkTask):
 def _lines_of(batch: SinkBatch) -> bytes:
     """Returns one line per record, of the bytes in the topic where these are the text."""
     raw = batch.raw(TEXT)
-    if raw is None or None in raw:
-        return _lines(batch.records())
-    return b"\n".join([*raw, b""])  # type: ignore[list-item]
+    if raw is not None:
+        with suppress(TypeError):  # a null is a line, too
+            return b"\n".join([*raw, b""])  # type: ignore[list-item]
+    return _lines(batch.values, batch)
 
 
-def _lines(records: list[SinkRecord]) -> bytes:
+def _lines(values: Sequence[Any], records: Sequence[SinkRecord]) -> bytes:
     """Returns one line per record. Raises DataError, which names the record that has no text."""
-    values = [r.value for r in records]
     try:
         return ("\n".join(values) + "\n").encode()
     except (TypeError, UnicodeEncodeError):
-        return b"".join(_line(r) for r in records)
+        return b"".join(map(_line, records))
 
 
 def _line(record: SinkRecord) -> bytes:

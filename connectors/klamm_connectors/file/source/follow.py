@@ -61,8 +61,8 @@ class FollowedFile:
         """Returns the lines that the next chunk completes, maybe none; None when there is nothing new."""
         if self._fd is None and not self._open_first():
             return None
-        chunk = self._read()
-        if not chunk:
+        chunk, seen = self._read()
+        if len(chunk) == seen:
             self._watch_left()
             if not self._is_replaced():
                 return None
@@ -70,11 +70,11 @@ class FollowedFile:
             if opened is None:
                 return None
             # Bytes that were written between the last look at the open file and its replacement.
-            chunk = self._read()
-            if not chunk:
+            chunk, seen = self._read()
+            if len(chunk) == seen:
                 return self._switch(opened)
             os.close(opened)  # found again when the rest is read
-        lines = self._splitter.feed(chunk)
+        lines = self._splitter.feed(chunk, seen)
         self._check_line_length()
         return lines
 
@@ -114,8 +114,10 @@ class FollowedFile:
         there = os.fstat(fd)
         self._identity = (there.st_dev, there.st_ino)
 
-    def _read(self) -> bytes:
-        """Returns the bytes after the position, or the file's beginning when it is not the file that was read before."""
+    def _read(self) -> tuple[bytes, int]:
+        """Returns the bytes after the position, behind some that were read before, and how many these are; or the
+        file's beginning when it is not the file that was read before.
+        """
         kept = self._kept
         data = self._pread(len(kept) + _CHUNK, self._splitter.position - len(kept))
         if not data.startswith(kept):
@@ -127,10 +129,9 @@ class FollowedFile:
                 else f"{differs}, so it was truncated and filled again"
             )
             data, kept = self._pread(_CHUNK, 0), b""
-        chunk = data[len(kept) :]
-        if chunk:
+        if len(data) > len(kept):
             self._kept = data[-_KEPT:]
-        return chunk
+        return data, len(kept)
 
     def _pread(self, count: int, position: int) -> bytes:
         assert self._fd is not None, "opened by the caller"

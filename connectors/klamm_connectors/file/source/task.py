@@ -16,7 +16,7 @@ from klamm_connectors.file.source.config import parse
 from klamm_connectors.file.source.follow import FollowedFile
 from klamm_connectors.file.source.lines import NONE, Lines
 from klamm_connectors.file.source.positions import FILENAME, POSITION, check_offset
-from klamm_plugins.batch import SourceBatch
+from klamm_plugins.batch import TEXT, RawValues, SourceBatch, decode_texts
 from klamm_plugins.connector import SourceTask
 from klamm_plugins.schema import STRING
 
@@ -58,10 +58,10 @@ class FileStreamSourceTask(SourceTask):
         self._file = FollowedFile(path, position)
 
     def poll(self) -> SourceBatch | None:
-        if self._next >= len(self._lines.texts):
+        if self._next >= len(self._lines.data):
             self._next = 0
             self._lines = self._read_lines()
-            if not self._lines.texts:
+            if not self._lines.data:
                 return None
         return self._batch()
 
@@ -74,18 +74,18 @@ class FileStreamSourceTask(SourceTask):
         if size is None:
             return None
         done = self._file.done
-        if 0 < self._next < len(self._lines.texts):
+        if 0 < self._next < len(self._lines.data):
             done = self._lines.ends[self._next - 1]
         return max(size - done, 0)
 
     def _batch(self) -> SourceBatch:
         part = slice(self._next, self._next + self._batch_size)
-        texts = self._lines.texts[part]
-        self._next += len(texts)
+        lines = self._lines.data[part]
+        self._next += len(lines)
         return SourceBatch(
             self._partition,
             self._topic,
-            texts,
+            RawValues(TEXT, lines, decode_texts),
             self._lines.ends[part],
             offset_name=POSITION,
             value_schema=STRING,

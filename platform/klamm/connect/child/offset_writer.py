@@ -32,16 +32,8 @@ class Producer(Protocol):
 
 
 class RecordProducer(Producer, Protocol):
-    """The further methods that sending records needs."""
+    """The further method that sending records needs."""
 
-    def produce_batch(
-        self,
-        topic: str,
-        messages: list[dict[str, Any]],
-        partition: int = ...,
-        callback: Any = ...,
-        on_delivery: Any = ...,
-    ) -> int: ...
     def list_topics(self, topic: str | None = ..., timeout: float = ...) -> Any: ...
 
 

@@ -36,7 +36,7 @@ class Chunk:
     partition: int | None
     source_partition: dict[str, Any]
     source_offset: dict[str, Any]
-    values: list[bytes | None]
+    values: Sequence[bytes | None]
     keys: list[bytes | None] | None = None
     headers: list[RawHeaders | None] | None = None
     timestamps: list[int] | None = None
@@ -107,9 +107,7 @@ class SourceRecords:
         chunk = _of_none(originals)
         chunk.topic, chunk.partition, chunk.sent = made.topic, made.partition, sent
         chunk.keys = self._key_bytes(made.topic, made.key_schema, made.keys, len(made))
-        chunk.values = self._converters.value.from_connect_data_many(
-            made.topic, made.value_schema, made.values
-        )
+        chunk.values = self._value_bytes(made)
         chunk.headers = self._all_headers(made.topic, made.headers)
         chunk.timestamps = _times(made.timestamps)
         return chunk
@@ -161,6 +159,14 @@ class SourceRecords:
         none = self._converters.value.from_connect_data(topic, None, None)
         values = iter(convert(topic, schema, [r.value for r in made if not _is_tombstone(r)]))
         return [none if _is_tombstone(r) else next(values) for r in made]
+
+    def _value_bytes(self, batch: SourceBatch) -> Sequence[bytes | None]:
+        converter, raw = self._converters.value, batch.raw_values
+        if raw is not None:
+            found = converter.from_raw_values(batch.topic, batch.value_schema, raw)
+            if found is not None:
+                return found
+        return converter.from_connect_data_many(batch.topic, batch.value_schema, batch.values)
 
     def _key_bytes(
         self, topic: str, schema: Schema | None, keys: Sequence[Any] | None, count: int

@@ -1,9 +1,9 @@
 """Hands chunks of converted records to the producer, and follows each to its acknowledgement or error.
 
-Records without headers and timestamps go as lists (`produce_batch`). A list of records without keys goes to
-one partition, which changes from chunk to chunk as in Java's sticky partitioner. A partition's records are
-acknowledged in order, so the acknowledgement of a list's last record covers the list. For this, the
-producer's `enable.gapless.guarantee` stops it at a refused record.
+Records without headers go as lists. A list of records without keys goes to one partition, which changes from
+chunk to chunk as in Java's sticky partitioner. A partition's records are acknowledged in order, so the
+acknowledgement of a list's last record covers the list. For this, the producer's `enable.gapless.guarantee`
+stops it at a refused record.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, islice, repeat
+from operator import length_hint
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Message
@@ -36,6 +38,8 @@ _METADATA_TIMEOUT_S: Final = 5.0
 _EXECUTING: Final = "org.apache.kafka.connect.runtime.WorkerSourceTask"
 
 Delivered = Callable[[KafkaError | None, Message], None]
+Row = tuple[bytes | None, bytes | None, int]
+"""A record's value, key and timestamp."""
 Told = Callable[[SourceRecord, RecordMetadata | None], None]
 
 
@@ -80,52 +84,61 @@ class Sender:
         if not chunk.values:
             return
         self._ensure_topic(chunk.topic)
-        self.bytes += sum(map(len, filter(None, chunk.values)))
+        size, largest = _sizes(chunk.values)
         if chunk.keys is not None:
-            self.bytes += sum(map(len, filter(None, chunk.keys)))
-        if told is None and chunk.headers is None and chunk.timestamps is None and self._all_fit(chunk):
+            of_keys, largest_key = _sizes(chunk.keys)
+            size, largest = size + of_keys, largest + largest_key
+        self.bytes += size
+        # Lists are for records that the client takes all, so that none has to be judged by itself.
+        if told is None and chunk.headers is None and largest <= self._message_max:
             self._send_list(chunk, run)
         else:
             self._send_each(chunk, run, told)
 
-    def _all_fit(self, chunk: Chunk) -> bool:
-        """Tells whether the client takes every record, so that none has to be judged by itself."""
-        values = chunk.values
-        if None in values:
-            return False
-        largest = max(map(len, values))  # type: ignore[arg-type]
-        if chunk.keys is not None:
-            largest += max(0 if key is None else len(key) for key in chunk.keys)
-        return largest <= self._message_max
-
     def _send_list(self, chunk: Chunk, run: Run | None) -> None:
-        messages: list[dict[str, Any]]
-        partition = chunk.partition
-        if chunk.keys is None:
-            messages = [{"value": value} for value in chunk.values]
-            if partition is None and self._partitions is not None:
-                partition = self._partitions.pick(chunk.topic, chunk.values)
-        else:
-            messages = [{"key": k, "value": v} for k, v in zip(chunk.keys, chunk.values, strict=True)]
-        more: dict[str, Any] = {}
-        if run is not None and partition is not None:
-            messages[-1]["callback"] = self._on_last(run, len(messages))
-        elif run is not None:
-            more["on_delivery"] = self._on_each(run)
+        partition, count = chunk.partition, len(chunk.values)
+        if chunk.keys is None and partition is None and self._partitions is not None:
+            partition = self._partitions.pick(chunk.topic, chunk.values)
         place = -1 if partition is None else partition
-        while (queued := self._producer.produce_batch(chunk.topic, messages, place, **more)) < len(messages):
-            messages = self._left(messages, chunk)
-            if not queued:
-                self._wait()
+        each = last = None
+        if run is not None and partition is None:
+            each = last = self._on_each(run)
+        elif run is not None:
+            last = self._on_last(run, count)
+        keys = repeat(None) if chunk.keys is None else chunk.keys
+        times = repeat(0) if chunk.timestamps is None else chunk.timestamps
+        values = iter(chunk.values)
+        rows = zip(values, keys, times, strict=False)
 
-    def _left(self, messages: list[dict[str, Any]], chunk: Chunk) -> list[dict[str, Any]]:
-        """Returns the messages to send again, which found no room: always the last ones."""
-        left = [message for message in messages if "_error" in message]
-        for message in left:
-            error: KafkaError = message.pop("_error")
-            if error.code() != KafkaError._QUEUE_FULL:  # noqa: SLF001 - spelled so by librdkafka
-                raise refused(error, chunk.topic) from KafkaException(error)
-        return left
+        def about() -> str:
+            number = count - length_hint(values) - 1
+            key = None if chunk.keys is None else chunk.keys[number]
+            return _about(chunk.sent[number], key, chunk.values[number])
+
+        self._produce_all(chunk.topic, islice(rows, count - 1), place, each, about)
+        self._produce_all(chunk.topic, rows, place, last, about)
+
+    def _produce_all(
+        self,
+        topic: str,
+        rows: Iterator[Row],
+        partition: int,
+        callback: Delivered | None,
+        about: Callable[[], str],
+    ) -> None:
+        """Produces rows. (The client's `produce_batch` takes a dict for each, and longer, and knows no timestamps.)"""
+        produce, left = self._producer.produce, rows
+        while True:
+            try:
+                for value, key, timestamp in left:
+                    produce(topic, value, key, partition, callback, callback, timestamp)
+            except BufferError:
+                left = chain([(value, key, timestamp)], rows)
+                self._wait()
+            except KafkaException as e:
+                raise refused(e.args[0], topic, about()) from e
+            else:
+                return
 
     def _send_each(self, chunk: Chunk, run: Run | None, told: Told | None) -> None:
         partition = -1 if chunk.partition is None else chunk.partition
@@ -209,7 +222,7 @@ class StickyPartitions:
         self._known: dict[str, tuple[float, list[int]]] = {}
         self._now: dict[str, tuple[int, int]] = {}  # topic -> partition, bytes that may still go there
 
-    def pick(self, topic: str, values: list[bytes | None]) -> int | None:
+    def pick(self, topic: str, values: Sequence[bytes | None]) -> int | None:
         """Returns the partition, or None while the topic is unknown: librdkafka then chooses."""
         partition, left = self._now.get(topic, (-1, 0))
         if left <= 0:
@@ -235,6 +248,15 @@ class StickyPartitions:
             found = [p.id for p in metadata.partitions.values() if p.leader >= 0] or found
         self._known[topic] = now, found
         return found
+
+
+def _sizes(column: Sequence[bytes | None]) -> tuple[int, int]:
+    """Returns the bytes of all, and those of the largest."""
+    try:
+        sizes = list(map(len, column))  # type: ignore[arg-type]
+    except TypeError:
+        sizes = [0 if data is None else len(data) for data in column]
+    return sum(sizes), max(sizes)
 
 
 def _about(record: SourceRecord, key: bytes | None, value: bytes | None) -> str:
