@@ -7,7 +7,7 @@ around it (`bench.sinks.task`). Values are JSON (log lines of 240 bytes) for Ela
 
 - to Elasticsearch: ids are topic+partition+offset, then ids from keys with external versions, then the former with a
   transform that adds a field. The limit is prepared bodies of the same documents (`bench.elasticsearch.compare`).
-- to a file: StringConverter. The limit is a consumer of the same client that writes its values, joined, and does nothing else.
+- to a file: StringConverter, then JSON texts without schemas. The limit is a consumer of the same client that writes its values, joined, and does nothing else.
 """
 
 from __future__ import annotations
@@ -41,12 +41,15 @@ ROWS = [
     *(Row(stage, f"of it: {stage}", 2) for stage in STAGES),
     Row("start", "CPU s until the task runs", 2),
 ]
+JSON = {
+    "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+    "value.converter.schemas.enable": "false",
+}
 ELASTICSEARCH = {
     "connector.class": "ElasticsearchSink",
     "read.timeout.ms": "60000",
-    "value.converter": "org.apache.kafka.connect.json.JsonConverter",
-    "value.converter.schemas.enable": "false",
     "key.converter": STRING,
+    **JSON,
 }
 BY_OFFSET = {"key.ignore": "true"}
 INSERT = {
@@ -59,12 +62,17 @@ FILE = {"connector.class": "FileStreamSink", "key.converter": STRING, "value.con
 
 
 def task(
-    bootstrap: str, name: str, config: dict[str, str], count: int, arrived: Callable[[], bool]
+    bootstrap: str,
+    name: str,
+    config: dict[str, str],
+    count: int,
+    arrived: Callable[[], bool],
+    program: str = "bench.sinks.task",
 ) -> dict[str, float]:
     """Runs a task until `arrived`, and returns its figures."""
     order = {"name": name, "bootstrap": bootstrap, "config": {"name": name, **config}}
     process = subprocess.Popen(
-        [sys.executable, "-m", "bench.sinks.task", json.dumps(order)],
+        [sys.executable, "-m", program, json.dumps(order)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert process.stdin is not None
@@ -107,8 +115,10 @@ def limit(server: ElasticsearchServer, name: str, count: int) -> dict[str, float
     }
 
 
-def to_file(bootstrap: str, name: str, path: Path, count: int, size: int) -> dict[str, float]:
-    config = FILE | {"topics": "lines", "file": str(path)}
+def to_file(
+    bootstrap: str, name: str, path: Path, count: int, size: int, more: dict[str, str]
+) -> dict[str, float]:
+    config = FILE | {"topics": "lines", "file": str(path)} | more
     found = task(bootstrap, name, config, count, lambda: path.exists() and path.stat().st_size >= size)
     path.unlink()
     return found
@@ -166,7 +176,7 @@ def alternate(runs: int, ways: dict[str, Callable[[int], dict[str, float]]]) -> 
     return results
 
 
-def elasticsearch(bootstrap: str, runs: int, count: int) -> str:
+def elasticsearch(bootstrap: str, runs: int, count: int) -> report.Results:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     found = find(Path(os.environ.get("ELASTICSEARCH_HOME") or cache / "klamm-elasticsearch"))
     if not isinstance(found, Installation):
@@ -175,7 +185,7 @@ def elasticsearch(bootstrap: str, runs: int, count: int) -> str:
     with ElasticsearchServer(found, heap_mb=1024) as server:
         raw(server, "warm", count, 5)  # the server's compiler
         to_elasticsearch(server, bootstrap, "warm-2", count, BY_OFFSET)
-        results = alternate(
+        return alternate(
             runs,
             {
                 "sink": lambda n: to_elasticsearch(server, bootstrap, f"offset-{n}", count, BY_OFFSET),
@@ -186,19 +196,24 @@ def elasticsearch(bootstrap: str, runs: int, count: int) -> str:
                 ),
             },
         )
-    return f"{report.table(results, ROWS)}\n\n{report.spread(results, ROWS[:2])}"
 
 
-def file(bootstrap: str, work: Path, runs: int, count: int) -> str:
+def file(bootstrap: str, work: Path, runs: int, count: int) -> report.Results:
     line = b"x" * 90
     fill(bootstrap, "lines", count, lambda n: b"%09d%b" % (n, line))
-    results = alternate(
+    fill(bootstrap, "texts", count, lambda n: b'"%09d%b"' % (n, line))
+    texts = JSON | {"topics": "texts"}
+    return alternate(
         runs,
         {
-            "sink": lambda n: to_file(bootstrap, f"file-{n}", work / "out", count, count * 100),
+            "sink": lambda n: to_file(bootstrap, f"file-{n}", work / "out", count, count * 100, {}),
             "copy": lambda n: copy(bootstrap, work / "copy", count),
+            "JSON": lambda n: to_file(bootstrap, f"json-{n}", work / "out", count, count * 100, texts),
         },
     )
+
+
+def table(results: report.Results) -> str:
     return f"{report.table(results, ROWS)}\n\n{report.spread(results, ROWS[:2])}"
 
 
@@ -218,11 +233,13 @@ def main() -> int:
         try:
             parts = []
             if args.only != "file":
-                table = elasticsearch(broker.bootstrap, args.runs, args.documents)
-                parts.append(f"### To Elasticsearch ({args.documents} documents of 240 bytes)\n\n{table}")
+                found = elasticsearch(broker.bootstrap, args.runs, args.documents)
+                parts.append(
+                    f"### To Elasticsearch ({args.documents} documents of 240 bytes)\n\n{table(found)}"
+                )
             if args.only != "elasticsearch":
-                table = file(broker.bootstrap, Path(tmp), args.runs, args.lines)
-                parts.append(f"### To a file ({args.lines} lines of 100 bytes)\n\n{table}")
+                found = file(broker.bootstrap, Path(tmp), args.runs, args.lines)
+                parts.append(f"### To a file ({args.lines} lines of 100 bytes)\n\n{table(found)}")
         finally:
             broker.stop()
     text = "\n\n".join(parts)

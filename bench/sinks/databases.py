@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 import orjson
 from bench import report
 from bench.servers import Klamm
-from bench.sinks.compare import ROWS, alternate, fill, task
+from bench.sinks.compare import ROWS, alternate, fill, table, task
 from support.mariadb import MariaDB
 from support.postgresql import PostgreSQL
 
@@ -145,7 +145,11 @@ def fresh_postgresql(server: PostgreSQL) -> None:
     server.sql(f"CREATE TABLE rows_ ({TYPES.format(double='DOUBLE PRECISION')})", "d")
 
 
-def compare(kind: str, bootstrap: str, runs: int, count: int) -> str:
+def fill_rows(bootstrap: str, count: int) -> None:
+    fill(bootstrap, "rows", count, lambda n: orjson.dumps(value(n)), key="{}")
+
+
+def compare(kind: str, bootstrap: str, runs: int, count: int) -> report.Results:
     server: Any = MariaDB("--skip-log-bin") if kind == "mariadb" else PostgreSQL()
     fresh = fresh_mariadb if kind == "mariadb" else fresh_postgresql
     limits = mariadb_limits if kind == "mariadb" else postgresql_limits
@@ -159,8 +163,7 @@ def compare(kind: str, bootstrap: str, runs: int, count: int) -> str:
             return task(bootstrap, f"{kind}-{run}", SINK | target, count, arrived)
 
         fresh(server)
-        results = alternate(runs, {"sink": sink, **limits(server, count)})
-    return f"{report.table(results, ROWS)}\n\n{report.spread(results, ROWS[:2])}"
+        return alternate(runs, {"sink": sink, **limits(server, count)})
 
 
 def main() -> int:
@@ -176,10 +179,10 @@ def main() -> int:
         broker = Klamm(Path(tmp) / "broker")
         broker.start()
         try:
-            fill(broker.bootstrap, "rows", args.rows, lambda n: orjson.dumps(value(n)), key="{}")
+            fill_rows(broker.bootstrap, args.rows)
             kinds = [args.only] if args.only else ["mariadb", "postgresql"]
             parts = [
-                f"### To {kind} ({args.rows} upserts)\n\n{compare(kind, broker.bootstrap, args.runs, args.rows)}"
+                f"### To {kind} ({args.rows} upserts)\n\n{table(compare(kind, broker.bootstrap, args.runs, args.rows))}"
                 for kind in kinds
             ]
         finally:

@@ -35,7 +35,7 @@ from klamm.connect.child.task_host import _GC_OBJECTS
 from klamm.connect.model import Kind, TaskId, TaskSpec
 from klamm_plugins.discovery import PluginManager
 
-_spent: defaultdict[str, float] = defaultdict(float)
+spent: defaultdict[str, float] = defaultdict(float)
 
 
 def timed(stage: str, call: Callable[..., Any], *, inside: str = "") -> Callable[..., Any]:
@@ -46,10 +46,10 @@ def timed(stage: str, call: Callable[..., Any], *, inside: str = "") -> Callable
         try:
             return call(*args, **more)
         finally:
-            spent = time.thread_time() - begin
-            _spent[stage] += spent
+            used = time.thread_time() - begin
+            spent[stage] += used
             if inside:
-                _spent[inside] -= spent
+                spent[inside] -= used
 
     return run
 
@@ -129,7 +129,7 @@ def main() -> int:
     mine = ended["main"] - main_before
     others = sum(ended["others"].values()) - sum(others_before.values())
     fetching = ended["whole"] - start - mine - others
-    figures = {name: _spent[name] for name in ("consumer", "converter", "transform", "connector")}
+    figures = {name: spent[name] for name in ("consumer", "converter", "transform", "connector")}
     figures["loop"] = mine - sum(figures.values())
     figures["consumer"] += fetching
     figures["connector"] += others
