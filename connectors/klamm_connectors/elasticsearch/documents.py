@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -22,7 +22,7 @@ from klamm_connectors.elasticsearch.config import Settings
 from klamm_plugins import logical
 from klamm_plugins.batch import SinkBatch
 from klamm_plugins.errors import DataError
-from klamm_plugins.records import SinkRecord
+from klamm_plugins.records import Headers, SinkRecord
 from klamm_plugins.schema import Schema, Struct, Type
 
 Convert = Callable[[Any], Any]
@@ -30,6 +30,8 @@ Convert = Callable[[Any], Any]
 UPDATE: Final = b',"retry_on_conflict":5}}\n{"doc":%b,"doc_as_upsert":true}\n'
 """The end of an action of write.method=UPSERT, and its document."""
 
+_TEXTS: Final[frozenset[type]] = frozenset({str, bytes, NoneType})
+_LINE_FEED: Final[Any] = orjson.Fragment(b"\n")  # no text of orjson has one: it can part texts
 _OPTIONS: Final = orjson.OPT_UTC_Z
 ID_MAX: Final = 512  # bytes, the server's own limit: beyond it a whole request is refused
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -87,22 +89,43 @@ class DocumentBuilder:
             id_ = _id_of(record)
             action = f'{head},"_id":{orjson.dumps(id_).decode()}'
             if self.operation == "index":
-                action += f',"version":{self._version(record)},"version_type":"external"'
+                action += (
+                    f',"version":{self._version(record.offset, record.headers)},"version_type":"external"'
+                )
         if self.operation == "update":
             return action.encode() + UPDATE % source, id_
         return f"{action}}}}}\n".encode() + source + b"\n", id_
 
-    def sources(self, batch: SinkBatch) -> list[bytes | None] | None:
-        """Returns the documents of a batch's maps or structs, None for a null; None where one is something else, or cannot be
-        written.
-        """
+    def sources(self, batch: SinkBatch) -> Sequence[bytes | None] | None:
+        """Returns the documents of a batch, None for a null; None where one cannot be written, or not on one line."""
         schema, values = batch.value_schema, batch.values
         try:
-            if schema is not None:
+            if set(map(type, values)) <= _TEXTS:
+                texts = [value.encode() if value.__class__ is str else value for value in values]
+                if self._as_it_is:
+                    return texts
+                values = [None if text is None else _parsed(text) for text in texts]
+                if self.operation == "update":
+                    return texts if _are_objects(values) else None
+            elif schema is not None:
                 values = [None if value is None else self._converted(schema, value) for value in values]
-            if not set(map(type, values)) <= {dict, NoneType}:
+            if not _are_objects(values):
                 return None
-            return [None if value is None else _dumps(value) for value in values]
+            if self._settings.to_streams:
+                stamp, rows = self._with_timestamp, zip(values, batch.timestamps, strict=True)
+                values = [None if value is None else stamp(value, at) for value, at in rows]
+            return _dumps_all(values)
+        except (DataError, UnicodeEncodeError):
+            return None
+
+    def versions(self, batch: SinkBatch) -> Sequence[int] | None:
+        """Returns the external versions of a batch; None where a header has none."""
+        if not self._settings.version_header:
+            return batch.offsets
+        if batch.headers is None:
+            return None
+        try:
+            return [self._version(*each) for each in zip(batch.offsets, batch.headers, strict=True)]
         except DataError:
             return None
 
@@ -122,14 +145,14 @@ class DocumentBuilder:
             f'{{"delete":{{"_index":{orjson.dumps(target.index).decode()},"_id":{orjson.dumps(id_).decode()}'
         )
         if not self._settings.upsert:  # updates count versions of their own
-            action += f',"version":{self._version(record)},"version_type":"external"'
+            action += f',"version":{self._version(record.offset, record.headers)},"version_type":"external"'
         return f"{action}}}}}\n".encode(), id_
 
-    def _version(self, record: SinkRecord) -> int:
+    def _version(self, offset: int, headers: Headers) -> int:
         name = self._settings.version_header
         if not name:
-            return record.offset
-        header = record.headers.last(name)
+            return offset
+        header = headers.last(name)
         if header is None:
             raise DataError(f"the header {name}, which external.version.header names, is missing")
         try:
@@ -158,7 +181,7 @@ class DocumentBuilder:
         if type(value) is not dict:
             raise DataError(f"a document must be a JSON object, not {_kind(value)}")
         if self._settings.to_streams:
-            value = self._with_timestamp(value, record)
+            value = self._with_timestamp(value, record.timestamp)
         return _dumps(value)
 
     def _converted(self, schema: Schema, value: Any) -> Any:
@@ -167,15 +190,19 @@ class DocumentBuilder:
         convert = self._converts[schema]
         return value if convert is None else convert(value)
 
-    def _with_timestamp(self, value: dict[str, Any], record: SinkRecord) -> dict[str, Any]:
+    def _with_timestamp(self, value: dict[str, Any], timestamp: int | None) -> dict[str, Any]:
         for name in self._settings.timestamp_fields:
             if value.get(name) is not None:
                 return {**value, "@timestamp": value[name]}
         if value.get("@timestamp") is not None:
             return value
-        if record.timestamp is None:
+        if timestamp is None:
             raise DataError(_NO_TIMESTAMP)
-        return {"@timestamp": _EPOCH + timedelta(milliseconds=record.timestamp), **value}
+        return {"@timestamp": _EPOCH + timedelta(milliseconds=timestamp), **value}
+
+
+def _are_objects(values: Iterable[Any]) -> bool:
+    return set(map(type, values)) <= {dict, NoneType}
 
 
 def _id_of(record: SinkRecord) -> str:
@@ -222,6 +249,20 @@ def _dumps(value: Any) -> bytes:
     if b"null" in data:
         _check_finite(value)  # orjson writes null for NaN
     return data
+
+
+def _dumps_all(values: Sequence[Any]) -> Sequence[bytes | None]:
+    """Writes many documents, None for a null. One call for all costs a part of as many calls."""
+    documents = [value for value in values if value is not None]
+    if not documents:
+        return values
+    apart = [_LINE_FEED] * (2 * len(documents) - 1)
+    apart[::2] = documents
+    written = _dumps(apart)[1:-1].split(b",\n,")
+    if len(written) == len(values):
+        return written
+    made = iter(written)
+    return [None if value is None else next(made) for value in values]
 
 
 def _check_finite(value: Any) -> None:

@@ -1,8 +1,8 @@
 """Batches as lines of a bulk request, in columns. No I/O.
 
-Values that are still the bytes of their topic go into the lines as they are, if they are an object on one line. Maps and
-structs are written column by column. All other records pass one by one (`documents`): nulls, text over several lines, bad
-ones, data streams, versions from headers.
+Values that are still the bytes of their topic go into the lines as they are, if they are an object on one line. Maps,
+structs and text are written column by column. All other records pass one by one (`documents`): nulls, text over several
+lines, bad ones.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class LineBuilder:
     def __init__(self, settings: Settings) -> None:
         self._one = DocumentBuilder(settings)
         self._generated_ids = settings.generated_ids
-        # A data stream looks for a timestamp in the value, and versions from headers are judged one by one.
-        self._formats: tuple[str, ...] = (JSON, TEXT) if self._one.operation == "index" else (JSON,)
-        self._fast = not settings.to_streams and not settings.version_header
+        # A data stream looks for a timestamp in the value, and an update must be one object.
+        formats: dict[str, tuple[str, ...]] = {"index": (JSON, TEXT), "update": (JSON,), "create": ()}
+        self._formats = formats[self._one.operation]
 
     def target(self, topic: str) -> str:
         """Returns the index, data stream or alias for a topic's records."""
@@ -53,14 +53,12 @@ class LineBuilder:
     def lines(self, batch: SinkBatch, invalid: Invalid) -> Lines:
         """Returns the batch's actions, without those of records for which there is nothing to do, or that are invalid."""
         everything = range(len(batch))
-        if not self._fast:
-            return self._one_by_one(batch, everything, invalid)
         raw = batch.raw(*self._formats)
         sources = self._one.sources(batch) if raw is None else raw
         odd = everything if sources is None else _odd(sources)
         if sources is None or len(odd) * 2 > len(batch):
             return self._one_by_one(batch, everything, invalid)
-        rebuild = None if batch.raw(JSON) is None else self._one.build
+        rebuild = None if raw is None or batch.raw(JSON) is None else self._one.build
         if not odd:
             lines = self._in_columns(batch, sources, rebuild)
             return self._one_by_one(batch, everything, invalid) if lines is None else lines
@@ -72,7 +70,7 @@ class LineBuilder:
         return _merged(lines._replace(rows=rows), self._one_by_one(batch, odd, invalid))
 
     def _in_columns(self, batch: SinkBatch, raw: Sequence[Any], rebuild: Build | None) -> Lines | None:
-        """Returns the actions for objects, each on one line; None if a key is unusual."""
+        """Returns the actions for objects, each on one line; None if a key is unusual, or a version missing."""
         action = self._one.action(batch.topic)
         head, count = action.head.encode(), range(len(raw))
         update = self._one.operation == "update"
@@ -89,12 +87,14 @@ class LineBuilder:
             return None
         head += b',"_id":"'
         encoded = map(str.encode, keys)
-        if update:
-            form = b'%b%b"' + UPDATE
-            lines = [form % (head, key, v) for key, v in zip(encoded, raw, strict=True)]
-        else:
+        if self._one.operation == "index":
+            if (versions := self._one.versions(batch)) is None:
+                return None
             form = b'%b%b","version":%d,"version_type":"external"}}\n%b\n'
-            lines = [form % (head, *each) for each in zip(encoded, batch.offsets, raw, strict=True)]
+            lines = [form % (head, *each) for each in zip(encoded, versions, raw, strict=True)]
+        else:
+            form = b'%b%b"' + (UPDATE if update else b"}}\n%b\n")
+            lines = [form % (head, key, v) for key, v in zip(encoded, raw, strict=True)]
         return Lines(lines, keys, count, indexed=True, rebuild=rebuild)
 
     def _one_by_one(self, batch: SinkBatch, rows: Sequence[int], invalid: Invalid) -> Lines:
