@@ -8,14 +8,16 @@ has not noticed its loss yet), only one of them writes each record.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 
+from klamm_plugins.batch import SinkBatch
 from klamm_plugins.errors import ConnectError
-from klamm_plugins.records import SinkRecord, TopicPartition
+from klamm_plugins.records import TopicPartition
 
 # A partition without written records. The consumer group decides where it begins.
 NOWHERE: Final = -1
@@ -69,29 +71,29 @@ class Positions:
             self._next.pop(place, None)
             self._begun.pop(place, None)
 
-    def fresh(self, records: list[SinkRecord]) -> list[SinkRecord]:
+    def fresh(self, batches: Sequence[SinkBatch]) -> list[SinkBatch]:
         """Returns the records that are not in the database yet. Raises ConnectError when a topic began again."""
         found = []
-        for record in records:
-            place = _place(record)
-            offset = record.original_kafka_offset
-            if offset < self._begun.get(place, 0):
+        for batch in batches:
+            place, begun = batch.origin, self._begun.get(batch.origin, 0)
+            if (offset := batch.offsets[0]) < begun:
                 raise ConnectError(
-                    f"{place} has a record at offset {offset}, but up to {self._begun[place]} everything is in the "
+                    f"{place} has a record at offset {offset}, but up to {begun} everything is in the "
                     f"database, as its table {self._table.name} says: was the topic deleted and made again? Then reset the "
                     "connector's offsets (DELETE /connectors/NAME/offsets)"
                 )
-            if offset >= self._next.get(place, NOWHERE):
-                found.append(record)
+            known = bisect_left(batch.offsets, self._next.get(place, NOWHERE))
+            if known < len(batch):
+                found.append(batch[known:] if known else batch)
         return found
 
-    def advance(self, connection: sa.Connection, records: list[SinkRecord]) -> dict[TopicPartition, int]:
+    def advance(self, connection: sa.Connection, batches: Sequence[SinkBatch]) -> dict[TopicPartition, int]:
         """Moves past these records, in the transaction that writes them. Raises Moved; then the transaction must be
         rolled back.
 
         The result is for `moved`, after the commit.
         """
-        new = {_place(r): r.original_kafka_offset + 1 for r in records}
+        new = {batch.origin: batch.offsets[-1] + 1 for batch in batches}
         for place, offset in new.items():
             expected = self._next.get(place)
             if expected is None:
@@ -152,8 +154,3 @@ class Positions:
             "kafka_partition": place.partition,
             "next_offset": offset,
         }
-
-
-def _place(record: SinkRecord) -> TopicPartition:
-    """Returns the original partition: a transform may have changed the topic."""
-    return TopicPartition(record.original_topic, record.original_kafka_partition)

@@ -83,8 +83,7 @@ class SqlSinkTask(SinkTask):
                 if self._positions is None:
                     self._put(connection, batches)
                 else:
-                    records = [record for batch in batches for record in batch]
-                    self._put_once(connection, records, self._positions)
+                    self._put_once(connection, batches, self._positions)
         except (sa.exc.SQLAlchemyError, OSError) as e:
             self._target.forget()
             raise self._judged(e) from self._words.cause(e)
@@ -114,17 +113,19 @@ class SqlSinkTask(SinkTask):
                 self._write_table(connection, name, of_table, bad)
         self._report(bad)
 
-    def _put_once(self, connection: sa.Connection, records: list[SinkRecord], positions: Positions) -> None:
+    def _put_once(
+        self, connection: sa.Connection, batches: Sequence[SinkBatch], positions: Positions
+    ) -> None:
         """Writes rows and positions in one transaction. Bad records reach the dead letter topic before its commit."""
         if self._tries:  # the last one may have been committed although its answer was lost
             positions.learn_again()
         for _ in range(_MOVED_MAX):
-            fresh = positions.fresh(records)
+            fresh = positions.fresh(batches)
             if not fresh:
                 return
             bad: Bad = []
             try:
-                with self._transaction(connection, self._changes(batches_of(fresh), bad)) as there:
+                with self._transaction(connection, self._changes(fresh, bad)) as there:
                     new = positions.advance(connection, fresh)
                     for name, of_table in there.items():
                         self._write_table(connection, name, of_table, bad)
