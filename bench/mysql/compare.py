@@ -3,7 +3,7 @@
     python -m bench.mysql.compare [--runs 3] [--rows 100000] [--write]
 
 One MariaDB, one of Klamm's brokers, one table of --rows rows written in transactions of a thousand. The task runs in a process of
-its own with the runtime's loop around it (`bench.mysql.task`): Debezium's envelope, JSON without schemas, one partition.
+its own with the runtime's loop around it (`bench.sources.task`): Debezium's envelope, JSON without schemas, one partition.
 
 - binlog: beside it mysql-replication that decodes rows and drops them, and one that reads events and leaves the rows alone;
 - snapshot: beside it a PyMySQL cursor that drops what it reads;
@@ -13,10 +13,8 @@ its own with the runtime's loop around it (`bench.mysql.task`): Debezium's envel
 from __future__ import annotations
 
 import argparse
-import json
 import resource
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -29,9 +27,10 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 import orjson
 from bench import report
 from bench.broker import load
-from bench.connect.compare import until
+from bench.connect.compare import end_offset
 from bench.servers import Klamm
-from confluent_kafka import Consumer, TopicPartition
+from bench.sinks.compare import task
+from confluent_kafka import Consumer
 from pymysql.cursors import SSCursor
 from pymysqlreplication import BinLogStreamReader
 from pymysqlreplication.event import XidEvent
@@ -70,32 +69,22 @@ def props(server: MariaDB, mode: str) -> dict[str, str]:
 
 def source(server: MariaDB, bootstrap: str, name: str, rows: int, offset: dict[str, Any] | None) -> Measured:
     """Runs a task until its topic has all rows."""
-    config = props(server, "initial") | {"name": name, "topic.prefix": name}
+    config = props(server, "initial") | {"topic.prefix": name}
     topic = f"{name}.d.t"
     load.create_topic(bootstrap, 1, topic)
-    order = {"name": name, "bootstrap": bootstrap, "config": config, "offset": offset}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "bench.mysql.task", json.dumps(order)],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    assert process.stdin is not None
-    assert process.stdout is not None
-    if process.stdout.readline() != "running\n":
-        raise RuntimeError(f"{name} did not start")
-    begin = time.monotonic()
     watcher = Consumer({"bootstrap.servers": bootstrap, "group.id": "watch"})
-    place = TopicPartition(topic, 0)
-    until(
-        lambda: process.poll() is not None or watcher.get_watermark_offsets(place, timeout=10)[1] >= rows,
-        name,
-        0.05,
-    )
-    seconds = time.monotonic() - begin
-    watcher.close()
-    said, _ = process.communicate("stop\n", timeout=60)
-    figures = json.loads(said.splitlines()[-1])
-    stages = {stage: figures[stage] / rows * 1e6 for stage in STAGES}
-    return {"rate": rows / seconds, "cpu": sum(stages.values()), **stages}
+    try:
+        return task(
+            bootstrap,
+            name,
+            config,
+            rows,
+            lambda: end_offset(watcher, topic) >= rows,
+            "bench.sources.task",
+            offset,
+        )
+    finally:
+        watcher.close()
 
 
 def measured(rows: int, run: Callable[[], int]) -> Measured:

@@ -68,9 +68,10 @@ def task(
     count: int,
     arrived: Callable[[], bool],
     program: str = "bench.sinks.task",
+    offset: dict[str, Any] | None = None,
 ) -> dict[str, float]:
-    """Runs a task until `arrived`, and returns its figures."""
-    order = {"name": name, "bootstrap": bootstrap, "config": {"name": name, **config}}
+    """Runs a task until `arrived`, and returns its figures. `offset` is where a source begins."""
+    order = {"name": name, "bootstrap": bootstrap, "config": {"name": name, **config}, "offset": offset}
     process = subprocess.Popen(
         [sys.executable, "-m", program, json.dumps(order)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
@@ -80,7 +81,7 @@ def task(
     if process.stdout.readline() != "running\n":
         raise RuntimeError(f"{name} did not start")
     begin = time.monotonic()
-    until(arrived, name, 0.05)
+    until(lambda: process.poll() is not None or arrived(), name, 0.05)
     seconds = time.monotonic() - begin
     said, _ = process.communicate("stop\n", timeout=60)
     figures = json.loads(said.splitlines()[-1])

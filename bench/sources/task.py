@@ -2,10 +2,11 @@
 
     python -m bench.sources.task SPEC
 
-SPEC is JSON: `name`, `config` (a connector's), `bootstrap`. The process writes a line when the task runs; a line on its
-standard input ends it. Then it writes its figures: CPU seconds of each stage.
+SPEC is JSON: `name`, `config` (a connector's), `bootstrap`, `offset` (the place where the task begins; null: at its begin). The process
+writes a line when the task runs; a line on its standard input ends it. Then it writes its figures: CPU seconds of each stage.
 
-- connector: the task's own calls, and its threads;
+- reader: the task's own threads;
+- connector: `poll`;
 - converter: the chain, keys, values and headers, and making of them what the producer takes;
 - producer: sending and taking acknowledgements, and librdkafka's threads;
 - loop: the rest of the main thread;
@@ -19,7 +20,8 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -50,11 +52,15 @@ class TimedProducer:
         return len(self._producer)
 
 
-class NoOffsets(RecordingControl):
-    """A worker that has no offsets of the task."""
+class Offsets(RecordingControl):
+    """A worker that has one offset for all source partitions of the task."""
+
+    def __init__(self, offset: dict[str, Any] | None) -> None:
+        super().__init__()
+        self._offset = offset
 
     def call(self, method: str, params: dict[str, Any]) -> Any:
-        return [None] * len(params["partitions"])
+        return [self._offset] * len(params["partitions"])
 
 
 def chunked(chunks: Any) -> Any:
@@ -67,6 +73,12 @@ def chunked(chunks: Any) -> Any:
             yield chunk
 
     return run
+
+
+def ending(others: dict[str, float], end: Callable[..., None], *, failed: bool) -> None:
+    """Notes what the connector's threads have spent, before they end."""
+    others.update(threads_cpu())
+    end(failed=failed)
 
 
 def main() -> int:
@@ -88,11 +100,11 @@ def main() -> int:
     )
     plugins = PluginManager.load()
     task = connector_class(plugins, spec.connector_config).task_class()()
-    control = NoOffsets()
+    control = Offsets(order["offset"])
     made = clients.make_producer
     clients.make_producer = lambda config: TimedProducer(made(config))  # type: ignore[assignment,return-value]
     run = source_host.prepare(control, spec, task, plugins, [])
-    runner = run.__self__  # type: ignore[attr-defined]
+    runner: Any = run.__self__  # type: ignore[attr-defined]
     records, sender = vars(runner)["_records"], vars(runner)["_sender"]
     records.chunks = chunked(records.chunks)
     sender.send = timed("producer", sender.send)
@@ -106,15 +118,15 @@ def main() -> int:
 
     threading.Thread(target=stop, name="stop", daemon=True).start()
     start, main_before, others_before = time.process_time(), time.thread_time(), threads_cpu()
+    others: dict[str, float] = {}
+    vars(runner)["_end"] = partial(ending, others, getattr(runner, "_end"))  # noqa: B009
     run()
-    mine = time.thread_time() - main_before
-    others = sum(threads_cpu().values()) - sum(others_before.values())
-    whole = time.process_time() - start
+    whole, mine = time.process_time() - start, time.thread_time() - main_before
     task.stop()
     figures = {name: spent[name] for name in ("connector", "converter", "producer")}
     figures["loop"] = mine - sum(figures.values())
-    figures["producer"] += whole - mine - others
-    figures["connector"] += others
+    figures["reader"] = sum(cpu - others_before.get(name, 0.0) for name, cpu in others.items())
+    figures["producer"] += whole - mine - figures["reader"]
     print(json.dumps({**figures, "start": start}), flush=True)
     return 0
 
