@@ -10,6 +10,8 @@ import ast
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from support.syntax import statements
+
 ROOT = Path(__file__).parents[2]
 SOURCE_ROOTS = ("base", "platform", "broker", "agent", "plugins", "connectors", "mirror", "spark_sinks")
 
@@ -29,7 +31,7 @@ def imported(tree: ast.AST, package: str) -> Iterator[tuple[str, str | None]]:
 
     A relative import starts from the package of the module.
     """
-    for node in ast.walk(tree):
+    for node in statements(tree):
         if isinstance(node, ast.Import):
             yield from ((alias.name, None) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

@@ -6,9 +6,12 @@ A bare Debian has no ps, git or curl (`tests/bare_debian.sh`): whoever starts su
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
+
+from support.syntax import children, nodes
 
 ROOT: Final = Path(__file__).parents[2]
 FOLDERS: Final = (
@@ -18,6 +21,8 @@ STARTERS: Final = {
     "run", "Popen", "call", "check_call", "check_output", "create_subprocess_exec", "create_subprocess_shell", "system",
     "popen", "step",
 }  # fmt: skip
+STARTS: Final = re.compile(rf"\b({'|'.join(sorted(STARTERS))})\s*\(")
+"""A call that may start a program: a module without one need not be parsed."""
 FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
 BY_NAME: Final = {"create_subprocess_exec", "create_subprocess_shell", "system", "popen"}
 """Those whose first argument is the program itself, and no list."""
@@ -50,7 +55,8 @@ def test_programs_that_are_started_by_name_are_known():
     found: dict[str, set[str]] = {}
     for folder in FOLDERS:
         for path in sorted((ROOT / folder).rglob("*.py")):
-            for name in started(ast.parse(path.read_text("utf-8"))):
+            text = path.read_text("utf-8")
+            for name in started(ast.parse(text)) if STARTS.search(text) else ():
                 found.setdefault(path.relative_to(ROOT).as_posix(), set()).add(name)
     assert found == ALLOWED
 
@@ -72,13 +78,15 @@ def test_a_list_with_a_name_of_its_own_is_found():
 
 def started(tree: ast.AST) -> Iterator[str]:
     """Yields the programs that calls name literally, or by a list that has a name in the same function or module."""
-    yield from _started(tree, _lists(tree))
+    yield from _started(tree, {})
 
 
 def _started(scope: ast.AST, lists: dict[str, list[ast.expr]]) -> Iterator[str]:
-    for node in _inside(scope):
+    inside = [*_inside(scope)]
+    lists = lists | _lists(inside)
+    for node in inside:
         if isinstance(node, FUNCTIONS):
-            yield from _started(node, lists | {name: [] for name in _arguments(node)} | _lists(node))
+            yield from _started(node, lists | {name: [] for name in _arguments(node)})
         elif isinstance(node, ast.Call) and node.args:
             first = node.args[0].value if isinstance(node.args[0], ast.Starred) else node.args[0]
             for one in lists.get(first.id, []) if isinstance(first, ast.Name) else [first]:
@@ -87,20 +95,22 @@ def _started(scope: ast.AST, lists: dict[str, list[ast.expr]]) -> Iterator[str]:
 
 def _inside(scope: ast.AST) -> Iterator[ast.AST]:
     """Yields what is in a scope, functions in it included, but not what is inside of those."""
-    for node in ast.iter_child_nodes(scope):
+    ahead = [*children(scope)]
+    while ahead:
+        node = ahead.pop()
         yield node
         if not isinstance(node, FUNCTIONS):
-            yield from _inside(node)
+            ahead += children(node)
 
 
 def _arguments(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
-    return [a.arg for a in ast.walk(function.args) if isinstance(a, ast.arg)]
+    return [a.arg for a in nodes(function.args) if isinstance(a, ast.arg)]
 
 
-def _lists(scope: ast.AST) -> dict[str, list[ast.expr]]:
-    """Returns the values that names get in a scope."""
+def _lists(inside: Iterable[ast.AST]) -> dict[str, list[ast.expr]]:
+    """Returns the lists that names get among the nodes of a scope."""
     found: dict[str, list[ast.expr]] = {}
-    for node in _inside(scope):
+    for node in inside:
         targets = (
             node.targets
             if isinstance(node, ast.Assign)

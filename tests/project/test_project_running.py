@@ -307,7 +307,7 @@ def ran(made, left_s):
             yield from one.files
 
 
-@pytest.mark.parametrize("left_s", range(600, 1501, 100))
+@pytest.mark.parametrize("left_s", [600, 700, 900, 1500])
 @pytest.mark.parametrize("reached", [{}, dict.fromkeys(MEASURED, 1)], ids=["nothing", "everything"])
 def test_some_forty_commits_run_every_file(left_s, reached):
     for first in (0, 1000, 123_456):

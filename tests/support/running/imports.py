@@ -10,9 +10,12 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
+from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Final
+
+from support.syntax import nodes, statements
 
 ROOT: Final = Path(__file__).parents[3]
 SOURCE_ROOTS: Final = (
@@ -22,6 +25,9 @@ COMMAND: Final = "klamm.cli.main"
 """The module that the program `klamm` runs."""
 ASKING: Final = frozenset({"usefixtures", "needs", "getfixturevalue"})
 """Calls whose strings are names of fixtures."""
+ASKED: Final = re.compile(rf"\.({'|'.join(sorted(ASKING))})\(")
+STRING: Final = re.compile(r"""["'}]([\w.]+)""")
+"""A string, or a part of one, that may be the name of a module."""
 OUTERMOST: Final = {"tests": 2}
 """The depth of folders whose name says nothing: everybody names tests/support. Elsewhere the folders at the top are those."""
 
@@ -29,16 +35,23 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class Tree:
-    """A module's syntax: `body` is its outermost part, `nodes` all of it, `functions` those that it defines.
+    """A module's syntax: `body` is its outermost part, `statements` and `functions` those of any depth, `nodes` all of it.
 
-    Each function comes with the decorator `fixture` as text, which is empty for one that is no fixture.
+    Each function comes with the decorator `fixture` as text, which is empty for one that is no fixture. To look at all nodes takes
+    many times as long as to look at the statements, so that a look at the `source` comes before it.
     """
 
     def __init__(self, source: str) -> None:
-        module = ast.parse(source)
-        self.body = module.body
-        self.nodes = list(ast.walk(module))
-        self.functions = [(node, _fixture_of(node)) for node in self.nodes if isinstance(node, Function)]
+        self.source = source
+        self._module = ast.parse(source)
+        self.body = self._module.body
+        self.statements = [*statements(self._module)]
+        self.functions = [(node, _fixture_of(node)) for node in self.statements if isinstance(node, Function)]
+
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """Returns all nodes."""
+        return [*nodes(self._module)]
 
 
 class Graph:
@@ -53,27 +66,34 @@ class Graph:
                 self.modules[path.relative_to(ROOT).as_posix()] = name
         self.paths = {name: path for path, name in self.modules.items()}
         self._users: defaultdict[str, set[str]] = defaultdict(set)
-        self._strings: dict[str, list[str]] = {}
-        trees = {name: Tree((ROOT / path).read_text()) for path, name in self.modules.items()}
-        self.acting_unasked = {name for name, tree in trees.items() if _acts_unasked(tree)}
+        self.acting_unasked: set[str] = set()
         """The modules with hooks of pytest or `autouse` fixtures."""
+        self._sources: dict[str, str] = {}
+        plugins: dict[str, set[str]] = {}
         defining: defaultdict[str, set[str]] = defaultdict(set)
+        taken: dict[str, set[str]] = {}
         folders: defaultdict[str, set[str]] = defaultdict(set)
-        for name, tree in trees.items():
+        for path, name in self.modules.items():
+            tree = Tree((ROOT / path).read_text())
+            if _acts_unasked(tree):
+                self.acting_unasked.add(name)
             for fixture in _fixtures_defined(tree):
                 defining[fixture].add(name)
+            taken[name] = _fixtures_taken(tree)
             imported = self._imports(name, tree)
-            if self.paths[name].endswith("conftest.py"):
-                for definer in imported | {name}:
-                    folders[definer].add(self.paths[name].removesuffix("conftest.py"))
-                plugins = {module for word in _plugins(tree) for module in self._with_packages(word)}
-                imported -= plugins - self.acting_unasked
             for module in imported:
                 self._users[module].add(name)
-            if self.paths[name].startswith("tests/"):
-                self._strings[name] = list(_strings(tree.nodes))
-        for name, tree in trees.items():
-            definers = {definer for fixture in _fixtures_taken(tree) for definer in defining[fixture]}
+            if path.endswith("conftest.py"):
+                for definer in imported | {name}:
+                    folders[definer].add(path.removesuffix("conftest.py"))
+                plugins[name] = {module for word in _plugins(tree) for module in self._with_packages(word)}
+            if path.startswith("tests/"):
+                self._sources[name] = tree.source
+        for name, loaded in plugins.items():
+            for module in loaded - self.acting_unasked:
+                self._users[module].discard(name)
+        for name, fixtures in taken.items():
+            definers = {definer for fixture in fixtures for definer in defining[fixture]}
             for definer in definers - {name}:
                 if self.paths[name].startswith(tuple(folders[definer])):
                     self._users[definer].add(name)
@@ -104,12 +124,17 @@ class Graph:
         if not words:
             return set()
         pattern = re.compile(rf"(?<![\w.-])({'|'.join(map(re.escape, words))})(?![\w-])")
-        return {name for name, strings in self._strings.items() if any(map(pattern.search, strings))}
+        return {
+            name
+            for name, source in self._sources.items()
+            if any(word in source for word in words)
+            and any(map(pattern.search, _strings(Tree(source).nodes)))
+        }
 
     def _imports(self, module: str, tree: Tree) -> set[str]:
         package = module if self.paths[module].endswith("__init__.py") else module.rpartition(".")[0]
         found: set[str] = set()
-        for node in tree.nodes:
+        for node in tree.statements:
             names: list[str] = []
             if isinstance(node, ast.Import):
                 names = [alias.name for alias in node.names]
@@ -117,13 +142,21 @@ class Graph:
                 above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
                 base = ".".join([*above, *([node.module] if node.module else [])])
                 names = [f"{base}.{alias.name}" for alias in node.names]
-            elif isinstance(node, ast.Constant) and node.value in self.paths:
-                names = [node.value, f"{node.value}.__main__"]
-            elif _calls(node, {"with_name"}) and ast.unparse(node).endswith(".with_name('klamm')"):
-                names = [COMMAND]
             for name in names:
                 found.update(self._with_packages(name))
+        for name in self._named(tree):
+            found.update(self._with_packages(name))
         return found
+
+    def _named(self, tree: Tree) -> Iterator[str]:
+        """Yields the modules that are named in strings, and the one that the program `klamm` runs."""
+        if not any(word in self.paths for word in STRING.findall(tree.source)):
+            return
+        for node in tree.nodes:
+            if isinstance(node, ast.Constant) and node.value in self.paths:
+                yield from (node.value, f"{node.value}.__main__")
+            elif _calls(node, {"with_name"}) and ast.unparse(node).endswith(".with_name('klamm')"):
+                yield COMMAND
 
     def _with_packages(self, name: str) -> Iterator[str]:
         """Yields a module and the packages above it, whose `__init__` runs, too."""
@@ -133,7 +166,7 @@ class Graph:
             name = name.rpartition(".")[0]
 
 
-def _strings(nodes: Sequence[ast.AST]) -> Iterator[str]:
+def _strings(nodes: list[ast.AST]) -> Iterator[str]:
     """Yields the strings among nodes but docstrings."""
     docs = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
     for node in nodes:
@@ -146,8 +179,11 @@ def _calls(node: ast.AST, methods: Collection[str]) -> bool:
 
 
 def _fixture_of(function: Function) -> str:
-    texts = (ast.unparse(decorator) for decorator in function.decorator_list)
-    return next((text for text in texts if "fixture" in text.partition("(")[0]), "")
+    for decorator in function.decorator_list:
+        called = decorator.func if isinstance(decorator, ast.Call) else decorator
+        if "fixture" in ast.unparse(called):
+            return ast.unparse(decorator)
+    return ""
 
 
 def _fixtures_defined(tree: Tree) -> Iterator[str]:
@@ -163,9 +199,9 @@ def _fixtures_taken(tree: Tree) -> set[str]:
     for function, decorator in tree.functions:
         if decorator or function.name.startswith("test_"):
             found |= {argument.arg for argument in function.args.args + function.args.kwonlyargs}
-    for node in tree.nodes:
+    for node in tree.nodes if ASKED.search(tree.source) else ():
         if _calls(node, ASKING):
-            found.update(_strings(list(ast.walk(node))))
+            found.update(_strings([*nodes(node)]))
     return found
 
 
@@ -173,7 +209,7 @@ def _plugins(tree: Tree) -> Iterator[str]:
     """Yields the modules that a conftest.py names as plugins of pytest."""
     for node in tree.body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytest_plugins":
-            yield from _strings(list(ast.walk(node)))
+            yield from _strings([*nodes(node)])
 
 
 def _acts_unasked(tree: Tree) -> bool:
