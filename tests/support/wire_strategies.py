@@ -1,6 +1,7 @@
 """Hypothesis strategies for messages, derived from their field tables, and what a version can say of them."""
 
 from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
 from random import Random
 from typing import Any
@@ -71,8 +72,12 @@ def values(spec: FieldSpec) -> st.SearchStrategy[Any]:
 unknown_tags = st.just({}) | st.dictionaries(st.integers(90, 20_000), st.binary(max_size=4), max_size=2)
 
 
+@cache
 def structs(cls: type[Struct]) -> st.SearchStrategy[Any]:
-    """Instances with a value in every field, whatever version has it: `project` cuts them down."""
+    """Instances with a value in every field, whatever version has it: `project` cuts them down.
+
+    To make a strategy takes longer than to draw from it.
+    """
     fields = {spec.name: values(spec) for spec in cls.FIELDS}
     return st.builds(cls, **fields, unknown_tags=unknown_tags)
 
