@@ -1,7 +1,9 @@
 """The records of a sink: columns of converters are the pairs that they stand for, whatever is in a topic."""
 
+import itertools
+
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 from klamm.connect.child import sink_records
@@ -146,12 +148,15 @@ messages = st.builds(
 )
 
 
-@pytest.mark.parametrize("keep", [False, True])
-@pytest.mark.parametrize("raw", [False, True])
-@pytest.mark.parametrize(("cls", "props"), CONVERTERS)
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=80)
 @given(found=st.lists(messages, min_size=1, max_size=8))
-def test_batches_are_what_the_messages_are_one_by_one(cls, props, raw, keep, found):
+def test_batches_are_what_the_messages_are_one_by_one(found):
+    for (cls, props), raw, keep in itertools.product(CONVERTERS, [False, True], [False, True]):
+        note(f"{cls.__name__} {props} raw={raw} keep={keep}")
+        compare(cls, props, raw, keep, found)
+
+
+def compare(cls, props, raw, keep, found):
     value, key = cls(), StringConverter() if cls is JsonConverter else cls()
     value.configure(props, is_key=False)
     key.configure({} if cls is JsonConverter else props, is_key=True)

@@ -25,6 +25,13 @@ from klamm_mirror.raw import Counts, Rewrite, convert, last_epoch, producer_ids,
 
 blob = st.none() | st.binary(max_size=30)
 headers = st.lists(st.tuples(st.text(max_size=5), blob), max_size=2)
+records_after = st.lists(
+    st.tuples(st.integers(0, 3), st.integers(0, 10**13), blob, blob, headers), min_size=1, max_size=5
+)
+"""The offsets before each record that compaction takes away, and the rest of the record."""
+holes_before = st.sampled_from([0, 0, 0, 7])
+append_times = st.sampled_from([None, None, 77])
+codecs = st.sampled_from(Compression)
 
 
 @dataclass
@@ -40,7 +47,7 @@ class Log:
 def logs(draw) -> Log:
     log = Log()
     for _ in range(draw(st.integers(0, 6))):
-        base = log.end + draw(st.sampled_from([0, 0, 0, 7]))
+        base = log.end + draw(holes_before)
         if draw(st.integers(0, 5)) == 0:
             log.data += encode_end_txn_marker(
                 committed=draw(st.booleans()), producer_id=1, producer_epoch=0, coordinator_epoch=0,
@@ -50,17 +57,15 @@ def logs(draw) -> Log:
             continue
         offset, records = base, []
         compacted = draw(st.integers(0, 3)) == 0
-        for _ in range(draw(st.integers(1, 5))):
-            offset += draw(st.integers(0, 3)) if compacted else 0
-            records.append(
-                Record(offset, draw(st.integers(0, 10**13)), draw(blob), draw(blob), draw(headers))
-            )
+        for hole, *parts in draw(records_after):
+            offset += hole if compacted else 0
+            records.append(Record(offset, *parts))
             offset += 1
         last = offset - 1 + (draw(st.integers(0, 3)) if compacted else 0)
-        append_time = draw(st.sampled_from([None, None, 77]))
+        append_time = draw(append_times)
         transactional = draw(st.booleans())
         log.data += encode_batch(
-            records, base_offset=base, compression=draw(st.sampled_from(Compression)),
+            records, base_offset=base, compression=draw(codecs),
             producer_id=9 if transactional else -1, producer_epoch=0, base_sequence=3 if transactional else -1,
             is_transactional=transactional, leader_epoch=4, keep_offsets=True, last_offset=last,
             log_append_time=append_time,
@@ -106,7 +111,7 @@ def test_no_record_is_decoded_unless_it_must_be(log):
     assert (counts.decoded == 0) == (log.holes == 0)
 
 
-@given(logs(), st.sampled_from(Compression), st.data())
+@given(logs(), codecs, st.data())
 def test_a_flow_with_a_compression_of_its_own_says_the_same(log, codec, data):
     start = data.draw(st.integers(0, log.end + 2))
     counts = Counts()

@@ -9,6 +9,7 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.drawing import choices
 
 from klamm_mirror.offsets.partition_blocks import LATEST_MAX, OVERHEAD, PartitionBlocks
 from klamm_mirror.offsets.segment_store import SegmentStore
@@ -90,22 +91,27 @@ def test_a_copy_that_begins_anew_leaves_nothing_of_the_other_log():
         assert 60 not in store.trim(PARTITION, 63), "its records are there"
 
 
+sizes = st.integers(1, 12)
+skips = st.sampled_from([0, 0, 1, 3])
+downstreams = st.sampled_from([0, 0, 17])
+limits = st.sampled_from([1, 2, SEGMENTS_MAX])  # few make many blocks, which are packed
+events = st.sampled_from(["copy", "copy", "copy", "copy", "flush", "commit", "crash"])
+
+
 @st.composite
 def copyings(draw) -> Copying:
     source, offset = [], draw(st.integers(0, 30))
-    for _ in range(draw(st.integers(1, 150))):
-        offset += draw(st.sampled_from([1, 1, 1, 1, 2, 6]))
+    for step in choices(draw, [1, 1, 1, 1, 2, 6], draw(st.integers(1, 150))):
+        offset += step
         source.append(offset)
-    copying = Copying(source, draw(st.sampled_from([0, 0, 17])))
-    copying.segments_max = draw(
-        st.sampled_from([1, 2, SEGMENTS_MAX])
-    )  # few make many blocks, which are packed
+    copying = Copying(source, draw(downstreams))
+    copying.segments_max = draw(limits)
     copying.began = copying.committed = draw(st.sampled_from([0, source[0]]))
     copying.start()
     for _ in range(draw(st.integers(1, 40))):
-        match draw(st.sampled_from(["copy", "copy", "copy", "copy", "flush", "commit", "crash"])):
+        match draw(events):
             case "copy":
-                copying.copy(draw(st.integers(1, 12)), draw(st.sampled_from([0, 0, 1, 3])))
+                copying.copy(draw(sizes), draw(skips))
             case "flush":
                 copying.flush()
             case "commit":  # the mapping of what is committed is always written before

@@ -8,6 +8,7 @@ import random
 
 from hypothesis import given
 from hypothesis import strategies as st
+from support.drawing import choices
 
 from klamm_mirror.offsets.translation import SYNCS_MAX, CheckpointStore, OffsetSyncStore, offsets_to_sync
 from klamm_mirror.topics.formats import Checkpoint, OffsetSync
@@ -28,14 +29,18 @@ def histories(draw):
     a part again.
     """
     up, down, copies = draw(st.integers(0, 50)), draw(st.integers(0, 50)), []
-    for _ in range(draw(st.integers(1, 120))):
-        up += draw(st.sampled_from([1, 1, 1, 1, 2, 5, 400]))
-        down += draw(st.sampled_from([1, 1, 1, 2, 9]))
+    count = draw(st.integers(1, 120))
+    ups, downs = choices(draw, [1, 1, 1, 1, 2, 5, 400], count), choices(draw, [1, 1, 1, 2, 9], count)
+    for step_up, step_down in zip(ups, downs, strict=True):
+        up += step_up
+        down += step_down
         copies.append((up, down))
     if draw(st.booleans()):
         again = copies[draw(st.integers(0, len(copies) - 1)) :]
         copies += [(u, down + 1 + i) for i, (u, _) in enumerate(again)]
-    synced = [c for c in copies if draw(st.booleans())]
+    synced = [
+        c for c, is_synced in zip(copies, choices(draw, [False, True], len(copies)), strict=True) if is_synced
+    ]
     return copies, synced
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import ssl
 import threading
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import certifi
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given, note, settings
 from hypothesis import strategies as st
 
 from klamm_connectors.elasticsearch.answers import judge, never_fits
@@ -310,9 +311,7 @@ JSON_TEXTS = (
 )
 
 
-@pytest.mark.parametrize("props", SETTINGS)
-@pytest.mark.parametrize("way", ["json", "text", "converted", "bytes", "strings"])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     rows=st.lists(
         st.tuples(
@@ -326,7 +325,13 @@ JSON_TEXTS = (
         st.sampled_from([(), (("v", 7),), (("v", "8"),), (("v", "x"),)]), min_size=6, max_size=6
     ),
 )
-def test_lines_of_a_batch_are_those_of_its_records(way, props, rows, headers):
+def test_lines_of_a_batch_are_those_of_its_records(rows, headers):
+    for way, props in itertools.product(["json", "text", "converted", "bytes", "strings"], SETTINGS):
+        note(f"{way} {props}")
+        compare(way, props, rows, headers)
+
+
+def compare(way, props, rows, headers):
     is_json = way in {"json", "converted"}
     converter = JsonConverter() if is_json else StringConverter()
     converter.configure({"schemas.enable": "false"} if is_json else {}, is_key=False)

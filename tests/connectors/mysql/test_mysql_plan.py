@@ -11,7 +11,12 @@ from klamm_connectors.mysql.plan import Plan, Reading, statement_of
 from klamm_plugins.errors import DataError
 
 KEYS = st.none() | st.lists(
-    st.integers() | st.text() | st.binary() | st.decimals(allow_nan=False, allow_infinity=False), min_size=1
+    st.integers()
+    | st.text(max_size=5)
+    | st.binary(max_size=5)
+    | st.decimals(allow_nan=False, allow_infinity=False),
+    min_size=1,
+    max_size=3,
 )
 READINGS = st.builds(
     Reading,
@@ -24,7 +29,7 @@ READINGS = st.builds(
 )
 
 
-@given(st.lists(READINGS, min_size=1), st.booleans(), st.integers(0, 2**63 - 1))
+@given(st.lists(READINGS, min_size=1, max_size=4), st.booleans(), st.integers(0, 2**63 - 1))
 def test_a_plan_survives_its_offset(readings, paused, taken):
     for plan in (Plan(tuple(readings), paused, taken), Plan(taken=taken)):
         assert Plan.from_text(plan.to_text()) == plan
