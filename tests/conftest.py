@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import resource
@@ -42,6 +43,18 @@ os.environ["KLAMM_PLUGINS_DIRECTORY"] = "/nonexistent/klamm-plugins"
 
 STARTS = pytest.StashKey[starts.Starts]()
 starts.watch()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keeps the garbage collector away from the tests, which all stay: looking at them again and again takes a third of the time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)
