@@ -89,7 +89,7 @@ class ElasticsearchServer:
 
     `directory` holds config, data and logs. By default it is temporary, and removed at the end of the `with` block. For root, user
     `nobody` must be able to reach it, and becomes its owner. `heap_mb` is the heap's limit. `settings` are added to
-    elasticsearch.yml. `credentials` switch security on; `tls` makes it serve HTTPS as well.
+    elasticsearch.yml, `java_options` to the command line of its Java. `credentials` switch security on; `tls` makes it serve HTTPS as well.
     """
 
     def __init__(
@@ -100,6 +100,7 @@ class ElasticsearchServer:
         port: int = 0,
         heap_mb: int = 512,
         settings: Mapping[str, str] | None = None,
+        java_options: Sequence[str] = (),
         credentials: Credentials | None = None,
         tls: Tls | None = None,
     ) -> None:
@@ -111,6 +112,7 @@ class ElasticsearchServer:
         self.port = port
         self._heap_mb = heap_mb
         self._settings = dict(settings or {})
+        self._java_options = tuple(java_options)
         self.credentials = credentials
         self.tls = tls
         self._process: subprocess.Popen[bytes] | None = None
@@ -268,6 +270,7 @@ class ElasticsearchServer:
         ]
 
     def _environment(self, home: Path) -> dict[str, str]:
+        memory = (f"-Xms{min(128, self._heap_mb)}m", f"-Xmx{self._heap_mb}m")
         inherited = {k: v for k, v in os.environ.items() if k not in _NOT_THE_SERVERS}
         return {
             "HOSTNAME": "localhost",
@@ -281,7 +284,7 @@ class ElasticsearchServer:
             "ES_TMPDIR": str(self.directory / "tmp"),
             "HOME": str(self.directory),
             "CLI_JAVA_OPTS": " ".join(LAUNCHER_MEMORY),
-            "ES_JAVA_OPTS": f"-Xms{min(128, self._heap_mb)}m -Xmx{self._heap_mb}m",
+            "ES_JAVA_OPTS": " ".join((*memory, *self._java_options)),
         }
 
     def _wait_until_ready(self, process: subprocess.Popen[bytes]) -> None:
