@@ -41,6 +41,7 @@ _JDBC_ONLY: Final = frozenset({
     "sslmode", "requiressl", "user", "password", "usecursorfetch", "zerodatetimebehavior", "trustservercertificate",
 })  # fmt: skip
 """Parameters of Java's MySQL drivers that PyMySQL does not know. User and password are taken from them first, and encryption."""
+_TRUTHS: Final = {"yes": "true", "1": "true", "no": "false", "0": "false"}
 _SQL_SERVER_READ: Final = frozenset({
     "", "database", "databasename", "user", "username", "password", "encrypt", "trustservercertificate",
 })  # fmt: skip
@@ -71,7 +72,7 @@ def to_sqlalchemy(url: str, dialect: str = "") -> str:
     """Converts an address to SQLAlchemy's form; `dialect` is the original's name of another than the URL's. Raises
     ConfigError for anything else.
 
-    >>> to_sqlalchemy("jdbc:mysql://db:3306/shop?useSSL=false"), to_sqlalchemy("jdbc:sqlite:/var/lib/x.db")
+    >>> to_sqlalchemy("jdbc:mysql://db:3306/shop?useUnicode=true"), to_sqlalchemy("jdbc:sqlite:/var/lib/x.db")
     ('mysql+pymysql://db:3306/shop', 'sqlite:////var/lib/x.db')
     """
     text = url.strip()
@@ -170,7 +171,8 @@ def _without_jdbc_parameters(rest: str, *, postgresql: bool, mariadb: bool) -> s
 
 def _of_others(given: list[tuple[str, str]], *, mariadb: bool) -> Iterator[tuple[str, str]]:
     """Yields the parameters that PyMySQL knows."""
-    found = {name.lower(): value.lower().replace("-", "_") for name, value in given}
+    words = {name.lower(): value.lower().replace("-", "_") for name, value in given}
+    found = {name: _TRUTHS.get(word, word) for name, word in words.items()}
     if (checks := _checking(found, mariadb=mariadb)) is not None:
         name, value = next((name, value) for name, value in given if name.lower() == checks)
         raise ConfigError(
@@ -178,12 +180,20 @@ def _of_others(given: list[tuple[str, str]], *, mariadb: bool) -> Iterator[tuple
             "mysql+pymysql://host/database?ssl_ca=FILE, or sslMode=REQUIRED (MariaDB's word: trust) to encrypt without a check",
             key="connection.url",
         )
-    trusts = mariadb and found.get("usessl") == "true"
-    required = found.get("requiressl") == "true" and found.get("usessl") != "false"
-    mode = found.get("sslmode", "required" if trusts or required else "preferred")
-    if mode in {"required", "trust"}:
+    mode = found.get("sslmode") or _older_mode(found, mariadb=mariadb)
+    if mode in {"disabled", "disable", "false"}:
+        yield "ssl_disabled", "true"
+    elif mode in {"required", "trust"}:
         yield "ssl_check_hostname", "false"  # encrypted or not at all, without a check
     yield from ((name, value) for name, value in given if name.lower() not in _JDBC_ONLY)
+
+
+def _older_mode(found: dict[str, str], *, mariadb: bool) -> str:
+    """Returns the `sslMode` that the parameters before it mean. `useSSL=false` goes before the others."""
+    if found.get("usessl") == "false":
+        return "disabled"
+    trusts = mariadb and found.get("usessl") == "true"
+    return "required" if trusts or found.get("requiressl") == "true" else "preferred"
 
 
 def _checking(found: dict[str, str], *, mariadb: bool) -> str | None:
@@ -193,7 +203,9 @@ def _checking(found: dict[str, str], *, mariadb: bool) -> str | None:
     with `useSSL` unless it is told to trust.
     """
     if "sslmode" in found:
-        return "sslmode" if found["sslmode"] in {"verify_ca", "verify_identity", "verify_full"} else None
+        return (
+            "sslmode" if found["sslmode"] in {"verify_ca", "verify_identity", "verify_full", "true"} else None
+        )
     if mariadb:
         trusts = found.get("trustservercertificate") == "true"
         return "usessl" if found.get("usessl") == "true" and not trusts else None

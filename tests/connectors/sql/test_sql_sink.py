@@ -275,7 +275,7 @@ def test_jdbc_urls_keep_their_login_and_hide_it(user, secret):
         3307,
         "shop",
     )
-    assert made.query == {}
+    assert made.query == {"ssl_disabled": "true"}
     assert masked(url).endswith("password=[hidden]&useSSL=false")
 
 
