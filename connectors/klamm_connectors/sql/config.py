@@ -154,6 +154,7 @@ def parse(props: Mapping[str, str]) -> Settings:
             tuple(fields),
             frozenset(values["fields.whitelist"]),
             values["delete.enabled"],
+            values["insert.mode"] == "insert",
             TimeRules(
                 zoneinfo.ZoneInfo(values["db.timezone"]),
                 zoned_dates=values["date.timezone"].upper() == "DB_TIMEZONE",

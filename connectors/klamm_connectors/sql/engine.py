@@ -17,6 +17,7 @@ log = logging.getLogger(__name__)
 
 _UNKNOWN_ZONE: Final = 1298
 _SQLITE_WAIT_S: Final = 5
+_MULTI_STATEMENTS: Final = 1 << 16  # PyMySQL's CLIENT.MULTI_STATEMENTS: a text may have many UPDATEs
 
 
 def make_engine(settings: Settings) -> sa.Engine:
@@ -33,6 +34,9 @@ def make_engine(settings: Settings) -> sa.Engine:
         if url.get_driver_name() == "pymysql":
             arguments = {"connect_timeout": 30, "read_timeout": 300, "write_timeout": 300}
             url = url.update_query_dict({"charset": "utf8mb4"})
+            if settings.insert_mode == "update":
+                flags = int(str(url.query.get("client_flag", 0))) | _MULTI_STATEMENTS
+                url = url.update_query_dict({"client_flag": str(flags)})
             more["paramstyle"] = "format"
         if url.get_driver_name() == "psycopg":
             # A statement that it prepares in a pipeline that fails is not there later, when it takes it for prepared.

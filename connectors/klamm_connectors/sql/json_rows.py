@@ -7,7 +7,7 @@ column takes part only with types whose text means the same here and there; othe
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
 from itertools import repeat
@@ -17,7 +17,7 @@ import orjson
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
-from klamm_connectors.sql.statement import Columns, Statement
+from klamm_connectors.sql.statement import Binds, Columns, Statement
 
 ROWS: Final = "klamm_rows"
 _BYTES_MAX: Final = 16_000_000  # of a text; the server holds its rows in memory
@@ -75,36 +75,28 @@ def _as_text(value: Any) -> Any:
 
 
 class JsonStatement(Statement):
-    """An INSERT or upsert with `bulk`, the same for all rows of the JSON text `ROWS`.
+    """A statement with `bulk`, the same for all rows of the JSON text `ROWS`.
 
-    One statement may not change a row twice. So of rows with the same key (`key` names its cells) only the last is written.
+    One statement may not change a row twice. So of rows with the same values in the columns `once`, only the last is written.
     """
 
     def __init__(
-        self,
-        made: Any,
-        binds: Any,
-        dialect: sa.Dialect,
-        *,
-        bulk: Any,
-        names: Sequence[str],
-        key: Sequence[int],
+        self, made: Any, binds: Binds, dialect: sa.Dialect, *, bulk: Any, once: Collection[str]
     ) -> None:
         super().__init__(made, binds, dialect)
         compiled = bulk.compile(dialect=dialect)
         self._bulk = str(compiled)
         self._positional = compiled.positional
-        self._fields = [str(name) for name in names]  # orjson takes no other class
-        self._key = key
+        self._fields = [str(name) for name in self.columns]  # orjson takes no other class
+        self._once = [self.columns.index(name) for name in once]
         self._quick = True
         self._classes = [classes_of(cell.type) for cell in self.cells]
 
-    def write(self, connection: sa.Connection, columns: Columns) -> None:
+    def write(self, connection: sa.Connection, columns: Columns) -> int:
         fitted = self._fitted(columns) if self._quick and len(columns[0]) > 1 else None
         if fitted is None:
-            super().write(connection, columns)
-        else:
-            self._send(connection, self._rows(fitted))
+            return super().write(connection, columns)
+        return self._send(connection, self._rows(fitted))
 
     def refused_together(self) -> None:
         self._quick = False
@@ -122,33 +114,29 @@ class JsonStatement(Statement):
     def _rows(self, fitted: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
         names = self._fields
         rows = list(map(dict, map(zip, repeat(names), zip(*fitted, strict=True))))
-        if not self._key:
+        if not self._once:
             return rows
-        columns = [fitted[i] for i in self._key]
+        columns = [fitted[i] for i in self._once]
         keys = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
         if len(set(keys)) == len(rows):
             return rows
         last = {key: i for i, key in enumerate(keys)}
         return [rows[i] for i in sorted(last.values())]
 
-    def _send(self, connection: sa.Connection, rows: list[dict[str, Any]]) -> None:
+    def _send(self, connection: sa.Connection, rows: list[dict[str, Any]]) -> int:
         text = orjson.dumps(rows)
         if len(text) > _BYTES_MAX and len(rows) > 1:
             half = len(rows) // 2
-            self._send(connection, rows[:half])
-            self._send(connection, rows[half:])
-            return
-        connection.exec_driver_sql(
-            self._bulk, (text.decode(),) if self._positional else {ROWS: text.decode()}
-        )
+            return self._send(connection, rows[:half]) + self._send(connection, rows[half:])
+        given: Any = (text.decode(),) if self._positional else {ROWS: text.decode()}
+        return connection.exec_driver_sql(self._bulk, given).rowcount
 
 
-def rows_of_json(table: sa.Table, columns: Sequence[str], dialect: sa.Dialect) -> sa.Select[Any]:
-    """Returns a query for these columns of the rows in the parameter `ROWS`."""
+def rows_of_json(table: sa.Table, columns: Iterable[str], dialect: sa.Dialect) -> sa.TableValuedAlias:
+    """Returns the rows in the parameter `ROWS`, with these columns."""
     quoted = dialect.identifier_preparer.format_table(table).replace(
         "%%", "%"
     )  # doubled again by the compiler
     like: sa.ColumnElement[Any] = sa.literal_column(f"NULL::{quoted}")
     text = sa.cast(sa.bindparam(ROWS, type_=sa.Text()), postgresql.JSON)
-    rows = sa.func.json_populate_recordset(like, text).table_valued(*columns)
-    return sa.select(*[rows.c[name] for name in columns])
+    return sa.func.json_populate_recordset(like, text).table_valued(*columns)

@@ -1,4 +1,4 @@
-"""Rows for MySQL and MariaDB as literals of one statement, made column by column.
+"""Values as literals of MySQL and MariaDB, made column by column. Pure: no I/O.
 
 The driver's own `executemany` escapes value by value. Here a column of texts is escaped in one go. The literals mean the
 same as the driver's.
@@ -9,16 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from itertools import chain
 from typing import Any, Final
 
-import sqlalchemy as sa
-
-from klamm_connectors.sql.statement import Columns, Statement
-
-_BYTES_MAX: Final = 1_000_000
-"""The length of a statement, as in PyMySQL: below the smallest `max_allowed_packet` that servers have by default."""
-_NO_BACKSLASH_ESCAPES: Final = 0x200  # of the server's status, which comes with each of its answers
 _APART: Final = "\0"  # between the texts of a column that are escaped together
 
 
@@ -104,77 +96,3 @@ _LITERALS: Final[dict[type, Callable[[Any], str]]] = {
     time: lambda value: f"'{value.isoformat()}'",
     timedelta: _duration,
 }
-
-
-class LiteralStatement(Statement):
-    """An INSERT that PyMySQL gets as text, with many rows. `updated` names the columns that a row with the same key
-    updates; None for an INSERT without.
-    """
-
-    def __init__(
-        self,
-        made: Any,
-        binds: Any,
-        dialect: sa.Dialect,
-        *,
-        table: sa.Table,
-        names: Sequence[str],
-        updated: Sequence[str] | None,
-    ) -> None:
-        super().__init__(made, binds, dialect)
-
-        def quoted(name: str) -> str:
-            return dialect.identifier_preparer.quote(name).replace("%%", "%")
-
-        place = dialect.identifier_preparer.format_table(table).replace("%%", "%")
-        self._head = f"INSERT INTO {place} ({', '.join(map(quoted, names))}) VALUES "  # noqa: S608  names are quoted
-        self._tail = ""
-        if updated is not None:
-            alias, new = (" AS new", "new.{}") if _has_row_alias(dialect) else ("", "VALUES({})")
-            changes = ", ".join(f"{quoted(n)} = {new.format(quoted(n))}" for n in updated)
-            self._tail = f"{alias} ON DUPLICATE KEY UPDATE {changes}"
-
-    def write(self, connection: sa.Connection, columns: Columns) -> None:
-        driver: Any = connection.connection.driver_connection
-        backslashes = not driver.server_status & _NO_BACKSLASH_ESCAPES
-        marks, cells = [], []
-        for cell in self.cells:
-            column, classes = cell.with_classes(columns)
-            mark, values = marked(column, classes, backslashes=backslashes)
-            marks.append(mark)
-            cells.append(values)
-        self._send(connection, f"({','.join(marks)})", list(zip(*cells, strict=True)))
-
-    def _send(self, connection: sa.Connection, mark: str, rows: list[tuple[Any, ...]]) -> None:
-        values = ",".join([mark] * len(rows)) % tuple(chain.from_iterable(rows))
-        statement = f"{self._head}{values}{self._tail}".encode()
-        if len(statement) > _BYTES_MAX and len(rows) > 1:
-            half = len(rows) // 2
-            self._send(connection, mark, rows[:half])
-            self._send(connection, mark, rows[half:])
-            return
-        run(connection, statement, f"{self._head}… {len(rows)} rows")
-
-
-def _has_row_alias(dialect: Any) -> bool:
-    """Returns True for MySQL from 8.0.19, which names the new row; the others have VALUES()."""
-    return not dialect.is_mariadb and (dialect.server_version_info or (0,)) >= (8, 0, 19)
-
-
-def run(connection: sa.Connection, statement: bytes, shown: str) -> None:
-    """Runs a statement by the driver. Raises SQLAlchemy's errors, which show other words than the statement with its values."""
-    dialect = connection.dialect
-    assert dialect.dbapi is not None, "it belongs to a connection"
-    cursor: Any = connection.connection.cursor()  # PyMySQL's takes bytes
-    try:
-        cursor.execute(statement)
-    except dialect.loaded_dbapi.Error as e:
-        lost = dialect.is_disconnect(e, connection.connection.dbapi_connection, cursor)
-        error = sa.exc.DBAPIError.instance(
-            shown, None, e, dialect.loaded_dbapi.Error, hide_parameters=True, connection_invalidated=lost, dialect=dialect
-        )  # fmt: skip
-        if lost:
-            connection.invalidate(e)
-        raise error from e
-    finally:
-        cursor.close()

@@ -6,10 +6,11 @@ column is made in one go.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from itertools import chain, groupby, repeat
+from itertools import chain, groupby
 from typing import Any, Final, NamedTuple
 
 from klamm_connectors.sql.kinds import ColumnType, Kind, type_of_schema, type_of_values, wider
@@ -31,6 +32,8 @@ class RowRules:
     pk_fields: tuple[str, ...]
     whitelist: frozenset[str]
     delete_enabled: bool
+    keeps_order: bool
+    """True when deletes stay between the writes that they came between (`insert.mode=insert`)."""
     times: TimeRules
     fold: Callable[[str], str]
     """Makes names equal that the database takes for one column."""
@@ -48,29 +51,61 @@ class Layout(NamedTuple):
     deletes: bool = False
 
 
+class Numbered:
+    """The records of batches, numbered one after the other: a record is made only for the row that is bad."""
+
+    def __init__(self) -> None:
+        self._batches: list[SinkBatch] = []
+        self._begins = [0]
+
+    def add(self, batch: SinkBatch) -> range:
+        """Returns the numbers of its records."""
+        self._batches.append(batch)
+        self._begins.append(self._begins[-1] + len(batch))
+        return range(*self._begins[-2:])
+
+    def record(self, number: int) -> SinkRecord:
+        i = bisect_right(self._begins, number) - 1
+        return self._batches[i][number - self._begins[i]]
+
+
 @dataclass(frozen=True, slots=True)
 class Rows:
     """Records of one layout, and their values column by column."""
 
     layout: Layout
     types: Mapping[str, ColumnType | None]
-    places: Sequence[tuple[SinkBatch, int]]
-    """Each record as a batch and its number there: a record is made only for the row that is bad."""
+    records: Numbered
+    numbers: Sequence[int]
+    """The records' numbers; they ascend."""
     columns: Sequence[Sequence[Any]]
 
     def __len__(self) -> int:
-        return len(self.places)
+        return len(self.numbers)
 
     def part(self, begin: int, end: int) -> Rows:
         """Returns the rows from `begin` to before `end`."""
         if begin == 0 and end >= len(self):
             return self
-        columns = [column[begin:end] for column in self.columns]
-        return Rows(self.layout, self.types, self.places[begin:end], columns)
+        return self._of(self.numbers[begin:end], [column[begin:end] for column in self.columns])
+
+    def select(self, places: Sequence[int]) -> Rows:
+        """Returns the rows at these places, which ascend."""
+        if len(places) == len(self):
+            return self
+        columns = [[column[i] for i in places] for column in self.columns]
+        return self._of([self.numbers[i] for i in places], columns)
+
+    def _of(self, numbers: Sequence[int], columns: Sequence[Sequence[Any]]) -> Rows:
+        return Rows(self.layout, self.types, self.records, numbers, columns)
+
+    def keys(self) -> Iterable[Any]:
+        """Returns the rows' keys. Layouts whose keys have the same names give out equal ones for equal keys."""
+        columns = [self.columns[self.layout.columns.index(name)] for name in sorted(self.layout.key)]
+        return columns[0] if len(columns) == 1 else zip(*columns, strict=True)
 
     def first(self) -> SinkRecord:
-        batch, number = self.places[0]
-        return batch[number]
+        return self.records.record(self.numbers[0])
 
 
 def joined(parts: Iterable[Rows]) -> list[Rows]:
@@ -86,21 +121,18 @@ def joined(parts: Iterable[Rows]) -> list[Rows]:
         columns = [
             list(chain.from_iterable(same)) for same in zip(*[rows.columns for rows in those], strict=True)
         ]
-        found.append(Rows(layout, types, list(chain.from_iterable(rows.places for rows in those)), columns))
+        numbers = list(chain.from_iterable(rows.numbers for rows in those))
+        found.append(Rows(layout, types, first.records, numbers, columns))
     return found
 
 
 def halved(parts: Sequence[Rows]) -> tuple[list[Rows], list[Rows]]:
-    """Returns the first and the second half of these rows, in their order. There are two rows at least."""
-    left = sum(map(len, parts)) // 2
-    first: list[Rows] = []
-    for i, rows in enumerate(parts):
-        if len(rows) > left:
-            cut = [rows.part(0, left)] if left else []
-            return first + cut, [rows.part(left, len(rows)), *parts[i + 1 :]]
-        first.append(rows)
-        left -= len(rows)
-    raise AssertionError("the second half is not empty")
+    """Returns the first and the second half of these rows, by their numbers. There are two rows at least."""
+    numbers = sorted(chain.from_iterable(rows.numbers for rows in parts))
+    middle = numbers[len(numbers) // 2]
+    cuts = [(rows, bisect_left(rows.numbers, middle)) for rows in parts]
+    first = [rows.part(0, cut) for rows, cut in cuts if cut]
+    return first, [rows.part(cut, len(rows)) for rows, cut in cuts if cut < len(rows)]
 
 
 class Cell(NamedTuple):
@@ -114,6 +146,7 @@ class Cell(NamedTuple):
 
 
 _VALUE, _KEY, _PLACE = range(3)
+_NULL: Final = type(None)
 _PLANS: Final = 2000  # shapes that are remembered; more are of records without a schema
 
 
@@ -130,33 +163,51 @@ class RowMaker:
     def __init__(self, rules: RowRules) -> None:
         self._rules = rules
         self._uses_key = rules.pk_mode == "record_key"
+        self._divides = rules.delete_enabled and not rules.keeps_order
         self._plans: dict[Any, _Plan] = {}
 
     def rows(self, batches: Iterable[SinkBatch], refuse: Refuse) -> list[Rows]:
-        """Returns the rows of records in their order, as few parts as there are runs of one layout."""
-        return joined(
+        """Returns the rows of records, as few parts as there are runs of one layout: of deletes, then of the others, or
+        of all together if these keep their order.
+        """
+        records = Numbered()
+        found = [
             rows
             for batch in batches
-            for shape, run in self._runs(batch)
-            for rows in self._of_shape(shape, run, refuse)
-        )
+            for run in self._divided(batch, records)
+            for shape, same in self._runs(run)
+            for rows in self._of_shape(shape, same, refuse)
+        ]
+        if self._rules.keeps_order:
+            return joined(found)
+        return joined(sorted(found, key=lambda rows: not rows.layout.deletes))
 
-    def _runs(self, batch: SinkBatch) -> Iterator[tuple[Any, _Run]]:
-        """Yields the runs of one shape with that shape."""
-        columns = [_shapes(batch.values)]
-        keys = None
+    def _divided(self, batch: SinkBatch, records: Numbered) -> list[_Run]:
+        """Returns a batch's records: those without a value apart from the others if they are deletes that need not stay
+        between.
+        """
+        numbers, values, keys = records.add(batch), batch.values, None
         if self._uses_key:
             keys = [None] * len(batch) if batch.keys is None else batch.keys
-            columns.append(_shapes(keys))
-        common = (batch.value_schema, batch.key_schema if self._uses_key else None)
-        whole = _Run(batch, 0, batch.values, keys)
+        whole = _Run(batch, records, numbers.start, numbers, values, keys)
+        classes = set(map(type, values))
+        if not self._divides or _NULL not in classes or len(classes) == 1:
+            return [whole]
+        deleted = [i for i, value in enumerate(values) if value is None]
+        written = [i for i, value in enumerate(values) if value is not None]
+        return [whole.select(deleted), whole.select(written)]
+
+    def _runs(self, run: _Run) -> Iterator[tuple[Any, _Run]]:
+        """Yields the runs of one shape with that shape."""
+        columns = [_shapes(run.values)] if run.keys is None else [_shapes(run.values), _shapes(run.keys)]
+        common = (run.batch.value_schema, run.batch.key_schema if self._uses_key else None)
         if all(len(set(column)) == 1 for column in columns):
-            yield (common, *(column[0] for column in columns)), whole
+            yield (common, *(column[0] for column in columns)), run
             return
         begin = 0
-        for shape, run in groupby(zip(*columns, strict=True)):
-            end = begin + sum(1 for _ in run)
-            yield (common, *shape), whole.part(begin, end)
+        for shape, same in groupby(zip(*columns, strict=True)):
+            end = begin + sum(1 for _ in same)
+            yield (common, *shape), run.part(begin, end)
             begin = end
 
     def _of_shape(self, shape: Any, run: _Run, refuse: Refuse) -> list[Rows]:
@@ -206,7 +257,7 @@ class RowMaker:
         for place in plan.key_places:
             if None in columns[place]:
                 raise DataError(f"field {plan.layout.columns[place]} of the primary key is null")
-        return Rows(plan.layout, types, run.places(), columns)
+        return Rows(plan.layout, types, run.records, run.numbers, columns)
 
     def _plan(self, record: SinkRecord) -> _Plan:
         rules = self._rules
@@ -275,28 +326,32 @@ class RowMaker:
 
 
 class _Run(NamedTuple):
-    """Records of one batch and one shape, from number `begin` of the batch; `keys` only where rows have parts of them."""
+    """Records of one batch, whose `first` record has that number; `keys` only where rows have parts of them."""
 
     batch: SinkBatch
-    begin: int
+    records: Numbered
+    first: int
+    numbers: Sequence[int]
     values: Sequence[Any]
     keys: Sequence[Any] | None
 
     def part(self, begin: int, end: int) -> _Run:
         keys = None if self.keys is None else self.keys[begin:end]
-        return _Run(self.batch, self.begin + begin, self.values[begin:end], keys)
+        return self._replace(numbers=self.numbers[begin:end], values=self.values[begin:end], keys=keys)
+
+    def select(self, places: Sequence[int]) -> _Run:
+        keys = None if self.keys is None else [self.keys[i] for i in places]
+        numbers, values = [self.numbers[i] for i in places], [self.values[i] for i in places]
+        return self._replace(numbers=numbers, values=values, keys=keys)
 
     def record(self, number: int) -> SinkRecord:
-        return self.batch[self.begin + number]
-
-    def places(self) -> list[tuple[SinkBatch, int]]:
-        return list(zip(repeat(self.batch), range(self.begin, self.begin + len(self.values)), strict=False))
+        return self.records.record(self.numbers[number])
 
     def columns(self, origin: int) -> Sequence[Sequence[Any]]:
         """Returns the values inside the records' values, keys or coordinates, column by column."""
         if origin == _PLACE:
             batch, size = self.batch, len(self.values)
-            offsets = batch.offsets[self.begin : self.begin + size]
+            offsets = [batch.offsets[number - self.first] for number in self.numbers]
             return [batch.topic] * size, [batch.partition] * size, offsets
         items = self.values if origin == _VALUE else self.keys
         assert items, "a run has records, and keys where a cell is in them"

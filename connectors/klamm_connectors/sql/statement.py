@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, Final
@@ -29,6 +29,8 @@ _CHECK_FLOATS: Final = frozenset({"pymysql", "psycopg"})
 _NO_NAN: Final = frozenset({"sqlite", "mysql", "mariadb"})
 Fit = Callable[[Any], Any]
 Columns = Sequence[Sequence[Any]]
+Binds = Mapping[str, sa.BindParameter[Any]]
+"""The columns of a table that a statement names, with their parameters."""
 
 
 class Cell:
@@ -67,17 +69,18 @@ class Cell:
 
 
 class Statement:
-    """SQL for the driver's `executemany`."""
+    """SQL for the driver's `executemany`. `columns` and `cells` are those of its parameters, in their order."""
 
-    def __init__(self, made: Any, binds: Iterable[sa.BindParameter[Any]], dialect: sa.Dialect) -> None:
+    def __init__(self, made: Any, binds: Binds, dialect: sa.Dialect) -> None:
         compiled = made.compile(dialect=dialect)
         self.sql = str(compiled)
-        by_name = {bind.key: bind for bind in binds}
+        columns = {bind.key: column for column, bind in binds.items()}
         order: list[str] = (
-            compiled.positiontup if compiled.positional else [n for n in by_name if n in compiled.binds]
+            compiled.positiontup if compiled.positional else [n for n in columns if n in compiled.binds]
         )
         self._names = None if compiled.positional else order
-        self.cells = [Cell(int(n.rsplit("_", 1)[1]), by_name[n].type, dialect) for n in order]
+        self.columns = [columns[name] for name in order]
+        self.cells = [Cell(int(n.rsplit("_", 1)[1]), binds[columns[n]].type, dialect) for n in order]
 
     def parameters(self, columns: Columns) -> list[Any]:
         """Returns the rows of these columns as parameters. Raises ValueError or TypeError."""
@@ -88,9 +91,9 @@ class Statement:
     def refused_together(self) -> None:
         """Takes notice of rows that the database refused together and took one by one. A quicker way may end here."""
 
-    def write(self, connection: sa.Connection, columns: Columns) -> None:
-        """Runs the statement for each row."""
-        connection.exec_driver_sql(self.sql, self.parameters(columns))
+    def write(self, connection: sa.Connection, columns: Columns) -> int:
+        """Runs the statement for each row. Returns how many rows of the table were changed, where the driver tells it."""
+        return connection.exec_driver_sql(self.sql, self.parameters(columns)).rowcount
 
 
 def _processed(process: Fit, fit: Fit) -> Fit:

@@ -13,10 +13,10 @@ from sqlalchemy.schema import CreateColumn
 from klamm_connectors.sql.config import Settings
 from klamm_connectors.sql.json_rows import JsonStatement, rows_of_json
 from klamm_connectors.sql.kinds import ColumnType, Kind
-from klamm_connectors.sql.literals import LiteralStatement
+from klamm_connectors.sql.literal_statement import LiteralStatement, deleting, inserting
 from klamm_connectors.sql.names import TableName, columns_of, new_columns, unquoted
 from klamm_connectors.sql.rows import Layout, Rows
-from klamm_connectors.sql.statement import Statement
+from klamm_connectors.sql.statement import Binds, Statement
 from klamm_plugins.errors import ConfigError, ConnectError
 
 log = logging.getLogger(__name__)
@@ -99,6 +99,7 @@ class Target:
         self._tables: dict[TableName, sa.Table] = {}
         self._statements: dict[tuple[TableName, Layout], Statement] = {}
         self._types = settings.table_types
+        self._takes_literals = engine.dialect.name in _MYSQL and engine.dialect.driver == "pymysql"
         self._spelt = str if settings.quoted else unquoted(engine.dialect.name)
 
     def ensure(self, name: TableName, parts: Sequence[Rows]) -> bool:
@@ -135,6 +136,11 @@ class Target:
         self._tables.clear()
         self._statements.clear()
 
+    def rows_are_apart(self, name: TableName) -> bool:
+        """Returns False for a table that refers to itself."""
+        table = self._tables[name]
+        return not any(key.target_fullname.startswith(f"{table.fullname}.") for key in table.foreign_keys)
+
     def statement(self, name: TableName, layout: Layout) -> Statement:
         """Returns INSERT, upsert, UPDATE or DELETE for rows of this layout."""
         found = self._statements.get((name, layout))
@@ -145,7 +151,6 @@ class Target:
         return found
 
     def _compiled(self, table: sa.Table, layout: Layout) -> Statement:
-        dialect = self._engine.dialect
         columns = columns_of(layout.columns, table.c.keys())  # fields of nulls without a column are left out
         if absent := [name for name in layout.key if name not in columns]:
             raise ConnectError(
@@ -153,33 +158,50 @@ class Target:
             )
         key = [columns[name] for name in layout.key]
         binds = {columns[field]: sa.bindparam(f"_klamm_{i}", type_=table.c[columns[field]].type) for i, field in enumerate(layout.columns) if field in columns}  # fmt: skip
-        by_key = sa.and_(sa.true(), *(table.c[name] == binds[name] for name in key))
         if layout.deletes:
-            return Statement(sa.delete(table).where(by_key), binds.values(), dialect)
+            return self._deleting(table, {name: binds[name] for name in key})
         if self._mode == "update":
-            rest = [name for name in binds if name not in key] or key
-            changed = sa.update(table).where(by_key).values({name: binds[name] for name in rest})
-            return Statement(changed, binds.values(), dialect)
-        return self._inserting(table, binds, key)
+            return self._updating(table, binds, key)
+        return self._inserting(table, {c.name: binds[c.name] for c in table.c if c.name in binds}, key)
 
-    def _inserting(self, table: sa.Table, binds: dict[str, Any], key: list[str]) -> Statement:
-        binds = {column.name: binds[column.name] for column in table.c if column.name in binds}
+    def _deleting(self, table: sa.Table, binds: Binds) -> Statement:
+        dialect = self._engine.dialect
+        made = sa.delete(table).where(_equal(table, binds, binds))
+        if self._takes_literals:
+            return deleting(made, table, binds, dialect)
+        if dialect.name != "postgresql":
+            return Statement(made, binds, dialect)
+        rows = rows_of_json(table, binds, dialect)
+        bulk = sa.delete(table).where(_equal(table, rows.c, binds))
+        return JsonStatement(made, binds, dialect, bulk=bulk, once=())
+
+    def _updating(self, table: sa.Table, binds: Binds, key: Sequence[str]) -> Statement:
+        dialect = self._engine.dialect
+        changed = [name for name in binds if name not in key] or key
+        made = sa.update(table).where(_equal(table, binds, key)).values({n: binds[n] for n in changed})
+        if self._takes_literals:
+            return LiteralStatement(made, binds, dialect)
+        if dialect.name != "postgresql":
+            return Statement(made, binds, dialect)
+        rows = rows_of_json(table, binds, dialect)
+        bulk = sa.update(table).where(_equal(table, rows.c, key)).values({n: rows.c[n] for n in changed})
+        return JsonStatement(made, binds, dialect, bulk=bulk, once=key)
+
+    def _inserting(self, table: sa.Table, binds: Binds, key: Sequence[str]) -> Statement:
         dialect, names = self._engine.dialect, list(binds)
         upserts = self._mode == "upsert"
         updated = [name for name in names if name not in key]
-        if dialect.name in _MYSQL and dialect.driver == "pymysql":
-            made: Any = sa.insert(table).values(binds)
-            changed = (updated or key) if upserts else None
-            return LiteralStatement(made, binds.values(), dialect, table=table, names=names, updated=changed)
+        if self._takes_literals:
+            return inserting(table, binds, dialect, (updated or key) if upserts else None)
         if dialect.name == "postgresql":
-            made = postgresql.insert(table).values(binds)
-            bulk: Any = postgresql.insert(table).from_select(names, rows_of_json(table, names, dialect))
+            made: Any = postgresql.insert(table).values(dict(binds))
+            rows = rows_of_json(table, names, dialect)
+            bulk: Any = postgresql.insert(table).from_select(names, sa.select(*[rows.c[n] for n in names]))
             if upserts:
                 made, bulk = _on_conflict(made, updated, key), _on_conflict(bulk, updated, key)
-            places = [names.index(name) for name in key] if upserts else []
-            return JsonStatement(made, binds.values(), dialect, bulk=bulk, names=names, key=places)
-        made = _upsert(table, binds, key, dialect.name) if upserts else sa.insert(table).values(binds)
-        return Statement(made, binds.values(), dialect)
+            return JsonStatement(made, binds, dialect, bulk=bulk, once=key if upserts else ())
+        made = _upsert(table, binds, key, dialect.name) if upserts else sa.insert(table).values(dict(binds))
+        return Statement(made, binds, dialect)
 
     def _missing(self, table: sa.Table, parts: Iterable[Rows]) -> dict[str, ColumnType]:
         return new_columns(table.c.keys(), parts, self._spelt)
@@ -249,12 +271,17 @@ class Target:
         return sa.Column(name, type_, primary_key=in_key, nullable=not in_key, autoincrement=False)
 
 
-def _upsert(table: sa.Table, binds: dict[str, Any], key: Sequence[str], dialect: str) -> Any:
+def _equal(table: sa.Table, values: Any, names: Iterable[str]) -> Any:
+    """Returns the condition that a row has these values, of parameters or of another table, in the columns of these names."""
+    return sa.and_(sa.true(), *(table.c[name] == values[name] for name in names))
+
+
+def _upsert(table: sa.Table, binds: Binds, key: Sequence[str], dialect: str) -> Any:
     updated = [name for name in binds if name not in key]
     if dialect == "sqlite":
-        return _on_conflict(sqlite.insert(table).values(binds), updated, key)
+        return _on_conflict(sqlite.insert(table).values(dict(binds)), updated, key)
     if dialect in _MYSQL:
-        made = mysql.insert(table).values(binds)
+        made = mysql.insert(table).values(dict(binds))
         return made.on_duplicate_key_update({n: made.inserted[n] for n in updated or key})
     raise ConfigError(
         f"insert.mode=upsert is not known for {dialect}; use insert or update", key="insert.mode"

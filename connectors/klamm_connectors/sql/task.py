@@ -20,6 +20,7 @@ from klamm_connectors.sql.errors import Words, is_bad_data, is_denied, is_passin
 from klamm_connectors.sql.names import TableName, table_name
 from klamm_connectors.sql.positions import Moved, Positions
 from klamm_connectors.sql.rows import RowMaker, Rows, halved
+from klamm_connectors.sql.settling import Entangled, settled
 from klamm_connectors.sql.tables import Target
 from klamm_connectors.sql.urls import masked
 from klamm_plugins.batch import SinkBatch, batches_of
@@ -189,12 +190,8 @@ class SqlSinkTask(SinkTask):
         """Writes all rows. After an error of their data, halves them until each bad record is alone."""
         savepoint = connection.begin_nested()
         try:
-            for rows in parts:
-                statement = self._target.statement(name, rows.layout)
-                for begin in range(0, len(rows), self._settings.batch_size):
-                    part = rows.part(begin, begin + self._settings.batch_size)
-                    statement.write(connection, part.columns)
-        except (sa.exc.SQLAlchemyError, ValueError, TypeError, OverflowError) as e:
+            self._write(connection, name, parts)
+        except (sa.exc.SQLAlchemyError, ValueError, TypeError, OverflowError, Entangled) as e:
             if isinstance(e, sa.exc.SQLAlchemyError) and not is_bad_data(e):
                 raise
             savepoint.rollback()
@@ -207,11 +204,27 @@ class SqlSinkTask(SinkTask):
             known = len(bad)
             for half in halved(parts):
                 self._write_table(connection, name, half, bad)
-            if len(bad) == known:
+            if len(bad) == known and not isinstance(e, Entangled):
                 for rows in parts:
                     self._target.statement(name, rows.layout).refused_together()
             return
         savepoint.commit()
+
+    def _write(self, connection: sa.Connection, name: TableName, parts: Sequence[Rows]) -> None:
+        """Writes all rows in as few statements as their order allows. Raises Entangled."""
+        absent: Sequence[Rows] = []
+        if not self._settings.rows.keeps_order:
+            parts, absent = settled(parts, apart=self._target.rows_are_apart(name))
+        for rows in parts:
+            self._send(connection, name, rows)
+        if any(self._send(connection, name, rows) > 0 for rows in absent):
+            raise Entangled
+
+    def _send(self, connection: sa.Connection, name: TableName, rows: Rows) -> int:
+        """Returns how many rows of the table were changed, where the driver tells it."""
+        statement, size = self._target.statement(name, rows.layout), self._settings.batch_size
+        parts = (rows.part(begin, begin + size) for begin in range(0, len(rows), size))
+        return sum(statement.write(connection, part.columns) for part in parts)
 
     def _judged(self, error: Exception) -> ConnectError | ConfigError:
         """Translates an error into the runtime's. Uses only the driver's own words, which hold no password."""

@@ -51,7 +51,7 @@ def test_json_columns_of_mysql_get_texts_as_they_are():
     dialect = mysql.dialect(paramstyle="format")  # type: ignore[no-untyped-call]
     table = sa.Table("t", sa.MetaData(), sa.Column("j", mysql.JSON()))
     bind = sa.bindparam("_klamm_0", type_=table.c.j.type)
-    made = Statement(sa.insert(table).values({"j": bind}), [bind], dialect)
+    made = Statement(sa.insert(table).values({"j": bind}), {"j": bind}, dialect)
     assert made.parameters([['{"a": 1}', 5, True, None]]) == [('{"a": 1}',), ("5",), ("true",), (None,)]
 
 

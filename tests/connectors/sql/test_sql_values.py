@@ -89,8 +89,12 @@ LITTLE = st.one_of(
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.needs(name)) for name in COLUMNS])
-def test_many_rows_at_once_are_written_as_one_by_one(name, request):
+EACH_SERVER = pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.needs(name)) for name in COLUMNS])  # fmt: skip
+
+
+@EACH_SERVER
+@pytest.mark.parametrize("mode", ["upsert", "update"])
+def test_many_rows_at_once_are_written_as_one_by_one(name, mode, request):
     """The same values go into every type of column, in one batch and each alone."""
     database = request.getfixturevalue("on_maria" if name == "mariadb" else "on_postgres")
     columns = ", ".join(f"{column} {kind}" for column, kind in COLUMNS[name].items())
@@ -98,7 +102,9 @@ def test_many_rows_at_once_are_written_as_one_by_one(name, request):
     for table in ("together", "alone"):
         database.sql(f"CREATE TABLE {table} (id INT PRIMARY KEY, {columns})")
     tasks = [
-        database.start(reporter, UPSERT | {"table.name.format": table, "batch.size": "10"})
+        database.start(
+            reporter, UPSERT | {"insert.mode": mode, "table.name.format": table, "batch.size": "10"}
+        )
         for reporter, table in ((together, "together"), (alone, "alone"))
     ]
 
@@ -107,6 +113,8 @@ def test_many_rows_at_once_are_written_as_one_by_one(name, request):
     def same(column, values):
         for table in ("together", "alone"):
             database.sql(f"DELETE FROM {table}")
+            if mode == "update":
+                database.sql(f"INSERT INTO {table} (id) VALUES (0), (1), (2), (3)")
         together.reported.clear()
         alone.reported.clear()
         records = [record({column: value}, i, i) for i, value in enumerate(values)]
@@ -116,6 +124,41 @@ def test_many_rows_at_once_are_written_as_one_by_one(name, request):
         assert together.offsets == alone.offsets
         query = "SELECT id, {} FROM {} ORDER BY id"
         assert str(database.sql(query.format(column, "together"))) == str(database.sql(query.format(column, "alone")))  # fmt: skip
+
+    same()
+
+
+KEYS = {
+    "i": st.integers(0, 5),
+    "d": st.decimals("0", "2", places=1),
+    "v": st.sampled_from(["a", "A", "a ", "ß", "ss", "it's", "\\", "%s", "ü🎉", ""]),
+    "dt": st.datetimes(datetime(2024, 1, 1), datetime(2024, 1, 1, 0, 0, 0, 5)),  # noqa: DTZ001
+    "da": st.dates(date(2024, 1, 1), date(2024, 1, 5)),
+}  # fmt: skip
+
+
+@EACH_SERVER
+def test_many_keys_at_once_are_deleted_as_one_by_one(name, request):
+    database = request.getfixturevalue("on_maria" if name == "mariadb" else "on_postgres")
+    for column in KEYS:
+        for table in ("together", "alone"):
+            database.sql(f"CREATE TABLE {table}_{column} (k {COLUMNS[name][column]}, v INT)")
+    props = UPSERT | {"insert.mode": "insert", "pk.fields": "k", "delete.enabled": "true"}
+    task = database.start(props=props)
+
+    @settings(BESIDE_A_SERVER, max_examples=20)
+    @given(column=st.sampled_from(list(KEYS)), data=st.data())
+    def same(column, data):
+        there = data.draw(st.lists(KEYS[column], max_size=5))
+        keys = data.draw(st.lists(KEYS[column], min_size=2, max_size=4))
+        for table in (f"together_{column}", f"alone_{column}"):
+            database.sql(f"DELETE FROM {table}")
+            task.put([record({"v": i}, i, key, topic=table) for i, key in enumerate(there)])
+            deletes = [record(None, i, key, topic=table) for i, key in enumerate(keys)]
+            for some in [deletes] if table.startswith("together") else [[one] for one in deletes]:
+                task.put(some)
+        left = [database.sql(f"SELECT v FROM {table}_{column} ORDER BY v") for table in ("together", "alone")]
+        assert left[0] == left[1]
 
     same()
 
