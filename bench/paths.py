@@ -74,10 +74,12 @@ def rows(run: Run) -> int:
     return run.count(ROWS)
 
 
+@cache
 def to_mariadb(run: Run) -> report.Results:
     return databases.compare("mariadb", run.bootstrap, run.runs, rows(run))
 
 
+@cache
 def to_postgresql(run: Run) -> report.Results:
     return databases.compare("postgresql", run.bootstrap, run.runs, rows(run))
 
@@ -97,6 +99,8 @@ PATHS = [
     Path("topic → Elasticsearch", "21.7", "6", to_elasticsearch, "sink", "raw bulk"),
     Path("topic → MariaDB, upserts", "18-27", "6", to_mariadb, "sink", "executemany"),
     Path("topic → PostgreSQL, upserts", "32", "5", to_postgresql, "sink", "COPY"),
+    Path("topic → MariaDB, upserts and deletes", "100", "", to_mariadb, "deletes", "executemany"),
+    Path("topic → PostgreSQL, upserts and deletes", "126", "", to_postgresql, "deletes", "COPY"),
     Path("binlog → topic, envelopes", "63", "25", from_mysql, "binlog: source to topic", "binlog: mysql-replication, rows left alone"),
     Path("snapshot → topic, envelopes", "55", "15", from_mysql, "snapshot: source to topic", "snapshot: PyMySQL cursor that drops its rows"),
     Path("envelope → JSON", "35-57", "8", from_mysql, "envelope to JSON: columns", "envelope to JSON: orjson of the same dicts"),

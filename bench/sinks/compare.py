@@ -150,14 +150,20 @@ def copy(bootstrap: str, path: Path, count: int) -> dict[str, float]:
     return {row.key: 0.0 for row in ROWS} | {"rate": count / seconds, "cpu": cpu, "consumer": cpu}
 
 
-def fill(bootstrap: str, topic: str, count: int, make: Callable[[int], bytes], key: str = "key-{}") -> None:
-    """Makes a topic of one partition; every key is a document's of its own."""
+def fill(
+    bootstrap: str,
+    topic: str,
+    count: int,
+    make: Callable[[int], bytes | None],
+    key: Callable[[int], str] = "key-{}".format,
+) -> None:
+    """Makes a topic of one partition with these values and keys."""
     load.create_topic(bootstrap, 1, topic)
     producer = Producer(
         {"bootstrap.servers": bootstrap, "linger.ms": 20, "queue.buffering.max.messages": 1_000_000}
     )
     for n in range(count):
-        producer.produce(topic, make(n), key.format(n))
+        producer.produce(topic, make(n), key(n))
         if n % 10_000 == 0:
             producer.poll(0)
     if producer.flush(120):

@@ -1,9 +1,10 @@
-"""Topic to MariaDB and to PostgreSQL, upserts: the task's CPU by stage, beside the limits, alternating in one run.
+"""Topic to MariaDB and to PostgreSQL, upserts and deletes: the task's CPU by stage, beside the limits, alternating in one run.
 
     python -m bench.sinks.databases [--runs 3] [--rows 200000] [--only mariadb|postgresql] [--write]
 
 One of Klamm's brokers, a genuine server, one partition; the task runs in a process of its own (`bench.sinks.task`) with
-JsonConverter for keys and values. Rows have an integer key and five columns (BIGINT, VARCHAR, DOUBLE, BOOLEAN, TEXT), all new.
+JsonConverter for keys and values. Rows have an integer key and five columns (BIGINT, VARCHAR, DOUBLE, BOOLEAN, TEXT), all new. Of the
+records of `deletes`, each second one deletes a row that was upserted before.
 The limits get the same rows as Python's objects and write them in transactions of 3000, in this process:
 
 - executemany: the driver's, of the same upsert;
@@ -43,6 +44,7 @@ SINK = {
     "value.converter": JSON,
     "value.converter.schemas.enable": "false",
 }
+DELETES = {"topics": "changes", "delete.enabled": "true"}
 COLUMNS = ("id", "n", "name", "price", "active", "note")
 TYPES = "id BIGINT PRIMARY KEY, n BIGINT, name VARCHAR(60), price {double}, active BOOLEAN, note TEXT"
 BATCH = 3000
@@ -146,7 +148,8 @@ def fresh_postgresql(server: PostgreSQL) -> None:
 
 
 def fill_rows(bootstrap: str, count: int) -> None:
-    fill(bootstrap, "rows", count, lambda n: orjson.dumps(value(n)), key="{}")
+    fill(bootstrap, "rows", count, lambda n: orjson.dumps(value(n)), str)
+    fill(bootstrap, "changes", count, lambda n: None if n % 2 else orjson.dumps(value(n)), lambda n: str(n - n % 2 * 3))  # fmt: skip
 
 
 def compare(kind: str, bootstrap: str, runs: int, count: int) -> report.Results:
@@ -157,13 +160,18 @@ def compare(kind: str, bootstrap: str, runs: int, count: int) -> report.Results:
         user = "root" if kind == "mariadb" else "klamm"
         target = {"connection.url": f"jdbc:{kind}://127.0.0.1:{server.port}/d", "connection.user": user, "table.name.format": "rows_"}  # fmt: skip
 
-        def sink(run: int) -> Figures:
-            fresh(server)
-            arrived = lambda: server.sql("SELECT COUNT(*) FROM rows_", database="d")[0][0] >= count  # noqa: E731
-            return task(bootstrap, f"{kind}-{run}", SINK | target, count, arrived)
+        def sink(name: str, last: int) -> Callable[[int], Figures]:
+            def run(number: int) -> Figures:
+                fresh(server)
+                arrived = lambda: bool(server.sql(f"SELECT 1 FROM rows_ WHERE id = {last}", database="d"))  # noqa: E731
+                more = DELETES if name == "deletes" else {}
+                return task(bootstrap, f"{kind}-{name}-{number}", SINK | target | more, count, arrived)
+
+            return run
 
         fresh(server)
-        return alternate(runs, {"sink": sink, **limits(server, count)})
+        upserts, deletes = sink("sink", count - 1), sink("deletes", (count - 1) // 2 * 2)
+        return alternate(runs, {"sink": upserts, **limits(server, count), "deletes": deletes})
 
 
 def main() -> int:
