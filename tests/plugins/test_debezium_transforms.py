@@ -418,6 +418,7 @@ SETTINGS = [
     (ExtractNewRecordState, {"delete__tombstone__handling__mode": "rewrite-with-tombstone", "add__fields": "op:op,ts_ms,source.table", "add__headers": "op,table"}),
     (ExtractNewRecordState, {"delete__tombstone__handling__mode": "rewrite", "drop__fields__header__name": "drop", "add__fields": "table:z",
                              "drop__fields__from__key": "true", "drop__fields__keep__schema__compatible": "false"}),
+    (ExtractNewRecordState, {"delete__tombstone__handling__mode": "rewrite-with-tombstone", "route__by__field": "name", "add__headers": "op"}),
     (ByLogicalTableRouter, {"topic__regex": "t|u", "topic__replacement": "all.9-x", "schema__name__adjustment__mode": "avro"}),
     (EventRouter, {}),
     (EventRouter, {"table__expand__json__payload": "true", "table__fields__additional__placement": "name:envelope,who:header,id:envelope:other",

@@ -68,8 +68,8 @@ class _Row(NamedTuple):
     """The row's place in the envelope."""
     schema: Schema
     change: Callable[[list[Any]], Struct]
-    topic: Callable[[list[Any]], Any] | None
-    """The new topic; None: it stays."""
+    topic: Callable[[list[Any]], str | None]
+    """Returns the new topic; None: it stays."""
 
 
 class _Plan(NamedTuple):
@@ -136,33 +136,35 @@ class ExtractNewRecordState(KlammTransformation):
 
     def apply_batch(self, batch: Batch) -> Sequence[Batch]:
         plan: _Plan | None = self._plans[batch.value_schema]
-        if plan is not None and (self._dropped or plan.upsert.topic is not None):
-            return by_records(self, batch)  # schema and topic depend on each row
+        if plan is not None and self._dropped:
+            return by_records(self, batch)  # the schema depends on each record's headers
         if plan is None:
             parts = null_parts(batch, batch.values) if any(batch.nulls()) else [(False, batch)]
             return [made for null, part in parts for made in (self._tombstones(part) if null else [part])]
         events = [None if value is None else values_of(value, plan.schema) for value in batch.values]
         found: list[Batch] = []
         start = 0
-        for kind, run in groupby(events, lambda event: self._kind(event, plan)):
+        for (kind, topic), run in groupby(events, lambda event: self._fate(event, plan)):
             end = start + sum(1 for _ in run)
             part = batch if end - start == len(batch) else batch[start:end]
             if kind is _Kind.TOMBSTONE:
                 found += self._tombstones(part)
             elif kind is not _Kind.NOTHING:
+                part = part if topic is None else part.replace(topic=topic)
                 row = plan.upsert if kind is _Kind.UPSERT else plan.delete
                 found.append(self._rows(part, events[start:end], row, plan))
             start = end
         return found
 
-    def _kind(self, event: list[Any] | None, plan: _Plan) -> _Kind:
+    def _fate(self, event: list[Any] | None, plan: _Plan) -> tuple[_Kind, str | None]:
+        """Returns the event's kind, and its new topic if it gets one."""
         if event is None:
-            return _Kind.TOMBSTONE
+            return _Kind.TOMBSTONE, None
         if event[plan.upsert.place] is not None:
-            return _Kind.UPSERT
+            return _Kind.UPSERT, plan.upsert.topic(event)
         if event[plan.delete.place] is None or self._deletes == _DROP:
-            return _Kind.NOTHING  # a truncated table, or a deleted row
-        return _Kind.DELETE
+            return _Kind.NOTHING, None  # a truncated table, or a deleted row
+        return _Kind.DELETE, plan.delete.topic(event)
 
     def _rows(self, batch: Batch, events: Sequence[Any], row: _Row, plan: _Plan) -> Batch:
         headers = batch.headers
@@ -190,16 +192,15 @@ class ExtractNewRecordState(KlammTransformation):
 
     def _changed(self, record: Record, plan: _Plan) -> Record | None:
         event = values_of(record.value, plan.schema)
-        kind = self._kind(event, plan)
+        kind, topic = self._fate(event, plan)
         if kind is _Kind.NOTHING:
             return None
         row = plan.upsert if kind is _Kind.UPSERT else plan.delete
         changed = record.copy()
         if plan.headers:
             changed.headers = record.headers.with_all(plan.more(event))
-        if row.topic is not None:
-            topic = row.topic(event)
-            changed.topic = topic if topic and not topic.isspace() else record.topic
+        if topic is not None:
+            changed.topic = topic
         if row is plan.delete and self._deletes == _TOMBSTONE:
             changed.value_schema = changed.value = None
         else:
@@ -247,13 +248,18 @@ class ExtractNewRecordState(KlammTransformation):
 
         return _Row(index, updated, change, self._topic(index, row))
 
-    def _topic(self, index: int, row: Schema) -> Callable[[list[Any]], Any] | None:
+    def _topic(self, index: int, row: Schema) -> Callable[[list[Any]], str | None]:
         if not self._route:
-            return None
+            return lambda _: None
         field = field_of(row, self._route, f"route.by.field: the row {row.name}")
         if field.schema.type is not SchemaType.STRING:
             raise DataError(f"route.by.field={self._route} is {field.schema!r}, which should be a string")
-        return lambda event: event[index].values[field.index]
+
+        def topic(event: list[Any]) -> str | None:
+            found: str | None = event[index].values[field.index]
+            return found if found and not found.isspace() else None
+
+        return topic
 
 
 def _handling(settings: Mapping[str, Any]) -> tuple[str, bool]:
