@@ -230,8 +230,7 @@ def _times(timestamps: Sequence[int | None]) -> list[int] | None:
 
     0 is librdkafka's "none": it takes the time of sending. So a record cannot have the epoch itself as its time (differences.md).
     """
-    times = [timestamp or 0 for timestamp in timestamps]
-    return times if any(times) else None
+    return [timestamp or 0 for timestamp in timestamps] if any(timestamps) else None
 
 
 def _of_none(batch: SourceBatch) -> Chunk:

@@ -11,8 +11,9 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
-from itertools import chain, islice, repeat
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import repeat
 from operator import length_hint
 from typing import Any, Final
 
@@ -38,8 +39,6 @@ _METADATA_TIMEOUT_S: Final = 5.0
 _EXECUTING: Final = "org.apache.kafka.connect.runtime.WorkerSourceTask"
 
 Delivered = Callable[[KafkaError | None, Message], None]
-Row = tuple[bytes | None, bytes | None, int]
-"""A record's value, key and timestamp."""
 Told = Callable[[SourceRecord, RecordMetadata | None], None]
 
 
@@ -105,38 +104,32 @@ class Sender:
             each = last = self._on_each(run)
         elif run is not None:
             last = self._on_last(run, count)
-        keys = repeat(None) if chunk.keys is None else chunk.keys
-        times = repeat(0) if chunk.timestamps is None else chunk.timestamps
-        values = iter(chunk.values)
-        rows = zip(values, keys, times, strict=False)
+        self._produce_all(chunk, place, [each] * (count - 1) + [last])
 
-        def about() -> str:
-            number = count - length_hint(values) - 1
-            key = None if chunk.keys is None else chunk.keys[number]
-            return _about(chunk.sent[number], key, chunk.values[number])
-
-        self._produce_all(chunk.topic, islice(rows, count - 1), place, each, about)
-        self._produce_all(chunk.topic, rows, place, last, about)
-
-    def _produce_all(
-        self,
-        topic: str,
-        rows: Iterator[Row],
-        partition: int,
-        callback: Delivered | None,
-        about: Callable[[], str],
-    ) -> None:
-        """Produces rows. (The client's `produce_batch` takes a dict for each, and longer, and knows no timestamps.)"""
-        produce, left = self._producer.produce, rows
+    def _produce_all(self, chunk: Chunk, partition: int, callbacks: list[Delivered | None]) -> None:
+        """Produces a chunk's records. `map` calls more quickly than a loop, and than `produce_batch`, which takes a dict for
+        each record and knows no timestamps.
+        """
+        produce, topic, values = self._producer.produce, chunk.topic, list(chunk.values)
+        keys: Sequence[bytes | None] = chunk.keys or [None] * len(values)
+        times = chunk.timestamps or [0] * len(values)
+        done = 0
         while True:
+            left = iter(values[done:])
+            told = callbacks[done:]
+            calls = map(
+                produce, repeat(topic), left, keys[done:], repeat(partition), told, told, times[done:]
+            )
             try:
-                for value, key, timestamp in left:
-                    produce(topic, value, key, partition, callback, callback, timestamp)
+                deque(calls, maxlen=0)
             except BufferError:
-                left = chain([(value, key, timestamp)], rows)
+                done = len(values) - length_hint(left) - 1
                 self._wait()
             except KafkaException as e:
-                raise refused(e.args[0], topic, about()) from e
+                number = len(values) - length_hint(left) - 1
+                raise refused(
+                    e.args[0], topic, _about(chunk.sent[number], keys[number], values[number])
+                ) from e
             else:
                 return
 
