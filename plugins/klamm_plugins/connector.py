@@ -267,6 +267,9 @@ class SinkTask(ABC):
     kafka_name: ClassVar[str | None] = None
     """The Java class name of the task, where its connector has one. Kafka's worker continues tasks under this name."""
 
+    raw_formats: Collection[str] = ()
+    """The formats (`klamm_plugins.batch`) of values that `put_batches` takes as bytes. `start` may set it."""
+
     def initialize(self, context: SinkTaskContext) -> None:
         """Takes the context, once, before `start`. The default keeps it as `self.context`."""
         self.context = context
@@ -292,7 +295,7 @@ class SinkTask(ABC):
         with the same contract. The default calls `put` with the records.
 
         The batches come in the order of their records. `raw(…)` of a batch has the bytes of values that nobody needed to
-        convert. In a class that overrides `put` only, above a class with `put_batches`, the runtime calls `put`.
+        convert, of the `raw_formats`. In a class that overrides `put` only, above a class with `put_batches`, the runtime calls `put`.
         """
         self.put([record for batch in batches for record in batch])
 

@@ -9,11 +9,12 @@ then judges it.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from klamm_plugins.batch import RawValues
 from klamm_plugins.connector import Plugin
+from klamm_plugins.overriding import is_newest
 from klamm_plugins.schema import Schema
 
 
@@ -27,10 +28,27 @@ class SchemaAndValue(NamedTuple):
 NULL = SchemaAndValue(None, None)
 Columns = tuple[Sequence[Schema | None], Sequence[Any]]
 """A column of schemas and a column of values, of the same length and order."""
+_FASTER: Final = {
+    "from_connect_data_many": ("from_connect_data",),
+    "from_raw_values": ("from_connect_data", "from_connect_data_many"),
+    "to_connect_data_many": ("to_connect_data",),
+    "to_connect_columns": ("to_connect_data", "to_connect_data_many"),
+    "raw_values": ("to_connect_data", "to_connect_data_many", "to_connect_columns"),
+}
+"""Faster methods, with those that say the same for less at once."""
 
 
 class Converter(Plugin, ABC):
-    """Converts keys or values. Constructed without arguments, then `configure`d once."""
+    """Converts keys or values. Constructed without arguments, then `configure`d once.
+
+    A subclass of a converter may override only the simple methods. Then the faster ones, which it inherits, call them.
+    """
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        for faster, simple in _FASTER.items():
+            if not is_newest(cls, faster, *simple):
+                setattr(cls, faster, getattr(Converter, faster))
 
     def configure(self, props: Mapping[str, Any], *, is_key: bool) -> None:
         """Takes its settings: the properties below `key.converter.` or `value.converter.`, prefix removed.
@@ -71,10 +89,10 @@ class Converter(Plugin, ABC):
         return schemas, data
 
     def raw_values(
-        self, topic: str, values: Sequence[bytes | None]
+        self, topic: str, values: Sequence[bytes | None], formats: Collection[str]
     ) -> tuple[Schema | None, RawValues] | None:
         """Returns the schema that all these values have, and their bytes, checked but not converted; None if they must be
-        converted. Raises as `to_connect_columns` does, for the same values.
+        converted, or have none of these formats. Raises as `to_connect_columns` does, for the same values.
 
         The runtime asks for sinks that take bytes, where no transform looks at the values. Override it for a format of
         `klamm_plugins.batch`, where checking costs less than converting.

@@ -10,6 +10,7 @@ from klamm.connect.child import sink_records
 from klamm.connect.child.plugins import Converters
 from klamm.connect.child.sink_records import Consumed, RecordConverter
 from klamm.connect.child.transform_chain import Stage, TransformChain
+from klamm_plugins.batch import JSON, TEXT
 from klamm_plugins.converters.bytearray import ByteArrayConverter
 from klamm_plugins.converters.json import JsonConverter
 from klamm_plugins.converters.simple_header import SimpleHeaderConverter
@@ -151,7 +152,7 @@ messages = st.builds(
 @settings(deadline=None, max_examples=80)
 @given(found=st.lists(messages, min_size=1, max_size=8))
 def test_batches_are_what_the_messages_are_one_by_one(found):
-    for (cls, props), raw, keep in itertools.product(CONVERTERS, [False, True], [False, True]):
+    for (cls, props), raw, keep in itertools.product(CONVERTERS, [(), (JSON, TEXT)], [False, True]):
         note(f"{cls.__name__} {props} raw={raw} keep={keep}")
         compare(cls, props, raw, keep, found)
 
@@ -163,7 +164,7 @@ def compare(cls, props, raw, keep, found):
     converters, judge = Converters(key, value, SimpleHeaderConverter()), Judge()
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(sink_records, "Message", FakeMessage)
-        batches = RecordConverter(converters, judge, keep=keep, raw=raw).convert(Consumed.of(found))
+        batches = RecordConverter(converters, judge, keep=keep, raw_formats=raw).convert(Consumed.of(found))
         records = [record for batch in batches for record in batch]
     topics, places = [m.topic() for m in found], [(m.topic(), m.partition()) for m in found]
     in_order = sorted(
@@ -192,7 +193,7 @@ def message(place, offset, value):
 def test_partitions_whose_messages_alternate_are_a_batch_each(monkeypatch):
     monkeypatch.setattr(sink_records, "Message", FakeMessage)
     found = [message(("tu"[n % 2], n % 6 + 1000), n, b"{}") for n in range(60)]
-    batches = RecordConverter(plain_json(), Judge(), raw=True).convert(Consumed.of(found))
+    batches = RecordConverter(plain_json(), Judge(), raw_formats=(JSON,)).convert(Consumed.of(found))
     assert [b.origin for b in batches] == [
         (t, p + 1000) for t, p in zip("tttuuu", (0, 2, 4, 1, 3, 5), strict=True)
     ]

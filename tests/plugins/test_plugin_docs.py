@@ -16,7 +16,7 @@ import klamm.testing
 from klamm.testing import conformance, fixtures
 from klamm_base.errors import ConfigError
 from klamm_plugins import connector, converter, hookspecs, mirror, rest_extension, testing, transform
-from klamm_plugins.batch import SinkBatch
+from klamm_plugins.batch import JSON, TEXT, SinkBatch
 from klamm_plugins.converters.json import JsonConverter
 from klamm_plugins.records import TopicPartition
 
@@ -133,7 +133,7 @@ def test_the_sink_on_the_page_writes_the_same_of_records_and_columns(tmp_path):
     exec(next(b for b in BLOCKS if "class LinesSinkTask" in b), found)
     converter = JsonConverter()
     converter.configure({"schemas.enable": "false"}, is_key=False)
-    _, raw = converter.raw_values("t", [b'{"a":1}', b"5"])
+    _, raw = converter.raw_values("t", [b'{"a":1}', b"5"], (JSON, TEXT))
     written = []
     for values in (raw, raw.decode(raw.data)):
         task = found["LinesSinkTask"]()

@@ -8,6 +8,7 @@ from plugins.test_plugin_transforms import VALUES, configured
 from klamm.connect.child.transform_chain import Stage, TransformChain
 from klamm_plugins.batch import JSON, TEXT, RawValues, SinkBatch, batches_of
 from klamm_plugins.connector import SinkTask
+from klamm_plugins.converters.avro import AvroConverter
 from klamm_plugins.converters.json import JsonConverter
 from klamm_plugins.converters.string import StringConverter
 from klamm_plugins.errors import DataError
@@ -110,7 +111,7 @@ texts = st.sampled_from(
 def test_raw_values_are_what_the_converter_makes_of_them(cls, props, values):
     converter = cls()
     converter.configure(props, is_key=False)
-    raw = converter.raw_values("t", values)
+    raw = converter.raw_values("t", values, (JSON, TEXT))
     if raw is not None:
         schemas, converted = converter.to_connect_columns("t", values)
         assert list(raw[1].decode(raw[1].data)) == list(converted)
@@ -125,6 +126,26 @@ class Whole(JsonConverter):
 
     def to_connect_data(self, topic, value):
         raise DataError("no")
+
+
+@pytest.mark.parametrize("base", [JsonConverter, StringConverter, AvroConverter])
+def test_values_are_written_by_the_simple_method_that_a_subclass_overrides(base):
+    class Marked(base):
+        def from_connect_data(self, topic, schema, value):
+            return b"mine"
+
+    class Mixed(Marking, base): ...
+
+    for converter in (Marked(), Mixed()):
+        assert converter.from_connect_data_many("t", None, ["x", "y"]) == [b"mine", b"mine"]
+        assert converter.from_raw_values("t", None, RawValues(TEXT, [b"x"], bytes.decode)) is None
+
+
+class Marking:
+    """A mixin, which knows no converter."""
+
+    def from_connect_data(self, topic, schema, value):
+        return b"mine"
 
 
 class SlowTask(SinkTask):
@@ -146,7 +167,10 @@ class Careful(FastTask):
 def test_a_subclass_that_overrides_the_simple_method_is_asked():
     converter = Whole()
     converter.configure({"schemas.enable": "false"}, is_key=False)
-    assert converter.raw_values("t", [b"1"]) is None
+    assert converter.raw_values("t", [b"1"], (JSON, TEXT)) is None
+    for ask in (converter.to_connect_data_many, converter.to_connect_columns):
+        with pytest.raises(DataError, match="no"):
+            ask("t", [b"1"])
     assert is_newest(FastTask, "put_batches", "put")
     assert not is_newest(SlowTask, "put_batches", "put")
     assert not is_newest(Careful, "put_batches", "put")

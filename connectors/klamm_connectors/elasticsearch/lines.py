@@ -44,7 +44,7 @@ class LineBuilder:
         self._generated_ids = settings.generated_ids
         # A data stream looks for a timestamp in the value, and an update must be one object.
         formats: dict[str, tuple[str, ...]] = {"index": (JSON, TEXT), "update": (JSON,), "create": ()}
-        self._formats = formats[self._one.operation]
+        self.formats = formats[self._one.operation]
 
     def target(self, topic: str) -> str:
         """Returns the index, data stream or alias for a topic's records."""
@@ -53,7 +53,7 @@ class LineBuilder:
     def lines(self, batch: SinkBatch, invalid: Invalid) -> Lines:
         """Returns the batch's actions, without those of records for which there is nothing to do, or that are invalid."""
         everything = range(len(batch))
-        raw = batch.raw(*self._formats)
+        raw = batch.raw(*self.formats)
         sources = self._one.sources(batch) if raw is None else raw
         odd = everything if sources is None else _odd(sources)
         if sources is None or len(odd) * 2 > len(batch):

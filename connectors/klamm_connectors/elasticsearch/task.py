@@ -46,6 +46,7 @@ class ElasticsearchSinkTask(SinkTask):
     def start(self, props: Mapping[str, str]) -> None:
         self._settings = parse(props)
         self._builder = LineBuilder(self._settings)
+        self.raw_formats = self._builder.formats
         self._sender = Sender(self._settings, type(self).make_client(self._settings))
 
     def open(self, partitions: Collection[TopicPartition]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import Any, Final, TypeVar
@@ -28,7 +28,6 @@ from klamm_plugins.converters.json_schema import schema_from_json, schema_to_jso
 from klamm_plugins.converters.json_text import dumps
 from klamm_plugins.converters.json_write import JsonWriter
 from klamm_plugins.errors import DataError
-from klamm_plugins.overriding import is_newest
 from klamm_plugins.schema import STRING, Schema
 
 K = TypeVar("K")
@@ -197,10 +196,6 @@ class JsonConverter(Converter, HeaderConverter):
         return self._read_envelope(value)
 
     def to_connect_columns(self, topic: str, values: Sequence[bytes | None]) -> Columns:
-        # A subclass may judge values by itself, and its judgement counts.
-        plain = type(self).to_connect_data is JsonConverter.to_connect_data
-        if not plain:
-            return super().to_connect_columns(topic, values)
         if self._with_schemas and self._fixed is None:
             return self._envelopes(topic, values)
         if self._fixed is None:
@@ -226,11 +221,9 @@ class JsonConverter(Converter, HeaderConverter):
         return schemas, made
 
     def raw_values(
-        self, topic: str, values: Sequence[bytes | None]
+        self, topic: str, values: Sequence[bytes | None], formats: Collection[str]
     ) -> tuple[Schema | None, RawValues] | None:
-        if self._with_schemas or not is_newest(
-            type(self), "raw_values", "to_connect_data", "to_connect_data_many", "to_connect_columns"
-        ):
+        if self._with_schemas or JSON not in formats:
             return None
         data = values if all(values) else [v or None for v in values]
         try:

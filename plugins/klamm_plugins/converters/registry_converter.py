@@ -23,7 +23,6 @@ from klamm_plugins.converter import NULL, Columns, Converter, SchemaAndValue
 from klamm_plugins.converters._common import converter_config
 from klamm_plugins.converters.registry import RegisteredSchema, RegistryClient, client_config
 from klamm_plugins.errors import DataError
-from klamm_plugins.overriding import is_newest
 from klamm_plugins.schema import Schema
 
 _HEAD: Final = struct.Struct(">bI")
@@ -196,8 +195,6 @@ class RegistryConverter(Converter):
     ) -> list[bytes | None]:
         if all(v is None for v in values):
             return [None] * len(values)
-        if not is_newest(type(self), "from_connect_data_many", "from_connect_data"):
-            return super().from_connect_data_many(topic, schema, values)
         head, encode = self._writing(topic, schema)
         if None not in values:
             return [head + data for data in encode.many(values)]
@@ -212,9 +209,6 @@ class RegistryConverter(Converter):
         return SchemaAndValue(schema, decode(value, len(head)))
 
     def to_connect_columns(self, topic: str, values: Sequence[bytes | None]) -> Columns:
-        # A subclass may judge values by itself, and its judgement counts.
-        if not is_newest(type(self), "to_connect_columns", "to_connect_data", "to_connect_data_many"):
-            return super().to_connect_columns(topic, values)
         rows: dict[bytes | None, list[int]] = {}
         for row, value in enumerate(values):
             rows.setdefault(None if value is None else self.head_of(value), []).append(row)

@@ -6,7 +6,7 @@ A value that is no string is written as Java's `toString` writes it. Bytes are w
 from __future__ import annotations
 
 import codecs
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from klamm_base.configdef import ConfigDef, Importance, Type, Width, invalid
@@ -15,7 +15,6 @@ from klamm_plugins.batch import TEXT, RawValues, raw_texts
 from klamm_plugins.converter import Columns, Converter, HeaderConverter, SchemaAndValue
 from klamm_plugins.converters._common import converter_config
 from klamm_plugins.errors import DataError
-from klamm_plugins.overriding import is_newest
 from klamm_plugins.schema import OPTIONAL_STRING, Schema
 from klamm_plugins.text import text_of
 
@@ -97,9 +96,7 @@ class StringConverter(Converter, HeaderConverter):
         return [_NULL if v is None else new(schema, v.decode(encoding, "replace")) for v in values]
 
     def to_connect_columns(self, topic: str, values: Sequence[bytes | None]) -> Columns:
-        # A subclass may judge values by itself, and its judgement counts.
-        plain = type(self).to_connect_data_many is StringConverter.to_connect_data_many
-        if plain and self._encoding == "utf-8":
+        if self._encoding == "utf-8":
             try:
                 return [OPTIONAL_STRING] * len(values), list(map(bytes.decode, values))  # type: ignore[arg-type]
             except (TypeError, UnicodeDecodeError):
@@ -107,11 +104,9 @@ class StringConverter(Converter, HeaderConverter):
         return super().to_connect_columns(topic, values)
 
     def raw_values(
-        self, topic: str, values: Sequence[bytes | None]
+        self, topic: str, values: Sequence[bytes | None], formats: Collection[str]
     ) -> tuple[Schema | None, RawValues] | None:
-        if self._encoding != "utf-8" or not is_newest(
-            type(self), "raw_values", "to_connect_data", "to_connect_data_many", "to_connect_columns"
-        ):
+        if self._encoding != "utf-8" or TEXT not in formats:
             return None
         raw = raw_texts(values)
         return None if raw is None else (OPTIONAL_STRING, raw)  # other bytes become U+FFFD
@@ -119,9 +114,7 @@ class StringConverter(Converter, HeaderConverter):
     def from_raw_values(
         self, topic: str, schema: Schema | None, raw: RawValues
     ) -> Sequence[bytes | None] | None:
-        same = self._encoding == "utf-8" and raw.format == TEXT
-        simple = "from_connect_data", "from_connect_data_many"
-        return raw.data if same and is_newest(type(self), "from_raw_values", *simple) else None
+        return raw.data if self._encoding == "utf-8" and raw.format == TEXT else None
 
     def from_connect_header(self, topic: str, name: str, schema: Schema | None, value: Any) -> bytes | None:
         return self.from_connect_data(topic, schema, value)

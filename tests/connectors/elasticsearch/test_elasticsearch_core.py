@@ -29,7 +29,7 @@ from klamm_connectors.elasticsearch.task import ElasticsearchSinkTask
 from klamm_connectors.elasticsearch.tracker import Chunk, Tracker
 from klamm_connectors.elasticsearch.window import PAUSE_MAX_S, Window
 from klamm_plugins import logical
-from klamm_plugins.batch import SinkBatch
+from klamm_plugins.batch import JSON, TEXT, SinkBatch
 from klamm_plugins.converters.json import JsonConverter
 from klamm_plugins.converters.string import StringConverter
 from klamm_plugins.errors import ConfigError, ConnectError, DataError
@@ -335,7 +335,7 @@ def compare(way, props, rows, headers):
     is_json = way in {"json", "converted"}
     converter = JsonConverter() if is_json else StringConverter()
     converter.configure({"schemas.enable": "false"} if is_json else {}, is_key=False)
-    schema, raw = converter.raw_values("t", [value for value, _ in rows])
+    schema, raw = converter.raw_values("t", [value for value, _ in rows], (JSON, TEXT))
     batch = SinkBatch(
         PLACE,
         range(7, 7 + len(rows)),

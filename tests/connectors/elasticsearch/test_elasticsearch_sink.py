@@ -25,7 +25,7 @@ from klamm.testing import EmbeddedBroker
 from klamm.testing.elasticsearch import ElasticsearchServer
 from klamm.testing.elasticsearch_setup import Credentials, Tls
 from klamm_connectors.elasticsearch.task import ElasticsearchSinkTask
-from klamm_plugins.batch import SinkBatch
+from klamm_plugins.batch import JSON, TEXT, SinkBatch
 from klamm_plugins.converters.json import JsonConverter
 from klamm_plugins.errors import ConnectError, DataError
 from klamm_plugins.records import SinkRecord, TopicPartition
@@ -239,7 +239,7 @@ def test_bytes_of_the_topic_end_where_converted_values_end(run, elasticsearch_se
     ]
     converter = JsonConverter()
     converter.configure({"schemas.enable": "false"}, is_key=False)
-    raw = converter.raw_values("t", texts)
+    raw = converter.raw_values("t", texts, (JSON, TEXT))
     assert raw is not None
     found = []
     for way, method in itertools.product(("raw", "converted"), ("insert", "upsert")):

@@ -33,6 +33,7 @@ class FileStreamSinkTask(SinkTask):
     """A task that writes unbuffered: the lines of a finished `put` survive the death of the process."""
 
     kafka_name = "org.apache.kafka.connect.file.FileStreamSinkTask"
+    raw_formats = (TEXT,)
 
     def __init__(self) -> None:
         self._fd: int | None = None

@@ -9,7 +9,7 @@ in case the task reports one (`Reporter`, KIP-610).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Collection, Iterator, Sequence, Set
 from itertools import groupby
 from typing import Any, Final, NamedTuple, cast
 
@@ -88,7 +88,7 @@ class Consumed(NamedTuple):
 
 
 class RecordConverter:
-    """Converts messages to batches, in order. `raw`: the task takes values as bytes where it can."""
+    """Converts messages to batches, in order. Values stay bytes of the `raw_formats`, which the task takes."""
 
     def __init__(
         self,
@@ -97,13 +97,13 @@ class RecordConverter:
         *,
         chain: TransformChain = _NO_CHAIN,
         keep: bool = False,
-        raw: bool = False,
+        raw_formats: Collection[str] = (),
     ) -> None:
         self._converters = converters
         self._tolerance = tolerance
         self._chain = chain
         self._keep = keep
-        self._raw = raw and chain.leaves_values
+        self.raw_formats = raw_formats
         self._new: type[SinkRecord] = KeptRecord if keep else SinkRecord
 
     def convert(self, consumed: Consumed) -> list[SinkBatch]:
@@ -131,7 +131,8 @@ class RecordConverter:
         raw_keys, data = list(map(Message.key, messages)), list(map(Message.value, messages))
         key_schemas, keys = _columns(self._converters.key, topic, raw_keys)
         no_keys = keys[0] is None and raw_keys.count(None) == len(raw_keys)
-        raw = self._converters.value.raw_values(topic, data) if self._raw else None
+        formats = self.raw_formats if self._chain.leaves_values else ()
+        raw = self._converters.value.raw_values(topic, data, formats) if formats else None
         if raw is not None:
             schemas, values = cast("Columns", ([raw[0]] * len(data), raw[1].data))
         else:

@@ -93,7 +93,7 @@ class SinkRunner:
             cls, "put_batches", "put"
         )
         self._records = RecordConverter(
-            converters, tolerance, chain=self._chain, keep=dead_letters is not None, raw=self._in_columns
+            converters, tolerance, chain=self._chain, keep=dead_letters is not None
         )
         self._figures = SinkFigures(control.vitals.figures)
         self._behind = Lag(consumer)
@@ -124,6 +124,8 @@ class SinkRunner:
 
     def run(self) -> None:
         """Runs until told to stop. Commits on the way out what was delivered, also after an error."""
+        if self._in_columns:
+            self._records.raw_formats = self._task.raw_formats
         try:
             self._subscription.begin()
             while not self._control.stopping.is_set():
