@@ -115,6 +115,9 @@ def _original(keys: ConfigDef) -> ConfigDef:
     )  # fmt: skip
 
 
+_UPSERTING: Final = frozenset({"mariadb", "mysql", "postgresql", "sqlite"})
+
+
 def parse(props: Mapping[str, str]) -> Settings:
     """Returns typed settings. Raises ConfigError, also for combinations that cannot work."""
     values = config_def().parse(props)
@@ -125,6 +128,11 @@ def parse(props: Mapping[str, str]) -> Settings:
         raise ConfigError(
             f"delete.enabled=true needs pk.mode=record_key, not {mode}: only the key is left",
             key="delete.enabled",
+        )
+    if values["insert.mode"] == "upsert" and dialect not in _UPSERTING:
+        raise ConfigError(
+            f"insert.mode=upsert is not known for {dialect}, only for {', '.join(sorted(_UPSERTING))}: use insert or update",
+            key="insert.mode",
         )
     if values["insert.mode"] != "insert" and mode == "none":
         raise ConfigError(

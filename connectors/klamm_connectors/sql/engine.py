@@ -41,8 +41,9 @@ def make_engine(settings: Settings) -> sa.Engine:
         if url.get_driver_name() == "psycopg":
             # A statement that it prepares in a pipeline that fails is not there later, when it takes it for prepared.
             arguments = {"connect_timeout": 30, "prepare_threshold": None}
+        given = {name: value for name, value in arguments.items() if name not in url.query}
         engine = sa.create_engine(
-            url, connect_args=arguments, pool_pre_ping=not is_sqlite, hide_parameters=True, **more
+            url, connect_args=given, pool_pre_ping=not is_sqlite, hide_parameters=True, **more
         )
     except sa.exc.NoSuchModuleError:
         raise unknown_database(settings.url) from None

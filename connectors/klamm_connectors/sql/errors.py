@@ -10,7 +10,9 @@ import sqlalchemy as sa
 _PASSING: Final = frozenset({1040, 1053, 1152, 1158, 1159, 1160, 1161, 1203, 1205, 1213, 1317, 1927, 1969, 2002, 2003, 2006, 2013, 2014, 2055, 3024})  # fmt: skip
 """MySQL's codes of temporary errors: connection lost, deadlock, lock timeout, server stopping."""
 _DENIED: Final = frozenset({1044, 1045, 1049, 1142, 1143, 1698})
-_BAD_DATA: Final = frozenset({1264, 1265, 1292, 1366, 1406, 1048, 1062, 1364, 3140, 4025})
+_BAD_DATA: Final = frozenset(
+    {1048, 1062, 1264, 1265, 1292, 1364, 1366, 1406, 1526, 1644, 1690, 3140, 3819, 4025}
+)
 _PASSING_STATES: Final = ("08", "40", "53", "57")  # PostgreSQL: connection, rollback, resources, operator
 _BAD_STATES: Final = ("21", "22", "23", "42804", "42846")  # a row twice, data, constraint, type, cast
 

@@ -50,11 +50,13 @@ def written(column: Sequence[Any], classes: set[type]) -> Sequence[Any]:
     return column
 
 
-def _parts(column: Sequence[str | None]) -> list[orjson.Fragment | None]:
-    """Returns JSON texts as parts of the text. Raises ValueError for one that is no JSON: it could become other rows."""
-    for text in column:
-        if text is not None:
-            orjson.loads(text)
+def _parts(column: Sequence[str | None]) -> list[orjson.Fragment | None] | None:
+    """Returns JSON texts as parts of the text; None if one is JSON's null, which would become SQL's NULL there.
+
+    Raises ValueError for one that is no JSON: it could become other rows.
+    """
+    if any(text is not None and orjson.loads(text) is None for text in column):
+        return None
     return [None if text is None else orjson.Fragment(text) for text in column]
 
 
@@ -108,7 +110,10 @@ class JsonStatement(Statement):
             column, those = cell.with_classes(columns)
             if not those <= classes:
                 return None
-            found.append(_parts(column) if isinstance(cell.type, sa.JSON) else written(column, those))
+            values = _parts(column) if isinstance(cell.type, sa.JSON) else written(column, those)
+            if values is None:
+                return None
+            found.append(values)
         return found
 
     def _rows(self, fitted: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:

@@ -72,7 +72,7 @@ def _floats(column: Sequence[float]) -> tuple[str, Sequence[str]]:
 def _decimal(value: Decimal) -> str:
     if not value.is_finite():
         raise ValueError(f"{value} is not a number that MySQL can hold")
-    return str(value)
+    return format(value, "f")  # an exponent would make it a DOUBLE
 
 
 def _duration(value: timedelta) -> str:

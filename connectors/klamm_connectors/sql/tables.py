@@ -278,14 +278,10 @@ def _equal(table: sa.Table, values: Any, names: Iterable[str]) -> Any:
 
 def _upsert(table: sa.Table, binds: Binds, key: Sequence[str], dialect: str) -> Any:
     updated = [name for name in binds if name not in key]
-    if dialect == "sqlite":
-        return _on_conflict(sqlite.insert(table).values(dict(binds)), updated, key)
     if dialect in _MYSQL:
         made = mysql.insert(table).values(dict(binds))
         return made.on_duplicate_key_update({n: made.inserted[n] for n in updated or key})
-    raise ConfigError(
-        f"insert.mode=upsert is not known for {dialect}; use insert or update", key="insert.mode"
-    )
+    return _on_conflict(sqlite.insert(table).values(dict(binds)), updated, key)
 
 
 def _on_conflict(made: Any, updated: Sequence[str], key: Sequence[str]) -> Any:

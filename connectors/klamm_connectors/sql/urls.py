@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Final
 from urllib.parse import parse_qsl, quote, urlencode
 
+from klamm_connectors.sql.jdbc_parameters import Pair, of_mysql, of_postgresql
 from klamm_plugins.errors import ConfigError
 
 _SCHEME: Final = re.compile(r"([a-zA-Z0-9_+]+):(.*)", re.DOTALL)
@@ -34,14 +36,14 @@ DIALECTS: Final = {
 }
 """The original's names of dialects, with SQLAlchemy's; the generic one is the URL's."""
 _PASSWORD: Final = re.compile(r"(//[^:/]*:).*@", re.DOTALL)  # to the last @: rather too much than too little
-_PARAMETER: Final = re.compile(r"((?:password|passwd|pwd)=)[^&;]*", re.IGNORECASE)
-_JDBC_ONLY: Final = frozenset({
-    "usessl", "usetimezone", "servertimezone", "autoreconnect", "rewritebatchedstatements", "useunicode",
-    "characterencoding", "allowpublickeyretrieval", "connecttimeout", "sockettimeout", "verifyservercertificate",
-    "sslmode", "requiressl", "user", "password", "usecursorfetch", "zerodatetimebehavior", "trustservercertificate",
+_ORACLE: Final = re.compile(r"((?:thin|oci):[^/@]*/).*@", re.DOTALL | re.IGNORECASE)  # user/password@...
+_PARAMETER: Final = re.compile(r"((?:password|passwd|pwd)=)(?:\{(?:[^}]|\}\})*\}|[^&;]*)", re.IGNORECASE)
+_READ: Final = frozenset({
+    "user", "password", "usessl", "sslmode", "requiressl", "trustservercertificate", "verifyservercertificate",
 })  # fmt: skip
-"""Parameters of Java's MySQL drivers that PyMySQL does not know. User and password are taken from them first, and encryption."""
+"""Parameters of MySQL's and MariaDB's drivers that are read here: login and encryption."""
 _TRUTHS: Final = {"yes": "true", "1": "true", "no": "false", "0": "false"}
+_SQL_SERVER_PAIR: Final = re.compile(r"([^;=]+)(?:=(\{(?:[^}]|\}\})*\}|[^;]*))?")
 _SQL_SERVER_READ: Final = frozenset({
     "", "database", "databasename", "user", "username", "password", "encrypt", "trustservercertificate",
 })  # fmt: skip
@@ -56,7 +58,9 @@ _SQL_SERVER_HARMLESS: Final = frozenset({
 
 def masked(url: str) -> str:
     """Returns the URL without its password."""
-    return _PARAMETER.sub(r"\1[hidden]", _PASSWORD.sub(r"\1[hidden]@", url))
+    for login in (_PASSWORD, _ORACLE):
+        url = login.sub(r"\1[hidden]@", url)
+    return _PARAMETER.sub(r"\1[hidden]", url)
 
 
 def backend(url: str) -> str:
@@ -102,10 +106,13 @@ def to_sqlalchemy(url: str, dialect: str = "") -> str:
         )
     if not is_jdbc:
         return f"{_DRIVERS.get(scheme, scheme)}:{rest}"
-    rest = _without_jdbc_parameters(
-        rest, postgresql=scheme.startswith("postgres"), mariadb=match[1].lower() == "mariadb"
-    )
-    return f"{_DRIVERS.get(scheme, scheme)}:{rest}"
+    if scheme.startswith("postgres"):
+        words: Callable[[Sequence[Pair]], Iterator[Pair]] = _of_postgresql
+    elif scheme in {"mysql", "mariadb"}:
+        words = partial(_of_mysql, mariadb=match[1].lower() == "mariadb")
+    else:
+        words = _of_others
+    return f"{_DRIVERS.get(scheme, scheme)}:{_in_words(rest, words)}"
 
 
 def _oracle(rest: str, url: str) -> str:
@@ -125,8 +132,8 @@ def _oracle(rest: str, url: str) -> str:
 
 def _sql_server(rest: str) -> str:
     """Converts `//host:1433;databaseName=shop;user=u`. Raises ConfigError for what pymssql cannot do."""
-    base, *given = rest.split(";")
-    found = {name.strip().lower(): value for name, _, value in (part.partition("=") for part in given)}
+    base, _, given = rest.partition(";")
+    found = {name.strip().lower(): value for name, value in _SQL_SERVER_PAIR.findall(given)}
     if unknown := sorted(found.keys() - _SQL_SERVER_READ - _SQL_SERVER_HARMLESS):
         raise ConfigError(
             f"connection.url: {', '.join(unknown)} cannot be used, because pymssql has nothing like it: leave it out, or "
@@ -135,7 +142,10 @@ def _sql_server(rest: str) -> str:
         )
     database = found.get("databasename") or found.get("database") or ""
     user = found.get("user") or found.get("username")
-    query = {"user": user, "password": found.get("password"), "encryption": _encryption(found)}
+    secret = found.get("password")
+    if secret is not None and secret.startswith("{"):
+        secret = secret[1:-1].replace("}}", "}")
+    query = {"user": user, "password": secret, "encryption": _encryption(found)}
     given_ones = {name: value for name, value in query.items() if value is not None}
     return f"{base}/{database}" + (f"?{urlencode(given_ones)}" if given_ones else "")
 
@@ -155,7 +165,8 @@ def _encryption(found: dict[str, str]) -> str | None:
     )
 
 
-def _without_jdbc_parameters(rest: str, *, postgresql: bool, mariadb: bool) -> str:
+def _in_words(rest: str, words: Callable[[Sequence[Pair]], Iterator[Pair]]) -> str:
+    """Returns the address with its login before the host, and its parameters in the words of Python's driver."""
     base, _, query = rest.partition("?")
     given = parse_qsl(query, keep_blank_values=True)
     login = {name: value for name, value in given if name in {"user", "password"}}
@@ -163,13 +174,16 @@ def _without_jdbc_parameters(rest: str, *, postgresql: bool, mariadb: bool) -> s
         who = quote(login.get("user", ""), safe="")
         secret = f":{quote(login['password'], safe='')}" if "password" in login else ""
         base = f"//{who}{secret}@{base[2:]}"
-    kept = urlencode(
-        list(_of_postgresql(given) if postgresql else _of_others(given, mariadb=mariadb)), quote_via=quote
-    )
+    kept = urlencode(list(words(given)), quote_via=quote)
     return f"{base}?{kept}" if kept else base
 
 
-def _of_others(given: list[tuple[str, str]], *, mariadb: bool) -> Iterator[tuple[str, str]]:
+def _of_others(given: Sequence[Pair]) -> Iterator[Pair]:
+    """Yields the parameters but the login, as they are."""
+    yield from ((name, value) for name, value in given if name not in {"user", "password"})
+
+
+def _of_mysql(given: Sequence[Pair], *, mariadb: bool) -> Iterator[Pair]:
     """Yields the parameters that PyMySQL knows."""
     words = {name.lower(): value.lower().replace("-", "_") for name, value in given}
     found = {name: _TRUTHS.get(word, word) for name, word in words.items()}
@@ -185,7 +199,7 @@ def _of_others(given: list[tuple[str, str]], *, mariadb: bool) -> Iterator[tuple
         yield "ssl_disabled", "true"
     elif mode in {"required", "trust"}:
         yield "ssl_check_hostname", "false"  # encrypted or not at all, without a check
-    yield from ((name, value) for name, value in given if name.lower() not in _JDBC_ONLY)
+    yield from of_mysql((name, value) for name, value in given if name.lower() not in _READ)
 
 
 def _older_mode(found: dict[str, str], *, mariadb: bool) -> str:
@@ -213,16 +227,10 @@ def _checking(found: dict[str, str], *, mariadb: bool) -> str | None:
     return "verifyservercertificate" if checks else None
 
 
-def _of_postgresql(given: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+def _of_postgresql(given: Sequence[Pair]) -> Iterator[Pair]:
     """Yields the parameters in the words of PostgreSQL's own library, which also knows `sslmode`."""
-    for name, value in given:
-        match name.lower():
-            case "currentschema":
-                yield "options", f"-csearch_path={value}"
-            case "ssl":  # sslmode goes before it
-                if "sslmode" not in {n.lower() for n, _ in given}:
-                    yield "sslmode", "verify-full" if value.lower() in {"", "true"} else "prefer"
-            case "sslmode":
-                yield "sslmode", value
-            case lower if lower not in _JDBC_ONLY:
-                yield name, value
+    names = {name.lower() for name, _ in given}
+    if "ssl" in names and "sslmode" not in names:  # sslmode goes before it
+        value = next(value for name, value in given if name.lower() == "ssl")
+        yield "sslmode", "verify-full" if value.lower() in {"", "true"} else "prefer"
+    yield from of_postgresql((n, v) for n, v in given if n.lower() not in {"user", "password", "ssl"})

@@ -19,6 +19,12 @@ def test_json_columns_of_postgresql_hold_json_and_no_quoted_text(on_postgres):
     assert found == [("object", "array", 1), ("object", "number", None), ("number", "boolean", None), (None, None, None)]  # fmt: skip
 
 
+def test_json_s_own_null_is_no_null_of_sql(on_postgres):
+    on_postgres.sql("CREATE TABLE t (id INT PRIMARY KEY, j JSONB)")
+    on_postgres.put({"j": "null"}, {"j": " null "}, {"j": None}, {"j": "{}"})
+    assert on_postgres.sql("SELECT j::text FROM t ORDER BY id") == [("null",), ("null",), (None,), ("{}",)]
+
+
 def test_json_that_is_none_is_a_bad_record_of_its_own(on_postgres):
     on_postgres.sql("CREATE TABLE t (id INT PRIMARY KEY, j JSONB)")
     reporter = Reporter()

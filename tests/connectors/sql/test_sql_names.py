@@ -57,7 +57,14 @@ def test_databases_differ_in_which_names_are_one():
     [
         ("jdbc:postgresql://db:5432/shop?user=u&password=p", "postgresql+psycopg://u:p@db:5432/shop"),
         ("jdbc:postgresql://db/x?currentSchema=a&sslmode=require&user=u", "postgresql+psycopg://u@db/x?options=-csearch_path%3Da&sslmode=require"),
-        ("jdbc:postgresql://db/x?ssl=true&socketTimeout=5", "postgresql+psycopg://db/x?sslmode=verify-full"),
+        ("jdbc:postgresql://db/x?ssl=true&socketTimeout=5", "postgresql+psycopg://db/x?sslmode=verify-full&tcp_user_timeout=5000"),
+        ("jdbc:postgresql://db/x?reWriteBatchedInserts=true&stringtype=unspecified&prepareThreshold=0", "postgresql+psycopg://db/x"),
+        ("jdbc:postgresql://db/x?ApplicationName=a%20b&loginTimeout=7&tcpKeepAlive=true&sslrootcert=f", "postgresql+psycopg://db/x?application_name=a%20b&connect_timeout=7&keepalives=1&sslrootcert=f"),
+        ("jdbc:postgresql://db/x?targetServerType=primary&socketTimeout=0", "postgresql+psycopg://db/x?target_session_attrs=primary"),
+        ("jdbc:mysql://db/x?allowMultiQueries=true&cachePrepStmts=true&tcpKeepAlive=true&nullCatalogMeansCurrent=true", "mysql+pymysql://db/x"),
+        ("jdbc:mysql://db/x?connectTimeout=1500&socketTimeout=60000", "mysql+pymysql://db/x?connect_timeout=2&read_timeout=60&write_timeout=60"),
+        ("jdbc:mysql://db/x?sessionVariables=sql_mode='ANSI',wait_timeout=9", "mysql+pymysql://db/x?init_command=SET%20sql_mode%3D%27ANSI%27%2Cwait_timeout%3D9"),
+        ("jdbc:mysql://db/x?createDatabaseIfNotExist=false&jdbcCompliantTruncation=true", "mysql+pymysql://db/x"),
         ("jdbc:postgresql://db/x?ssl=true&sslmode=require", "postgresql+psycopg://db/x?sslmode=require"),
         ("jdbc:postgresql://db/x?ssl=false", "postgresql+psycopg://db/x?sslmode=prefer"),
         ("jdbc:mysql://db/x?useSSL=true", "mysql+pymysql://db/x"),
@@ -93,10 +100,14 @@ def test_jdbc_urls_become_those_of_sqlalchemy(url, made):
         ("jdbc:mariadb://db/x?useSsl=true", r"useSsl=true cannot be used.*trust\) to encrypt without a check"),
         ("jdbc:sqlserver://db;encrypt=true;databaseName=x", r"encrypt=true cannot be used.*encrypt=true;trustServerCertificate=true"),
         ("jdbc:sqlserver://db;encrypt=strict;trustServerCertificate=true", r"encrypt=strict cannot be used"),
+        ("jdbc:mysql://db/x?createDatabaseIfNotExist=true", r"createDatabaseIfNotExist cannot be used, because PyMySQL has"),
+        ("jdbc:mysql://db/x?enabledTLSProtocols=TLSv1.3", r"enabledTLSProtocols cannot be used"),
+        ("jdbc:mysql://db/x?connectTimeout=soon", r"'soon' is no number of ms"),
+        ("jdbc:postgresql://db/x?sslfactory=a.b.C", r"sslfactory cannot be used, because psycopg has"),
         ("jdbc:sqlserver://db;integratedSecurity=true", r"integratedsecurity cannot be used.*mssql\+pyodbc"),
     ],
 )  # fmt: skip
-def test_a_check_of_certificates_is_not_left_out(url, said):
+def test_what_cannot_be_obeyed_is_not_left_out(url, said):
     with pytest.raises(ConfigError, match=said) as caught:
         to_sqlalchemy(f"{url}{';' if ';' in url else '&'}password=hush")
     assert "hush" not in str(caught.value)

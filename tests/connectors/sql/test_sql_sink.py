@@ -11,7 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from klamm_connectors.sql.config import parse
 from klamm_connectors.sql.connector import SqlSinkConnector
+from klamm_connectors.sql.errors import is_bad_data
 from klamm_connectors.sql.urls import masked, to_sqlalchemy
 from klamm_plugins import logical
 from klamm_plugins.errors import ConfigError, ConnectError, DataError, RetriableError
@@ -256,6 +258,45 @@ def test_passwords_are_not_shown():
     assert "hush" not in masked(url)
     (value,) = [v for v in SqlSinkConnector.validate({"connection.url": url}) if v.name == "connection.url"]
     assert "hush" not in str(value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "jdbc:oracle:thin:scott/hush@//db:1521/SHOP",
+        "jdbc:oracle:oci:scott/hu@hush@db:1521:SHOP",
+        "jdbc:sqlserver://db:1433;databaseName=x;user=sa;password={hu;hu}}sh};encrypt=false",
+    ],
+)
+def test_passwords_are_hidden_in_the_forms_of_other_databases(url):
+    assert not [part for part in ("hush", "hu@", "hu;", "sh}") if part in masked(url)]
+    assert masked(url).count("[hidden]") == 1
+
+
+def test_a_password_in_braces_is_what_is_between_them():
+    import sqlalchemy as sa
+
+    made = sa.make_url(to_sqlalchemy("jdbc:sqlserver://db:1433;databaseName=x;user=sa;password={a;b=}}c}"))
+    assert (made.username, made.password, made.database) == ("sa", "a;b=}c", "x")
+
+
+@pytest.mark.parametrize("url", ["jdbc:sqlserver://db:1433;databaseName=x", "jdbc:oracle:thin:@//db/X"])
+def test_upserts_are_refused_at_once_where_they_are_not_known(url):
+    props = {"connection.url": url, "insert.mode": "upsert", "pk.mode": "record_key", "pk.fields": "id"}
+    with pytest.raises(
+        ConfigError, match=r"insert\.mode=upsert is not known for (mssql|oracle), only for mariadb"
+    ):
+        parse(props)
+
+
+@pytest.mark.parametrize("code", [1526, 1644, 1690, 3819])
+def test_refusals_of_a_row_s_values_are_for_the_record_to_blame(code):
+    """No partition for it, SIGNAL of a trigger, a generated column out of range, a check."""
+    import pymysql
+    import sqlalchemy as sa
+
+    found = sa.exc.DBAPIError.instance("x", None, pymysql.err.error_map.get(code, pymysql.err.OperationalError)(code, "m"), pymysql.err.Error)  # fmt: skip
+    assert is_bad_data(found)
 
 
 @given(

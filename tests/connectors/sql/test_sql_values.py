@@ -25,6 +25,9 @@ VALUES = st.one_of(
     st.integers(-(2**63), 2**64 - 1),
     st.floats(allow_nan=False, allow_infinity=False),
     st.decimals(allow_nan=False, allow_infinity=False, places=6, min_value=-(10**20), max_value=10**20),
+    st.integers(-(10**24), 10**24).map(
+        lambda n: Decimal(n).scaleb(-30)
+    ),  # which Python writes with an exponent
     TEXTS,
     st.binary(max_size=12),
     st.dates(date(1000, 1, 1)),
