@@ -36,11 +36,12 @@ _NAMES: Final = ("ssl.keystore.key", "ssl.key.pem")
 # Names that look like a secret's but hold its place, not the secret itself.
 _HARMLESS: Final = (".url", ".uri", ".location", ".path", ".file", ".class", ".ms", ".name", ".seconds")
 _SWITCHES: Final = frozenset({"true", "false", "none", "null"})
-# scheme://user:password@host, and jdbc:…?password=…; every character that may belong to the password counts as part
-# of it.
+# scheme://user:password@host, jdbc:…?password=… (SQL Server's: {…} around odd ones), and Oracle's user/password@host; every
+# character that may belong to the password counts as part of it.
 _LOGINS: Final = (
     re.compile(r"(://[^/?#:@\s,]*:)([^\s,]+)(@)"),
-    re.compile(r"((?<=[?&;])(?:password|passwd|pwd)=)([^&;\s]+)()", re.IGNORECASE),
+    re.compile(r"((?<=[?&;])(?:password|passwd|pwd)=)(\{(?:[^}]|\}\})*\}|[^&;\s]+)()", re.IGNORECASE),
+    re.compile(r"(:(?:thin|oci):[^/@\s]*/)([^\s,]+)(@)", re.IGNORECASE),
 )
 _SALT: Final = re.compile(r"(\.salt\.).+", re.DOTALL)
 _JAAS_SECRETS: Final = ("password", "clientsecret", "client_secret")

@@ -18,19 +18,21 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache, cached_property
 from importlib.resources import files
 from typing import Final, Protocol
 
 from klamm_base.configdef import ConfigValue
+from klamm_base.properties import suggestion
 from klamm_base.redaction import is_secret_name
 
 COMMON: Final = "common"
 FURTHER: Final = "further"
 FAMILY: Final = "*"
 _HIDDEN: Final = "…"
+_SQL: Final = ".statements"
 
 
 class Verdict(StrEnum):
@@ -49,11 +51,14 @@ class Ruling:
     why: str = ""
     unknown: bool = False
     """True for a key that is in no table: it may belong to a plugin."""
+    hidden: bool = False
+    """True for a key that may hold a secret: one of a family whose names nobody knows, which may be a misspelt password, or SQL."""
 
     def said(self, key: str, value: str) -> str:
         """Returns the sentence for the user."""
         if self.verdict is Verdict.REFUSED:
-            return f"{key}={_HIDDEN if is_secret_name(key) else value} cannot be used: {self.why}"
+            hidden = self.hidden or is_secret_name(key)
+            return f"{key}={_HIDDEN if hidden else value} cannot be used: {self.why}"
         return f"{key} has no effect: {self.why}"
 
 
@@ -123,8 +128,15 @@ class KeyTable:
 
     def rule(self, props: Mapping[str, str]) -> Iterator[tuple[str, Ruling]]:
         for name, value in props.items():
-            row = self.keys.get(name) or self._family(name)
-            yield name, UNKNOWN if row is None else row.rule(value)
+            row, family = self.keys.get(name), self._family(name)
+            if row is not None:
+                yield name, replace(row.rule(value), hidden=name.endswith(_SQL))
+            elif family is not None:
+                ruling = replace(family.rule(value), hidden=True)
+                meant = suggestion(name, self.names) if ruling.verdict is Verdict.REFUSED else ""
+                yield name, replace(ruling, why=ruling.why + meant)
+            else:
+                yield name, UNKNOWN
 
     def _family(self, name: str) -> Key | None:
         """Returns the row of the longest family that a key belongs to."""

@@ -16,7 +16,7 @@ from klamm_connectors.mysql.connector import MariaDbSourceConnector, MySqlSource
 from klamm_connectors.sql.connector import SqlSinkConnector
 from klamm_plugins.connector import Connector
 from klamm_plugins.discovery import PluginManager
-from klamm_plugins.original_keys import FAMILY, Key, KeyTable, Verdict, taken
+from klamm_plugins.original_keys import FAMILY, Key, KeyTable, Verdict, refusals, taken
 
 _MYSQL = {"name": "c", "database.hostname": "h", "database.user": "u", "topic.prefix": "p"}
 CLASSES: dict[type[Connector], dict[str, str]] = {
@@ -89,7 +89,9 @@ def test_what_is_refused_is_an_error_with_key_value_and_remedy(
     assert name not in cls.config(), f"{name} is refused, and defined as if it were not"
     key, value = name.replace(FAMILY, "7"), sample(row)
     [said] = errors(cls, CLASSES[cls] | {key: value}, key)
-    shown = "…" if "password" in key or "ssl.keystore.key" in key else value
+    hidden = FAMILY in name or key.endswith(".statements") or "password" in key or "ssl.keystore.key" in key
+    shown = "…" if hidden else value
+    said = said.partition("; did you mean")[0]
     assert said == f"{key}={shown} cannot be used: {row.why}"
     assert "; " in row.why or "write " in row.why or "belong into" in row.why, "it must say what to do"
     for fine in row.fine:
@@ -115,6 +117,15 @@ def test_our_own_keys_are_in_no_table_and_others_are_unknown(cls: type[Connector
     assert all(ruling.unknown for _, ruling in table(cls).rule(own)), "a family has a key of our own"
     for row in table(cls).keys.values():
         assert not row.why.endswith("."), "the reason is a part of a sentence"
+
+
+def test_a_misspelt_password_is_not_shown_and_its_key_is_named() -> None:
+    refused = refusals(
+        SqlSinkConnector.original_keys, {"connection.pasword": "hush", "connection.pass": "hush"}
+    )
+    assert list(refused) == ["connection.pasword", "connection.pass"]
+    assert "hush" not in "".join(refused.values())
+    assert "did you mean connection.password?" in refused["connection.pasword"]
 
 
 def test_values_that_would_reach_topics_in_another_form_are_refused() -> None:
