@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,6 +18,7 @@ from klamm_connectors.mysql.events import Origin, TableEvents
 from klamm_connectors.mysql.failures import Failures
 from klamm_connectors.mysql.position import Position
 from klamm_connectors.mysql.snapshot import Chunk, Snapshot
+from klamm_connectors.mysql.vanished import counted
 from klamm_plugins.batch import SourceBatch
 from klamm_plugins.columns import Repeated
 from klamm_plugins.errors import DataError
@@ -46,6 +48,7 @@ class SnapshotRecords:
         self._failures = failures
         self._held: SourceBatch | None = None
         self._table: tuple[Table, Captured] | None = None
+        self._rows: Counter[str] = Counter()  # read, by topic
         self.blocking = running is not None
         self.running = running if running is not None else replace(snapshot.position, snapshot=True)
         """The position in the offsets of all records but the last."""
@@ -76,6 +79,7 @@ class SnapshotRecords:
     def _made(self, chunk: Chunk) -> SourceBatch | None:
         """Returns the records of a chunk; None if all its rows are left out."""
         events = self._captured(chunk.table).events
+        self._rows[events.topic] += len(chunk)
         columns, count = self._converted(events, chunk)
         if not count:
             return None
@@ -102,6 +106,8 @@ class SnapshotRecords:
     def _end(self) -> Sequence[SourceRecord]:
         self.close()
         self.done = True
+        if self.position.sweep:
+            self.position = replace(self.position, sweep=counted(self.position.sweep, self._rows))
         log.info("snapshot done, %d rows", self._snapshot.rows)
         held, self._held = self._held, None
         if held is None:

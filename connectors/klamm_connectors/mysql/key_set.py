@@ -19,8 +19,9 @@ class KeySet:
         self._tails: dict[bytes, bytearray] = {}
 
     def add(self, key: bytes) -> None:
-        digest = blake2b(key, digest_size=_HEAD + _TAIL).digest()
-        self._tails.setdefault(digest[:_HEAD], bytearray()).extend(digest[_HEAD:])
+        if key not in self:
+            digest = blake2b(key, digest_size=_HEAD + _TAIL).digest()
+            self._tails.setdefault(digest[:_HEAD], bytearray()).extend(digest[_HEAD:])
 
     def __contains__(self, key: bytes) -> bool:
         digest = blake2b(key, digest_size=_HEAD + _TAIL).digest()
@@ -30,5 +31,5 @@ class KeySet:
                 return True
         return False
 
-    def __bool__(self) -> bool:
-        return bool(self._tails)
+    def __len__(self) -> int:
+        return sum(map(len, self._tails.values())) // _TAIL

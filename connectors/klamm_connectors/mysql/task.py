@@ -31,7 +31,6 @@ from klamm_connectors.mysql.heartbeat import Heartbeat
 from klamm_connectors.mysql.incremental import Incremental
 from klamm_connectors.mysql.initial import SnapshotRecords
 from klamm_connectors.mysql.kafka_signals import SignalTopic
-from klamm_connectors.mysql.names import quoted
 from klamm_connectors.mysql.plan import Plan, statement_of
 from klamm_connectors.mysql.position import SERVER, Position
 from klamm_connectors.mysql.progress import Progress
@@ -65,7 +64,7 @@ class MySqlSourceTask(SourceTask):
         self._incremental: Incremental | None = None
         self._signal_topic: SignalTopic | None = None
         self._schema_changes: SchemaChanges | None = None
-        self._vanished = VanishedRows(None, self._has_rows, lambda: None)
+        self._vanished = VanishedRows(None, lambda: None)
         self._repeated = False  # the next snapshot is not the first one
         self._first: list[SourceRecord] = []  # to be returned before all others
         self._ready = self._snapshot_taken = self._idle = False
@@ -81,9 +80,7 @@ class MySqlSourceTask(SourceTask):
             events.heartbeat_topic, settings.events.shape.prefix, events.heartbeat_interval_ms
         )
         self._failures = Failures(events.failures)
-        self._vanished = VanishedRows(
-            settings.tombstones, self._has_rows, lambda: self.context.offset(self._partition)
-        )
+        self._vanished = VanishedRows(settings.tombstones, lambda: self.context.offset(self._partition))
         self._catalog = self._new_catalog()
         offset = self.context.offset(self._partition)
         if offset is not None:
@@ -231,8 +228,7 @@ class MySqlSourceTask(SourceTask):
             "MySQL at %s: snapshot of %d tables at %s", self._server.address, len(snapshot.tables), snapshot.position
         )  # fmt: skip
         try:
-            topics = {topic_name(self._shape, t.database, t.name): t.full_name for t in snapshot.tables}
-            sweep = self._vanished.before(topics) if self._repeated else ""
+            sweep = self._vanished.before(self._topics_read_whole(snapshot.tables)) if self._repeated else ""
         except BaseException:
             snapshot.close()
             raise
@@ -243,9 +239,13 @@ class MySqlSourceTask(SourceTask):
         tables = [(t.database, t.name) for t in snapshot.tables]
         self._first = self._structures(tables, records.origin, records.running)
 
-    def _has_rows(self, table: str) -> bool:
-        database, name = (quoted(part) for part in table.split(".", 1))
-        return bool(server.run(self._asking(), f"SELECT 1 FROM {database}.{name} LIMIT 1"))  # noqa: S608  names are quoted
+    def _topics_read_whole(self, tables: list[Table]) -> set[str]:
+        """Returns the topics of all tables but those with a statement of the user's, which may leave out rows."""
+        whole, partly = set[str](), set[str]()
+        for table in tables:
+            found = partly if table.full_name in self._settings.snapshots.statements else whole
+            found.add(topic_name(self._shape, table.database, table.name))
+        return whole - partly
 
     def _begin_blocking(self, snapshots: Incremental) -> None:
         """Begins a snapshot that a signal has asked for. The binlog waits."""

@@ -5,6 +5,9 @@ snapshot are there, `Sweep` reads each partition twice: from the mark on, for th
 for keys with a value that it did not write. Each of these gets a record without a value, with the very bytes of its key, in
 its partition. Converters and transforms have no part in it. Nothing of the binlog is handed over before that, so no tombstone
 comes after a row that was inserted again.
+
+A key that was not written proves nothing if a row may have been left out on its way: by a filter, a dead letter topic, a failure mode.
+So a topic gets tombstones only if it got as many keys as the snapshot read rows of its table.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from confluent_kafka import (
@@ -39,9 +42,6 @@ _ASK_S: Final = 1.0  # between questions for the committed offset
 _MANY: Final = 5000
 _SILENCE_S: Final = 30.0
 
-HasRows = Callable[[str], bool]
-"""Returns True when a table (database.table) has rows now."""
-
 
 def consumer_of(settings: Tombstones, isolation: str) -> Consumer:
     """Returns a consumer that reads the partitions that it is told."""
@@ -55,8 +55,8 @@ def consumer_of(settings: Tombstones, isolation: str) -> Consumer:
     return Consumer({**found, "enable.partition.eof": "true"})
 
 
-def marks(settings: Tombstones, tables: Mapping[str, str]) -> str:
-    """Returns the present ends of topics, as a text for the offset. `tables` has the table of each topic.
+def marks(settings: Tombstones, topics: Iterable[str]) -> str:
+    """Returns the present ends of topics, as a text for the offset.
 
     Topics that do not exist yet have no marks. Raises RetriableError when the cluster does not answer.
     """
@@ -64,8 +64,8 @@ def marks(settings: Tombstones, tables: Mapping[str, str]) -> str:
     try:
         known = consumer.list_topics(timeout=_ANSWER_S).topics
         found = {
-            topic: {"table": table, "ends": _ends(consumer, topic, list(known[topic].partitions))}
-            for topic, table in tables.items()
+            topic: {"ends": _ends(consumer, topic, list(known[topic].partitions))}
+            for topic in topics
             if topic in known
         }
     except KafkaException as e:
@@ -73,6 +73,12 @@ def marks(settings: Tombstones, tables: Mapping[str, str]) -> str:
     finally:
         consumer.close()
     return json.dumps({topic: one for topic, one in found.items() if one["ends"]}) if found else ""
+
+
+def counted(text: str, rows: Mapping[str, int]) -> str:
+    """Returns the marks with the number of rows that the snapshot read for each topic."""
+    topics = json.loads(text)
+    return json.dumps({topic: {**one, "rows": rows.get(topic, 0)} for topic, one in topics.items()})
 
 
 def _ends(consumer: Consumer, topic: str, partitions: list[int]) -> dict[str, int]:
@@ -87,10 +93,9 @@ def _ends(consumer: Consumer, topic: str, partitions: list[int]) -> dict[str, in
 class Sweep:
     """Writes the tombstones of one snapshot, step by step. For one thread."""
 
-    def __init__(self, settings: Tombstones, text: str, has_rows: HasRows) -> None:
+    def __init__(self, settings: Tombstones, text: str) -> None:
         self._settings = settings
         self._topics: dict[str, Any] = json.loads(text)
-        self._has_rows = has_rows
         # Another writer's open transaction must not hide rows that the snapshot wrote.
         self._fresh = consumer_of(settings, "read_uncommitted")
         self._known = consumer_of(settings, "read_committed")
@@ -124,10 +129,11 @@ class Sweep:
                         yield
                     elif (key := message.key()) is not None:
                         fresh.add(key)
-            if not fresh and self._has_rows(one["table"]):
+            if len(fresh) != one.get("rows"):
                 log.warning(
-                    "topic %s got no rows of table %s, which has some: a transform may have renamed the topic. Rows that have "
-                    "vanished keep their last records", topic, one["table"],
+                    "topic %s got %d keys for the %s rows of its table: a transform may have renamed the topic or dropped rows, "
+                    "rows may be in a dead letter topic, or share a key. Rows that have vanished keep their last records",
+                    topic, len(fresh), one.get("rows", "uncounted"),
                 )  # fmt: skip
                 continue
             for number, mark in ends.items():
@@ -206,25 +212,22 @@ class Sweep:
 class VanishedRows:
     """The tombstones after the repeated snapshots of one task. For one thread."""
 
-    def __init__(
-        self, settings: Tombstones | None, has_rows: HasRows, committed: Callable[[], dict[str, Any] | None]
-    ) -> None:
+    def __init__(self, settings: Tombstones | None, committed: Callable[[], dict[str, Any] | None]) -> None:
         self._settings = settings
-        self._has_rows = has_rows
         self._committed = committed
         self._sweep: Sweep | None = None
         self._asked_at = 0.0
         self.handed_over = True
         """False while the last snapshot has brought no record, which would carry its end."""
 
-    def before(self, topics: Mapping[str, str]) -> str:
+    def before(self, topics: Iterable[str]) -> str:
         """Returns the marks before a repeated snapshot of these topics' tables; empty where there can be no tombstones."""
         self.handed_over = False
         if self._settings is None:
             log.warning(
                 "the tables are read again: rows that vanished since keep their last records in the topics. "
-                "snapshot.tombstones writes tombstones for them; it needs signal.kafka.bootstrap.servers or "
-                "schema.history.internal.kafka.bootstrap.servers"
+                "snapshot.tombstones writes tombstones for them, unless tombstones.on.delete is false or skipped.operations has "
+                "d; it needs signal.kafka.bootstrap.servers or schema.history.internal.kafka.bootstrap.servers"
             )
             return ""
         return marks(self._settings, topics)
@@ -237,7 +240,7 @@ class VanishedRows:
         if self._sweep is None:
             if not self._has_arrived(position):
                 return False
-            self._sweep = Sweep(self._settings, position.sweep, self._has_rows)
+            self._sweep = Sweep(self._settings, position.sweep)
         try:
             done = self._sweep.step(_STEP_S)
         except BaseException:

@@ -147,6 +147,76 @@ def test_an_empty_table_buries_all_its_rows(table, topics):
     assert len([1 for _, _, value in topics.read(table.topic) if value is None]) == 9
 
 
+def gone(topics, topic):
+    return [key for _, key, value in topics.read(topic) if value is None]
+
+
+def read_again(table, topics, count, then, *, dropped=(), **more):
+    """Takes a snapshot of rows 1 to 9, changes the table, takes another one and ends its sweep.
+
+    Returns the records of the second one. Those in the place of `dropped` do not reach the topic.
+    """
+    kafka = {"schema__history__internal__kafka__bootstrap__servers": topics.bootstrap} | more
+    first = table(**kafka)
+    rows = first.read(9)
+    topics.publish(rows)
+    table.sql(then)
+    first.task.stop()
+    second = table(rows[0], **kafka)
+    again = second.read(count)
+    topics.publish([r for i, r in enumerate(again) if i not in dropped])
+    second.context.commit(again[-1])
+    sweep(second)
+    return again
+
+
+def test_rows_outside_of_a_statement_of_the_user_have_not_vanished(table, topics):
+    """Row 3 came by the binlog, and the statement that stands for the table does not read it."""
+    name = table.topic.split(".", 1)[1]
+    kafka = {
+        "schema__history__internal__kafka__bootstrap__servers": topics.bootstrap,
+        "snapshot__select__statement__overrides": name,
+        f"snapshot__select__statement__overrides__{name}": f"SELECT * FROM {name} WHERE id > 5",
+        "snapshot__mode": "always",
+    }
+    first = table(**kafka)
+    rows = first.read(4)
+    table.sql("DELETE FROM t WHERE id = 3")
+    table.sql("INSERT INTO t VALUES (3)")
+    rows += first.read(2)
+    first.task.stop()
+    topics.publish(rows)
+    before = gone(topics, table.topic)
+    second = table(rows[-1], **kafka)
+    again = second.read(4)
+    topics.publish(again)
+    second.context.commit(again[-1])
+    sweep(second)
+    assert gone(topics, table.topic) == before
+
+
+def test_rows_that_a_failure_mode_leaves_out_have_not_vanished(table, topics, caplog):
+    table.sql("ALTER TABLE t ADD n BIGINT UNSIGNED NOT NULL DEFAULT 1")
+    change = "UPDATE t SET n = 18446744073709551615 WHERE id = 1"
+    read_again(table, topics, 8, change, event__processing__failure__handling__mode="skip")
+    assert gone(topics, table.topic) == []
+    assert "8 keys for the 9 rows" in caplog.text
+
+
+@pytest.mark.parametrize("then", ["DO 0", "DELETE FROM t WHERE id = 2"])
+def test_rows_that_were_dropped_on_their_way_have_not_vanished(table, topics, then, caplog):
+    """A filter, a dead letter topic: the topic did not get each row, so no missing key proves anything."""
+    read_again(table, topics, 9 if then == "DO 0" else 8, then, dropped=[3])
+    assert gone(topics, table.topic) == []
+    assert "Rows that have vanished keep their last records" in caplog.text
+
+
+@pytest.mark.parametrize("skipped", [{"skipped__operations": "c,d"}, {"tombstones__on__delete": "false"}])
+def test_without_deletes_no_tombstones_are_written(table, topics, skipped):
+    read_again(table, topics, 8, "DELETE FROM t WHERE id = 2", **skipped)
+    assert gone(topics, table.topic) == []
+
+
 def test_a_renamed_topic_is_left_alone(table, topics, caplog):
     task, again, _ = repeated(table, topics)
     topics.publish(again, renamed="-other")

@@ -29,15 +29,17 @@ class Tombstones:
 def define(d: ConfigDef) -> ConfigDef:
     """Adds the keys."""
     return (
-        d.define("snapshot.tombstones", Type.BOOLEAN, True, importance=_LOW, documentation="Whether a repeated snapshot writes tombstones for rows that their topics know and the tables no longer have. It needs the addresses of the cluster: signal.kafka.bootstrap.servers or schema.history.internal.kafka.bootstrap.servers.")
+        d.define("snapshot.tombstones", Type.BOOLEAN, True, importance=_LOW, documentation="Whether a repeated snapshot writes tombstones for rows that their topics know and the tables no longer have. It writes none for a topic that got another number of keys than its table has rows, for tables of snapshot.select.statement.overrides, with d in skipped.operations, and with tombstones.on.delete=false. It needs the addresses of the cluster: signal.kafka.bootstrap.servers or schema.history.internal.kafka.bootstrap.servers.")
         .define("schema.history.internal.kafka.bootstrap.servers", Type.STRING, None, importance=_LOW, documentation="Addresses of the cluster where topics are read back for snapshot.tombstones. (There is no topic of schema history here.) Further client properties begin with schema.history.internal.consumer. and schema.history.internal.producer.")
     )  # fmt: skip
 
 
 def read(values: Mapping[str, Any], props: Mapping[str, str]) -> Tombstones | None:
-    """Returns the settings; None when no tombstones are wanted, or where no cluster is known."""
+    """Returns the settings; None when no tombstones or deletes are wanted, or where no cluster is known."""
     if not values["snapshot.tombstones"] or not values["tombstones.on.delete"]:
         return None
+    if "d" in values["skipped.operations"]:
+        return None  # the sweep's tombstones are deletes
     if values["signal.kafka.bootstrap.servers"]:
         own = with_prefix(props, f"{_SIGNAL}consumer.")
         return _at(values["signal.kafka.bootstrap.servers"], own, own)
