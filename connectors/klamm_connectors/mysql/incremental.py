@@ -202,7 +202,7 @@ class Incremental:
         reading = self._plan.next
         if reading is None or self._window is not None:
             return
-        window = self._window_of(reading)
+        window = self._window_of(connection, reading)
         if window is None:
             self._plan = self._plan.without(reading)
             return
@@ -217,19 +217,26 @@ class Incremental:
             # The table was altered or dropped meanwhile: the next step asks for it again.
             log.warning("incremental snapshot of %s: %s; trying again", reading.table, e.args[-1])
 
-    def _window_of(self, reading: Reading) -> Window | None:
+    def _window_of(self, connection: Any, reading: Reading) -> Window | None:
         captured = self._present(*reading.table.split(".", 1))
         if captured is None:
             log.warning("incremental snapshot: %s is left out, for it is no longer there", reading.table)
             return None
-        key = (reading.key,) if reading.key else captured.table.key
-        known = {column.name for column in captured.table.columns}
-        if not known.issuperset(key) or not can_page(replace(captured.table, key=key)):
+        key = _paging_key(connection, captured.table, reading.key)
+        if not can_page(replace(captured.table, key=key)):
             log.warning(
-                "incremental snapshot: %s is left out, for it cannot be read in chunks by its key (%s); give the signal a "
-                "surrogate-key, or ask for a blocking snapshot", reading.table, ", ".join(key) or "none",
-            )  # fmt: skip
+                "incremental snapshot: %s is left out, for it %s",
+                reading.table,
+                _why_not(captured.table, reading.key),
+            )
             return None
+        if reading.up_to is not None and len(reading.up_to) != len(key):
+            log.warning(
+                "incremental snapshot: %s is read again from its begin, for its key has changed",
+                reading.table,
+            )
+            again = replace(reading, last=None, up_to=None)
+            self._plan, reading = self._plan.replaced(reading, again), again
         return Window(reading, captured, key)
 
     def _read(self, connection: Any, window: Window) -> None:
@@ -272,6 +279,30 @@ class Incremental:
                 f"signal.data.collection={self._signal_table} takes no watermarks ({e.args[-1]}): it needs the columns id "
                 "VARCHAR(64), type VARCHAR(32), data TEXT, and the connector's user INSERT on it"
             ) from e
+
+
+def _paging_key(connection: Any, table: Table, surrogate: str | None) -> tuple[str, ...]:
+    """Returns the columns to read a table by, which no two rows share; none where there are no such columns.
+
+    A column of the user's that rows may share, or that may be NULL, is followed by the primary key.
+    """
+    if surrogate is None:
+        return table.key
+    if surrogate not in {column.name for column in table.columns}:
+        return ()
+    if server.identifies(connection, table, surrogate):
+        return (surrogate,)
+    return (surrogate, *(name for name in table.key if name != surrogate)) if table.key else ()
+
+
+def _why_not(table: Table, surrogate: str | None) -> str:
+    advice = "or ask for a blocking snapshot"
+    if surrogate is None:
+        return f"cannot be read in chunks by its key ({', '.join(table.key) or 'none'}); give the signal a surrogate-key, {advice}"
+    return (
+        f"cannot be read in chunks by surrogate-key={surrogate}: that must be a column of numbers or text, with a unique index and "
+        f"NOT NULL, or in a table whose primary key ({', '.join(table.key) or 'none'}) is of numbers or text; name another, {advice}"
+    )
 
 
 def _identity(table: Table, key: Sequence[str], row: Sequence[Any]) -> tuple[Any, ...]:

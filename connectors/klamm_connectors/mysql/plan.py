@@ -100,18 +100,20 @@ class Plan:
             ),
         )
 
+    def replaced(self, reading: Reading, by: Reading) -> Plan:
+        """Returns the plan with another entry for a table."""
+        return replace(self, readings=tuple(by if r == reading else r for r in self.readings))
+
     def limited(self, reading: Reading, up_to: list[Any] | None) -> tuple[Plan, Reading]:
         """Returns the plan with a table's last key, and the table's entry in it."""
         limited = replace(reading, up_to=up_to)
-        return replace(self, readings=tuple(limited if r == reading else r for r in self.readings)), limited
+        return self.replaced(reading, limited), limited
 
     def advanced(self, reading: Reading, last: list[Any] | None) -> Plan:
         """Returns the plan after a chunk that ended with the key `last`; None: it was the table's last."""
         if last is None:
             return self.without(reading)
-        return replace(
-            self, readings=tuple(replace(r, last=last) if r == reading else r for r in self.readings)
-        )
+        return self.replaced(reading, replace(reading, last=last))
 
 
 def _encoded(key: list[Any] | None) -> list[Any] | None:

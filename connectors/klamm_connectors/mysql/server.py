@@ -192,6 +192,10 @@ _COLUMNS = (
     " character_set_name AS character_set_name, character_maximum_length AS character_maximum_length"
     " FROM information_schema.columns WHERE table_schema=%s AND table_name=%s ORDER BY ordinal_position"
 )
+_UNIQUE = (
+    "SELECT 1 FROM information_schema.statistics WHERE table_schema=%s AND table_name=%s"
+    " GROUP BY index_name HAVING COUNT(*)=1 AND MAX(non_unique)=0 AND MAX(nullable)<>'YES' AND MAX(column_name)=%s"
+)
 _KEY = (
     "SELECT column_name FROM information_schema.key_column_usage WHERE table_schema=%s AND table_name=%s"
     " AND constraint_name='PRIMARY' ORDER BY ordinal_position"
@@ -211,6 +215,11 @@ def describe(connection: Any, database: str, name: str) -> Table | None:
 def primary_key(connection: Any, database: str, name: str) -> tuple[str, ...]:
     """Returns the columns of a table's primary key, in the key's order."""
     return tuple(str(row[0]) for row in run(connection, _KEY, (database, name)))
+
+
+def identifies(connection: Any, table: Table, column: str) -> bool:
+    """Returns True when each row has a value of its own in a column: it has a unique index and no NULL."""
+    return bool(run(connection, _UNIQUE, (table.database, table.name, column)))
 
 
 def tables(connection: Any) -> list[tuple[str, str, str]]:

@@ -99,7 +99,8 @@ def read_columns(
         parts, args = [f"({text})"], more
     if up_to is not None:
         text, more = _after(key, up_to)
-        parts.append(f"NOT ({text})")
+        nullable = any(c.nullable for c in table.columns if c.name in key)
+        parts.append(f"({text}) IS NOT TRUE" if nullable else f"NOT ({text})")  # NOT NULL would be NULL
         args += more
     if condition:
         # The statement is formatted only when there are arguments, so only then a percent sign must be doubled.
@@ -149,10 +150,14 @@ def _expression(column: Column) -> str:
 
 
 def _after(key: Sequence[str], last: Sequence[Any]) -> tuple[str, list[Any]]:
-    """Returns a condition for rows after `last` in the key's order, in a form that uses the key's index."""
+    """Returns a condition for rows after `last` in the key's order, in a form that uses the key's index. NULL comes first."""
     parts, args = [], []
     for i, name in enumerate(key):
-        equal = [f"{quoted(k)} = %s" for k in key[:i]]
-        parts.append("(" + " AND ".join([*equal, f"{quoted(name)} > %s"]) + ")")
-        args += [*last[:i], last[i]]
+        equal = [
+            f"{quoted(k)} = %s" if v is not None else f"{quoted(k)} IS NULL"
+            for k, v in zip(key[:i], last, strict=False)
+        ]
+        greater = f"{quoted(name)} > %s" if last[i] is not None else f"{quoted(name)} IS NOT NULL"
+        parts.append("(" + " AND ".join([*equal, greater]) + ")")
+        args += [v for v in last[: i + 1] if v is not None]
     return " OR ".join(parts), args

@@ -11,7 +11,8 @@ from klamm_connectors.mysql.plan import Plan, Reading, statement_of
 from klamm_plugins.errors import DataError
 
 KEYS = st.none() | st.lists(
-    st.integers()
+    st.none()
+    | st.integers()
     | st.text(max_size=5)
     | st.binary(max_size=5)
     | st.decimals(allow_nan=False, allow_infinity=False),

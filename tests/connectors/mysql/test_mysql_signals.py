@@ -117,6 +117,45 @@ def test_by_conditions_surrogate_keys_and_keys_of_several_columns(signalled):
     assert len({r.key["d"] for r in task.read(20)}) == 20
 
 
+@pytest.mark.parametrize("values", ["seq % 3", "IF(seq % 2, NULL, seq)", "NULL", "IF(seq < 9, NULL, 1)"])
+def test_a_surrogate_key_that_rows_share_brings_each_row_once(signalled, values):
+    signalled.sql("CREATE TABLE t (id INT PRIMARY KEY, g INT)")
+    signalled.sql(f"INSERT INTO t SELECT seq, {values} FROM seq_1_to_30")
+    task = signalled()
+    signalled.execute("t", surrogate__key="g")
+    found = until(task, lambda found: found and done(task), "the end")
+    assert sorted(ids(found)) == list(range(1, 31))
+
+
+def test_a_table_whose_key_changes_under_way_is_read_again(signalled, caplog):
+    signalled.sql("CREATE TABLE t (id INT PRIMARY KEY, a INT NOT NULL)")
+    signalled.sql("INSERT INTO t SELECT seq, seq % 2 FROM seq_1_to_30")
+    task = signalled()
+    signalled.execute("t")
+    until(task, lambda found: found, "the first chunk")
+    signalled.sql("ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (a, id)")
+    found = until(task, lambda _: done(task), "the end")
+    assert set(ids(found)) == set(range(1, 31))
+    assert "t is read again from its begin, for its key has changed" in caplog.text
+
+
+def test_a_surrogate_key_that_identifies_no_row_is_refused_by_name(signalled, caplog):
+    columns = "(a INT NOT NULL, b INT UNIQUE, c INT NOT NULL, UNIQUE (a, c))"
+    for column in ("a", "b"):
+        signalled.sql(f"CREATE TABLE n{column} {columns}")
+    signalled.sql("CREATE TABLE t (id INT PRIMARY KEY)")
+    signalled.sql("INSERT INTO t VALUES (1)")
+    task = signalled()
+    for column in ("a", "b"):
+        signalled.execute(f"n{column}", surrogate__key=column)
+    signalled.execute("t")
+    assert ids(task.read(1)) == [1]
+    for column in ("a", "b"):
+        assert (
+            f"n{column} is left out, for it cannot be read in chunks by surrogate-key={column}" in caplog.text
+        )
+
+
 def test_what_cannot_be_read_is_said_and_the_rest_goes_on(signalled, caplog):
     signalled.sql("CREATE TABLE none (a INT)")
     signalled.sql("CREATE TABLE t (id INT PRIMARY KEY)")
