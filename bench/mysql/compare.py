@@ -2,7 +2,8 @@
 
     python -m bench.mysql.compare [--runs 3] [--rows 100000] [--write]
 
-One MariaDB, one of Klamm's brokers, one table of --rows rows written in transactions of a thousand. The task runs in a process of
+One MariaDB, one of Klamm's brokers, one table of --rows rows written in transactions of a thousand; for the binlog also fewer rows in
+transactions of ten and of one. The task runs in a process of
 its own with the runtime's loop around it (`bench.sources.task`): Debezium's envelope, JSON without schemas, one partition.
 
 - binlog: beside it mysql-replication that decodes rows and drops them, and one that reads events and leaves the rows alone;
@@ -44,7 +45,7 @@ from klamm_plugins.testing import MemorySourceContext
 
 JSON = "org.apache.kafka.connect.json.JsonConverter"
 TABLE = "id INT PRIMARY KEY, name VARCHAR(50), price DECIMAL(12,2), at DATETIME(3), note TEXT"
-SELECT = "seq, CONCAT('name ', seq), seq / 7, '2024-01-01' + INTERVAL seq SECOND, REPEAT('x', 60)"
+NAMED = "seq, CONCAT('name ', seq) AS name, seq / 7 AS price, '2024-01-01' + INTERVAL seq SECOND AS at, REPEAT('x', 60) AS note"
 STAGES = ("reader", "connector", "converter", "producer", "loop")
 Measured = dict[str, float]
 """Rows/s, CPU in µs per row, and the stages of it."""
@@ -109,7 +110,7 @@ def cursor(server: MariaDB, rows: int) -> Measured:
     return measured(rows, run)
 
 
-def library(server: MariaDB, rows: int, gtid: str, *, decode: bool) -> Measured:
+def library(server: MariaDB, rows: int, gtid: str, size: int = 1000, *, decode: bool) -> Measured:
     def run() -> int:
         stream = BinLogStreamReader(
             {"host": "127.0.0.1", "port": server.port, "user": "root"},
@@ -121,7 +122,7 @@ def library(server: MariaDB, rows: int, gtid: str, *, decode: bool) -> Measured:
             blocking=True,  # else the server resets the connection at the end, and what was on its way is gone
         )
         found = commits = 0
-        while commits < rows // 1000:
+        while commits < rows // size:
             event = stream.fetchone()
             if isinstance(event, XidEvent):
                 commits += 1
@@ -170,15 +171,30 @@ def converted(batch: SourceBatch, rows: int, way: str) -> Measured:
     return measured(rows, run)
 
 
-def loaded(server: MariaDB, rows: int) -> tuple[str, dict[str, Any]]:
-    """Fills the table. Returns the place before that in the binlog, as a GTID and as an offset."""
+def loaded(server: MariaDB, rows: int, size: int = 1000) -> tuple[str, dict[str, Any]]:
+    """Fills the table by transactions of `size` rows. Returns the place before that in the binlog, as a GTID and as an offset."""
     server.sql("CREATE OR REPLACE TABLE d.t (" + TABLE + ")")
     server.sql("FLUSH BINARY LOGS")
     ((gtid,),) = server.sql("SELECT @@gtid_binlog_pos")
     ((file, pos, *_),) = server.sql("SHOW MASTER STATUS")
-    for at in range(1, rows, 1000):
-        server.sql(f"INSERT INTO d.t SELECT {SELECT} FROM d.seq_{at}_to_{at + 999}", database="d")
+    insert = f"INSERT INTO d.t SELECT seq + i * {size}, name, price, at, note FROM (SELECT {NAMED} FROM d.seq_1_to_{size}) AS s"
+    loop = f"BEGIN NOT ATOMIC FOR i IN 0..{rows // size - 1} DO {insert}; END FOR; END"
+    server.sql(loop, database="d")
     return gtid, {"file": file, "pos": pos, "gtids": gtid}
+
+
+def small_transactions(server: MariaDB, bootstrap: str, rows: int, run: int) -> dict[str, Measured]:
+    """Reads rows that were written in small transactions, and beside them the library's events."""
+    found = {}
+    for size, part in ((10, 5), (1, 20)):
+        count = rows // part
+        gtid, offset = loaded(server, count, size)
+        name = f"binlog, {size} rows per transaction" if size > 1 else "binlog, 1 row per transaction"
+        found[f"{name}: source to topic"] = source(server, bootstrap, f"binlog-{size}-{run}", count, offset)
+        found[f"{name}: mysql-replication, rows left alone"] = library(
+            server, count, gtid, size, decode=False
+        )
+    return found
 
 
 def one_run(server: MariaDB, bootstrap: str, rows: int, run: int) -> dict[str, Measured]:
@@ -222,7 +238,12 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--rows", type=int, default=100_000, help="a multiple of 1000")
+    parser.add_argument(
+        "--rows",
+        type=int,
+        default=100_000,
+        help="a multiple of 1000; a fifth of it by transactions of 10, a twentieth by transactions of 1",
+    )
     parser.add_argument("--write", action="store_true", help="put the figures into docs/performance.md")
     args = parser.parse_args()
     if reason := missing():
@@ -233,7 +254,11 @@ def main() -> int:
         broker = Klamm(Path(tmp) / "broker")
         broker.start()
         try:
-            runs = [one_run(server, broker.bootstrap, args.rows, number) for number in range(args.runs)]
+            runs = [
+                one_run(server, broker.bootstrap, args.rows, number)
+                | small_transactions(server, broker.bootstrap, args.rows, number)
+                for number in range(args.runs)
+            ]
         finally:
             broker.stop()
     text = table(runs)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -32,6 +31,7 @@ from klamm_connectors.mysql.config import Settings
 from klamm_connectors.mysql.ddl import truncated
 from klamm_connectors.mysql.events import Origin
 from klamm_connectors.mysql.failures import Failures
+from klamm_connectors.mysql.joined import Joined, Made
 from klamm_connectors.mysql.position import Position
 from klamm_connectors.mysql.prepared import (
     Decision,
@@ -114,7 +114,7 @@ class Changes:
         """
         if self._error is not None:
             raise self._error
-        records = SourceBatches()
+        records = Joined()
         self._note_state()
         end = time.monotonic() + _BATCH_S
         while len(records) < self._reading.batch_size and not stopping.is_set():
@@ -132,14 +132,14 @@ class Changes:
                 break
             if time.monotonic() > end:
                 break
-        return records
+        return records.made(self._partition, time.time_ns() // 1_000_000)
 
     def _note_state(self) -> None:
         """Puts the state of an incremental snapshot, which signals from elsewhere may have begun, into the position."""
         if self._watcher.state != self._progress.position.incremental:
             self._progress.position = replace(self._progress.position, incremental=self._watcher.state)
 
-    def _take(self, event: Any, records: SourceBatches) -> None:
+    def _take(self, event: Any, records: Joined) -> None:
         match event:
             case TableMapEvent():
                 self._catalog.see(event)
@@ -171,7 +171,7 @@ class Changes:
             case _:
                 _check_type(event.event_type)
 
-    def _take_rows(self, event: Any) -> Sequence[SourceRecord]:
+    def _take_rows(self, event: Any) -> Made:
         captured = self._catalog.of(event.table_id)
         if captured is None or self._left_out:
             if not self._prepared.collecting:
@@ -214,13 +214,13 @@ class Changes:
         offset = self._progress.position.to_offset()
         return [count.end(self._transaction_topic, self._partition, offset, event.timestamp * 1000)]
 
-    def _take_prepared(self, event: Any) -> Sequence[SourceRecord]:
+    def _take_prepared(self, event: Any) -> Made:
         if event.one_phase:
-            return SourceBatches([self._release(event, self._prepared.collected()), self._complete(event)])
+            return Joined([self._release(event, self._prepared.collected()), self._complete(event)])
         self._prepared.prepare(xid_of(event), event.packet.log_pos, event.timestamp)
         return []
 
-    def _decide(self, decision: Decision, event: Any) -> Sequence[SourceRecord]:
+    def _decide(self, decision: Decision, event: Any) -> Made:
         """Takes the end of a prepared transaction. Its rows become records now, if it is committed."""
         progress = self._progress
         if not progress.gtids:
@@ -235,9 +235,9 @@ class Changes:
             )  # fmt: skip
         return self._release(event, rows or [])
 
-    def _release(self, event: Any, rows: list[Rows]) -> Sequence[SourceRecord]:
+    def _release(self, event: Any, rows: list[Rows]) -> Made:
         self._progress.in_transaction = True
-        records = SourceBatches([self._begun(event)])
+        records = Joined([self._begun(event)])
         for one in rows:
             records.add(self._rows.of(one))
         self._progress.in_transaction = False
@@ -245,12 +245,12 @@ class Changes:
 
     # Statements
 
-    def _take_query(self, event: Any) -> Sequence[SourceRecord]:
+    def _take_query(self, event: Any) -> Made:
         query = event.query if isinstance(event.query, str) else bytes(event.query).decode("utf-8", "replace")
         database = event.schema.decode() if isinstance(event.schema, bytes) else str(event.schema)
         self._check_statement(query, database)
         decision = decision_of(query)
-        records = SourceBatches([self._decide(decision, event)] if decision is not None else [])
+        records = Joined([self._decide(decision, event)] if decision is not None else [])
         past, was_inside = self._progress.past, self._progress.in_transaction
         self._progress.query(query, event.packet.log_pos, event.timestamp)
         if decision is not None and not past:

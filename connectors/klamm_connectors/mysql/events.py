@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, repeat
 from typing import Any, Final
 
 from klamm_base.version import __version__
@@ -224,23 +225,24 @@ class TableEvents:
         op: str,
         before: list[Sequence[Any]] | None,
         after: list[Sequence[Any]] | None,
-        origin: Origin,
+        origins: Sequence[tuple[Origin, int]],
         partition: dict[str, Any],
         positions: Sequence[Any],
         offset_of: Callable[[Any], dict[str, Any]],
         rows: Sequence[int],
         now_ms: int,
-    ) -> SourceBatch | None:
-        """Returns the records of many rows, whose values are in columns; None if a row has none or more than one: ask `records`."""
-        if not self._one_for_each(op, before, after):
-            return None
+    ) -> SourceBatch:
+        """Returns the records of many rows, whose values are in columns. Each has one: ask `one_for_each` and `same_keys`.
+
+        `origins` has the rows' origins, each with the number of its rows.
+        """
         count = len(rows)
         values = after if after is not None else before
         assert values is not None, "a change has at least one image of its row"
         return SourceBatch(
             partition,
             self.topic,
-            self._values(op, before, after, origin, rows, now_ms),
+            self._values(op, before, after, origins, rows, now_ms),
             positions,
             offset_of=offset_of,
             value_schema=self._row_schema if self._shape.rows_only else self._envelope,
@@ -249,12 +251,13 @@ class TableEvents:
             timestamp=now_ms,
         )
 
-    def _one_for_each(
-        self, op: str, before: list[Sequence[Any]] | None, after: list[Sequence[Any]] | None
-    ) -> bool:
-        if op == "u" and before is not None and after is not None:
-            return all(before[i] == after[i] for i in self._keys)
+    def one_for_each(self, op: str) -> bool:
+        """Returns True when each row of such a change has one record, but for updates of keys."""
         return op != "d" or not (self._shape.rows_only or (self._shape.tombstones and self._keys))
+
+    def same_keys(self, before: list[Sequence[Any]], after: list[Sequence[Any]]) -> bool:
+        """Returns True when no row's key differs between its images, which are in columns."""
+        return all(before[i] == after[i] for i in self._keys)
 
     def _key_column(self, values: Sequence[Sequence[Any]], count: int) -> Sequence[Any] | None:
         if self._key_schema is None:
@@ -268,7 +271,7 @@ class TableEvents:
         op: str,
         before: list[Sequence[Any]] | None,
         after: list[Sequence[Any]] | None,
-        origin: Origin,
+        origins: Sequence[tuple[Origin, int]],
         rows: Sequence[int],
         now_ms: int,
     ) -> StructColumn:
@@ -276,18 +279,29 @@ class TableEvents:
         images = [None if image is None else image[: self._width] for image in (before, after)]
         if self._shape.rows_only:
             return StructColumn(self._row_schema, images[1] or [], count)
-        place = source_values(self._shape, self._table.database, self._table.name, origin)
         values: list[Sequence[Any]] = [
             *(Repeated(None, count) if i is None else StructColumn(optional, i, count) for i in images),
-            StructColumn(SOURCE_SCHEMA, [*(Repeated(value, count) for value in place), rows], count),
+            StructColumn(SOURCE_SCHEMA, [*self._sources(origins, count), rows], count),
             Repeated(op, count),
             Repeated(now_ms, count),
         ]
         if self._shape.transactions:
-            counted = origin.transaction
+            counted = origins[0][0].transaction  # rows that are counted come event by event
             name = self._table.full_name
             values.append(Repeated(None, count) if counted is None else counted.blocks(name, count))
         return StructColumn(self._envelope, values, count)
+
+    def _sources(self, origins: Sequence[tuple[Origin, int]], count: int) -> list[Sequence[Any]]:
+        """Returns the columns of the `source` blocks, without the row."""
+        database, name = self._table.database, self._table.name
+        places = [source_values(self._shape, database, name, origin) for origin, _ in origins]
+        counts = [rows for _, rows in origins]
+        return [
+            Repeated(values[0], count)
+            if values.count(values[0]) == len(values)
+            else list(chain.from_iterable(map(repeat, values, counts)))
+            for values in zip(*places, strict=True)
+        ]
 
     def truncated(
         self, origin: Origin, partition: dict[str, Any], offset: dict[str, Any], now_ms: int

@@ -84,7 +84,7 @@ class SnapshotRecords:
         if not count:
             return None
         return events.batch(
-            "r", None, columns, self.origin, self._partition,
+            "r", None, columns, [(self.origin, count)], self._partition,
             Repeated(self.running, count), Position.to_offset, Repeated(0, count), time.time_ns() // 1_000_000,
         )  # fmt: skip
 

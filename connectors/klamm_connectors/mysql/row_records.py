@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from pymysqlreplication.row_event import DeleteRowsEvent, UpdateRowsEvent, WriteRowsEvent
 
 from klamm_connectors.mysql.catalog import Captured
 from klamm_connectors.mysql.events import Origin
 from klamm_connectors.mysql.failures import Failures
+from klamm_connectors.mysql.joined import JoinedRows, Made
 from klamm_connectors.mysql.progress import Progress
 from klamm_connectors.mysql.transactions import TransactionCount
 from klamm_plugins.errors import DataError
 from klamm_plugins.records import SourceRecord
-
-_MANY: Final = 6  # images of an event, from which on a batch costs less than its records
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +73,7 @@ class RowRecords:
         self.count: TransactionCount | None = None
         """The transaction under way, when its records are counted."""
 
-    def of(self, rows: Rows) -> Sequence[SourceRecord]:
+    def of(self, rows: Rows) -> Made:
         """Counts the event and returns the records of its rows that were not returned before the start."""
         first = self._progress.rows()
         if first is None:
@@ -84,11 +82,11 @@ class RowRecords:
             return []
         return self._made(rows, first)
 
-    def _made(self, rows: Rows, first: int | None) -> Sequence[SourceRecord]:
+    def _made(self, rows: Rows, first: int | None) -> Made:
         """Makes records of the rows from `first` on; None: of none. Earlier rows are only counted."""
         images, op = rows.images(), rows.op
         number = len(images) // (2 if op == "u" else 1)
-        made: Sequence[SourceRecord] = []
+        made: Made = []
         if rows.captured.shown and op not in self._skipped:
             made = self._records(rows, op, images, number if first is None else first)
         if first is None:
@@ -96,36 +94,39 @@ class RowRecords:
         before = self._progress.position
         self._progress.position = self._progress.at(number, rows.event.timestamp)
         self._watcher.changed(rows.captured, images)
-        if rows.captured.signals and op == "c":
-            return self._signalled(rows, images[first:], list(made), before.to_offset())
+        if rows.captured.signals and op == "c" and isinstance(made, list):
+            return self._signalled(rows, images[first:], made, before.to_offset())
         return made
 
-    def _records(self, rows: Rows, op: str, images: list[list[Any]], first: int) -> Sequence[SourceRecord]:
-        if len(images) >= _MANY and not rows.captured.signals and (self.count is None or first == 0):
-            batch = self._in_columns(rows, op, images, first)
-            if batch is not None:
-                return batch
+    def _records(self, rows: Rows, op: str, images: list[list[Any]], first: int) -> Made:
+        """Makes the records of rows, in columns where each row has one record."""
+        if (
+            rows.captured.events.one_for_each(op)
+            and not rows.captured.signals
+            and (self.count is None or first == 0)
+        ):
+            found = self._in_columns(rows, op, images, first)
+            if found is not None:
+                return found if self.count is None else found.made(self._partition, _now_ms())
         return self._one_by_one(rows, op, images, first)
 
-    def _in_columns(
-        self, rows: Rows, op: str, images: list[list[Any]], first: int
-    ) -> Sequence[SourceRecord] | None:
-        """Makes the records in columns; None if they must be made one by one."""
+    def _in_columns(self, rows: Rows, op: str, images: list[list[Any]], first: int) -> JoinedRows | None:
+        """Converts the rows in columns; None if their records must be made one by one."""
         event, events, step = rows.event, rows.captured.events, 2 if op == "u" else 1
         numbers = range(first, len(images) // step)
         if not numbers:
-            return []
+            return None
         try:
             values = events.converted(list(zip(*images[first * step :], strict=True)))
         except DataError:
             return None  # not all of them fit
         before = None if op == "c" else [column[::step] for column in values]
         after = None if op == "d" else [column[step - 1 :: step] for column in values]
+        if before is not None and after is not None and not events.same_keys(before, after):
+            return None
         end = self._progress.at(0, event.timestamp)
-        return events.batch(
-            op, before, after, self._origin(event), self._partition, numbers,
-            lambda number: replace(end, row=number + 1).to_offset(), numbers, _now_ms(),
-        )  # fmt: skip
+        origins = [(self._origin(event), len(numbers))]
+        return JoinedRows(events, op, before, after, origins, [(end, number) for number in numbers])
 
     def _one_by_one(self, rows: Rows, op: str, images: list[list[Any]], first: int) -> list[SourceRecord]:
         event, events, partition = rows.event, rows.captured.events, self._partition
