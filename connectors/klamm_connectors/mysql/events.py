@@ -27,9 +27,11 @@ from klamm_plugins.schema import (
     Schema,
     SchemaBuilder,
     Struct,
+    Type,
 )
 
 _ILLEGAL: Final = re.compile(r"[^a-zA-Z0-9._-]")
+_SNAPSHOTS: Final = "true,first,first_in_data_collection,last_in_data_collection,last,false,incremental"
 
 SOURCE_SCHEMA: Final = (
     SchemaBuilder.struct("io.debezium.connector.mysql.Source")
@@ -37,7 +39,16 @@ SOURCE_SCHEMA: Final = (
     .field("connector", STRING)
     .field("name", STRING)
     .field("ts_ms", INT64)
-    .field("snapshot", OPTIONAL_STRING)
+    .field(
+        "snapshot",
+        SchemaBuilder(Type.STRING)
+        .name("io.debezium.data.Enum")
+        .version(1)
+        .parameter("allowed", _SNAPSHOTS)
+        .default("false")
+        .optional()
+        .build(),
+    )
     .field("db", STRING)
     .field("table", OPTIONAL_STRING)
     .field("server_id", INT64)
@@ -59,6 +70,7 @@ class Origin:
     file: str
     pos: int
     snapshot: str | None = None
+    """None in records of the binlog: a reader gets the field's default, `false`."""
     transaction: TransactionCount | None = None
 
 

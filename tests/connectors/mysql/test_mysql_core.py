@@ -1,6 +1,7 @@
 """The source's pure parts: positions, filters, decoding of rows, schemas and values."""
 # ruff: noqa: DTZ001  values of DATETIME have no zone
 
+import json
 import struct
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
@@ -21,8 +22,10 @@ from klamm_connectors.mysql.shape import Shape
 from klamm_connectors.mysql.transactions import TransactionCount
 from klamm_connectors.mysql.values import Modes, builder_and_converter
 from klamm_connectors.mysql.view import View
+from klamm_plugins.converters.json import JsonConverter
 from klamm_plugins.errors import ConfigError, ConnectError, DataError
 from klamm_plugins.schema import validate_value
+from klamm_plugins.transforms.debezium.scripting import FilterByCondition
 
 UUIDS = ("3e11fa47-71ca-11e1-9e33-c80aa9429562", "1c2aad49-ae92-409a-b4df-d05a03e4702e")
 
@@ -297,6 +300,39 @@ def test_a_batch_is_the_records_of_its_rows(op, rows, rows_only, plain_keys, tom
         lambda n: {"row": n + 1}, range(len(rows)), 5,
     )  # fmt: skip
     assert list(found) == one_by_one
+
+
+SNAPSHOT_FIELD = {
+    "type": "string",
+    "optional": True,
+    "default": "false",
+    "name": "io.debezium.data.Enum",
+    "version": 1,
+    "parameters": {
+        "allowed": "true,first,first_in_data_collection,last_in_data_collection,last,false,incremental"
+    },
+    "field": "snapshot",
+}
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "shown"), [(None, "false"), ("true", "true"), ("incremental", "incremental")]
+)
+def test_the_source_says_false_where_no_snapshot_has_read_the_row(snapshot, shown):
+    events, origin = TableEvents(TABLE, VIEW, Shape("p")), replace(ORIGIN, snapshot=snapshot)
+    (record,) = events.records("c", None, [1, "a"], origin, {}, {}, 0, 5)
+    batch = events.batch("c", None, [[1], ["a"]], [(origin, 1)], {}, range(1), dict, range(1), 5)
+    kept = FilterByCondition()
+    kept.configure({"language": "jsr223.groovy", "condition": f"value.source.snapshot == '{shown}'"})
+    assert kept.apply(record) is record
+    converter = JsonConverter()
+    converter.configure({}, is_key=False)
+    one = converter.from_connect_data("t", record.value_schema, record.value)
+    assert converter.from_connect_data_many("t", batch.value_schema, batch.values) == [one]
+    made = json.loads(one)
+    source = next(field for field in made["schema"]["fields"] if field["field"] == "source")
+    assert SNAPSHOT_FIELD in source["fields"]
+    assert made["payload"]["source"]["snapshot"] == shown
 
 
 def test_rows_whose_keys_change_are_known():
