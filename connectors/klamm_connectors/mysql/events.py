@@ -35,6 +35,7 @@ _SNAPSHOTS: Final = "true,first,first_in_data_collection,last_in_data_collection
 
 SOURCE_SCHEMA: Final = (
     SchemaBuilder.struct("io.debezium.connector.mysql.Source")
+    .version(1)
     .field("version", STRING)
     .field("connector", STRING)
     .field("name", STRING)
@@ -50,6 +51,8 @@ SOURCE_SCHEMA: Final = (
         .build(),
     )
     .field("db", STRING)
+    .field("ts_us", OPTIONAL_INT64)
+    .field("ts_ns", OPTIONAL_INT64)
     .field("table", OPTIONAL_STRING)
     .field("server_id", INT64)
     .field("gtid", OPTIONAL_STRING)
@@ -151,18 +154,19 @@ class TableEvents:
         return fields[0][1] if self._plain_key else self._struct("Key", fields).build()
 
     def _envelope_schema(self) -> Schema:
-        built = (
+        return (
             SchemaBuilder.struct(f"{self.topic}.Envelope")
-            .version(1)
+            .version(2)
             .field("before", self._optional_row)
             .field("after", self._optional_row)
             .field("source", SOURCE_SCHEMA)
+            .field("transaction", BLOCK_SCHEMA)
             .field("op", STRING)
             .field("ts_ms", OPTIONAL_INT64)
+            .field("ts_us", OPTIONAL_INT64)
+            .field("ts_ns", OPTIONAL_INT64)
+            .build()
         )
-        if self._shape.transactions:
-            built.field("transaction", BLOCK_SCHEMA)
-        return built.build()
 
     def convert(self, row: Sequence[Any]) -> list[Any]:
         """Converts the values of captured columns to Connect's. Raises DataError for a value that does not fit."""
@@ -291,16 +295,13 @@ class TableEvents:
         images = [None if image is None else image[: self._width] for image in (before, after)]
         if self._shape.rows_only:
             return StructColumn(self._row_schema, images[1] or [], count)
+        counted = origins[0][0].transaction  # rows that are counted come event by event
         values: list[Sequence[Any]] = [
             *(Repeated(None, count) if i is None else StructColumn(optional, i, count) for i in images),
             StructColumn(SOURCE_SCHEMA, [*self._sources(origins, count), rows], count),
-            Repeated(op, count),
-            Repeated(now_ms, count),
+            Repeated(None, count) if counted is None else counted.blocks(self._table.full_name, count),
+            *(Repeated(value, count) for value in (op, *moment(now_ms))),
         ]
-        if self._shape.transactions:
-            counted = origins[0][0].transaction  # rows that are counted come event by event
-            name = self._table.full_name
-            values.append(Repeated(None, count) if counted is None else counted.blocks(name, count))
         return StructColumn(self._envelope, values, count)
 
     def _sources(self, origins: Sequence[tuple[Origin, int]], count: int) -> list[Sequence[Any]]:
@@ -339,16 +340,15 @@ class TableEvents:
         row: int,
         now_ms: int,
     ) -> Struct:
+        count = origin.transaction
         values = [
             None if before is None else Struct.of_checked(self._optional_row, before),
             None if after is None else Struct.of_checked(self._optional_row, after),
             self._source(origin, row),
+            None if count is None else count.block(self._table.full_name),
             op,
-            now_ms,
+            *moment(now_ms),
         ]
-        if self._shape.transactions:
-            count = origin.transaction
-            values.append(None if count is None else count.block(self._table.full_name))
         return Struct.of_checked(self._envelope, values)
 
     def _tombstone(
@@ -364,19 +364,27 @@ def source_struct(shape: Shape, database: str, table: str | None, origin: Origin
 
 def source_values(shape: Shape, database: str, table: str | None, origin: Origin) -> list[Any]:
     """Returns the values of a `source` block, without the row."""
+    ms, us, ns = moment(origin.ts_ms)
     return [
         __version__,
         shape.connector,
         shape.prefix,
-        origin.ts_ms,
+        ms,
         origin.snapshot,
         database,
+        us,
+        ns,
         table,
         origin.server_id,
         origin.gtid,
         origin.file,
         origin.pos,
     ]
+
+
+def moment(ms: int) -> tuple[int, int, int]:
+    """Returns a time in milliseconds, microseconds and nanoseconds."""
+    return ms, ms * 1_000, ms * 1_000_000
 
 
 def _converted(column: Sequence[Any], convert: Convert | None, missing: Any) -> Sequence[Any]:

@@ -18,5 +18,3 @@ class Shape:
     tombstones: bool = True
     modes: Modes = field(default_factory=Modes)
     delimiter: str = "."
-    transactions: bool = False
-    """True when envelopes have a `transaction` block."""

@@ -24,7 +24,8 @@ from klamm_connectors.mysql.values import Modes, builder_and_converter
 from klamm_connectors.mysql.view import View
 from klamm_plugins.converters.json import JsonConverter
 from klamm_plugins.errors import ConfigError, ConnectError, DataError
-from klamm_plugins.schema import validate_value
+from klamm_plugins.schema import OPTIONAL_INT64, validate_value
+from klamm_plugins.transforms.debezium.extract_new_record_state import ExtractNewRecordState
 from klamm_plugins.transforms.debezium.scripting import FilterByCondition
 
 UUIDS = ("3e11fa47-71ca-11e1-9e33-c80aa9429562", "1c2aad49-ae92-409a-b4df-d05a03e4702e")
@@ -274,9 +275,7 @@ CHANGES = st.lists(st.tuples(st.integers(0, 3), st.none() | st.sampled_from("ab"
 
 @given(st.sampled_from("crud"), CHANGES, st.booleans(), st.booleans(), st.booleans(), st.booleans())
 def test_a_batch_is_the_records_of_its_rows(op, rows, rows_only, plain_keys, tombstones, in_transaction):
-    shape = Shape(
-        "p", rows_only=rows_only, plain_keys=plain_keys, tombstones=tombstones, transactions=in_transaction
-    )
+    shape = Shape("p", rows_only=rows_only, plain_keys=plain_keys, tombstones=tombstones)
     events = TableEvents(TABLE, VIEW, shape)
     before = None if op in "cr" else rows
     after = None if op == "d" else [(number, "c") for number, _ in rows]
@@ -333,6 +332,31 @@ def test_the_source_says_false_where_no_snapshot_has_read_the_row(snapshot, show
     source = next(field for field in made["schema"]["fields"] if field["field"] == "source")
     assert SNAPSHOT_FIELD in source["fields"]
     assert made["payload"]["source"]["snapshot"] == shown
+
+
+def test_times_are_in_three_units_and_fields_in_debeziums_order():
+    (record,) = records("c", None, [1, "a"])
+    envelope, source = record.value_schema, record.value_schema.field("source").schema
+    names = ["before", "after", "source", "transaction", "op", "ts_ms", "ts_us", "ts_ns"]
+    assert ([field.name for field in envelope.fields], envelope.version) == (names, 2)
+    of_all = ["version", "connector", "name", "ts_ms", "snapshot", "db", "ts_us", "ts_ns", "table"]
+    assert ([field.name for field in source.fields][:9], source.version) == (of_all, 1)
+    for block, schema, ms in ((record.value, envelope, 5), (record.value["source"], source, 1)):
+        assert [block[name] for name in ("ts_ms", "ts_us", "ts_ns")] == [ms, ms * 10**3, ms * 10**6]
+        assert {schema.field(name).schema for name in ("ts_us", "ts_ns")} == {OPTIONAL_INT64}
+
+
+def test_times_and_places_become_fields_of_rows(caplog):
+    row = ExtractNewRecordState()
+    row.configure({"add.fields": "ts_ns,source.ts_us,transaction.id,source.query", "add.headers": "lsn,op"})
+    for table in (TABLE, replace(TABLE, name="other")):
+        (record,) = TableEvents(table, VIEW, Shape("p")).records("c", None, [1, "a"], ORIGIN, {}, {}, 0, 5)
+        added = {"__ts_ns": 5_000_000, "__source_ts_us": 1_000, "__transaction_id": None}
+        assert row.apply(record).value.to_dict() == {"id": 1, "v": "a"} | added
+    assert [message.partition(": ")[0] for message in caplog.messages] == [
+        "add.fields names source.query, which change events p.d.t.Envelope do not have",
+        "add.headers names lsn, which change events p.d.t.Envelope do not have",
+    ]
 
 
 def test_rows_whose_keys_change_are_known():

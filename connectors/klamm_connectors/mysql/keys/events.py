@@ -75,7 +75,6 @@ def read(values: Mapping[str, Any], props: Mapping[str, str]) -> Events:
     """Returns the settings."""
     prefix, delimiter = values["topic.prefix"], values["topic.delimiter"]
     failures = values["event.processing.failure.handling.mode"]
-    transactions = values["provide.transaction.metadata"]
     return Events(
         shape=Shape(
             prefix=prefix,
@@ -83,7 +82,6 @@ def read(values: Mapping[str, Any], props: Mapping[str, str]) -> Events:
             rows_only=values["event.format"] == "row",
             plain_keys=values["key.format"] == "value",
             tombstones=values["tombstones.on.delete"],
-            transactions=transactions,
             modes=Modes(
                 decimal=values["decimal.handling.mode"],
                 bigint_unsigned=values["bigint.unsigned.handling.mode"],
@@ -94,7 +92,7 @@ def read(values: Mapping[str, Any], props: Mapping[str, str]) -> Events:
         ),
         skipped=frozenset(values["skipped.operations"]) - {"none"},
         schema_changes=values["include.schema.changes"],
-        transactions=transactions,
+        transactions=values["provide.transaction.metadata"],
         transaction_topic=f"{prefix}{delimiter}{values['topic.transaction']}",
         failures="skip" if failures == "ignore" else failures,
         heartbeat_interval_ms=values["heartbeat.interval.ms"],

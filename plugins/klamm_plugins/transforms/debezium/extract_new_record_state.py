@@ -7,6 +7,7 @@ as a tombstone.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, auto
 from itertools import groupby
@@ -43,7 +44,9 @@ from klamm_plugins.transforms.debezium.envelope import (
     values_of,
     word,
 )
-from klamm_plugins.transforms.debezium.field_reference import Read, references
+from klamm_plugins.transforms.debezium.field_reference import FieldReference, Read, references
+
+log = logging.getLogger(__name__)
 
 MODE: Final = "delete.tombstone.handling.mode"
 FORMER_MODE: Final = "delete.handling.mode"
@@ -108,6 +111,7 @@ class ExtractNewRecordState(KlammTransformation):
         self._deletes, self._keeps_tombstones = _handling(settings)
         self._fields = references("add.fields", settings["add.fields"], settings["add.fields.prefix"])
         self._headers = references("add.headers", settings["add.headers"], settings["add.headers.prefix"])
+        self._missing: set[tuple[str, str]] = set()
         self._added = frozenset(ref.name for ref in self._fields)
         self._route: str = settings["route.by.field"].strip()
         self._fills: bool = settings[REPLACE_NULL]
@@ -214,6 +218,8 @@ class ExtractNewRecordState(KlammTransformation):
     def _plan(self, schema: Schema | None) -> _Plan | None:
         if schema is None or not is_envelope(schema):
             return None
+        self._tell_missing("add.fields", self._fields, schema)
+        self._tell_missing("add.headers", self._headers, schema)
         rewrites = self._deletes == _REWRITE
         headers = [(ref.name, *found) for ref in self._headers if (found := ref.found(schema)) is not None]
         return _Plan(
@@ -222,6 +228,15 @@ class ExtractNewRecordState(KlammTransformation):
             self._row(schema, AFTER, "false" if rewrites else None),
             self._row(schema, BEFORE, "true" if rewrites else None),
         )
+
+    def _tell_missing(self, key: str, listed: Sequence[FieldReference], envelope: Schema) -> None:
+        """Warns once of each field that change events do not have."""
+        for ref in listed:
+            if ref.found(envelope) is None and (key, ref.text) not in self._missing:
+                self._missing.add((key, ref.text))
+                log.warning(
+                    "%s names %s, which change events %s do not have: nothing is added for it", key, ref.text, envelope.name
+                )  # fmt: skip
 
     def _row(self, envelope: Schema, name: str, mark: str | None) -> _Row:
         """Plans for the row `before` or `after`; with a `mark` it gets the field `__deleted`."""
@@ -279,7 +294,7 @@ def _config() -> ConfigDef:
         .define(MODE, Type.STRING, None, validator=_optional(one_of_words(*_MODES)), importance=Importance.MEDIUM, documentation="A deleted row: `drop` leaves nothing, `tombstone` (the default) and `delete-to-tombstone` leave one tombstone, `rewrite` its last state with `__deleted`=true, `rewrite-with-tombstone` that and the tombstone.")
         .define(FORMER_MODE, Type.STRING, None, validator=_optional(one_of_words(*_FORMER_MODES)), importance=Importance.LOW, documentation="The key of Debezium before 2.5: `drop`, `rewrite`, or `none` for a tombstone. Tombstones are dropped unless drop.tombstones=false.")
         .define(FORMER_TOMBSTONES, Type.BOOLEAN, None, importance=Importance.LOW, documentation="The key of Debezium before 2.5: false keeps the tombstones behind delete events.")
-        .define("add.fields", Type.LIST, [], importance=Importance.LOW, documentation="Metadata to add as fields, for example `op,source.ts_ms:when`: a name alone is one of the source block, of the envelope (op, ts_ms) or of the transaction (id, total_order, data_collection_order).")
+        .define("add.fields", Type.LIST, [], importance=Importance.LOW, documentation="Metadata to add as fields, for example `op,source.ts_ms:when`: a name alone is one of the source block, of the envelope (op, ts_ms, ts_us, ts_ns) or of the transaction (id, total_order, data_collection_order).")
         .define("add.fields.prefix", Type.STRING, "__", importance=Importance.LOW, documentation="Beginning of the names of added fields.")
         .define("add.headers", Type.LIST, [], importance=Importance.LOW, documentation="Metadata to add as headers, written as in add.fields.")
         .define("add.headers.prefix", Type.STRING, "__", importance=Importance.LOW, documentation="Beginning of the names of added headers.")

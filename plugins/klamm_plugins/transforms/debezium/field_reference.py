@@ -31,6 +31,8 @@ class FieldReference:
     block: str | None
     field: str
     name: str
+    text: str
+    """The reference as it was written, for messages."""
 
     def found(self, envelope: Schema) -> tuple[Schema, Read] | None:
         """Returns the schema of the added field, and the way to its value; None where the envelope has no such field."""
@@ -56,7 +58,7 @@ def _reference(key: str, text: str, prefix: str) -> FieldReference:
     name = f"{block}_{rest[0]}" if rest else block
     field = rest[0] if rest else block
     return FieldReference(
-        block if rest else _block_of(field), field, prefix + (renamed[0] if renamed else name)
+        block if rest else _block_of(field), field, prefix + (renamed[0] if renamed else name), path
     )
 
 
