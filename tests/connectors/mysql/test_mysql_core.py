@@ -2,6 +2,7 @@
 # ruff: noqa: DTZ001  values of DATETIME have no zone
 
 import json
+import re
 import struct
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
@@ -13,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from klamm_connectors.mysql.columns import Column, Kind, Table, from_information_schema
+from klamm_connectors.mysql.config import parse
 from klamm_connectors.mysql.connector import MySqlSourceConnector
 from klamm_connectors.mysql.events import Origin, TableEvents, topic_name
 from klamm_connectors.mysql.filters import Filters
@@ -110,6 +112,42 @@ def test_configurations_that_cannot_work_are_refused_by_their_key(more, key):
     props = {"database.hostname": "h", "database.user": "u", "topic.prefix": "p"} | more
     errors = {v.name: v.errors for v in MySqlSourceConnector.validate(props)}
     assert errors[key]
+
+
+NEEDED = {"database.hostname": "h", "database.user": "u", "topic.prefix": "p"}
+
+
+def test_words_are_read_in_any_case():
+    settings = parse(
+        NEEDED
+        | {
+            "decimal.handling.mode": "String",
+            "snapshot.mode": " Initial_Only",
+            "snapshot.locking.mode": "NONE",
+        }
+        | {"database.ssl.mode": "Verify-CA", "time.precision.mode": "CONNECT", "event.format": "Row"}
+    )
+    shape = settings.events.shape
+    assert (shape.modes.decimal, shape.modes.time, shape.rows_only) == ("string", "connect", True)
+    assert (settings.snapshots.mode, settings.snapshots.lock) == ("initial_only", False)
+    assert settings.connection.tls.mode == "verify_ca"
+
+
+@pytest.mark.parametrize(
+    ("mode", "instead"),
+    [
+        ("recovery", "use no_data.* or when_needed"),
+        ("SCHEMA_ONLY_RECOVERY", "use no_data.* or when_needed"),
+        ("configuration_based", "use initial .*initial_only .*no_data .*always"),
+        ("custom", "use one of initial, initial_only, no_data"),
+        ("sometimes", "must be one of: initial, initial_only"),
+    ],
+)
+def test_a_snapshot_mode_that_is_not_here_names_what_is(mode, instead):
+    errors = {v.name: v.errors for v in MySqlSourceConnector.validate(NEEDED | {"snapshot.mode": mode})}
+    assert re.search(
+        rf"Invalid value {mode} for configuration snapshot.mode: .*{instead}", *errors["snapshot.mode"]
+    )
 
 
 def encode_time(value: timedelta, fsp: int) -> bytes:

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from klamm_base.configdef import ConfigDef, Importance, Password, Type, between, non_empty, one_of
+from klamm_base.configdef import ConfigDef, Importance, Password, Type, between, non_empty
+from klamm_connectors.mysql.keys.words import one_word_of, word
 
 _HIGH, _MEDIUM, _LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
 _MARIADB_MODES: Final = {
@@ -54,7 +55,7 @@ def define(d: ConfigDef) -> ConfigDef:
         .define("database.user", Type.STRING, validator=non_empty, importance=_HIGH, documentation="User with SELECT, REPLICATION SLAVE and REPLICATION CLIENT (MariaDB: also BINLOG MONITOR; MySQL: also RELOAD for the snapshot's lock).")
         .define("database.password", Type.PASSWORD, None, importance=_HIGH, documentation="The user's password.")
         .define("database.server.id", Type.LONG, 0, validator=between(0, 4294967295), importance=_MEDIUM, documentation="The number under which the connector reads the binlog: it must differ from that of the server and of every replica. 0 makes one from the connector's name.")
-        .define("database.ssl.mode", Type.STRING, "preferred", validator=one_of(*SSL_MODES, *_MARIADB_MODES), importance=_LOW, documentation="disabled: never encrypted. preferred: encrypted if the server can. required: encrypted or not at all. verify_ca: also checks who signed the server's certificate. verify_identity: also that it names the host. The words of Debezium's connector for MariaDB mean the same: disable, trust, verify-ca, verify-full.")
+        .define("database.ssl.mode", Type.STRING, "preferred", validator=one_word_of(*SSL_MODES, *_MARIADB_MODES), importance=_LOW, documentation="disabled: never encrypted. preferred: encrypted if the server can. required: encrypted or not at all. verify_ca: also checks who signed the server's certificate. verify_identity: also that it names the host. The words of Debezium's connector for MariaDB mean the same: disable, trust, verify-ca, verify-full.")
         .define("database.ssl.ca", Type.STRING, None, importance=_LOW, documentation="File with the authority's certificate (PEM), for verify_ca and verify_identity. Without it and without a trust store, the system's authorities count.")
         .define("database.ssl.keystore", Type.STRING, None, importance=_LOW, documentation="File with the client's key and certificate, for a server that asks for one: PKCS12, JKS or PEM.")
         .define("database.ssl.keystore.password", Type.PASSWORD, None, importance=_LOW, documentation="The key store's password.")
@@ -66,7 +67,7 @@ def define(d: ConfigDef) -> ConfigDef:
 
 def read(values: Mapping[str, Any], connector: str) -> Connection:
     """Returns the settings of the connector with this name."""
-    mode = values["database.ssl.mode"]
+    mode = word(values["database.ssl.mode"])
     return Connection(
         host=values["database.hostname"],
         port=values["database.port"],

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from klamm_base.configdef import ConfigDef, Importance, Type, between, invalid, one_of
+from klamm_base.configdef import ConfigDef, Importance, Type, between, invalid
+from klamm_connectors.mysql.keys.words import one_word_of, word
 from klamm_connectors.mysql.shape import Shape
 from klamm_connectors.mysql.values import Modes
 
@@ -42,8 +43,8 @@ def _topics(d: ConfigDef) -> ConfigDef:
     return (
         d.define("topic.prefix", Type.STRING, validator=_legal_name, importance=_HIGH, documentation="Name of the server in topics and offsets: a table's topic is PREFIX.DATABASE.TABLE. With another prefix the connector begins anew.")
         .define("topic.delimiter", Type.STRING, ".", validator=_legal_name, importance=_MEDIUM, documentation="Stands between prefix, database and table in names of topics.")
-        .define("event.format", Type.STRING, "envelope", validator=one_of("envelope", "row"), importance=_HIGH, documentation="envelope: Debezium's before, after, source, op. row: the row after the change as a flat struct, a tombstone for a deleted row; sinks need no conversion.")
-        .define("key.format", Type.STRING, "struct", validator=one_of("struct", "value"), importance=_MEDIUM, documentation="struct: the primary key as a struct of its columns. value: a primary key of one column as its bare value, for sinks that make it an id; keys of several columns stay structs.")
+        .define("event.format", Type.STRING, "envelope", validator=one_word_of("envelope", "row"), importance=_HIGH, documentation="envelope: Debezium's before, after, source, op. row: the row after the change as a flat struct, a tombstone for a deleted row; sinks need no conversion.")
+        .define("key.format", Type.STRING, "struct", validator=one_word_of("struct", "value"), importance=_MEDIUM, documentation="struct: the primary key as a struct of its columns. value: a primary key of one column as its bare value, for sinks that make it an id; keys of several columns stay structs.")
         .define("message.key.columns", Type.STRING, None, importance=_MEDIUM, documentation="Columns of the records' keys in place of the primary key: TABLES:COLUMN,COLUMN, separated by semicolons, where TABLES is a regular expression for database.table. Other tables keep their primary keys.")
         .define("tombstones.on.delete", Type.BOOLEAN, True, importance=_MEDIUM, documentation="With envelopes: whether a record without a value follows the record of a deleted row, so that a compacted topic forgets the key.")
         .define("skipped.operations", Type.LIST, ["t"], validator=_known_operations, importance=_LOW, documentation="Changes that become no records: c (insert), u (update), d (delete), t (TRUNCATE TABLE); none: all become records. A snapshot's rows are never skipped. Only envelopes have records for t.")
@@ -52,11 +53,11 @@ def _topics(d: ConfigDef) -> ConfigDef:
 
 def _values(d: ConfigDef) -> ConfigDef:
     return (
-        d.define("decimal.handling.mode", Type.STRING, "precise", validator=one_of("precise", "string", "double"), importance=_MEDIUM, documentation="DECIMAL as Connect's Decimal, as text, or as a number of 64 bits.")
-        .define("bigint.unsigned.handling.mode", Type.STRING, "long", validator=one_of("long", "precise"), importance=_MEDIUM, documentation="BIGINT UNSIGNED as INT64 (event.processing.failure.handling.mode says what happens to a row with a value beyond it) or as Connect's Decimal.")
-        .define("time.precision.mode", Type.STRING, "adaptive_time_microseconds", validator=one_of("adaptive_time_microseconds", "connect"), importance=_MEDIUM, documentation="DATE, TIME and DATETIME as Debezium's numbers with their full precision, or as Connect's Date, Time and Timestamp (milliseconds).")
-        .define("binary.handling.mode", Type.STRING, "bytes", validator=one_of("bytes", "base64", "base64-url-safe", "hex"), importance=_LOW, documentation="BINARY, BLOB and GEOMETRY as bytes or as text.")
-        .define("event.processing.failure.handling.mode", Type.STRING, "fail", validator=one_of("fail", "warn", "skip", "ignore"), importance=_MEDIUM, documentation="A row with a value that its schema cannot hold. fail: the task fails; with errors.tolerance=all the runtime counts the row, leaves it out and hands it to the dead letter topic. warn: the row is left out, and the log names it. skip, ignore: the row is left out; the log counts such rows.")
+        d.define("decimal.handling.mode", Type.STRING, "precise", validator=one_word_of("precise", "string", "double"), importance=_MEDIUM, documentation="DECIMAL as Connect's Decimal, as text, or as a number of 64 bits.")
+        .define("bigint.unsigned.handling.mode", Type.STRING, "long", validator=one_word_of("long", "precise"), importance=_MEDIUM, documentation="BIGINT UNSIGNED as INT64 (event.processing.failure.handling.mode says what happens to a row with a value beyond it) or as Connect's Decimal.")
+        .define("time.precision.mode", Type.STRING, "adaptive_time_microseconds", validator=one_word_of("adaptive_time_microseconds", "connect"), importance=_MEDIUM, documentation="DATE, TIME and DATETIME as Debezium's numbers with their full precision, or as Connect's Date, Time and Timestamp (milliseconds).")
+        .define("binary.handling.mode", Type.STRING, "bytes", validator=one_word_of("bytes", "base64", "base64-url-safe", "hex"), importance=_LOW, documentation="BINARY, BLOB and GEOMETRY as bytes or as text.")
+        .define("event.processing.failure.handling.mode", Type.STRING, "fail", validator=one_word_of("fail", "warn", "skip", "ignore"), importance=_MEDIUM, documentation="A row with a value that its schema cannot hold. fail: the task fails; with errors.tolerance=all the runtime counts the row, leaves it out and hands it to the dead letter topic. warn: the row is left out, and the log names it. skip, ignore: the row is left out; the log counts such rows.")
     )  # fmt: skip
 
 
@@ -74,19 +75,19 @@ def _beside(d: ConfigDef) -> ConfigDef:
 def read(values: Mapping[str, Any], props: Mapping[str, str]) -> Events:
     """Returns the settings."""
     prefix, delimiter = values["topic.prefix"], values["topic.delimiter"]
-    failures = values["event.processing.failure.handling.mode"]
+    failures = word(values["event.processing.failure.handling.mode"])
     return Events(
         shape=Shape(
             prefix=prefix,
             delimiter=delimiter,
-            rows_only=values["event.format"] == "row",
-            plain_keys=values["key.format"] == "value",
+            rows_only=word(values["event.format"]) == "row",
+            plain_keys=word(values["key.format"]) == "value",
             tombstones=values["tombstones.on.delete"],
             modes=Modes(
-                decimal=values["decimal.handling.mode"],
-                bigint_unsigned=values["bigint.unsigned.handling.mode"],
-                time=values["time.precision.mode"],
-                binary=values["binary.handling.mode"],
+                decimal=word(values["decimal.handling.mode"]),
+                bigint_unsigned=word(values["bigint.unsigned.handling.mode"]),
+                time=word(values["time.precision.mode"]),
+                binary=word(values["binary.handling.mode"]),
                 refused_later=failures == "fail" and props.get("errors.tolerance") == "all",
             ),
         ),

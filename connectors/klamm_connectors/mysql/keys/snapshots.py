@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from klamm_base.configdef import ConfigDef, Importance, Type, between, one_of
+from klamm_base.configdef import ConfigDef, Importance, Type, between
+from klamm_connectors.mysql.keys.words import one_word_of, word
 from klamm_plugins.errors import ConfigError
 
 SNAPSHOT_MODES: Final = (
@@ -19,6 +20,17 @@ SNAPSHOT_MODES: Final = (
     "always",
     "when_needed",
 )
+_NO_HISTORY: Final = (
+    "There is no schema history here that could be lost: use no_data, with which the connector goes on at its offset, or "
+    "when_needed, which reads the tables again if the binlog no longer has the position"
+)
+_REFUSED_MODES: Final = {
+    "recovery": _NO_HISTORY,
+    "schema_only_recovery": _NO_HISTORY,
+    "configuration_based": "The keys snapshot.mode.configuration.based.* have no effect here: use initial for data and changes, "
+    "initial_only for data alone, no_data for changes alone, always for data at every start",
+    "custom": f"Java's snapshotters do not run here: use one of {', '.join(SNAPSHOT_MODES)}",
+}
 _OVERRIDES: Final = "snapshot.select.statement.overrides"
 _HIGH, _MEDIUM, _LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
 
@@ -47,9 +59,9 @@ class Reading:
 def define(d: ConfigDef) -> ConfigDef:
     """Adds the keys."""
     return (
-        d.define("snapshot.mode", Type.STRING, "initial", validator=one_of(*SNAPSHOT_MODES), importance=_HIGH, documentation="initial: read the tables when there is no offset, then the binlog. initial_only: stop after the tables. no_data (also schema_only, never): begin at the binlog's present end. always: read the tables at every start. when_needed: as initial, and again when the binlog no longer has the position.")
+        d.define("snapshot.mode", Type.STRING, "initial", validator=one_word_of(*SNAPSHOT_MODES, refused=_REFUSED_MODES), importance=_HIGH, documentation="initial: read the tables when there is no offset, then the binlog. initial_only: stop after the tables. no_data (also schema_only, never): begin at the binlog's present end. always: read the tables at every start. when_needed: as initial, and again when the binlog no longer has the position.")
         .define("snapshot.fetch.size", Type.INT, 2000, validator=between(1, 1_000_000), importance=_MEDIUM, documentation="Rows of one read in a snapshot.")
-        .define("snapshot.locking.mode", Type.STRING, "minimal", validator=one_of("minimal", "none"), importance=_LOW, documentation="minimal: a global read lock while position and snapshot are taken together, on MySQL, and on MariaDB with more than one thread (one thread needs none). none: no lock; safe only when nothing is written at that moment.")
+        .define("snapshot.locking.mode", Type.STRING, "minimal", validator=one_word_of("minimal", "none"), importance=_LOW, documentation="minimal: a global read lock while position and snapshot are taken together, on MySQL, and on MariaDB with more than one thread (one thread needs none). none: no lock; safe only when nothing is written at that moment.")
         .define("snapshot.max.threads", Type.INT, 1, validator=between(1, 64), importance=_LOW, documentation="Connections that read tables at the same time, each table by one of them, all at the same position of the binlog.")
         .define(_OVERRIDES, Type.LIST, [], importance=_MEDIUM, documentation=f"Tables (database.table, separated by commas) that a snapshot reads by a statement of your own, which {_OVERRIDES}.DATABASE.TABLE has. It must return the captured columns by name.")
         .define("max.batch.size", Type.INT, 2048, validator=between(1), importance=_MEDIUM, documentation="The approximate number of records that the task hands over at once.")
@@ -61,9 +73,9 @@ def define(d: ConfigDef) -> ConfigDef:
 def read(values: Mapping[str, Any], props: Mapping[str, str]) -> Snapshots:
     """Returns the settings of snapshots. Raises ConfigError for a statement that is missing or not used."""
     return Snapshots(
-        mode=values["snapshot.mode"],
+        mode=word(values["snapshot.mode"]),
         fetch_size=values["snapshot.fetch.size"],
-        lock=values["snapshot.locking.mode"] == "minimal",
+        lock=word(values["snapshot.locking.mode"]) == "minimal",
         threads=values["snapshot.max.threads"],
         statements=_statements(values[_OVERRIDES], props),
     )
