@@ -129,9 +129,9 @@ def test_a_misspelt_password_is_not_shown_and_its_key_is_named() -> None:
 
 
 def test_values_that_would_reach_topics_in_another_form_are_refused() -> None:
-    key = "field.name.adjustment.mode"
-    [said] = errors(MySqlSourceConnector, _MYSQL | {key: "avro"}, key)
-    assert said.startswith(f"{key}=avro cannot be used: fields have the columns' names; ")
+    key = "sourceinfo.struct.maker"
+    [said] = errors(MySqlSourceConnector, _MYSQL | {key: "x.Maker"}, key)
+    assert said.startswith(f"{key}=x.Maker cannot be used: it is a Java class, ")
 
 
 def test_a_task_with_an_old_configuration_does_not_start() -> None:

@@ -17,6 +17,7 @@ from klamm_connectors.mysql.values import Convert, builder_and_converter, stand_
 from klamm_connectors.mysql.view import View
 from klamm_plugins.batch import SourceBatch
 from klamm_plugins.columns import Repeated, StructColumn
+from klamm_plugins.errors import ConfigError
 from klamm_plugins.records import SourceRecord
 from klamm_plugins.schema import (
     INT32,
@@ -29,6 +30,7 @@ from klamm_plugins.schema import (
     Struct,
     Type,
 )
+from klamm_plugins.transforms.debezium.renaming import field_adjuster, schema_adjuster
 
 _ILLEGAL: Final = re.compile(r"[^a-zA-Z0-9._-]")
 _SNAPSHOTS: Final = "true,first,first_in_data_collection,last_in_data_collection,last,false,incremental"
@@ -93,6 +95,10 @@ class TableEvents:
         self._shape = shape
         self._table = table
         self.topic = topic_name(shape, table.database, table.name)
+        self._schema_name, self._field_name = (
+            schema_adjuster(shape.schema_names),
+            field_adjuster(shape.field_names),
+        )
         self._columns: list[tuple[int, Convert | None, Any]] = []
         fields = [
             (column.name, self._add(index, column, view.mapped.get(column.name)))
@@ -143,9 +149,18 @@ class TableEvents:
         return found
 
     def _struct(self, suffix: str, fields: Sequence[tuple[str, Schema]]) -> SchemaBuilder:
-        built = SchemaBuilder.struct(f"{self.topic}.{suffix}")
+        built = SchemaBuilder.struct(self._schema_name(f"{self.topic}.{suffix}"))
+        taken: dict[str, str] = {}
         for name, schema in fields:
-            built.field(name, schema)
+            adjusted = self._field_name(name)
+            if adjusted in taken:
+                raise ConfigError(
+                    f"columns {taken[adjusted]} and {name} of {self._table.full_name} would both be the field {adjusted}: "
+                    "leave one out by column.exclude.list, or choose another field.name.adjustment.mode",
+                    key="field.name.adjustment.mode",
+                )
+            taken[adjusted] = name
+            built.field(adjusted, schema)
         return built
 
     def _key_schema_of(self, fields: list[tuple[str, Schema]]) -> Schema | None:
@@ -155,7 +170,7 @@ class TableEvents:
 
     def _envelope_schema(self) -> Schema:
         return (
-            SchemaBuilder.struct(f"{self.topic}.Envelope")
+            SchemaBuilder.struct(self._schema_name(f"{self.topic}.Envelope"))
             .version(2)
             .field("before", self._optional_row)
             .field("after", self._optional_row)

@@ -18,3 +18,7 @@ class Shape:
     tombstones: bool = True
     modes: Modes = field(default_factory=Modes)
     delimiter: str = "."
+    schema_names: str = "none"
+    """The adjustment of schemas' names: `none`, `avro`, `avro_unicode`."""
+    field_names: str = "none"
+    """The adjustment of fields' names, as above."""

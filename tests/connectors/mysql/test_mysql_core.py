@@ -397,6 +397,51 @@ def test_times_and_places_become_fields_of_rows(caplog):
     ]
 
 
+@pytest.mark.parametrize(
+    ("mode", "name", "fields"),
+    [
+        ("none", "p-1.d.2t_x.Value", ["Größe", "1st", "a.b"]),
+        ("avro", "p_1.d.2t_x.Value", ["Gr__e", "_1st", "a_b"]),
+        ("Avro_Unicode", "p_u002d1.d.2t_u005fx.Value", ["Gr_u00f6_u00dfe", "_u0031st", "a_u002eb"]),
+    ],
+)
+def test_names_are_adjusted_to_avro(mode, name, fields):
+    columns = (
+        Column("Größe", Kind.INT, nullable=False, size=4),
+        Column("1st", Kind.STRING),
+        Column("a.b", Kind.STRING),
+    )
+    names = [column.name for column in columns]
+    keys = {f"{of}.name.adjustment.mode": mode for of in ("schema", "field")}
+    shape = parse(NEEDED | {"topic.prefix": "p-1"} | keys).events.shape
+    events = TableEvents(Table("d", "2t_x", columns, names[:1]), View(frozenset(names), names[:1]), shape)
+    (record,) = events.records("c", None, [1, "a", "b"], ORIGIN, {}, {}, 0, 5)
+    after = record.value_schema.field("after").schema
+    assert (after.name, [field.name for field in after.fields]) == (name, fields)
+    assert record.value_schema.name == name.replace("Value", "Envelope")
+    assert record.key.to_dict() == {fields[0]: 1}
+    assert record.topic == "p-1.d.2t_x", "topics stay as they are"
+
+
+@pytest.mark.parametrize(
+    ("more", "mode"),
+    [
+        ({"value.converter": "io.confluent.connect.avro.AvroConverter"}, "avro"),
+        ({"key.converter": "AvroConverter", "field.name.adjustment.mode": "avro_unicode"}, "avro_unicode"),
+        ({"value.converter": "org.apache.kafka.connect.json.JsonConverter"}, "none"),
+    ],
+)
+def test_fields_have_names_for_avro_with_a_converter_of_avro(more, mode):
+    assert parse(NEEDED | more).events.shape.field_names == mode
+
+
+def test_columns_that_would_be_one_field_are_told():
+    columns = (Column("a-b", Kind.STRING), Column("a.b", Kind.STRING))
+    view = View(frozenset({"a-b", "a.b"}), ())
+    with pytest.raises(ConfigError, match=r"columns a-b and a\.b of d\.t would both be the field a_b"):
+        TableEvents(Table("d", "t", columns, ()), view, Shape("p", field_names="avro"))
+
+
 def test_rows_whose_keys_change_are_known():
     events = TableEvents(TABLE, VIEW, Shape("p"))
     same, other = ([(1, 2), ("a", "b")], [(1, 3), ("a", "b")])

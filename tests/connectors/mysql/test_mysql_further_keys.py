@@ -1,5 +1,6 @@
 """Debezium's keys of connection, tables, locks, queues, topics and clients on a real MariaDB: each does what it says."""
 
+import re
 import socket
 import time
 
@@ -46,6 +47,21 @@ def test_databases_and_tables_that_are_captured(source, settings, found):
     for name in "abc":
         source.sql(f"INSERT INTO {name} VALUES (2)")
     assert names(task.read(len(found))) == found
+
+
+@pytest.mark.parametrize("form", ["envelope", "row"])
+def test_names_of_schemas_and_fields_are_those_that_avro_has(source, form):
+    source.sql("CREATE TABLE `maß-e` (`größe` INT PRIMARY KEY, `2nd` INT)")
+    source.sql("INSERT INTO `maß-e` VALUES (1, 2)")
+    settings = {"schema.name.adjustment.mode": "avro", "field.name.adjustment.mode": "avro"}
+    task = source(event__format=form, **settings)
+    source.sql("INSERT INTO `maß-e` VALUES (3, 4)")
+    for record, values in zip(task.read(2), [(1, 2), (3, 4)], strict=True):
+        row = record.value if form == "row" else record.value["after"]
+        assert row.to_dict() == dict(zip(("gr__e", "_2nd"), values, strict=True))
+        assert record.key.to_dict() == {"gr__e": values[0]}
+        assert re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*", record.value_schema.name)
+        assert row.schema.name.endswith(".ma__e.Value")
 
 
 def test_an_excluded_database_is_not_captured(source, mariadb):

@@ -49,6 +49,7 @@ CASES: Final = {
     "database.user": _FURTHER + "test_user_and_password",
     "decimal.handling.mode": _MODES,
     "event.processing.failure.handling.mode": _KEYS + "test_rows_that_do_not_fit_are_left_out_and_named",
+    "field.name.adjustment.mode": _FURTHER + "test_names_of_schemas_and_fields_are_those_that_avro_has",
     "gtid.source.excludes": _KEYS + "test_transactions_of_some_servers",
     "gtid.source.filter.dml.events": _KEYS + "test_transactions_of_some_servers",
     "gtid.source.includes": _KEYS + "test_transactions_of_some_servers",
@@ -67,6 +68,7 @@ CASES: Final = {
     "test_without_a_cluster_it_is_said_and_a_cluster_that_is_away_is_tried_again",
     "schema.history.internal.producer.*": _FURTHER + "test_clients_get_their_properties",
     "signal.consumer.*": _FURTHER + "test_clients_get_their_properties",
+    "schema.name.adjustment.mode": _FURTHER + "test_names_of_schemas_and_fields_are_those_that_avro_has",
     "signal.data.collection": "test_mysql_pipeline.py::"
     "test_tasks_and_the_server_are_killed_in_the_middle_and_every_row_is_right",
     "signal.enabled.channels": _SIGNALS + "test_signals_by_a_topic",

@@ -11,6 +11,7 @@ from klamm_base.configdef import ConfigDef, Importance, Type, between, invalid
 from klamm_connectors.mysql.keys.words import one_word_of, word
 from klamm_connectors.mysql.shape import Shape
 from klamm_connectors.mysql.values import Modes
+from klamm_plugins.transforms.debezium.renaming import ADJUSTMENTS, AVRO, NONE
 
 _PREFIX: Final = re.compile(r"[a-zA-Z0-9._-]{1,200}")
 _HIGH, _MEDIUM, _LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
@@ -36,7 +37,7 @@ class Events:
 
 def define(d: ConfigDef) -> ConfigDef:
     """Adds the keys."""
-    return _beside(_values(_topics(d)))
+    return _beside(_names(_values(_topics(d))))
 
 
 def _topics(d: ConfigDef) -> ConfigDef:
@@ -58,6 +59,13 @@ def _values(d: ConfigDef) -> ConfigDef:
         .define("time.precision.mode", Type.STRING, "adaptive_time_microseconds", validator=one_word_of("adaptive_time_microseconds", "connect"), importance=_MEDIUM, documentation="DATE, TIME and DATETIME as Debezium's numbers with their full precision, or as Connect's Date, Time and Timestamp (milliseconds).")
         .define("binary.handling.mode", Type.STRING, "bytes", validator=one_word_of("bytes", "base64", "base64-url-safe", "hex"), importance=_LOW, documentation="BINARY, BLOB and GEOMETRY as bytes or as text.")
         .define("event.processing.failure.handling.mode", Type.STRING, "fail", validator=one_word_of("fail", "warn", "skip", "ignore"), importance=_MEDIUM, documentation="A row with a value that its schema cannot hold. fail: the task fails; with errors.tolerance=all the runtime counts the row, leaves it out and hands it to the dead letter topic. warn: the row is left out, and the log names it. skip, ignore: the row is left out; the log counts such rows.")
+    )  # fmt: skip
+
+
+def _names(d: ConfigDef) -> ConfigDef:
+    return (
+        d.define("schema.name.adjustment.mode", Type.STRING, NONE, validator=one_word_of(*ADJUSTMENTS), importance=_LOW, documentation="What Avro cannot have in names of schemas. avro: it becomes an underscore. avro_unicode: it becomes _uXXXX, with the character's code; the underscore, too. none: it stays.")
+        .define("field.name.adjustment.mode", Type.STRING, NONE, validator=one_word_of(*ADJUSTMENTS), importance=_LOW, documentation="What Avro cannot have in names of columns, which become fields, as in schema.name.adjustment.mode. With AvroConverter as the connector's own converter, none means avro.")
     )  # fmt: skip
 
 
@@ -83,6 +91,8 @@ def read(values: Mapping[str, Any], props: Mapping[str, str]) -> Events:
             rows_only=word(values["event.format"]) == "row",
             plain_keys=word(values["key.format"]) == "value",
             tombstones=values["tombstones.on.delete"],
+            schema_names=word(values["schema.name.adjustment.mode"]),
+            field_names=_field_names(values, props),
             modes=Modes(
                 decimal=word(values["decimal.handling.mode"]),
                 bigint_unsigned=word(values["bigint.unsigned.handling.mode"]),
@@ -100,6 +110,13 @@ def read(values: Mapping[str, Any], props: Mapping[str, str]) -> Events:
         heartbeat_topic=f"{values['heartbeat.topics.prefix']}{delimiter}{prefix}",
         heartbeat_query=values["heartbeat.action.query"],
     )
+
+
+def _field_names(values: Mapping[str, Any], props: Mapping[str, str]) -> str:
+    """Returns the adjustment of fields' names. A connector with a converter of Avro's own has one, as in Debezium."""
+    mode = word(values["field.name.adjustment.mode"])
+    converters = (props.get(key, "").rpartition(".")[2] for key in ("key.converter", "value.converter"))
+    return AVRO if mode == NONE and "AvroConverter" in converters else mode
 
 
 def _legal_name(name: str, value: Any) -> None:
