@@ -76,7 +76,7 @@ def builder_and_converter(column: Column, modes: Modes) -> tuple[SchemaBuilder, 
                 column.fsp
             )
         case Kind.DATE | Kind.TIME | Kind.DATETIME:
-            return _connect_time(column) if modes.time == "connect" else _adaptive_time(column)
+            return _temporal(column, modes.time)
 
 
 def comparable(column: Column, value: Any) -> Any:
@@ -171,36 +171,80 @@ def _zoned(fsp: int) -> Convert:
     return convert
 
 
-def _adaptive_time(column: Column) -> tuple[SchemaBuilder, Convert | None]:
+def _temporal(column: Column, mode: str) -> tuple[SchemaBuilder, Convert | None]:
+    """Returns schema and converter of a DATE, TIME or DATETIME in a mode of `time.precision.mode`."""
+    if mode == "connect":
+        return _connect_time(column)
+    if mode == "isostring":
+        return _iso_time(column)
     if column.kind is Kind.DATE:
-        built = SchemaBuilder(Type.INT32).name("io.debezium.time.Date").version(1)
-        return built, lambda value: value.toordinal() - _EPOCH_DAY
+        return _debezium_time(Type.INT32, "Date"), lambda value: value.toordinal() - _EPOCH_DAY
     if column.kind is Kind.TIME:
-        return SchemaBuilder(Type.INT64).name("io.debezium.time.MicroTime").version(
-            1
-        ), lambda value: value // _US
-    if column.fsp <= 3:
-        built = SchemaBuilder(Type.INT64).name("io.debezium.time.Timestamp").version(1)
-        return built, lambda value: (value - _EPOCH) // _MS
-    built = SchemaBuilder(Type.INT64).name("io.debezium.time.MicroTimestamp").version(1)
-    return built, lambda value: (value - _EPOCH) // _US
+        if mode == "nanoseconds":
+            return _debezium_time(Type.INT64, "NanoTime"), lambda value: value // _US * 1000
+        return _debezium_time(Type.INT64, "MicroTime"), lambda value: value // _US
+    if mode == "nanoseconds":
+        return _debezium_time(Type.INT64, "NanoTimestamp"), _nanoseconds(column.name)
+    if mode == "adaptive_time_microseconds" and column.fsp <= 3:
+        return _debezium_time(Type.INT64, "Timestamp"), lambda value: (value - _EPOCH) // _MS
+    return _debezium_time(Type.INT64, "MicroTimestamp"), lambda value: (value - _EPOCH) // _US
+
+
+def _debezium_time(kind: Type, name: str) -> SchemaBuilder:
+    return SchemaBuilder(kind).name(f"io.debezium.time.{name}").version(1)
+
+
+def _nanoseconds(name: str) -> Convert:
+    def convert(value: datetime) -> int:
+        found = (value - _EPOCH) // _US * 1000
+        if not -_LONG_MAX <= found <= _LONG_MAX:
+            raise DataError(
+                f"column {name}: the nanoseconds of {value} do not fit INT64, which ends in 2262 and begins in 1677; set "
+                "time.precision.mode=microseconds"
+            )
+        return found
+
+    return convert
+
+
+def _iso_time(column: Column) -> tuple[SchemaBuilder, Convert | None]:
+    """Makes texts as Java writes them: with Z behind, and no zeros at the end of a fraction."""
+    if column.kind is Kind.DATE:
+        return _debezium_time(Type.STRING, "IsoDate"), lambda value: f"{value.isoformat()}Z"
+    if column.kind is Kind.DATETIME:
+        return _debezium_time(Type.STRING, "IsoTimestamp"), _iso
+    time_of_day = _time_of_day(column.name, "isostring")
+    return _debezium_time(Type.STRING, "IsoTime"), lambda value: _iso(time_of_day(value))
+
+
+def _iso(value: datetime | time) -> str:
+    text = value.isoformat()
+    return f"{text.rstrip('0') if '.' in text else text}Z"
 
 
 def _connect_time(column: Column) -> tuple[SchemaBuilder, Convert | None]:
     if column.kind is Kind.DATE:
         return logical.date_builder(), None
     if column.kind is Kind.TIME:
-        return logical.time_builder(), _time_of_day(column.name)
+        return logical.time_builder(), _time_of_day(column.name, "connect")
     return logical.timestamp_builder(), lambda value: value.replace(tzinfo=UTC)
 
 
-def _time_of_day(name: str) -> Convert:
+def _time_of_day(name: str, mode: str) -> Convert:
     def convert(value: timedelta) -> time:
         if not timedelta(0) <= value < timedelta(days=1):
             raise DataError(
-                f"column {name}: {value} is no time of day, which is all that time.precision.mode=connect can hold; "
+                f"column {name}: {_as_sql(value)} is no time of day, which is all that time.precision.mode={mode} can hold; "
                 "use adaptive_time_microseconds"
             )
         return (_EPOCH + value).time()
 
     return convert
+
+
+def _as_sql(value: timedelta) -> str:
+    """Returns a TIME as the database writes it."""
+    seconds, us = divmod(abs(value) // _US, 1_000_000)
+    sign = "-" if value < timedelta(0) else ""
+    text = f"{sign}{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+    return f"{text}.{us:06}" if us else text

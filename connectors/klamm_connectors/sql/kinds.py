@@ -50,6 +50,8 @@ _NAMED: Final = {
     "io.debezium.time.Date": Kind.DATE, "io.debezium.time.MicroTime": Kind.DURATION,
     "io.debezium.time.Time": Kind.DURATION, "io.debezium.time.Timestamp": Kind.TIMESTAMP,
     "io.debezium.time.MicroTimestamp": Kind.TIMESTAMP, "io.debezium.time.ZonedTimestamp": Kind.TIMESTAMP,
+    "io.debezium.time.NanoTime": Kind.DURATION, "io.debezium.time.NanoTimestamp": Kind.TIMESTAMP,
+    "io.debezium.time.IsoDate": Kind.DATE, "io.debezium.time.IsoTime": Kind.TIME, "io.debezium.time.IsoTimestamp": Kind.TIMESTAMP,
 }  # fmt: skip
 _OF_VALUES: Final[dict[type, Kind | None]] = {
     type(None): None, bool: Kind.BOOLEAN, int: Kind.INT64, float: Kind.FLOAT64, bytes: Kind.BYTES,

@@ -72,7 +72,15 @@ def _of_name(name: str | None, rules: TimeRules) -> Convert | None:
             return lambda value: moment(_EPOCH + timedelta(milliseconds=value))
         case "io.debezium.time.MicroTimestamp":
             return lambda value: moment(_EPOCH + timedelta(microseconds=value))
-        case "io.debezium.time.ZonedTimestamp":
+        case "io.debezium.time.NanoTime":
+            return lambda value: timedelta(microseconds=value // 1000)
+        case "io.debezium.time.NanoTimestamp":
+            return lambda value: moment(_EPOCH + timedelta(microseconds=value // 1000))
+        case "io.debezium.time.IsoDate":
+            return lambda value: date.fromisoformat(value[:10])
+        case "io.debezium.time.IsoTime":
+            return lambda value: time.fromisoformat(value).replace(tzinfo=None)
+        case "io.debezium.time.ZonedTimestamp" | "io.debezium.time.IsoTimestamp":
             return lambda value: moment(datetime.fromisoformat(value))
         case "io.debezium.data.Bits":  # the last byte first; databases have the first one first
             return lambda value: value[::-1]

@@ -286,6 +286,59 @@ def test_values_beyond_their_schema_are_sentences():
     assert convert(datetime(2024, 1, 1)) == datetime(2024, 1, 1, tzinfo=UTC)
 
 
+TIMED = {
+    "date": (date(2024, 1, 2), date(1, 1, 1)),
+    "time": (timedelta(hours=10, microseconds=500_000), timedelta(hours=-838, microseconds=-1)),
+    "datetime": (datetime(2024, 1, 2, 10, 0, 0, 500_000), datetime(1969, 12, 31, 23, 59, 59, 999_999)),
+}
+
+
+@pytest.mark.parametrize(
+    ("mode", "kind", "fsp", "name", "expected"),
+    [
+        ("isostring", "date", 0, "IsoDate", ("2024-01-02Z", "0001-01-01Z")),
+        ("isostring", "time", 6, "IsoTime", ("10:00:00.5Z", DataError)),
+        (
+            "isostring",
+            "datetime",
+            6,
+            "IsoTimestamp",
+            ("2024-01-02T10:00:00.5Z", "1969-12-31T23:59:59.999999Z"),
+        ),
+        ("microseconds", "date", 0, "Date", (19724, -719162)),
+        ("microseconds", "time", 0, "MicroTime", (36_000_500_000, -3_016_800_000_001)),
+        ("microseconds", "datetime", 0, "MicroTimestamp", (1_704_189_600_500_000, -1)),
+        ("nanoseconds", "date", 0, "Date", (19724, -719162)),
+        ("nanoseconds", "time", 6, "NanoTime", (36_000_500_000_000, -3_016_800_000_001_000)),
+        ("nanoseconds", "datetime", 0, "NanoTimestamp", (1_704_189_600_500_000_000, -1000)),
+    ],
+)
+def test_times_in_debeziums_other_modes(mode, kind, fsp, name, expected):
+    column = info("a", kind, datetime_precision=None if kind == "date" else fsp)
+    builder, convert = builder_and_converter(
+        column, parse(NEEDED | {"time.precision.mode": mode}).events.shape.modes
+    )
+    schema = builder.build()
+    assert (schema.name, schema.version) == (f"io.debezium.time.{name}", 1)
+    for value, found in zip(TIMED[kind], expected, strict=True):
+        if found is DataError:
+            with pytest.raises(DataError, match=r"column a: -838:00:00.000001 is no time of day.*=isostring"):
+                convert(value)
+            continue
+        assert convert(value) == found
+        validate_value(schema, found)
+
+
+def test_times_that_no_mode_holds_are_sentences():
+    _, convert = builder_and_converter(info("a", "datetime", datetime_precision=0), Modes(time="nanoseconds"))
+    with pytest.raises(DataError, match=r"column a: the nanoseconds of 2263-01-01 00:00:00 do not fit INT64"):
+        convert(datetime(2263, 1, 1))
+    errors = {
+        v.name: v.errors for v in MySqlSourceConnector.validate(NEEDED | {"time.precision.mode": "adaptive"})
+    }
+    assert "use adaptive_time_microseconds" in errors["time.precision.mode"][0]
+
+
 TABLE = Table("d", "t", (Column("id", Kind.INT, nullable=False, size=4), Column("v", Kind.STRING)), ("id",))
 VIEW = View(frozenset({"id", "v"}), ("id",))
 ORIGIN = Origin(1, 1, "0-1-2", "b.1", 4)

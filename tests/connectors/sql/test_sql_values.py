@@ -203,6 +203,37 @@ def test_values_of_all_schemas_come_back_from_tables_that_the_sink_made(where, r
     assert first == (value["d"], value["day"], value["at"].replace(tzinfo=None), took, value["raw"], 0.5, True, value["note"])  # fmt: skip
 
 
+def of_debezium(kind, name):
+    return SchemaBuilder(kind).name(f"io.debezium.time.{name}").optional().build()
+
+
+TIMES = (
+    SchemaBuilder.struct("row")
+    .field("nano", of_debezium(Type.INT64, "NanoTimestamp"))
+    .field("took", of_debezium(Type.INT64, "NanoTime"))
+    .field("day", of_debezium(Type.STRING, "IsoDate"))
+    .field("clock", of_debezium(Type.STRING, "IsoTime"))
+    .field("at", of_debezium(Type.STRING, "IsoTimestamp"))
+    .build()
+)
+
+
+@pytest.mark.parametrize("where", [pytest.param("on_maria", marks=pytest.mark.needs("mariadb")), pytest.param("on_postgres", marks=pytest.mark.needs("postgresql"))])  # fmt: skip
+def test_times_of_debeziums_other_modes_become_times(where, request):
+    database = request.getfixturevalue(where)
+    value = {"nano": 1_704_189_600_500_000_000, "took": 3_600_000_001_000, "day": "2024-02-29Z"}
+    value |= {"clock": "10:00:00.5Z", "at": "2024-02-29T12:00:00.005Z"}
+    task = database.start(props=UPSERT)
+    task.put([record(v, i, i, schema=TIMES) for i, v in enumerate([Struct(TIMES, **value), Struct(TIMES)])])
+    [first, nulls] = database.sql("SELECT nano, took, day, at, clock FROM t ORDER BY id")
+    maria = where == "on_maria"
+    moments = (datetime(2024, 1, 2, 10, 0, 0, 500_000), datetime(2024, 2, 29, 12, 0, 0, 5000))  # noqa: DTZ001
+    took = timedelta(hours=1, microseconds=1) if maria else 3_600_000_001
+    assert first[:4] == (moments[0], took, date(2024, 2, 29), moments[1])
+    assert str(first[4]).startswith("10:00:00.5")
+    assert nulls == (None,) * 5
+
+
 SCALARS = {
     "i": 1,
     "f": 0.5,

@@ -15,6 +15,7 @@ from klamm_plugins.transforms.debezium.renaming import ADJUSTMENTS, AVRO, NONE
 
 _PREFIX: Final = re.compile(r"[a-zA-Z0-9._-]{1,200}")
 _HIGH, _MEDIUM, _LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
+_TIMES: Final = ("adaptive_time_microseconds", "connect", "isostring", "microseconds", "nanoseconds")
 _OPERATIONS: Final = ("c", "u", "d", "t")
 
 
@@ -56,7 +57,7 @@ def _values(d: ConfigDef) -> ConfigDef:
     return (
         d.define("decimal.handling.mode", Type.STRING, "precise", validator=one_word_of("precise", "string", "double"), importance=_MEDIUM, documentation="DECIMAL as Connect's Decimal, as text, or as a number of 64 bits.")
         .define("bigint.unsigned.handling.mode", Type.STRING, "long", validator=one_word_of("long", "precise"), importance=_MEDIUM, documentation="BIGINT UNSIGNED as INT64 (event.processing.failure.handling.mode says what happens to a row with a value beyond it) or as Connect's Decimal.")
-        .define("time.precision.mode", Type.STRING, "adaptive_time_microseconds", validator=one_word_of("adaptive_time_microseconds", "connect"), importance=_MEDIUM, documentation="DATE, TIME and DATETIME as Debezium's numbers with their full precision, or as Connect's Date, Time and Timestamp (milliseconds).")
+        .define("time.precision.mode", Type.STRING, "adaptive_time_microseconds", validator=one_word_of(*_TIMES, refused={"adaptive": "MySQL's TIME needs more than adaptive has: use adaptive_time_microseconds, Debezium's default"}), importance=_MEDIUM, documentation="DATE, TIME and DATETIME. adaptive_time_microseconds: Debezium's numbers; those of a DATETIME are milliseconds where its column has at most three digits of fraction. microseconds, nanoseconds: TIME and DATETIME as numbers of this unit. isostring: ISO 8601 texts in UTC. connect: Connect's Date, Time and Timestamp (milliseconds).")
         .define("binary.handling.mode", Type.STRING, "bytes", validator=one_word_of("bytes", "base64", "base64-url-safe", "hex"), importance=_LOW, documentation="BINARY, BLOB and GEOMETRY as bytes or as text.")
         .define("event.processing.failure.handling.mode", Type.STRING, "fail", validator=one_word_of("fail", "warn", "skip", "ignore"), importance=_MEDIUM, documentation="A row with a value that its schema cannot hold. fail: the task fails; with errors.tolerance=all the runtime counts the row, leaves it out and hands it to the dead letter topic. warn: the row is left out, and the log names it. skip, ignore: the row is left out; the log counts such rows.")
     )  # fmt: skip
