@@ -318,6 +318,22 @@ def test_what_is_wrong_is_said_beside_its_key():
     }
 
 
+@pytest.mark.parametrize(
+    ("cls", "key"),
+    [("Filter", "condition"), ("ContentBasedRouter", "topic.expression")],
+)
+def test_an_expression_that_cannot_be_read_is_an_error_of_its_key(cls, key):
+    config = {
+        "transforms": "f",
+        "transforms.f.type": f"io.debezium.transforms.{cls}",
+        "transforms.f.language": "jsr223.groovy",
+        f"transforms.f.{key}": "value.op ==",
+    }
+    ((name, said),) = errors_of(config).items()
+    assert name == f"transforms.f.{key}"
+    assert said[0].startswith(f"transforms.f: Invalid value value.op == for configuration {key}: ")
+
+
 def test_errors_name_the_transform_and_what_may_be_meant():
     config = {
         "transforms": "a,b,c,d",

@@ -6,7 +6,7 @@ transform and predicate is made, configured and closed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +20,7 @@ from klamm.connect.validation.stages import (
     embedded,
     stages,
 )
+from klamm_base.configdef import ConfigValue
 from klamm_base.errors import ConfigError
 from klamm_plugins.connector import Plugin
 from klamm_plugins.discovery import PluginManager
@@ -46,13 +47,9 @@ def _answer(plugins: PluginManager, stage: Stage, config: Mapping[str, str]) -> 
         own = [key for key in own if key.name not in STAGE_CONFIG] + list(STAGE_CONFIG)
     keys = embedded(stage, own)
     values = keys.validate(config)
-    by_name = {value.name: value for value in values}
-    errors = [str(e) for e in spanning if e.key not in by_name]
-    for error in spanning:
-        if error.key in by_name:
-            by_name[error.key].errors.append(str(error))
+    errors = _placed(spanning, values)
     if not errors and not any(value.errors for value in values):
-        errors += _made(plugins, stage, config)
+        errors = _placed(_made(plugins, stage, config), values)
     rows = [
         {"definition": key_info(key), "value": value_info(value, key.type)}
         for key, value in zip(keys, values, strict=True)
@@ -107,6 +104,19 @@ def _spanning(stage: Stage, config: Mapping[str, str]) -> list[ConfigError]:
     return []
 
 
+def _placed(errors: Sequence[Exception], values: Sequence[ConfigValue]) -> list[str]:
+    """Puts errors beside the keys that they name, and returns the others."""
+    by_name = {value.name: value for value in values}
+    others = []
+    for error in errors:
+        said = str(error) or type(error).__name__
+        if isinstance(error, ConfigError) and error.key in by_name:
+            by_name[error.key].errors.append(said)
+        else:
+            others.append(said)
+    return others
+
+
 def _class(plugins: PluginManager, stage: Stage, config: Mapping[str, str]) -> type[Plugin] | None:
     """Returns the class; None where the worker itself reports what is wrong with the type."""
     name = config.get(stage.prefix + "type", "").strip()
@@ -117,10 +127,10 @@ def _class(plugins: PluginManager, stage: Stage, config: Mapping[str, str]) -> t
         return None
 
 
-def _made(plugins: PluginManager, stage: Stage, config: Mapping[str, str]) -> list[str]:
+def _made(plugins: PluginManager, stage: Stage, config: Mapping[str, str]) -> list[Exception]:
     """Returns the errors that only making it shows; Kafka finds them when the task starts."""
     try:
         make_plugin(plugins, stage, config).close()
     except Exception as e:
-        return [str(e) or type(e).__name__]
+        return [e]
     return []

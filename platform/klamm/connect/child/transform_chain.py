@@ -309,7 +309,8 @@ def make_plugin(
         plugin.configure(cast("dict[str, Any]", own) | plugin.config().parse(own))
     except ConfigError as e:
         _close(plugin)
-        raise ConfigError(f"{place.prefix.rstrip('.')}: {e}", key=f"{place.prefix}type") from e
+        key = e.key if e.key in plugin.config() else "type"
+        raise ConfigError(f"{place.prefix.rstrip('.')}: {e}", key=f"{place.prefix}{key}") from e
     except Exception:
         _close(plugin)
         raise
