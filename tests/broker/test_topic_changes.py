@@ -139,6 +139,18 @@ async def test_a_deleted_topic_is_gone_at_once(server, connect, shortest_slices)
     await deleting
 
 
+async def test_who_sees_that_a_topic_is_gone_may_take_its_name(server, connect, shortest_slices):
+    one, other = await connect(), await connect()
+    former = (await one.request(topics("t", "u", partitions=20), 7)).topics[0].topic_id
+    deleting = asyncio.create_task(one.request(deletion("t"), 6))
+    while "t" in server.broker.topics.by_name:
+        await asyncio.sleep(0)
+    made = (await other.request(topics("t", "u"), 7)).topics
+    assert [(topic.name, topic.error_code) for topic in made] == [("t", 0), ("u", E.TOPIC_ALREADY_EXISTS)]
+    assert made[0].topic_id == server.broker.topics.by_name["t"].id != former
+    assert (await deleting).responses[0].error_code == 0
+
+
 async def test_a_topic_that_grows_is_not_deleted_meanwhile(server, connect, shortest_slices):
     one, other = await connect(), await connect()
     await one.request(topics("t"), 7)

@@ -60,7 +60,8 @@ class Refused(KlammError):
 def create_topics(
     broker: BrokerState, ctx: RequestContext, request: CreateTopicsRequest
 ) -> CreateTopicsResponse | asyncio.Future[CreateTopicsResponse]:
-    return broker.topic_changes.run(_creation(broker, request))
+    names = [topic.name for topic in request.topics]
+    return broker.topic_changes.run(_creation(broker, request), creates=names)
 
 
 def _creation(broker: BrokerState, request: CreateTopicsRequest) -> Steps[CreateTopicsResponse]:

@@ -51,14 +51,25 @@ class TopicChanges:
         self._waiting: list[tuple[Topic, asyncio.Future[OSError | None]]] = []
         self._deleting = False  # later deletions wait, and are done together
         self._under_way: set[asyncio.Future[Any]] = set()
+        self._going: dict[str, asyncio.Future[None]] = {}
+        """Topics that nobody sees any more, and whose names are not free yet."""
 
-    def run(self, steps: Steps[_R]) -> _R | asyncio.Future[_R]:
-        """Run steps that change topics; their result, or a future of it when they take longer than a slice."""
-        result = drive(self._loop, steps)
+    def run(self, steps: Steps[_R], *, creates: Collection[str] = ()) -> _R | asyncio.Future[_R]:
+        """Run steps that change topics; their result, or a future of it when they take longer than a slice.
+
+        Steps that create topics begin when these names are free: who has seen the end of a topic may take its name.
+        """
+        going = {self._going[name] for name in creates if name in self._going}
+        result = self._loop.create_task(self._after(going, steps)) if going else drive(self._loop, steps)
         if isinstance(result, asyncio.Future):
             self._under_way.add(result)
             result.add_done_callback(self._under_way.discard)
         return result
+
+    async def _after(self, going: set[asyncio.Future[None]], steps: Steps[_R]) -> _R:
+        await asyncio.wait(going)
+        result = drive(self._loop, steps)
+        return await result if isinstance(result, asyncio.Future) else result
 
     async def finish(self) -> None:
         """Wait for what is under way."""
@@ -170,14 +181,20 @@ class TopicChanges:
             steps.throw(e)  # the registry may have been written nevertheless
         else:
             next(steps)
+        gone = self._loop.create_future()
         for topic in topics:
             storage.topics.remove(topic)
+            self._going[topic.name] = gone
             for partition in topic.partitions:
                 partition.deleted = True
         try:
             yield from steps
         except OSError as e:
             log.error("deleted topics have left files, which go at the next start: %s", e)  # noqa: TRY400
+        finally:
+            for topic in topics:
+                del self._going[topic.name]
+            gone.set_result(None)
         # An answer may let its connection go on with requests that wait in its buffer, which may create the topic
         # anew: nothing is answered before logs and topics agree.
         for topic in topics:
