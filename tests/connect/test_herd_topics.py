@@ -13,7 +13,8 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
 from klamm.connect.config import WorkerConfig
-from klamm.connect.topics.kafka_log import LogError, TopicSettings, ensure_compacted_topic
+from klamm.connect.topics.compacted_topics import TopicSettings, ensure_compacted_topics
+from klamm.connect.topics.kafka_log import LogError
 from klamm_base.errors import ConfigError
 
 Refusals = dict[Any, "Future[Any]"]
@@ -46,27 +47,27 @@ def test_herd_topics_that_are_there_need_no_right_to_create(bootstrap: str) -> N
     with pytest.raises(
         LogError, match=rf"{topic.name} \(offset\.storage\.topic\).* needs CREATE and DESCRIBE"
     ):
-        ensure_compacted_topic(Restricted(client), topic)
+        ensure_compacted_topics(Restricted(client), [topic])
     assert topic.name not in AdminClient(client).list_topics().topics, "asking did not make it"
-    ensure_compacted_topic(AdminClient(client), topic)
-    ensure_compacted_topic(Restricted(client), topic)
+    ensure_compacted_topics(AdminClient(client), [topic])
+    ensure_compacted_topics(Restricted(client), [topic])
 
 
 def test_herd_topics_are_made_with_the_settings_of_the_workers_file(bootstrap: str) -> None:
     client, topic = {"bootstrap.servers": bootstrap}, settings(**{"segment.bytes": "2097152"})
     admin = AdminClient(client)
-    ensure_compacted_topic(admin, topic)
+    ensure_compacted_topics(admin, [topic])
     resource = ConfigResource(ResourceType.TOPIC, topic.name)
     found = admin.describe_configs([resource])[resource].result(60)
     assert (found["segment.bytes"].value, found["cleanup.policy"].value) == ("2097152", "compact")
     with pytest.raises(ConfigError, match=r"offset\.storage\.segment\.bytes=many"):
-        ensure_compacted_topic(admin, settings(**{"segment.bytes": "many"}))
+        ensure_compacted_topics(admin, [settings(**{"segment.bytes": "many"})])
 
 
 def test_a_cluster_with_too_few_brokers_is_told_the_remedy(bootstrap: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     with pytest.raises(LogError, match=r"only 1 broker.* set offset\.storage\.replication\.factor=1"):
-        ensure_compacted_topic(admin, replace(settings(), replication_factor=3))
+        ensure_compacted_topics(admin, [replace(settings(), replication_factor=3)])
 
 
 def test_herd_settings_of_topics_are_told_from_the_workers_own(caplog: pytest.LogCaptureFixture) -> None:

@@ -17,12 +17,11 @@ from support.runtime import NO_BROKER
 from support.stores import java_partition
 
 from klamm.connect.topics import kafka_log
+from klamm.connect.topics.compacted_topics import TopicSettings, ensure_compacted_topics
 from klamm.connect.topics.kafka_log import (
     KafkaBasedLog,
     LogError,
     LogProducer,
-    TopicSettings,
-    ensure_compacted_topic,
     make_admin,
 )
 from klamm.connect.topics.offset_state import offset_record
@@ -53,7 +52,7 @@ class Log:
         self.client = {"bootstrap.servers": bootstrap}
         self.topic = f"log-{uuid.uuid4().hex[:8]}"
         settings = TopicSettings(name=self.topic, key="k.topic", partitions=partitions, replication_factor=1)
-        ensure_compacted_topic(make_admin(self.client), settings)
+        ensure_compacted_topics(make_admin(self.client), [settings])
         self.producer = LogProducer(self.client)
         self.logs: list[KafkaBasedLog] = []
 
@@ -239,7 +238,7 @@ def test_topics_log_topic_is_made_once_and_compacted(bootstrap: str) -> None:
     name = f"log-{uuid.uuid4().hex[:8]}"
     for partitions in (3, 7):
         settings = TopicSettings(name=name, key="k", partitions=partitions, replication_factor=1)
-        ensure_compacted_topic(admin, settings)
+        ensure_compacted_topics(admin, [settings])
     assert len(admin.list_topics(name).topics[name].partitions) == 3
 
 
@@ -249,7 +248,7 @@ async def test_topics_log_waits_for_open_transactions_but_not_to_start(bootstrap
     client = {"bootstrap.servers": bootstrap}
     admin = make_admin(client)
     settings = TopicSettings(name=topic, key="offset.storage.topic", partitions=1, replication_factor=1)
-    await asyncio.to_thread(ensure_compacted_topic, admin, settings)
+    await asyncio.to_thread(ensure_compacted_topics, admin, [settings])
     transactional = Producer({**client, "transactional.id": topic})
     transactional.init_transactions(60)
     transactional.begin_transaction()

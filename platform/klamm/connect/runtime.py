@@ -84,7 +84,7 @@ class Runtime:
             lambda: self.plugins, self.validate, self._run_search, active=self._is_herding
         )
         self.admin = make_admin(client)
-        self.storage = storage or TopicStorage(config, client)
+        self.storage = storage or TopicStorage(config, client, self.admin)
         self.producer = self.storage.writer
         self.herder = Herder(
             worker=config.for_tasks(),

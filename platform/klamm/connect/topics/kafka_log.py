@@ -17,11 +17,9 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from confluent_kafka import (
-    OFFSET_BEGINNING,
     Consumer,
     IsolationLevel,
     KafkaError,
@@ -30,10 +28,10 @@ from confluent_kafka import (
     Producer,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
+from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
 
 from klamm.connect.broker_outages import OUTAGES
-from klamm_base.errors import ConfigError, KlammError
+from klamm_base.errors import KlammError
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +43,7 @@ RETRY_S: Final = 0.1
 _LOCAL_BELOW: Final = 0
 _FETCH_MS: Final = 500  # librdkafka's default
 _SHORT_FETCH_MS: Final = 50
+_FETCH_RETRY_MS: Final = 50  # a new partition may have no leader yet
 CLIENT_RECORD_MAX: Final = 1_000_000  # librdkafka's default of message.max.bytes
 # The leader has changed (a broker that starts again has a new epoch) while the client still uses what it
 # knew before. librdkafka calls none of these retriable, and does not look for the new leader by itself.
@@ -67,14 +66,6 @@ _WAIT_FOR: Final = _OTHER_LEADER | frozenset(
         KafkaError.OFFSET_NOT_AVAILABLE,
     }
 )
-_FORBIDDEN: Final = frozenset(
-    {
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-        KafkaError._UNSUPPORTED_FEATURE,  # noqa: SLF001 - spelled so by librdkafka
-        KafkaError.UNSUPPORTED_VERSION,
-    }
-)
 # Without this each client would log every failed attempt to connect; `broker_outages` and failing calls
 # report an outage.
 _QUIET: Final = {"log_level": 2}
@@ -90,103 +81,9 @@ class RecordTooLarge(LogError):
     """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicSettings:
-    """The settings with which a missing topic is created. `key` is the worker property that names it."""
-
-    name: str
-    key: str
-    partitions: int
-    replication_factor: int
-    config: Mapping[str, str] = field(default_factory=dict)
-
-
 def make_admin(client_config: Mapping[str, Any]) -> AdminClient:
     """Returns an admin client. It does not log connection errors by itself: each call fails with a sentence."""
     return AdminClient({**client_config, **_QUIET})
-
-
-def ensure_compacted_topic(admin: AdminClient, topic: TopicSettings) -> None:
-    """Create the topic if it is missing; refuse a topic that deletes records by age or size.
-
-    A worker that may not create topics, or not see their settings, uses an existing topic as it is, as
-    Kafka's workers do. Blocks; call it in a thread. Raises LogError (broker) or ConfigError (the topic is
-    not compacted, its settings cannot be used).
-    """
-    new = NewTopic(
-        topic.name,
-        num_partitions=topic.partitions,
-        replication_factor=topic.replication_factor,
-        config={**topic.config, "cleanup.policy": "compact"},
-    )
-    try:
-        admin.create_topics([new], request_timeout=ADMIN_TIMEOUT_S)[topic.name].result(ADMIN_TIMEOUT_S)
-    except KafkaException as e:
-        _check_there(admin, topic, e.args[0])
-    else:
-        log.info("created topic %s with %d partitions", topic.name, topic.partitions)
-        return
-    policy = _cleanup_policy(admin, topic.name)
-    if policy not in {None, "compact"}:
-        raise ConfigError(
-            f"Topic '{topic.name}' supplied via the '{topic.key}' property is required to have "
-            f"'cleanup.policy=compact' to guarantee consistency and durability of source connector offsets, "
-            f"connector configurations and statuses, but found the topic currently has "
-            f"'cleanup.policy={policy}'. Change it with: klamm topic alter {topic.name} "
-            f"--config cleanup.policy=compact",
-            key=topic.key,
-        )
-
-
-def _check_there(admin: AdminClient, topic: TopicSettings, error: KafkaError) -> None:
-    """Check that the topic exists all the same, after it could not be created. Raises LogError, ConfigError."""
-    code, why = error.code(), f"cannot create topic {topic.name} ({topic.key}): {error.str()}"
-    if code == KafkaError.TOPIC_ALREADY_EXISTS:
-        return
-    if code == KafkaError.INVALID_CONFIG:
-        prefix = topic.key.removesuffix("topic")
-        given = ", ".join(f"{prefix}{name}={value}" for name, value in topic.config.items())
-        raise ConfigError(f"{why}. The settings for the new topic are {given}", key=topic.key)
-    if code == KafkaError.INVALID_REPLICATION_FACTOR:
-        factor = f"{topic.key.removesuffix('topic')}replication.factor"
-        raise LogError(f"{why} If the cluster has one broker, set {factor}=1")
-    if code not in _FORBIDDEN:
-        raise LogError(why)
-    # This lists all topics: asking for one by name could create it, with settings that nobody wants.
-    try:
-        there = admin.list_topics(timeout=ADMIN_TIMEOUT_S).topics
-    except KafkaException as e:
-        raise LogError(f"{why}, and the worker cannot see whether it exists: {e.args[0].str()}") from None
-    if topic.name not in there:
-        raise LogError(
-            f"{why}. The worker's principal needs CREATE and DESCRIBE on it, or somebody else must create it, with "
-            "cleanup.policy=compact"
-        )
-    log.info("topic %s exists; this worker's principal may not create topics", topic.name)
-
-
-def _cleanup_policy(admin: AdminClient, topic: str) -> str | None:
-    """Returns the cleanup policy; None when this worker may not see it. A new topic may be unknown to some brokers."""
-    resource = ConfigResource(ResourceType.TOPIC, topic)
-    deadline = time.monotonic() + ADMIN_TIMEOUT_S
-    while True:
-        try:
-            found = admin.describe_configs([resource])[resource].result(ADMIN_TIMEOUT_S)
-        except KafkaException as e:
-            error = e.args[0]
-            if error.code() in _FORBIDDEN:
-                log.warning(
-                    "cannot check whether topic %s has cleanup.policy=compact, as it must (%s)",
-                    topic,
-                    error.str(),
-                )
-                return None
-            if error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART or time.monotonic() > deadline:
-                raise LogError(f"cannot read the configuration of topic {topic}: {error.str()}") from None
-            time.sleep(RETRY_S)
-        else:
-            policy: str | None = found["cleanup.policy"].value
-            return policy
 
 
 def record_limit(admin: AdminClient, topic: str, client_max: int) -> tuple[int, str]:
@@ -304,6 +201,7 @@ class KafkaBasedLog:
         on_record: OnRecord,
         *,
         transactions: bool = False,
+        admin: AdminClient | None = None,
     ) -> None:
         self.topic = topic
         self._client_config = dict(client_config)
@@ -317,7 +215,7 @@ class KafkaBasedLog:
         self._progress = asyncio.Condition()
         self._stopping = False
         self._thread: threading.Thread | None = None
-        self._admin = make_admin(client_config)
+        self._admin = admin or make_admin(client_config)
         self._consumer: Consumer | None = None
 
     async def start(self) -> None:
@@ -417,6 +315,7 @@ class KafkaBasedLog:
                 "auto.offset.reset": "earliest",
                 "isolation.level": "read_committed",
                 "fetch.wait.max.ms": self._fetch_wait_ms,
+                "fetch.error.backoff.ms": _FETCH_RETRY_MS,
                 "error_cb": self._on_error,
                 **_QUIET,
             }
@@ -424,7 +323,8 @@ class KafkaBasedLog:
         with contextlib.suppress(KafkaException):
             # A consumer that does not know the leaders yet looks again after half a second.
             consumer.list_topics(self.topic, timeout=ADMIN_TIMEOUT_S)
-        consumer.assign([TopicPartition(self.topic, p, OFFSET_BEGINNING) for p in partitions])
+        # An offset needs no question to the broker, one for each partition; a log that begins later resets it.
+        consumer.assign([TopicPartition(self.topic, p, 0) for p in partitions])
         return consumer
 
     def _read(self, loop: asyncio.AbstractEventLoop, consumer: Consumer) -> None:

@@ -24,7 +24,8 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from klamm.connect.topics.kafka_log import TopicSettings, ensure_compacted_topic, known_ends
+from klamm.connect.topics.compacted_topics import TopicSettings, ensure_compacted_topics
+from klamm.connect.topics.kafka_log import known_ends
 from klamm.connect.topics.offset_state import OffsetState
 from klamm_plugins.errors import ConnectError
 
@@ -71,7 +72,7 @@ class OffsetTopic:
 
     def ensure(self) -> None:
         """Create the topic if it is missing. Raises ConfigError for a topic that is not compacted, LogError."""
-        ensure_compacted_topic(self._admin, self._settings)
+        ensure_compacted_topics(self._admin, [self._settings])
 
     def read_to_end(self, timeout_s: float = float("inf")) -> OffsetState:
         """Returns the present state of the topic. Raises ConnectError when it cannot be read (in time).

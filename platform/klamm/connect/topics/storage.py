@@ -51,8 +51,9 @@ class Storage(Protocol):
 class TopicStorage:
     """The topics that the worker's properties name."""
 
-    def __init__(self, config: WorkerConfig, client: Mapping[str, Any]) -> None:
+    def __init__(self, config: WorkerConfig, client: Mapping[str, Any], admin: AdminClient) -> None:
         self._config = config
+        self._admin = admin
         self._client = client
         self.writer = LogProducer(client)
         self._config_log: KafkaBasedLog | None = None
@@ -63,6 +64,7 @@ class TopicStorage:
             self._client,
             on_record,
             transactions=which != "status" and self._config.transactional_leader,
+            admin=self._admin,
         )
         if which == "config":
             self._config_log = made
