@@ -5,6 +5,8 @@ import collections
 import json
 import os
 import signal
+from concurrent.futures import Future
+from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions
@@ -25,8 +27,12 @@ from support.runtime import (
 )
 from support.runtime_broker import fill, read_all, reader, sink_lines, stored_offsets
 
+from klamm.connect.herding.assignment import Assignment
+from klamm.connect.herding.task_requests import TaskRequests
 from klamm.connect.model import Kind, State, TaskId
 from klamm.connect.settings.restart_policy import RestartPolicy
+from klamm.connect.topics.config_topic import ConfigState
+from klamm.connect.topics.kafka_log import LogProducer
 
 pytestmark = pytest.mark.usefixtures("processes")
 
@@ -42,6 +48,23 @@ def plugin_path(tmp_path, monkeypatch):
 @pytest.fixture
 def offsets_topic(broker):  # noqa: F811
     return new_topic(broker, 5, {"cleanup.policy": "compact"}, name=new_name("offsets"))
+
+
+class Worker(Watched):
+    """A supervisor whose worker writes the offsets of source tasks, as a whole one does."""
+
+    def __init__(self, bootstrap, offsets, policy=QUICK):
+        super().__init__(policy)
+        self._writer = LogProducer({"bootstrap.servers": bootstrap, "message.timeout.ms": 500})
+        log = SimpleNamespace(topic=offsets)
+        self.supervisor._requests = TaskRequests(
+            configs=ConfigState(), config_log=log, offset_log=log, producer=self._writer, fence=None,
+            assigned=Assignment,
+        ).answers  # fmt: skip
+
+    async def __aexit__(self, *error):
+        await super().__aexit__(*error)
+        await self._writer.close()
 
 
 def source(broker, offsets, name, **config):  # noqa: F811
@@ -63,7 +86,7 @@ async def reached(w, task, count, waiting_for=""):
 async def test_a_driver_runs_pauses_stops_and_goes_on_from_its_offset(broker, offsets_topic, tmp_path):  # noqa: F811
     topic, stopped = new_topic(broker), tmp_path / "stopped"
     task = TaskId(new_name("drv"), 0)
-    async with Watched() as w:
+    async with Worker(broker.bootstrap, offsets_topic) as w:
         w.offsets = reader(broker.bootstrap, offsets_topic)
         config = {"topic": topic, "limit": "300", "task__stopped__file": str(stopped)}
         await w.supervisor.start_task(source(broker, offsets_topic, task.connector, **config))
@@ -96,7 +119,7 @@ async def test_a_driver_runs_pauses_stops_and_goes_on_from_its_offset(broker, of
 async def test_one_that_begins_paused_does_nothing_until_it_is_resumed(broker, offsets_topic):  # noqa: F811
     topic, task = new_topic(broker), TaskId(new_name("drv"), 0)
     spec = source(broker, offsets_topic, task.connector, topic=topic, limit="10")
-    async with Watched() as w:
+    async with Worker(broker.bootstrap, offsets_topic) as w:
         await w.supervisor.start_task(type(spec).from_json(spec.to_json() | {"paused": True}))
         await w.wait_states(task, P)
         assert read_all(broker.bootstrap, topic) == []
@@ -108,7 +131,7 @@ async def test_one_that_begins_paused_does_nothing_until_it_is_resumed(broker, o
 async def test_one_that_has_returned_stays_running_and_follows_orders(broker, offsets_topic):  # noqa: F811
     topic, task = new_topic(broker), TaskId(new_name("drv"), 0)
     spec = source(broker, offsets_topic, task.connector, topic=topic, limit="10", returns="1")
-    async with Watched() as w:
+    async with Worker(broker.bootstrap, offsets_topic) as w:
         await w.supervisor.start_task(spec)
         await wait_for(
             lambda: (p := w.supervisor.progress(task)) and p.waiting_for == "done", lambda: str(w.progress)
@@ -126,7 +149,7 @@ async def test_one_that_has_returned_stays_running_and_follows_orders(broker, of
 async def test_a_driver_that_fails_for_good_is_failed_with_its_trace(broker, offsets_topic, behaviour, error):  # noqa: F811
     task = TaskId(new_name("drv"), 0)
     spec = source(broker, offsets_topic, task.connector, topic="t", behaviour=behaviour, where="run")
-    async with Watched() as w:
+    async with Worker(broker.bootstrap, offsets_topic) as w:
         await w.supervisor.start_task(spec)
         await w.wait_states(task, R, F)
         assert error in w.last(task).trace
@@ -136,7 +159,7 @@ async def test_a_driver_that_fails_for_good_is_failed_with_its_trace(broker, off
 async def test_another_failure_is_followed_by_a_restart(broker, offsets_topic, tmp_path):  # noqa: F811
     topic, task = new_topic(broker), TaskId(new_name("drv"), 0)
     once = {"behaviour": "unknown", "where": "run", "once": str(tmp_path / "once")}
-    async with Watched() as w:
+    async with Worker(broker.bootstrap, offsets_topic) as w:
         await w.supervisor.start_task(
             source(broker, offsets_topic, task.connector, topic=topic, limit="10", **once)
         )
@@ -149,14 +172,14 @@ async def test_a_silent_driver_is_killed_with_what_it_started(broker, offsets_to
     config = {"topic": "t", "behaviour": "sleep", "where": "run"}
     # Longer than it takes to start: that is silent, too.
     silent = source(broker, offsets_topic, task.connector, **config, task__heartbeat__timeout__ms="5000")
-    async with Watched(QUICK) as w:
+    async with Worker(broker.bootstrap, offsets_topic, QUICK) as w:
         await w.supervisor.start_task(silent)
         await w.wait_states(task, R, X)
         assert "No sign of life for 5 s" in w.last(task).trace
         await w.supervisor.stop_task(task)
     config = {"topic": "t", "behaviour": "grandchild", "where": "start", "pid__file": str(pid_file)}
     parent = source(broker, offsets_topic, task.connector, **config)
-    async with Watched(QUICK) as w:
+    async with Worker(broker.bootstrap, offsets_topic, QUICK) as w:
         await w.supervisor.start_task(parent)
         await wait_for(pid_file.exists, lambda: "nothing was started")
         pid = int(await wait_for(pid_file.read_text, lambda: "no pid"))
@@ -168,7 +191,7 @@ async def test_kill_9_of_a_driver_goes_on_from_the_committed_offset(broker, offs
     topic, task, total = new_topic(broker), TaskId(new_name("drv"), 0), 2_000
     config = {"topic": topic, "limit": str(total), "pace__s": "0.02"}
     key = f'["{task.connector}",{{"task":"0"}}]'.encode()
-    async with Watched(PATIENT) as w:
+    async with Worker(broker.bootstrap, offsets_topic, PATIENT) as w:
         w.offsets = reader(broker.bootstrap, offsets_topic)
         await w.supervisor.start_task(source(broker, offsets_topic, task.connector, **config))
         for _ in range(3):
@@ -241,17 +264,31 @@ async def test_offsets_that_are_none_are_refused_in_a_sentence(broker, monkeypat
         control.close()
 
 
-def test_the_producer_of_offsets_is_there_while_they_are_read(broker, monkeypatch):  # noqa: F811
-    """It gets its producer id meanwhile: a record that comes before the id may wait half a second for it."""
+async def test_a_worker_gives_offsets_up_that_no_broker_takes():
+    worker = Worker(f"127.0.0.1:{free_port()}", "offs")
+    async with worker:
+        write = worker.supervisor._requests["write_offsets"]
+        assert await write({"records": [('["d",{"p":1}]', '{"n":1}')]}) is False
+
+
+def test_a_task_repeats_offsets_that_its_worker_gave_up(monkeypatch):
     from support.runtime_fakes import RecordingControl
 
     from klamm.connect.child.driver_offsets import TopicOffsets
 
-    control = RecordingControl()
+    control, asked, answers = RecordingControl(), [], [False, True]
+
+    def ask(method, params):
+        asked.append((method, params["records"]))
+        answer = Future()
+        answer.set_result(answers[len(asked) - 1])
+        return answer
+
     try:
-        offsets = TopicOffsets(control, task_spec("d", {}, worker=worker_props(broker.bootstrap)))
-        monkeypatch.setattr(control, "call", lambda *_: [offsets._producer])
-        assert offsets.read([{"p": 1}])[0] is not None
+        monkeypatch.setattr(control, "ask", ask)
+        offsets = TopicOffsets(control, task_spec("d", {}, worker=worker_props("127.0.0.1:1")))
+        offsets.commit([({"p": 1}, {"n": 1}), ({"p": 2}, None)])
+        assert asked == [("write_offsets", [('["d",{"p":1}]', '{"n":1}'), ('["d",{"p":2}]', None)])] * 2
     finally:
         control.close()
 
@@ -266,7 +303,7 @@ async def test_a_commit_waits_for_a_broker_that_is_away(tmp_path):
         topic = new_topic(first)
         offsets = new_topic(first, 1, {"cleanup.policy": "compact"}, name="offs")
         task = TaskId("drv", 0)
-        async with Watched() as w:
+        async with Worker(first.bootstrap, offsets) as w:
             await w.supervisor.start_task(
                 source(first, offsets, "drv", topic=topic, pace__s="0.02", batch="10")
             )

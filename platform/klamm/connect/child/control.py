@@ -77,16 +77,18 @@ class Control:
         """Asks the worker. Raises ConnectError with the worker's sentence, or when it does not answer in
         time.
         """
+        try:
+            return self.ask(method, params).result(CALL_TIMEOUT_S)
+        except TimeoutError:
+            raise ConnectError(f"The worker did not answer {method} within {CALL_TIMEOUT_S:g} s") from None
+
+    def ask(self, method: str, params: dict[str, Any]) -> Future[Any]:
+        """Asks the worker without waiting. Returns the answer to come, or the ConnectError with its sentence."""
         number = next(self._ids)
         future: Future[Any] = Future()
         self._calls[number] = future
         self._channel.send({"id": number, "method": method, "params": params})
-        try:
-            return future.result(CALL_TIMEOUT_S)
-        except TimeoutError:
-            raise ConnectError(f"The worker did not answer {method} within {CALL_TIMEOUT_S:g} s") from None
-        finally:
-            self._calls.pop(number, None)
+        return future
 
     def answer(self, request: Message, **outcome: Any) -> None:
         """Replies to one of `requests` with `result=` or `error=`."""
@@ -163,9 +165,7 @@ class Control:
                 self.changed.set()
 
     def _answered(self, message: Message) -> None:
-        future = self._calls.get(message["id"])
-        if future is None:
-            return  # it came after its time limit
+        future = self._calls.pop(message["id"])
         if "error" in message:
             future.set_exception(ConnectError(message["error"]["message"]))
         else:

@@ -1,7 +1,8 @@
 """A driver task's offsets: a source's in the offset topic, a sink's in its consumer group.
 
 A commit returns when the broker has the offsets. Like a source task, it waits for an absent broker until the
-task must stop; then it raises, and also when the broker refuses. Any thread may call it.
+task must stop; then it raises, and also when the broker refuses. Any thread may call it. The worker writes a source's
+offsets: its producer is there already, where a new one of librdkafka's asks for its producer id only after half a second.
 """
 
 from __future__ import annotations
@@ -15,10 +16,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from klamm.connect.child import clients
 from klamm.connect.child.control import Control
-from klamm.connect.child.offset_writer import Producer as OffsetProducer
 from klamm.connect.child.offset_writer import encode_key, encode_offset
-from klamm.connect.child.worker_offsets import WorkerOffsets
-from klamm.connect.model import STANDALONE, TaskSpec
+from klamm.connect.model import TaskSpec
 from klamm_plugins.errors import ConfigError, ConnectError, DataError, RetriableError
 
 OWN_TOPIC: Final = "offsets.storage.topic"
@@ -42,7 +41,7 @@ class DriverOffsets(Protocol):
 
 
 class TopicOffsets:
-    """A source's offsets: records of the offset topic, read by the worker, written here."""
+    """A source's offsets: records of the offset topic, which the worker reads and writes."""
 
     def __init__(self, control: Control, spec: TaskSpec) -> None:
         if spec.connector_config.get(OWN_TOPIC, "").strip():
@@ -54,46 +53,36 @@ class TopicOffsets:
         self._control = control
         self._connector = spec.id.connector
         self._topic = spec.worker["offset.storage.topic"]
-        self._spec = spec
         self._lock = threading.Lock()
-        self._producer: OffsetProducer | None = None
 
     def read(self, partitions: list[dict[str, Any]]) -> list[dict[str, Any] | None]:
-        with self._lock:
-            self._open()  # librdkafka asks for its producer id meanwhile; a record that comes first waits 0.5 s for it
         found: list[dict[str, Any] | None] = self._control.call(
             "read_offsets", {"connector": self._connector, "partitions": partitions}
         )
         return found
 
     def commit(self, offsets: Commit) -> None:
-        encoded = [
-            (encode_key(self._connector, partition), None if offset is None else encode_offset(offset))
+        records = [
+            (
+                encode_key(self._connector, partition).decode(),
+                None if offset is None else encode_offset(offset).decode(),
+            )
             for partition, offset in offsets
         ]
-        with self._lock:
-            producer = self._open()
-            answers: list[KafkaError | None] = []
-            try:
-                for key, value in encoded:
-                    producer.produce(self._topic, value, key, -1, lambda error, _: answers.append(error))
-            except (BufferError, KafkaException) as e:
-                raise ConnectError(f"Offsets could not be committed to {self._topic}: {e}") from e
-            while len(answers) < len(encoded):
-                producer.poll(_STEP_S)
-                if len(answers) < len(encoded):
-                    _go_on(self._control, f"The offset topic {self._topic} did not answer")
-        if failed := [error for error in answers if error is not None]:
-            raise ConnectError(f"Offsets could not be committed to {self._topic}: {failed[0].str()}")
+        with self._lock:  # a commit that is repeated must not come after the next
+            while not self._written(records):
+                pass
 
-    def _open(self) -> OffsetProducer:
-        if self._producer is None and self._spec.worker.get(STANDALONE) == "true":
-            self._producer = WorkerOffsets(self._control)
-        if self._producer is None:
-            config = clients.offset_producer_config(self._spec) or clients.producer_config(self._spec)
-            # Every commit waits for its records, so lingering would only delay it.
-            self._producer = clients.make_producer(config | {"linger.ms": 0})
-        return self._producer
+    def _written(self, records: list[tuple[str, str | None]]) -> bool:
+        """Returns False if the broker was away for so long that the worker has given the records up."""
+        answer = self._control.ask("write_offsets", {"records": records})
+        while True:
+            try:
+                return bool(answer.result(_STEP_S))
+            except TimeoutError:
+                _go_on(self._control, f"The offset topic {self._topic} did not answer")
+            except ConnectError as e:
+                raise ConnectError(f"Offsets could not be committed to {self._topic}: {e}") from None
 
     def close(self) -> None:
         """Does nothing: every commit has waited for its own end."""

@@ -17,6 +17,7 @@ from klamm.connect.errors import RequestError
 from klamm.connect.herding.assignment import Assignment
 from klamm.connect.model import TaskId
 from klamm.connect.topics.config_topic import ConfigState, TargetState
+from klamm.connect.topics.kafka_log import NotInTime
 from klamm.connect.topics.storage import RecordLog, RecordWriter
 
 
@@ -52,13 +53,24 @@ class TaskRequests:
     async def _fence(self, params: dict[str, Any]) -> None:
         await self._fence_by_leader(params["connector"])
 
-    async def _write_offsets(self, params: dict[str, Any]) -> None:
-        """Write the offsets of a standalone worker's task, which leaves them to its worker."""
+    async def _write_offsets(self, params: dict[str, Any]) -> bool:
+        """Write the offsets of a task that leaves them to its worker. Returns False when the broker did not take them in
+        time.
+
+        Only the task repeats that: one that has ended meanwhile must not move its successor back.
+        """
         topic, producer = self._offset_log.topic, self._producer
         records: list[tuple[str, str | None]] = params["records"]
-        await asyncio.gather(
-            *(producer.send(topic, key, None if value is None else value.encode()) for key, value in records)
-        )
+        try:
+            await asyncio.gather(
+                *(
+                    producer.send(topic, key, None if value is None else value.encode())
+                    for key, value in records
+                )
+            )
+        except NotInTime:
+            return False
+        return True
 
     async def _verify(self, params: dict[str, Any]) -> None:
         task = TaskId(params["connector"], params["task"])

@@ -75,6 +75,10 @@ class LogError(KlammError):
     """The topic cannot be used, read or written; the sentence names it and the reason."""
 
 
+class NotInTime(LogError):
+    """The broker did not take a record in time: it is away, or lacks replicas. The record may be there or come still."""
+
+
 class RecordTooLarge(LogError):
     """The topic, or the client, does not take a record of this size; the sentence names the size and the
     limit.
@@ -180,7 +184,8 @@ def _settle(future: asyncio.Future[None], topic: str, error: object) -> None:
     if isinstance(error, KafkaError) and error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
         future.set_exception(RecordTooLarge(f"cannot write to topic {topic}: {text}"))
         return
-    future.set_exception(LogError(f"cannot write to topic {topic}: {text}"))
+    late = isinstance(error, KafkaError) and error.code() == KafkaError._MSG_TIMED_OUT  # noqa: SLF001
+    future.set_exception((NotInTime if late else LogError)(f"cannot write to topic {topic}: {text}"))
 
 
 OnRecord = Callable[[str, bytes | None, int], None]
