@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from klamm_base.addresses import parse_addresses
+from klamm_base.backoff import Backoff
 from klamm_base.security import ClientSecurity
 from klamm_kafka.client.connection import Connection
 from klamm_kafka.client.errors import AuthenticationFailed, BrokerError, ClientError, ConnectionLost
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from klamm_kafka.client.secure import Secure
 
 RETRY_S: Final = 0.1
+COORDINATOR_FIRST_S: Final = 0.02
+"""The first pause between two searches for a coordinator: the topic of coordinators may be made just now."""
+COORDINATOR_LONGEST_S: Final = 0.2
 GROUP: Final = 0
 TRANSACTION: Final = 1
 _KINDS: Final = {GROUP: "group", TRANSACTION: "transactional id"}
@@ -208,6 +212,7 @@ class Cluster:
     async def _find_coordinator(self, key: str, kind: int) -> Address:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._timeout_s
+        backoff = Backoff(COORDINATOR_FIRST_S, COORDINATOR_LONGEST_S)
         while True:
             connection = await self.any_broker()
             version = connection.version_for(FindCoordinatorRequest)
@@ -221,7 +226,7 @@ class Cluster:
             error = broker_error(answer.error_code, f"the coordinator of {_KINDS[kind]} {key}")
             if not error.retriable or loop.time() >= deadline:
                 raise error
-            await asyncio.sleep(RETRY_S)
+            await asyncio.sleep(backoff.failed(loop.time(), str(error)))
 
 
 def broker_error(code: int, what: str) -> BrokerError:

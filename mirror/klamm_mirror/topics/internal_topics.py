@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any, Final, Protocol
 
+from klamm_base.backoff import Backoff
 from klamm_kafka.client import BrokerError, ClientError, Cluster, Connection, broker_error
 from klamm_kafka.wire.batch import (
     Record,
@@ -44,8 +46,10 @@ log = logging.getLogger(__name__)
 ACKS_ALL: Final = -1
 FETCH_BYTES: Final = 1024 * 1024
 WAIT_MS: Final = 250
-KNOWN_LOOKS: Final = 50
-KNOWN_LOOK_S: Final = 0.1
+KNOWN_FIRST_S: Final = 0.01
+KNOWN_LONGEST_S: Final = 0.1
+KNOWN_S: Final = 5.0
+"""The time that brokers have to hear of a new topic."""
 PRODUCE_TIMEOUT_MS: Final = 30_000
 # The last versions in which topics have names; later versions know them by id only.
 _FETCH_VERSION: Final = 12
@@ -74,7 +78,9 @@ async def create(
 
     Returns False when it exists already. `admin` creates it instead of a request to the cluster.
     """
-    brokers = len((await cluster.refresh([])).brokers)
+    if not cluster.brokers:
+        await cluster.refresh([])
+    brokers = len(cluster.brokers)
     if admin is not None:
         made = await _create_by(admin, cluster, topic, min(replication_factor, brokers))
     else:
@@ -127,11 +133,13 @@ async def _create_by(admin: Admin, cluster: Cluster, topic: str, replicas: int) 
 
 async def _known(cluster: Cluster, topic: str) -> None:
     """Waits a moment until the brokers name a leader: they hear of a new topic one after the other."""
-    for _ in range(KNOWN_LOOKS):
+    until = time.monotonic() + KNOWN_S
+    backoff = Backoff(KNOWN_FIRST_S, KNOWN_LONGEST_S)
+    while (now := time.monotonic()) < until:
         found = (await cluster.refresh([topic])).topics
         if any(p.leader_id >= 0 for t in found if t.name == topic for p in t.partitions):
             return
-        await asyncio.sleep(KNOWN_LOOK_S)
+        await asyncio.sleep(backoff.failed(now, "it has no leader"))
     log.info("the brokers do not know of %s yet", topic)
 
 

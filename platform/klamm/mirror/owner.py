@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
@@ -20,6 +21,7 @@ from typing import Any, Final
 import orjson
 
 from klamm.connect.config import WorkerConfig
+from klamm_base.backoff import Backoff
 from klamm_base.errors import KlammError
 from klamm_base.security import ClientSecurity
 from klamm_kafka.client import ClientError, Cluster
@@ -41,6 +43,8 @@ PROTOCOL_TYPE: Final = "connect"
 # Not one of Kafka's ("sessioned", "compatible", "default"): its workers and ours must not share a group.
 PROTOCOL: Final = "klamm-1"
 RETRY_S: Final = 0.5
+RETRY_FIRST_S: Final = 0.02
+"""The pause before the first repetition: a coordinator that is just being made is there in a moment."""
 LEAVE_TIMEOUT_S: Final = 2.0
 # The answer to JoinGroup comes when all members have joined or the rebalance timeout has passed.
 JOIN_SLACK_S: Final = 10.0
@@ -124,6 +128,7 @@ class Membership:
         self._generation = -1
         self._running = False
         self._heart: asyncio.Task[None] | None = None
+        self._elsewhere = Backoff(RETRY_FIRST_S, RETRY_S)
 
     async def join(self) -> None:
         """Become the owner, and stay it from now on. Raises MembershipLost when another worker is the owner."""
@@ -270,7 +275,7 @@ class Membership:
         """Raise the error that a code means for this member."""
         match code:
             case ErrorCode.NONE:
-                return
+                self._elsewhere.succeeded()
             case ErrorCode.REBALANCE_IN_PROGRESS:
                 raise _JoinAgain
             case ErrorCode.ILLEGAL_GENERATION | ErrorCode.UNKNOWN_MEMBER_ID:
@@ -282,7 +287,7 @@ class Membership:
                 raise _JoinAgain
             case _ if code in _ELSEWHERE:
                 self._cluster.forget_coordinator(self._group)
-                await asyncio.sleep(RETRY_S)
+                await asyncio.sleep(self._elsewhere.failed(time.monotonic(), ErrorCode(code).name))
                 raise _JoinAgain
             case _:
                 known = ErrorCode(code)
