@@ -142,10 +142,7 @@ class TopicKeeper:
             found = await topics.find()
             wanted = (known for name, known in ledger.table.topics.items() if topics.wants(name))
             check_source(wanted, topics.cluster, self._flow)
-            await topics.prepare_syncs()
-            await topics.prepare_segments()
-            if self._tasks > 1:
-                self.sizes = await log_sizes(source, found)
+            _, self.sizes = await asyncio.gather(self._prepare(topics), self._sizes_of(source, found))
             if self._topics is None and ledger.table.topics:
                 self.unlisted = frozenset(topics.ids.keys() - ledger.table.topics.keys())
             made = await topics.make(found)
@@ -181,6 +178,17 @@ class TopicKeeper:
             await ledger.make(self._plugins.forwarded(target))
         self._remotes = ledger.table.remotes()
         return ledger
+
+    async def _prepare(self, topics: Topics) -> None:
+        """Creates the flow's topics of offsets. Those at one cluster one after the other: a plugin may make them."""
+        if self._parsed["offset-syncs.topic.location"] == "target":
+            await topics.prepare_syncs()
+            await topics.prepare_segments()
+        else:
+            await asyncio.gather(topics.prepare_syncs(), topics.prepare_segments())
+
+    async def _sizes_of(self, source: Cluster, topics: Mapping[str, int]) -> Mapping[tuple[str, int], int]:
+        return await log_sizes(source, topics) if self._tasks > 1 else {}
 
     def _topics_of(self, source: Cluster, target: Cluster) -> Topics:
         return Topics(self._parsed, self._plugins, source, target, self._remotes)
