@@ -212,6 +212,7 @@ class FetchLane:
                 if partition.heard_ms < now_ms and partition.reading.why is None:
                     partition.heard(now_ms)
         self._fetched()
+        await asyncio.sleep(0)  # the sender goes first: the next request looks at all partitions
 
     def _is_due(self, partition: MirrorPartition) -> bool:
         """Returns False for an answer from before the partition went on at another offset, or in another topic."""
