@@ -3,7 +3,8 @@
     python -m bench.mirror.compare [--runs 3] [--mb 1000] [--size 1000] [--broker klamm|kafka] [--codecs none,lz4,zstd]
         [--write]
 
-Source and target are brokers of one kind, the same for both mirrors; each run has a fresh target. Half of each value is
+Source and target are brokers of one kind, the same for both mirrors; each run has a fresh target, which has found a group's
+coordinator before the launch, as any broker in use has. Half of each value is
 bytes by chance, the rest compresses well; MB are those of the values. Measures MB/s and
 CPU seconds per GB of the mirror (with all its processes) from the first record at the target to the last, the
 seconds from launch to that first record, and its memory (proportional set size).
@@ -170,6 +171,8 @@ def measure(
     mirror: Mirror, target: Server, records: int, size: int, partitions: int = PARTITIONS
 ) -> dict[str, float]:
     watcher = Consumer({"bootstrap.servers": target.bootstrap, "group.id": "bench-watch"})
+    # The watcher looks for its group's coordinator at once, for which Kafka makes 50 partitions: not while we measure.
+    watcher.committed([TopicPartition(f"source.{TOPIC}", 0)], timeout=60)
     launched = time.monotonic()
     mirror.start()
     try:
