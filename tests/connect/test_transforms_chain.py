@@ -8,6 +8,7 @@ from klamm.connect.model import PluginInfo
 from klamm.connect.plugins.catalog import PluginRegistry
 from klamm.connect.validation.connector import key_info, value_info
 from klamm.connect.validation.stages import stage_rows, unknown_keys
+from klamm.environments.inspection import Broken
 from klamm_base.configdef import ConfigDef, Type
 from klamm_base.errors import ConfigError
 from klamm_plugins.discovery import PluginManager
@@ -357,6 +358,15 @@ def test_errors_name_the_transform_and_what_may_be_meant():
         )
     ]
     assert found["transforms.d.type"][0].endswith("could not be found. Did you mean HoistField$Key?")
+
+
+def test_a_class_that_nobody_has_may_be_in_a_package_that_is_broken():
+    broken = Broken("acme", "SyntaxError: '(' was never closed (up.py, line 3)", "")
+    registry = PluginRegistry([PluginInfo("acme.Uppercase", "transformation", "1", ("Uppercase",))], [broken])
+    assert registry.not_found("Uppercas", "transformation") == (
+        "Class Uppercas could not be found. Did you mean Uppercase? These plugin packages could not be loaded: "
+        "acme (SyntaxError: '(' was never closed (up.py, line 3))"
+    )
 
 
 def test_keys_below_transforms_that_mean_nothing_are_named():

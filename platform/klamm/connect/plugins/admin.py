@@ -121,7 +121,7 @@ class PluginAdmin:
             if environment is not None:
                 rows += _infos(record, environment)
         learned = self.registry
-        self.registry = PluginRegistry(rows)
+        self.registry = PluginRegistry(rows, self._beside.broken)
         self.registry.inherit(learned)
         self.note_users_soon()
 

@@ -15,10 +15,12 @@ from klamm.connect.settings.connector_keys import CONVERTERS
 from klamm.environments.versions import BadVersion, sort_key, version_range
 from klamm_base.configdef import invalid
 from klamm_base.errors import ConfigError
+from klamm_base.properties import suggestion
 from klamm_plugins.discovery import unknown_connector
 
 if TYPE_CHECKING:  # every child imports this module, and none the worker's configuration
     from klamm.connect.config import WorkerConfig
+    from klamm.environments.inspection import Broken
 
 CONNECTOR_TYPES: Final = ("source", "sink")
 CONVERTER: Final = "converter"
@@ -35,8 +37,9 @@ class PluginVersionNotFound(ConfigError):
 class PluginRegistry:
     """Finds plugins by full name, by simple name, and by simple name without "Connector" (Kafka's aliases)."""
 
-    def __init__(self, plugins: Iterable[PluginInfo] = ()) -> None:
+    def __init__(self, plugins: Iterable[PluginInfo] = (), broken: Iterable[Broken] = ()) -> None:
         self._plugins = list(plugins)
+        self._broken = list(broken)
         self._learned: dict[str, PluginInfo] = {}
 
     @property
@@ -49,6 +52,20 @@ class PluginRegistry:
 
     def of_type(self, type: str) -> list[PluginInfo]:
         return [p for p in self._plugins if p.type == type]
+
+    def not_found(self, name: str, type: str) -> str:
+        """Returns the sentences about a class that nobody has: with a suggestion, and what may have it but is broken."""
+        known = self.of_type(type)
+        names = {each for p in known for each in (p.plugin_class, *p.names)}
+        halves = sorted(each for each in names if each.startswith(f"{name}$"))
+        near = " or ".join(halves) or suggestion(name, names).removeprefix("; did you mean ").removesuffix(
+            "?"
+        )
+        said = f"Class {name} could not be found." + (f" Did you mean {near}?" if near else "")
+        if not self._broken:
+            return said
+        broken = ", ".join(f"{each.name} ({each.error})" for each in self._broken)
+        return f"{said} These plugin packages could not be loaded: {broken}"
 
     def learn(self, name: str, plugin: PluginInfo) -> None:
         """Note what a child found under a name that the list does not have (a Python path)."""

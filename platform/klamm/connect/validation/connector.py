@@ -249,7 +249,7 @@ def _check_converters(
         if name not in config:
             continue  # the worker's, in the worker's version
         if registry.plugin(str(value.value), kind) is None:
-            _add_error(value, f"Class {value.value} could not be found.")
+            _add_error(value, registry.not_found(str(value.value), kind))
             continue
         try:
             why = registry.version_error(str(value.value), (kind,), config.get(version.name))

@@ -219,19 +219,7 @@ def _check_type(
         )
     if any(value in (p.plugin_class, *p.names) for p in registry.all):
         raise ConfigError(f"Class {value} does not implement the {stage.kind.word} interface", key=name)
-    raise invalid(name, value, f"Class {value} could not be found.{_meant(value, known)}")
-
-
-def _meant(value: str, known: Sequence[PluginInfo]) -> str:
-    """Returns a suggestion for an unknown class: its halves (InsertField$Key, InsertField$Value for
-    InsertField), otherwise the nearest name; empty when nothing is near.
-    """
-    names = {name for p in known for name in (p.plugin_class, *p.names)}
-    halves = sorted(name for name in names if name.startswith(f"{value}$"))
-    if halves:
-        return f" Did you mean {' or '.join(halves)}?"
-    near = suggestion(value, names)
-    return f" Did you mean {near.removeprefix('; did you mean ')}" if near else ""
+    raise invalid(name, value, registry.not_found(value, stage.kind.plugin))
 
 
 def unknown_keys(config: Mapping[str, Any], known: Collection[str]) -> Iterator[tuple[str, str]]:
