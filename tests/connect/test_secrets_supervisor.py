@@ -202,6 +202,22 @@ def test_a_provider_may_need_what_one_before_it_keeps(monkeypatch):
     assert found.ttl_ms == 700
 
 
+def test_users_names_are_no_secrets_unless_they_are_something_else_too(tmp_path):
+    file = tmp_path / "db.properties"
+    file.write_text(f"user=debezium\nboth=kafkaesk\npassword={SECRET}\n")
+    secrets = Secrets.from_properties({"config.providers": "file"})
+    given = {
+        "database.user": "user",
+        "connection.username": "both",
+        "token": "both",
+        "db.password": "password",
+    }
+    resolved = secrets.resolve({key: f"${{file:{file}:{name}}}" for key, name in given.items()})
+    assert resolved.config["database.user"] == "debezium"
+    assert sorted(resolved.secrets) == sorted([SECRET, "kafkaesk"])
+    assert secrets.redact(f"io.debezium.X kafkaesk {SECRET}") == "io.debezium.X [hidden] [hidden]"
+
+
 def test_an_unknown_provider_leaves_the_text_and_is_told_once(caplog):
     secrets = Secrets()
     for _ in range(2):

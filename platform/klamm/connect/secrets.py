@@ -27,6 +27,7 @@ PROVIDERS: Final = "config.providers"
 RELOAD: Final = "config.action.reload"
 RESOLVE_S: Final = 30.0
 """A provider that does not answer in this time counts as failed."""
+_USERS: Final = frozenset({"user", "username"})
 _CONFIGS: Final = ("connector_config", "task_config", "config")
 
 
@@ -43,7 +44,13 @@ class Resolved:
 
     @property
     def secrets(self) -> list[str]:
-        return list(self.found.values())
+        """The values to hide: all but those that only keys of users' names have. A user is called debezium or kafka, and no class
+        or topic could be read any more.
+        """
+        places = [(key, ref) for key, text in self.raw.items() for ref in references_in(text)]
+        users = {ref for key, ref in places if key.rpartition(".")[2] in _USERS}
+        users -= {ref for key, ref in places if key.rpartition(".")[2] not in _USERS}
+        return [value for ref, value in self.found.items() if ref not in users]
 
     @property
     def reloads(self) -> bool:
@@ -113,9 +120,10 @@ class Secrets:
             ttls += [] if data.ttl_ms is None else [data.ttl_ms]
         values = {key: replaced(text, found.get) for key, text in config.items()}
         self._last |= found
-        self.redactor.add(found.values())
+        resolved = Resolved(config=values, raw=config, found=found, ttl_ms=min(ttls, default=None))
+        self.redactor.add(resolved.secrets)
         self.redactor.add(secret_values(values, typed))
-        return Resolved(config=values, raw=config, found=found, ttl_ms=min(ttls, default=None))
+        return resolved
 
     async def order(self, order: dict[str, Any]) -> tuple[dict[str, Any], Resolved]:
         """Returns a child's first message with values in its configurations and the texts to hide, and the
