@@ -73,9 +73,11 @@ class Nodes:
             connection = self._connection(node)
             assert connection.sock is not None
             connection.sock.settimeout(read_timeout_s)
-            connection.request(method, node.path + path, body, {**self._headers, **headers})
+            whole = _send(connection, method, node.path + path, body, {**self._headers, **headers})
             response = connection.getresponse()
             answer = Answer(response.status, response.read(), response.headers.get("X-Elastic-Product", ""))
+            if not whole:
+                connection.close()
         except (OSError, http.client.HTTPException):
             if connection is not None:
                 connection.close()
@@ -132,6 +134,21 @@ class Nodes:
                 connection.close()
             raise
         return connection
+
+
+def _send(
+    connection: http.client.HTTPConnection,
+    method: str,
+    path: str,
+    body: bytes | None,
+    headers: dict[str, str],
+) -> bool:
+    """Sends a request. Returns False if the node stopped reading it: it may have answered all the same, that it is too big."""
+    try:
+        connection.request(method, path, body, headers)
+    except (BrokenPipeError, ConnectionResetError):
+        return False
+    return True
 
 
 def _closed_by_peer(connection: http.client.HTTPConnection) -> bool:

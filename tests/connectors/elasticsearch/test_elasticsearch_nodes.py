@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -171,3 +172,24 @@ def test_a_server_that_is_not_elasticsearch_is_refused(start, product) -> None:
     node.status = 503  # says nothing about what it is
     assert not ours.bulk(b"x", 5).fatal
     ours.close()
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["closed", "half"])
+def test_a_refusal_that_comes_before_all_is_sent_is_an_answer(whole: bool) -> None:
+    """A proxy with a limit answers 413 after the headers, and closes."""
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def refuse() -> None:
+        connection, _ = server.accept()
+        with connection, connection.makefile("rb") as sent:
+            while sent.readline() != b"\r\n":
+                pass
+            connection.sendall(b"HTTP/1.1 413 Too Large\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}")
+            if whole:
+                connection.shutdown(socket.SHUT_WR)
+                sent.read(1)
+
+    with server:
+        threading.Thread(target=refuse, daemon=True).start()
+        client = Client(parse({"connection.url": f"http://127.0.0.1:{server.getsockname()[1]}"}))
+        assert client.bulk(b"x" * 20_000_000, 5.0).status == 413
