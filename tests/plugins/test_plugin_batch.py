@@ -12,7 +12,11 @@ from klamm_plugins.converter import Converter
 from klamm_plugins.converters.json import JsonConverter
 from klamm_plugins.converters.string import StringConverter
 from klamm_plugins.records import SourceRecord
-from klamm_plugins.schema import INT32, STRING, Schema, SchemaBuilder, Struct
+from klamm_plugins.schema import INT32, OPTIONAL_STRING, STRING, Schema, SchemaBuilder, Struct, Type
+from klamm_plugins.transforms._parts import PartTransformation
+from klamm_plugins.transforms.extract_field import ExtractFieldValue
+from klamm_plugins.transforms.insert_field import InsertFieldValue
+from klamm_plugins.transforms.replace_field import ReplaceFieldValue
 
 
 def batch(values: list[str], *, keys: bool = False, raw: bool = False) -> SourceBatch:
@@ -130,3 +134,49 @@ def test_bytes_that_are_no_text_are_no_raw_texts() -> None:
     assert raw is not None
     assert raw.decode(raw.data) == ["a", None]
     assert raw.format == TEXT
+
+
+ROW = (
+    SchemaBuilder.struct("row")
+    .field("n", INT32)
+    .field("a", OPTIONAL_STRING)
+    .field("d", SchemaBuilder(Type.STRING).optional().default("none").build())
+    .build()
+)
+
+
+@pytest.mark.parametrize(
+    ("cls", "props"),
+    [
+        (InsertFieldValue, {"static.field": "s", "static.value": "x", "topic.field": "t!", "timestamp.field": "at"}),
+        (InsertFieldValue, {"partition.field": "p", "replace.null.with.default": "false"}),
+        (ReplaceFieldValue, {"exclude": "a", "renames": "n:m"}),
+        (ReplaceFieldValue, {"include": "d", "replace.null.with.default": "false"}),
+        (ExtractFieldValue, {"field": "d"}),
+        (ExtractFieldValue, {"field": "a", "replace.null.with.default": "false"}),
+    ],
+)  # fmt: skip
+@given(
+    rows=st.lists(
+        st.tuples(st.integers(0, 9), st.none() | st.just("x"), st.none() | st.just("y")),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_transforms_of_fields_make_no_structs_of_columns(
+    cls: type[PartTransformation | InsertFieldValue],
+    props: dict[str, str],
+    rows: list[tuple[int, str | None, str | None]],
+) -> None:
+    transform = cls()
+    transform.configure(props)
+    columns = [list(column) for column in zip(*rows, strict=True)]
+    more = {"value_schema": ROW, "timestamp": [1] * len(rows), "partition": 3}
+    batch = SourceBatch({}, "t", StructColumn(ROW, columns, len(rows)), range(len(rows)), **more)
+    plain = SourceBatch(
+        {}, "t", [Struct.of_checked(ROW, list(row)) for row in rows], range(len(rows)), **more
+    )
+    [made], [wanted] = transform.apply_batch(batch), transform.apply_batch(plain)
+    assert made.value_schema == wanted.value_schema
+    assert list(made.values) == list(wanted.values)
+    assert cls is ExtractFieldValue or isinstance(made.values, StructColumn)

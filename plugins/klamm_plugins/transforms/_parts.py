@@ -11,10 +11,11 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, ClassVar, Final, NamedTuple, cast
+from typing import Any, ClassVar, Final, NamedTuple, TypeGuard, cast
 
 from klamm_base.version import __version__
 from klamm_plugins.batch import Batch
+from klamm_plugins.columns import StructColumn
 from klamm_plugins.errors import DataError
 from klamm_plugins.schema import Schema, SchemaBuilder, Struct, Type
 from klamm_plugins.transform import Record, Transformation
@@ -26,10 +27,11 @@ PLANS_MAX: Final = 256
 
 
 class Plan(NamedTuple):
-    """The change for values of one schema."""
+    """The change for values of one schema. `columns` does it for structs in columns, without a look at one."""
 
     schema: Schema | None
     change: Change
+    columns: Callable[[StructColumn], Sequence[Any]] | None = None
 
 
 class KlammTransformation(Transformation):
@@ -85,11 +87,14 @@ class PartTransformation(KlammTransformation):
 
     def apply_batch(self, batch: Batch) -> Sequence[Batch]:
         schema, column = part_of(batch, on_key=self.on_key)
-        change: Change
         if self.passes_null and (parts := null_parts(batch, column)):
             return [after for null, part in parts for after in ([part] if null else self.apply_batch(part))]
-        updated, change = self._plans[schema]
-        return [with_part(batch, updated, list(map(change, column)), on_key=self.on_key)]
+        plan: Plan = self._plans[schema]
+        if plan.columns is not None and in_columns(column, schema):
+            made = plan.columns(column)
+        else:
+            made = list(map(plan.change, column))
+        return [with_part(batch, plan.schema, made, on_key=self.on_key)]
 
     def _values(self, records: Sequence[Record]) -> list[Record | None]:
         plans, passes_null = self._plans, self.passes_null
@@ -102,7 +107,7 @@ class PartTransformation(KlammTransformation):
                 continue
             if record.value_schema is not last:
                 last = record.value_schema
-                schema, change = plans[last]
+                schema, change, _ = plans[last]
             changed = record.copy()
             changed.value_schema = schema
             changed.value = change(value)
@@ -120,7 +125,7 @@ class PartTransformation(KlammTransformation):
                 continue
             if record.key_schema is not last:
                 last = record.key_schema
-                schema, change = plans[last]
+                schema, change, _ = plans[last]
             changed = record.copy()
             changed.key_schema = schema
             changed.key = change(key)
@@ -142,8 +147,15 @@ def with_part(batch: Batch, schema: Schema | None, column: Sequence[Any], *, on_
     return batch.replace(value_schema=schema, values=column)
 
 
+def in_columns(column: Sequence[Any], schema: Schema | None) -> TypeGuard[StructColumn]:
+    """Returns True for structs in columns, of this schema."""
+    return isinstance(column, StructColumn) and column.schema is schema
+
+
 def null_parts(batch: Batch, column: Sequence[Any]) -> list[tuple[bool, Batch]]:
     """Returns the parts of a batch whose keys or values are all null, or all not, in order; empty if there is no null."""
+    if isinstance(column, StructColumn):
+        return []
     nulls = [value is None for value in column]
     if True not in nulls:
         return []
@@ -208,6 +220,16 @@ def filled(values: list[Any], with_defaults: list[tuple[int, Any]]) -> list[Any]
         if values[place] is None:
             values[place] = default
     return values
+
+
+def filled_columns(
+    columns: Sequence[Sequence[Any]], with_defaults: list[tuple[int, Any]]
+) -> list[Sequence[Any]]:
+    """Returns the columns with defaults where they have nulls."""
+    made = list(columns)
+    for place, default in with_defaults:
+        made[place] = [default if value is None else value for value in made[place]]
+    return made
 
 
 def picker(places: Sequence[int]) -> Callable[[list[Any]], list[Any]]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from klamm_base.configdef import ConfigDef, Importance, Type
+from klamm_plugins.columns import StructColumn
 from klamm_plugins.errors import DataError
 from klamm_plugins.schema import Schema
-from klamm_plugins.transforms._parts import PartTransformation, Plan, require_map, values_of
+from klamm_plugins.transforms._parts import PartTransformation, Plan, filled_columns, require_map, values_of
 from klamm_plugins.transforms._validators import REPLACE_NULL, with_replace_null
 from klamm_plugins.transforms.field_path import (
     SYNTAX,
@@ -58,7 +59,11 @@ class ExtractField(PartTransformation):
             values_of(value, schema, _PURPOSE)
             return read(value)
 
-        return Plan(field.schema, change)
+        def column(structs: StructColumn) -> Sequence[Any]:
+            fills = [] if not self._fills or field.schema.default is None else [(0, field.schema.default)]
+            return filled_columns([structs.columns[field.index]], fills)[0]
+
+        return Plan(field.schema, change, column if len(self._path) == 1 else None)
 
     def _of_map(self, value: Any) -> Any:
         return None if value is None else map_value(require_map(value, _PURPOSE), self._path)

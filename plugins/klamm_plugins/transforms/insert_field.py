@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 from klamm_base.configdef import ConfigDef, Importance, Type, invalid
 from klamm_base.errors import ConfigError
 from klamm_plugins.batch import Batch, SinkBatch
+from klamm_plugins.columns import Repeated, StructColumn
 from klamm_plugins.errors import DataError
 from klamm_plugins.logical import from_primitive, timestamp_builder
 from klamm_plugins.records import SinkRecord
@@ -31,6 +32,8 @@ from klamm_plugins.transforms._parts import (
     class_name,
     defaults,
     filled,
+    filled_columns,
+    in_columns,
     like,
     null_parts,
     part_of,
@@ -132,6 +135,8 @@ class InsertField(KlammTransformation):
             return [after for null, part in parts for after in ([part] if null else self.apply_batch(part))]
         updated, change = self._plans[schema]
         added = [insert.column(batch) for insert in self._inserts]
+        if in_columns(column, schema):
+            return [with_part(batch, updated, self._beside(column, updated, added), on_key=self.on_key)]
         if schema is None and all(isinstance(each, repeat) for each in added):
             same = self._into_map({}, [next(iter(each)) for each in added])
             made = [{**require_map(value, _PURPOSE), **same} for value in column]
@@ -159,12 +164,27 @@ class InsertField(KlammTransformation):
 
         return updated, change
 
+    def _beside(self, structs: StructColumn, updated: Schema, added: Sequence[Iterable[Any]]) -> StructColumn:
+        count = len(structs)
+        columns = filled_columns(structs.columns, defaults(structs.schema) if self._fills else [])
+        for insert, values in zip(self._inserts, added, strict=True):
+            to = insert.typed or _as_it_is
+            if isinstance(values, repeat):
+                columns.append(Repeated(to(next(values)), count))
+            else:
+                columns.append(list(map(to, values)))
+        return StructColumn(updated, columns, count)
+
     def _into_map(self, value: Any, added: Sequence[Any]) -> dict[str, Any]:
         made = dict(require_map(value, _PURPOSE))
         for insert, found in zip(self._inserts, added, strict=True):
             if found is not None:
                 made[insert.name] = found
         return made
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
 
 
 def _insertion(kind: str, spec: str, static: str | None) -> _Insertion:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from klamm_base.configdef import ConfigDef, Importance, Type, invalid
+from klamm_plugins.columns import StructColumn
 from klamm_plugins.schema import Schema, Struct
 from klamm_plugins.schema import Type as SchemaType
 from klamm_plugins.transforms._parts import (
@@ -13,6 +14,7 @@ from klamm_plugins.transforms._parts import (
     Plan,
     defaults,
     filled,
+    filled_columns,
     like,
     picker,
     require_map,
@@ -97,7 +99,11 @@ class ReplaceField(PartTransformation):
         def change(value: Any) -> Struct:
             return Struct.of_checked(updated, filled(pick(values_of(value, schema, _PURPOSE)), fills))
 
-        return Plan(updated, change)
+        def change_columns(structs: StructColumn) -> StructColumn:
+            kept = [structs.columns[place] for place in places]
+            return StructColumn(updated, filled_columns(kept, fills), len(structs))
+
+        return Plan(updated, change, change_columns)
 
     def _map(self, value: Any) -> dict[str, Any]:
         keeps, renames = self._keeps, self._renames
