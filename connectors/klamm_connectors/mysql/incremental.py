@@ -89,8 +89,8 @@ class Incremental:
 
     @property
     def blocking(self) -> list[Reading]:
-        """The tables of blocking snapshots that were asked for."""
-        return [r for r in self._plan.readings if r.blocking]
+        """The tables of the next blocking snapshot that was asked for."""
+        return self._plan.blocking
 
     @property
     def state_after_blocking(self) -> str:

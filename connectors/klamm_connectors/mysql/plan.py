@@ -77,19 +77,29 @@ class Plan:
         return next((r for r in self.readings if not r.blocking), None)
 
     def with_readings(self, more: list[Reading]) -> Plan:
-        """Returns the plan with more tables at its end. One that waits there is not added; one that is under way is read again."""
-        known = {(r.table, r.blocking) for r in self.readings if r.up_to is None}
-        return replace(
-            self, readings=(*self.readings, *(r for r in more if (r.table, r.blocking) not in known))
-        )
+        """Returns the plan with more tables at its end, but for those that wait there with the same condition and key.
+
+        A table that is under way is read again.
+        """
+        return replace(self, readings=(*self.readings, *(r for r in more if r not in self.readings)))
 
     def without(self, reading: Reading) -> Plan:
         """Returns the plan without one table."""
         return replace(self, readings=tuple(r for r in self.readings if r != reading))
 
+    @property
+    def blocking(self) -> list[Reading]:
+        """The tables of the next blocking snapshot: each once, others of the same table wait for another."""
+        first: dict[str, Reading] = {}
+        for reading in self.readings:
+            if reading.blocking:
+                first.setdefault(reading.table, reading)
+        return list(first.values())
+
     def without_blocking(self) -> Plan:
-        """Returns the plan without blocking snapshots."""
-        return replace(self, readings=tuple(r for r in self.readings if not r.blocking))
+        """Returns the plan without the next blocking snapshot."""
+        done = self.blocking
+        return replace(self, readings=tuple(r for r in self.readings if r not in done))
 
     def stopped(self, tables: set[str] | None) -> Plan:
         """Returns the plan without these tables' incremental snapshots; None stands for all tables."""

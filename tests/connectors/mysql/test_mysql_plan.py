@@ -54,6 +54,28 @@ def test_tables_are_read_one_after_another_once_each():
     assert Plan(plan.readings, paused=True).next is None
 
 
+def test_a_table_that_waits_is_read_for_each_condition():
+    wishes = [
+        Reading("d.a", "id = 1"),
+        Reading("d.a", "id = 2"),
+        Reading("d.a", "id = 2", "seen"),
+        Reading("d.a", "id = 1"),
+    ]
+    plan = Plan()
+    for wish in wishes:
+        plan = plan.with_readings([wish])
+    assert list(plan.readings) == wishes[:3]
+    plan = plan.with_readings(
+        [Reading(r.table, r.condition, blocking=True) for r in (*wishes, Reading("d.b"))]
+    )
+    rounds = []
+    while plan.blocking:
+        rounds.append([(r.table, r.condition) for r in plan.blocking])
+        plan = plan.without_blocking()
+    assert rounds == [[("d.a", "id = 1"), ("d.b", None)], [("d.a", "id = 2")]]
+    assert list(plan.readings) == wishes[:3]
+
+
 def test_signals_as_debezium_writes_them():
     signal = signals.parse(
         "execute-snapshot",

@@ -344,6 +344,19 @@ def test_a_blocking_snapshot_by_a_statement_goes_on_after_a_restart(signalled):
     assert ids(again.read(1)) == [100]
 
 
+@pytest.mark.parametrize("kind", ["incremental", "blocking"])
+def test_each_of_several_signals_for_a_table_is_obeyed(signalled, kind):
+    signalled.sql("CREATE TABLE t (id INT PRIMARY KEY)")
+    signalled.sql("INSERT INTO t SELECT seq FROM seq_1_to_9")
+    task = signalled()
+    for number in (7, 8, 7):
+        where = {"data-collection": r".*\.t", "filter": f"id = {number}"}
+        signalled.execute("t", type=kind, additional__conditions=[where])
+    found = until(task, lambda r: len(r) >= 2 and done(task), "both")
+    assert sorted(set(ids(found))) == [7, 8]
+    assert "incremental" not in found[-1].source_offset
+
+
 @pytest.mark.parametrize("channel", ["source", "kafka"])
 def test_a_signal_that_meets_a_lost_connection_is_taken_again(signalled, klamm_broker, channel):
     signalled.sql("CREATE TABLE t (id INT PRIMARY KEY)")
