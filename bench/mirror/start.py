@@ -1,4 +1,4 @@
-"""How soon a mirror copies its first record between brokers of Apache Kafka that run for a while, beside MirrorMaker 2.
+"""The time until a mirror copies its first record between brokers of Apache Kafka that run for a while, beside MirrorMaker 2.
 
     python -m bench.mirror.start [--starts 5] [--mb 100] [--write]
 
