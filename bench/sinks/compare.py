@@ -27,7 +27,7 @@ from typing import Any
 from bench import report
 from bench.broker import load
 from bench.connect.compare import STRING, until
-from bench.elasticsearch.compare import check, document, indexed, make_index, raw
+from bench.elasticsearch.compare import LOOK_S, Arrivals, check, document, make_index, raw
 from bench.report import Row
 from bench.servers import Klamm
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
@@ -40,6 +40,11 @@ ROWS = [
     Row("cpu", "CPU of the task's process, µs per record", 2),
     *(Row(stage, f"of it: {stage}", 2) for stage in STAGES),
     Row("start", "CPU s until the task runs", 2),
+]
+INDEX_ROWS = [
+    Row("rate", "records/s, from the first documents on", 0),
+    *ROWS[1:],
+    Row("first", "s from the process's start to the first documents", 2),
 ]
 JSON = {
     "value.converter": "org.apache.kafka.connect.json.JsonConverter",
@@ -81,7 +86,7 @@ def task(
     if process.stdout.readline() != "running\n":
         raise RuntimeError(f"{name} did not start")
     begin = time.monotonic()
-    until(lambda: process.poll() is not None or arrived(), name, 0.05)
+    until(lambda: process.poll() is not None or arrived(), name, LOOK_S)
     seconds = time.monotonic() - begin
     said, _ = process.communicate("stop\n", timeout=60)
     figures = json.loads(said.splitlines()[-1])
@@ -100,20 +105,20 @@ def to_elasticsearch(
         "external.resource.usage": "INDEX",
         "topic.to.external.resource.mapping": f"documents:{name}",
     }
-    found = task(
-        bootstrap, name, ELASTICSEARCH | target | more, count, lambda: indexed(server, name) >= count
-    )
+    arrivals = Arrivals(server, name, count)
+    found = task(bootstrap, name, ELASTICSEARCH | target | more, count, arrivals)
     check(server, name, count)
-    return found
+    return found | _of_index(arrivals.figures)
+
+
+def _of_index(figures: dict[str, float]) -> dict[str, float]:
+    return {"rate": figures["docs_s"], "first": figures["first_s"]}
 
 
 def limit(server: ElasticsearchServer, name: str, count: int) -> dict[str, float]:
     found = raw(server, name, count, 5)
-    return {row.key: 0.0 for row in ROWS} | {
-        "rate": found["docs_s"],
-        "cpu": found["client_us"],
-        "connector": found["client_us"],
-    }
+    cpu = {"cpu": found["client_us"], "connector": found["client_us"]}
+    return {row.key: 0.0 for row in ROWS} | cpu | _of_index(found)
 
 
 def to_file(
@@ -220,8 +225,8 @@ def file(bootstrap: str, work: Path, runs: int, count: int) -> report.Results:
     )
 
 
-def table(results: report.Results) -> str:
-    return f"{report.table(results, ROWS)}\n\n{report.spread(results, ROWS[:2])}"
+def table(results: report.Results, rows: list[Row] = ROWS) -> str:
+    return f"{report.table(results, rows)}\n\n{report.spread(results, rows[:2])}"
 
 
 def main() -> int:
@@ -242,7 +247,7 @@ def main() -> int:
             if args.only != "file":
                 found = elasticsearch(broker.bootstrap, args.runs, args.documents)
                 parts.append(
-                    f"### To Elasticsearch ({args.documents} documents of 240 bytes)\n\n{table(found)}"
+                    f"### To Elasticsearch ({args.documents} documents of 240 bytes)\n\n{table(found, INDEX_ROWS)}"
                 )
             if args.only != "elasticsearch":
                 found = file(broker.bootstrap, Path(tmp), args.runs, args.lines)

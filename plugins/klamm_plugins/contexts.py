@@ -129,6 +129,13 @@ class SinkTaskContext(Protocol):
     def stopping(self) -> StopSignal: ...
 
     @property
+    def leaving(self) -> frozenset[TopicPartition]:
+        """The partitions that go away after the `pre_commit` that runs now: what it does not return comes again elsewhere.
+        Empty in the regular commits.
+        """
+        ...
+
+    @property
     def errant_record_reporter(self) -> ErrantRecordReporter | None:
         """The reporter of bad records; None when the connector has neither a dead letter topic nor errors.log.enable."""
         ...

@@ -78,6 +78,7 @@ class MemorySinkContext:
         self.configs = configs
         self.stopping = stopping or threading.Event()
         self.assignment: frozenset[TopicPartition] = frozenset()
+        self.leaving: frozenset[TopicPartition] = frozenset()
         self.errant_record_reporter: ErrantRecordReporter | None = None
         self.paused: set[TopicPartition] = set()
         self.rewound: dict[TopicPartition, int] = {}

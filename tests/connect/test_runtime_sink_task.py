@@ -256,6 +256,19 @@ def test_a_lost_partition_is_closed_without_a_commit(rig):
     assert not [c for c in rig.task.calls if c[0] == "flush"]
 
 
+def test_a_task_knows_at_a_commit_which_partitions_go_away(control):
+    class Watching(Collecting):
+        def flush(self, offsets):
+            self.calls.append(("leaving", self.context.leaving))
+
+    rig = Rig(control, interval_s=0.0, task=Watching())
+    rig.run(rig.assign(P0, P1), None, rig.revoke(P0), None)
+    found = [gone for name, gone in rig.task.calls if name == "leaving"]
+    assert found[0] == set()  # a regular commit
+    assert [gone for gone in found if gone] == [{P0}, {P1}]
+    assert rig.runner.context.leaving == set()
+
+
 class Hurried(Collecting):
     """Asks for its batch again at once."""
 

@@ -126,7 +126,7 @@ def _sending(d: ConfigDef) -> ConfigDef:
         .define("max.buffered.records", Type.INT, 20000, validator=between(1), importance=_LOW, documentation="The approximate number of records that are taken and not yet acknowledged; beyond it the partitions are paused.")
         .define("linger.ms", Type.LONG, 1, validator=between(0), importance=_LOW, documentation="The time for which a batch that is not full waits for more records.")
         .define("flush.timeout.ms", Type.LONG, 180000, validator=between(1), importance=_LOW, documentation="The longest timeout of an answer, after read.timeout.ms was doubled repeatedly.")
-        .define("flush.synchronously", Type.BOOLEAN, False, importance=_LOW, documentation="Before a commit, wait up to ten seconds for everything that was taken, instead of one.")
+        .define("flush.synchronously", Type.BOOLEAN, False, importance=_LOW, documentation="Before a commit, wait up to ten seconds for everything that was taken. false: a commit covers what is acknowledged; it waits a second before partitions go to another task, and where less than a request is left.")
         .define("max.retries", Type.INT, 5, validator=between(0), importance=_LOW, documentation="Retries of a document after a temporary error of the server; then the task fails. A 429 and an absent server do not count.")
         .define("retry.backoff.ms", Type.LONG, 100, validator=between(0), importance=_LOW, documentation="The first pause before a retry; it doubles up to ten seconds.")
     )  # fmt: skip

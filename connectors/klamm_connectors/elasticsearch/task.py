@@ -65,12 +65,9 @@ class ElasticsearchSinkTask(SinkTask):
         self._keep_room(sender)
 
     def pre_commit(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
-        """Returns the end of the contiguous prefix that is written. First gives requests under way a moment, so that
-        few records are repeated.
-        """
+        """Returns the end of the contiguous prefix that is written."""
         sender = self._running()
-        synchronous = self._settings.flush_synchronously and not self.context.stopping.is_set()
-        sender.wait(0, _COMMIT_ALL_S if synchronous else _COMMIT_S)
+        sender.wait(0, self._patience_s(sender))
         try:
             self._settle_bad(sender)
         except Exception as e:  # for `put`: here it would only stop the commit of what is written
@@ -78,6 +75,15 @@ class ElasticsearchSinkTask(SinkTask):
         for worrying, sentence in sender.take_conflicts(offsets):
             log.log(logging.WARNING if worrying else logging.INFO, "%s", sentence)
         return sender.committable(offsets)
+
+    def _patience_s(self, sender: Sender) -> float:
+        """Returns how long a commit waits for documents under way. Meanwhile none follow them, and the server runs dry.
+
+        So it waits only where the rest would come again elsewhere, or is less than a request.
+        """
+        if self._settings.flush_synchronously and not self.context.stopping.is_set():
+            return _COMMIT_ALL_S
+        return _COMMIT_S if self.context.leaving or sender.open < self._settings.batch_size else 0.0
 
     def close(self, partitions: Collection[TopicPartition]) -> None:
         # An update has no version, so an update under way must not arrive after those of the partition's next task.

@@ -693,6 +693,24 @@ def test_a_record_that_fails_its_put_is_not_committed(start):
     assert task.pre_commit({PLACE: 2}) == {PLACE: 1}
 
 
+def test_a_commit_waits_for_full_requests_only_where_partitions_go_away(start, monkeypatch):
+    monkeypatch.setattr("klamm_connectors.elasticsearch.task._COMMIT_S", 600.0)
+    client = Standin()
+    client.hold.clear()
+    task = start(client, batch__size="2")
+    task.put([record({"n": n}, offset=n) for n in range(5)])
+    assert task.pre_commit({PLACE: 5}) == {}  # at once, while nothing is answered
+    task.context.leaving = frozenset({PLACE})
+    client.asked.wait(60)
+    threading.Timer(0.1, client.hold.set).start()
+    assert task.pre_commit({PLACE: 5}) == {PLACE: 5}
+    task.context.leaving = frozenset()
+    client.hold.clear()
+    task.put([record({"n": 5}, offset=5)])
+    threading.Timer(0.1, client.hold.set).start()
+    assert task.pre_commit({PLACE: 6}) == {PLACE: 6}  # less than a request
+
+
 def test_a_partition_goes_when_its_updates_are_no_longer_under_way(start, caplog):
     client = Standin()
     client.hold.clear()

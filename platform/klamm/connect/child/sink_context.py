@@ -10,13 +10,14 @@ from klamm_plugins.records import TopicPartition
 
 
 class SinkContext:
-    """The task's SinkTaskContext; the main loop maintains `assigned` and `paused`."""
+    """The task's SinkTaskContext; the main loop maintains `assigned`, `leaving` and `paused`."""
 
     def __init__(self, control: Control, configs: dict[str, str]) -> None:
         self.configs: Mapping[str, str] = configs
         self.stopping: StopSignal = control.stopping
         self.errant_record_reporter: ErrantRecordReporter | None = None
         self.assigned: set[TopicPartition] = set()
+        self.leaving: frozenset[TopicPartition] = frozenset()
         self.paused: set[TopicPartition] = set()
         self._pauses: set[TopicPartition] = set()
         self._resumes: set[TopicPartition] = set()

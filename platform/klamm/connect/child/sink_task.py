@@ -449,9 +449,11 @@ class SinkRunner:
     def _give_up(self, places: list[TopicPartition], *, commit: bool) -> None:
         """Commits and forgets those of these partitions that the task still has."""
         places = [p for p in places if p in self.context.assigned]
+        gone = frozenset(places)
         if commit:
+            self.context.leaving = gone
             self._commit(places, rewind=False)
-        gone = set(places)
+            self.context.leaving = frozenset()
         self.context.assigned -= gone
         self._figures.assigned(len(self.context.assigned))
         self.context.paused -= gone
