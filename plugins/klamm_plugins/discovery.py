@@ -278,9 +278,11 @@ class PluginManager:
         known, found = ([d for d in some if issubclass(d.cls, base)] for some in self._known(name, type))
         if len(found) == 1:
             return found[0].cls
-        names = ", ".join(d.class_name for d in found or known) or "none"
-        problem = "is ambiguous" if found else "could not be found"
-        raise PluginNotFoundError(f"Class {name} {problem}. Available are: {names}{self._hint()}")
+        if found:
+            classes = " or ".join(d.class_name for d in found)
+            raise PluginNotFoundError(f"Class {name} is ambiguous: use a full name, {classes}")
+        names = {each for d in known for each in d.names}
+        raise PluginNotFoundError(unknown_class(name, names) + self._hint())
 
     def _known(self, name: str, *types: PluginType) -> tuple[list[PluginDesc], list[PluginDesc]]:
         """Returns all plugins of these kinds, and those called `name`."""
@@ -377,6 +379,15 @@ def unknown_connector(name: str, aliases: Collection[str]) -> str:
     near = suggestion(own.removesuffix(_SUFFIX[PluginType.SOURCE]) or own, sorted(aliases))
     what = f"Failed to find any class that implements Connector and which name matches {name}"
     return f"{what}{near or ';'} `klamm connector plugins` lists all"
+
+
+def unknown_class(name: str, names: Collection[str]) -> str:
+    """Returns the sentence for a class, other than a connector's, that nobody has; `names` are all names that there are."""
+    halves = sorted(
+        each for each in names if each.startswith(f"{name}$")
+    )  # InsertField: of the key, or of the value?
+    near = f"; did you mean {' or '.join(halves)}?" if halves else suggestion(name, sorted(names))
+    return f"Class {name} could not be found{near or ';'} `klamm connector plugins --all` lists all"
 
 
 def _said(error: BaseException) -> str:

@@ -113,6 +113,17 @@ def test_an_unknown_connector_is_said_in_few_words(rest):
         assert result.stderr == f"klamm: {said}"
 
 
+def test_an_unknown_class_of_another_kind_names_a_command_that_lists_it(rest):
+    answer = klamm(
+        "connector", "validate", "-c", "connector.class=FileStreamSink", "-c", "topics=t", "-c", "file=/tmp/x",
+        "-c", "value.converter=JsonConvertr", "--url", rest,
+    )  # fmt: skip
+    assert answer.returncode == 1
+    assert "could not be found; did you mean JsonConverter? `klamm connector plugins --all`" in answer.stdout
+    listed = klamm("connector", "plugins", "--all", "-o", "json", "--url", rest)
+    assert "org.apache.kafka.connect.json.JsonConverter" in [p["class"] for p in json.loads(listed.stdout)]
+
+
 def config_of(name, rest):
     return json.loads(klamm("connector", "config", name, "--url", rest).stdout)
 

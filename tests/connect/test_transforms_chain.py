@@ -353,19 +353,19 @@ def test_errors_name_the_transform_and_what_may_be_meant():
     assert found["transforms.b.spec"] == ["transforms.b.spec: Invalid type found in casting spec: int33"]
     assert found["transforms.c.type"] == [
         (
-            "Invalid value InsertField for configuration transforms.c.type: Class InsertField could not be found. Did you "
-            "mean InsertField$Key or InsertField$Value?"
+            "Invalid value InsertField for configuration transforms.c.type: Class InsertField could not be found; did you "
+            "mean InsertField$Key or InsertField$Value? `klamm connector plugins --all` lists all"
         )
     ]
-    assert found["transforms.d.type"][0].endswith("could not be found. Did you mean HoistField$Key?")
+    assert "could not be found; did you mean HoistField$Key? `klamm" in found["transforms.d.type"][0]
 
 
 def test_a_class_that_nobody_has_may_be_in_a_package_that_is_broken():
     broken = Broken("acme", "SyntaxError: '(' was never closed (up.py, line 3)", "")
     registry = PluginRegistry([PluginInfo("acme.Uppercase", "transformation", "1", ("Uppercase",))], [broken])
     assert registry.not_found("Uppercas", "transformation") == (
-        "Class Uppercas could not be found. Did you mean Uppercase? These plugin packages could not be loaded: "
-        "acme (SyntaxError: '(' was never closed (up.py, line 3))"
+        "Class Uppercas could not be found; did you mean Uppercase? `klamm connector plugins --all` lists all; "
+        "these plugin packages could not be loaded: acme (SyntaxError: '(' was never closed (up.py, line 3))"
     )
 
 

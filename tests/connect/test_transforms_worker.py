@@ -182,7 +182,7 @@ def test_a_chain_that_cannot_be_made_is_refused(worker: WorkerProcess, tmp_path:
     for text in (
         "contains the following 3 error(s)",
         'Missing required configuration "transforms.a.spec" which has no default value.',
-        "Class no.Such could not be found.",
+        "Class no.Such could not be found; `klamm connector plugins --all` lists all",
         "No field insertion configured",
     ):
         assert text in answer.message

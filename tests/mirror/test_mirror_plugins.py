@@ -84,7 +84,7 @@ def test_a_plugin_takes_the_place_of_the_lists(name):
 @pytest.mark.parametrize(
     ("config", "key", "said"),
     [
-        ({"topic__filter__class": "com.acme.Filter"}, "topic.filter.class", r"com\.acme\.Filter could not be found.*Odd.*Java"),
+        ({"topic__filter__class": "com.acme.Filter"}, "topic.filter.class", r"com\.acme\.Filter could not be found; .* lists all.*Java"),
         ({"topic__filter__class": "org.apache.kafka.Other"}, "topic.filter.class", "DefaultTopicFilter, or a Python class"),
         ({"replication__policy__class": "Odd"}, "replication.policy.class", "A ReplicationPolicy is a Python class"),
         ({"forwarding__admin__class": ""}, "forwarding.admin.class", "Must be org.apache.kafka"),

@@ -103,14 +103,35 @@ def test_an_unknown_connector_is_one_sentence(manager, name, near):
     )
 
 
-def test_unknown_converters_and_plugins(manager):
-    with pytest.raises(
-        PluginNotFoundError,
-        match=r"Class no.Such could not be found. Available are: io.confluent.*, org.apache",
-    ):
-        manager.find_converter("no.Such")
-    with pytest.raises(PluginNotFoundError, match="could not be found"):
-        manager.find_converter("SimpleHeaderConverter")
+@pytest.mark.parametrize(
+    ("find", "name", "near"),
+    [
+        ("converter", "no.Such", ";"),
+        ("converter", "x.JsonConvertr", "; did you mean JsonConverter?"),
+        ("converter", "SimpleHeaderConverter", ";"),
+        ("header_converter", "SimpleHeaderConvertr", "; did you mean SimpleHeaderConverter?"),
+        (
+            "transformation",
+            "InsertField",
+            "; did you mean InsertField$Key or InsertField$Value?",
+        ),
+        ("predicate", "TopicNameMatch", "; did you mean TopicNameMatches?"),
+    ],
+)
+def test_an_unknown_class_of_another_kind_is_one_sentence(manager, find, name, near):
+    with pytest.raises(PluginNotFoundError) as raised:
+        getattr(manager, f"find_{find}")(name)
+    assert str(raised.value) == (
+        f"Class {name} could not be found{near} `klamm connector plugins --all` lists all"
+    )
+
+
+def test_an_unknown_or_ambiguous_plugin(manager):
+    theirs = type("JsonConverter", (JsonConverter,), {"__module__": "acme.conv", "kafka_name": None})
+    manager.register(package(converters=[theirs]), "acme")
+    full = r"use a full name, acme\.conv\.JsonConverter or org\.apache\.kafka\.connect\.json\.JsonConverter$"
+    with pytest.raises(PluginNotFoundError, match=f"Class JsonConverter is ambiguous: {full}"):
+        manager.find_converter("JsonConverter")
     with pytest.raises(PluginNotFoundError, match=r"Unknown plugin no\.Such$"):
         manager.find_plugin("no.Such")
 

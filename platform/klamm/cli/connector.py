@@ -299,10 +299,17 @@ def _do(worker: Worker, method: str, name: str, path: str, said: str) -> None:
 
 
 @app.command()
-def plugins(worker: Worker, output: OutputOption = Output.TABLE) -> None:
+def plugins(
+    worker: Worker,
+    every: Annotated[
+        bool, typer.Option("--all", help="Converters, transforms and all other kinds, too.")
+    ] = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
     """List the connector plugins that the worker has."""
+    path = f"/connector-plugins?connectorsOnly={str(not every).lower()}"
     with reported():
-        print_rows(worker.call("GET", "/connector-plugins"), ["class", "type", "version", "package"], output)
+        print_rows(worker.call("GET", path), ["class", "type", "version", "package"], output)
 
 
 connector_config.register(app)

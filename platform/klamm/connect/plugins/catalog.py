@@ -15,8 +15,7 @@ from klamm.connect.settings.connector_keys import CONVERTERS
 from klamm.environments.versions import BadVersion, sort_key, version_range
 from klamm_base.configdef import invalid
 from klamm_base.errors import ConfigError
-from klamm_base.properties import suggestion
-from klamm_plugins.discovery import unknown_connector
+from klamm_plugins.discovery import unknown_class, unknown_connector
 
 if TYPE_CHECKING:  # every child imports this module, and none the worker's configuration
     from klamm.connect.config import WorkerConfig
@@ -54,18 +53,12 @@ class PluginRegistry:
         return [p for p in self._plugins if p.type == type]
 
     def not_found(self, name: str, type: str) -> str:
-        """Returns the sentences about a class that nobody has: with a suggestion, and what may have it but is broken."""
-        known = self.of_type(type)
-        names = {each for p in known for each in (p.plugin_class, *p.names)}
-        halves = sorted(each for each in names if each.startswith(f"{name}$"))
-        near = " or ".join(halves) or suggestion(name, names).removeprefix("; did you mean ").removesuffix(
-            "?"
-        )
-        said = f"Class {name} could not be found." + (f" Did you mean {near}?" if near else "")
+        """Returns the sentence about a class that nobody has: with a suggestion, and what may have it but is broken."""
+        said = unknown_class(name, {each for p in self.of_type(type) for each in (p.plugin_class, *p.names)})
         if not self._broken:
             return said
         broken = ", ".join(f"{each.name} ({each.error})" for each in self._broken)
-        return f"{said} These plugin packages could not be loaded: {broken}"
+        return f"{said}; these plugin packages could not be loaded: {broken}"
 
     def learn(self, name: str, plugin: PluginInfo) -> None:
         """Note what a child found under a name that the list does not have (a Python path)."""
@@ -160,9 +153,8 @@ def check_converters(config: WorkerConfig, plugins: PluginRegistry) -> None:
         except (PluginVersionNotFound, BadVersion) as e:
             raise ConfigError(str(e), key=version_key, source=config.source(version_key)) from None
         if found is None:
-            known = ", ".join(dict.fromkeys(p.plugin_class for p in plugins.of_type(kind)))
-            why = f"Class {name} could not be found. Available are: {known}"
-            raise ConfigError(str(invalid(key, name, why)), key=key, source=config.source(key))
+            why = str(invalid(key, name, plugins.not_found(name, kind)))
+            raise ConfigError(why, key=key, source=config.source(key))
 
 
 def _newest(found: list[PluginInfo]) -> PluginInfo | None:
