@@ -91,7 +91,11 @@ def from_mysql(run: Run) -> report.Results:
         raise RuntimeError(reason)
     with MariaDB() as server:
         server.sql("CREATE DATABASE d")
-        found = [mysql.one_run(server, run.bootstrap, count, number) for number in range(run.runs)]
+        found = [
+            mysql.one_run(server, run.bootstrap, count, number)
+            | mysql.small_transactions(server, run.bootstrap, count, number)
+            for number in range(run.runs)
+        ]
     return {name: [each[name] for each in found] for name in found[0]}
 
 
@@ -102,6 +106,8 @@ PATHS = [
     Path("topic → MariaDB, upserts and deletes", "100", "", to_mariadb, "deletes", "executemany"),
     Path("topic → PostgreSQL, upserts and deletes", "126", "", to_postgresql, "deletes", "COPY"),
     Path("binlog → topic, envelopes", "63", "25", from_mysql, "binlog: source to topic", "binlog: mysql-replication, rows left alone"),
+    Path("binlog → topic, 10 rows a transaction", "51", "25", from_mysql, "binlog, 10 rows per transaction: source to topic", "binlog, 10 rows per transaction: mysql-replication, rows left alone"),
+    Path("binlog → topic, 1 row a transaction", "321", "160", from_mysql, "binlog, 1 row per transaction: source to topic", "binlog, 1 row per transaction: mysql-replication, rows left alone"),
     Path("snapshot → topic, envelopes", "55", "15", from_mysql, "snapshot: source to topic", "snapshot: PyMySQL cursor that drops its rows"),
     Path("envelope → JSON", "35-57", "8", from_mysql, "envelope to JSON: columns", "envelope to JSON: orjson of the same dicts"),
     Path("file → topic", "1.4", "1", from_file, "source", "client alone"),

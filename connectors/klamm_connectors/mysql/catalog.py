@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from klamm_connectors.mysql.binlog_events import TableMapEvent
 from klamm_connectors.mysql.columns import Column, Kind, Table, from_table_map, members
 from klamm_connectors.mysql.events import TableEvents
 from klamm_connectors.mysql.keys.capture import Capture
@@ -20,7 +21,6 @@ from klamm_plugins.errors import ConnectError
 Describe = Callable[[str, str], Table | None]
 """Returns the present table from information_schema, or None."""
 
-_HEADER = 20  # of an event in its packet: a byte that says OK, and 19 of the event itself
 _MAYBE_ADDRESS = frozenset({4, 16})  # sizes of BINARY that may as well be INET4, INET6 or UUID
 
 
@@ -57,17 +57,16 @@ class Catalog:
         self._by_bytes: dict[bytes, Captured | None] = {}
         self._by_id: dict[int, Captured | None] = {}
 
-    def see(self, event: Any) -> None:
+    def see(self, event: TableMapEvent) -> None:
         """Takes a table map event."""
-        raw = event.packet.packet.get_all_data()
-        body = bytes(raw[_HEADER : _HEADER + int(event.event_size)])
         try:
-            self._by_id[event.table_id] = self._by_bytes[body]
+            self._by_id[event.table_id] = self._by_bytes[event.body]
         except KeyError:
-            shown = self._capture.filters.table(event.schema, event.table)
-            signals = f"{event.schema}.{event.table}" == self._signals
-            found = self._make(event, shown=shown, signals=signals) if shown or signals else None
-            self._by_bytes[body] = self._by_id[event.table_id] = found
+            found = event.found
+            shown = self._capture.filters.table(found.schema, found.table)
+            signals = f"{found.schema}.{found.table}" == self._signals
+            captured = self._make(found, shown=shown, signals=signals) if shown or signals else None
+            self._by_bytes[event.body] = self._by_id[event.table_id] = captured
 
     def forget_ids(self) -> None:
         """Forgets table ids: a new binlog file may use the same ids for other tables."""

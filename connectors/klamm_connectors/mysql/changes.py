@@ -7,25 +7,20 @@ import time
 from dataclasses import replace
 from typing import Any, Final
 
-from pymysqlreplication.event import (
-    ExecuteLoadQueryEvent,
-    GtidEvent,
-    MariadbGtidEvent,
-    QueryEvent,
-    RotateEvent,
-    XAPrepareEvent,
-    XidEvent,
-)
-from pymysqlreplication.row_event import (
-    DeleteRowsEvent,
-    PartialUpdateRowsEvent,
-    TableMapEvent,
-    UpdateRowsEvent,
-    WriteRowsEvent,
-)
-
 from klamm_connectors.mysql import server, statements
 from klamm_connectors.mysql.binlog import BinlogReader
+from klamm_connectors.mysql.binlog_events import (
+    CommitEvent,
+    Event,
+    GtidEvent,
+    LoadEvent,
+    OtherEvent,
+    PreparedEvent,
+    QueryEvent,
+    RotateEvent,
+    RowsEvent,
+    TableMapEvent,
+)
 from klamm_connectors.mysql.catalog import Catalog
 from klamm_connectors.mysql.config import Settings
 from klamm_connectors.mysql.ddl import truncated
@@ -38,7 +33,6 @@ from klamm_connectors.mysql.prepared import (
     PreparedTransactions,
     begins_prepared,
     decision_of,
-    xid_of,
 )
 from klamm_connectors.mysql.progress import Progress
 from klamm_connectors.mysql.row_records import RowRecords, Rows, Watcher
@@ -52,10 +46,8 @@ from klamm_plugins.records import SourceRecord
 log = logging.getLogger(__name__)
 
 _BATCH_S: Final = 0.5  # no call collects for longer
-_STANDALONE: Final = 1  # flag of MariaDB's GTID event: a statement without a commit
-_PREPARED: Final = 64  # flag of MariaDB's GTID event: an XA transaction up to its XA PREPARE
-_HEADER: Final = 20  # of an event in its packet: a byte that says OK, and 19 of the event itself
 _INCIDENT: Final = 26
+_PARTIAL: Final = 39
 _SETTINGS: Final = {
     40: "binlog_transaction_compression", 165: "log_bin_compress", 166: "log_bin_compress", 167: "log_bin_compress",
     168: "log_bin_compress", 169: "log_bin_compress", 170: "log_bin_compress", 171: "log_bin_compress",
@@ -139,39 +131,29 @@ class Changes:
         if self._watcher.state != self._progress.position.incremental:
             self._progress.position = replace(self._progress.position, incremental=self._watcher.state)
 
-    def _take(self, event: Any, records: Joined) -> None:
+    def _take(self, event: Event, records: Joined) -> None:
         match event:
+            case RowsEvent():
+                records.add(self._take_rows(event))
+            case GtidEvent():
+                records.add(self._begin(event))
+            case CommitEvent():
+                records.add(self._complete(event))
             case TableMapEvent():
                 self._catalog.see(event)
-            case PartialUpdateRowsEvent():
-                raise ConfigError(
-                    "the binlog has partial JSON updates: set binlog_row_value_options='' on the server"
-                )
-            case WriteRowsEvent() | UpdateRowsEvent() | DeleteRowsEvent():
-                records.add(self._take_rows(event))
-            case MariadbGtidEvent():
-                self._begin(event, in_transaction=not event.flags & _STANDALONE)
-                if event.flags & _PREPARED:
-                    self._prepared.begin()
-                records.add(self._begun(event))
-            case GtidEvent():
-                self._begin(event, in_transaction=False)
-            case XAPrepareEvent():
-                records.add(self._take_prepared(event))
-            case XidEvent():
-                records.add(self._complete(event))
+            case LoadEvent():
+                self._check_statement(event.text, event.database)
             case QueryEvent():
                 records.add(self._take_query(event))
-            case ExecuteLoadQueryEvent():
-                database, query = statements.load_statement(_body(event))
-                self._check_statement(query, database)
+            case PreparedEvent():
+                records.add(self._take_prepared(event))
             case RotateEvent():
-                self._progress.file = event.next_binlog
+                self._progress.file = event.file
                 self._catalog.forget_ids()
-            case _:
-                _check_type(event.event_type)
+            case OtherEvent():
+                _check_type(event.type)
 
-    def _take_rows(self, event: Any) -> Made:
+    def _take_rows(self, event: RowsEvent) -> Made:
         captured = self._catalog.of(event.table_id)
         if captured is None or self._left_out:
             if not self._prepared.collecting:
@@ -185,46 +167,49 @@ class Changes:
 
     # Transactions
 
-    def _begin(self, event: Any, *, in_transaction: bool) -> None:
-        self._progress.begin(event.gtid, in_transaction=in_transaction)
+    def _begin(self, event: GtidEvent) -> list[SourceRecord]:
+        self._progress.begin(event.gtid, in_transaction=event.in_transaction)
         self._left_out = not self._capture.reads(event.gtid)
+        if event.prepared:
+            self._prepared.begin()
+        return self._begun(event)
 
-    def _begun(self, event: Any) -> list[SourceRecord]:
+    def _begun(self, event: Event) -> list[SourceRecord]:
         """Counts the records of a transaction that has begun. Returns the record that says so, unless it was sent before."""
         progress = self._progress
         if self._transaction_topic is None or progress.past or self._rows.count is not None:
             return []
         if not progress.in_transaction or self._prepared.collecting:
             return []
-        name = progress.position.gtid or f"file={progress.file},pos={event.packet.log_pos}"
+        name = progress.position.gtid or f"file={progress.file},pos={event.log_pos}"
         self._rows.count = count = TransactionCount(name)
         if progress.resuming:
             return []
         offset = progress.position.to_offset()
         return [count.begin(self._transaction_topic, self._partition, offset, event.timestamp * 1000)]
 
-    def _complete(self, event: Any) -> list[SourceRecord]:
-        self._progress.complete(event.packet.log_pos, event.timestamp)
+    def _complete(self, event: Event) -> list[SourceRecord]:
+        self._progress.complete(event.log_pos, event.timestamp)
         return self._ended(event)
 
-    def _ended(self, event: Any) -> list[SourceRecord]:
+    def _ended(self, event: Event) -> list[SourceRecord]:
         count, self._rows.count = self._rows.count, None
         if count is None or self._transaction_topic is None:
             return []
         offset = self._progress.position.to_offset()
         return [count.end(self._transaction_topic, self._partition, offset, event.timestamp * 1000)]
 
-    def _take_prepared(self, event: Any) -> Made:
+    def _take_prepared(self, event: PreparedEvent) -> Made:
         if event.one_phase:
             return Joined([self._release(event, self._prepared.collected()), self._complete(event)])
-        self._prepared.prepare(xid_of(event), event.packet.log_pos, event.timestamp)
+        self._prepared.prepare(event.xid, event.log_pos, event.timestamp)
         return []
 
-    def _decide(self, decision: Decision, event: Any) -> Made:
+    def _decide(self, decision: Decision, event: Event) -> Made:
         """Takes the end of a prepared transaction. Its rows become records now, if it is committed."""
         progress = self._progress
         if not progress.gtids:
-            progress.begin("", in_transaction=False, log_pos=event.packet.log_pos)
+            progress.begin("", in_transaction=False, log_pos=event.log_pos)
         if progress.past or not decision.commit:
             return []
         rows = self._prepared.rows_of(decision.xid)
@@ -245,14 +230,13 @@ class Changes:
 
     # Statements
 
-    def _take_query(self, event: Any) -> Made:
-        query = event.query if isinstance(event.query, str) else bytes(event.query).decode("utf-8", "replace")
-        database = event.schema.decode() if isinstance(event.schema, bytes) else str(event.schema)
+    def _take_query(self, event: QueryEvent) -> Made:
+        query, database = event.text, event.database
         self._check_statement(query, database)
         decision = decision_of(query)
         records = Joined([self._decide(decision, event)] if decision is not None else [])
         past, was_inside = self._progress.past, self._progress.in_transaction
-        self._progress.query(query, event.packet.log_pos, event.timestamp)
+        self._progress.query(query, event.log_pos, event.timestamp)
         if decision is not None and not past:
             self._prepared.forget(decision.xid)
         if begins_prepared(query):
@@ -265,11 +249,11 @@ class Changes:
             records.add(self._changed(query, database, event))
         return records
 
-    def _changed(self, query: str, database: str, event: Any) -> list[SourceRecord]:
+    def _changed(self, query: str, database: str, event: Event) -> list[SourceRecord]:
         """Returns the records of a statement that changes a table's structure, or empties it."""
         progress, now = self._progress, time.time_ns() // 1_000_000
         offset = progress.position.to_offset()
-        place = (event.timestamp * 1000, event.packet.server_id, None, progress.file, event.packet.log_pos)
+        place = (event.timestamp * 1000, event.server_id, None, progress.file, event.log_pos)
         records = []
         if self._schema_changes is not None:
             records = self._schema_changes.records(
@@ -299,15 +283,15 @@ class Changes:
             )  # fmt: skip
 
 
-def _body(event: Any) -> bytes:
-    return bytes(event.packet.packet.get_all_data()[_HEADER : _HEADER + int(event.event_size)])
-
-
 def _check_type(event_type: int) -> None:
     """Raises for types of skipped events that hold changes, or that say that changes are missing."""
     if event_type in _SETTINGS:
         raise ConfigError(
             f"the binlog is compressed, which this connector cannot read: set {_SETTINGS[event_type]}=OFF on the server"
+        )
+    if event_type == _PARTIAL:
+        raise ConfigError(
+            "the binlog has partial JSON updates: set binlog_row_value_options='' on the server"
         )
     if event_type == _INCIDENT:
         raise server.PositionPurgedError(

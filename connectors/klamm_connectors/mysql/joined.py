@@ -7,7 +7,7 @@ offset and `source`. Pure: no I/O, time is passed in.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 from klamm_connectors.mysql.events import Origin, TableEvents
@@ -112,7 +112,7 @@ Made = Sequence[SourceRecord] | JoinedRows | Joined
 def offset_at(place: Place) -> dict[str, Any]:
     """Returns the offset behind a row."""
     position, number = place
-    return replace(position, row=number + 1).to_offset()
+    return position.inside(position.event, number + 1, position.ts_sec).to_offset()
 
 
 def _extend(mine: list[Sequence[Any]], theirs: list[Sequence[Any]]) -> None:

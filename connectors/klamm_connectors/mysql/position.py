@@ -14,6 +14,7 @@ incremental snapshot; `sweep` says which topics must still get tombstones after 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -33,9 +34,12 @@ class Held:
     pos: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Position:
-    """A position. `done` holds the completed GTIDs; `gtid`, `event` and `row` are empty or 0 between transactions."""
+    """A position. `done` holds the completed GTIDs; `gtid`, `event` and `row` are empty or 0 between transactions.
+
+    Nobody changes one. The class is not frozen, and what is called for every transaction names all parts: both save microseconds.
+    """
 
     done: str | None = None
     file: str = ""
@@ -100,14 +104,22 @@ class Position:
 
     def begin(self, gtid: str) -> Position:
         """Returns the position at the beginning of a transaction."""
-        return replace(self, gtid=gtid, event=0, row=0)
+        return Position(
+            self.done, self.file, self.pos, gtid, 0, 0, self.snapshot, self.ts_sec, self.held, self.incremental, self.sweep
+        )  # fmt: skip
 
-    def complete(self, file: str, pos: int, ts_sec: int) -> Position:
-        """Returns the position after the transaction under way (or an event outside of any), which ends before `pos`."""
-        done = self.done if self.done is None or not self.gtid else add_gtid(self.done, self.gtid)
-        return replace(
-            self, done=done, file=file, pos=pos, gtid="", event=0, row=0, snapshot=False, ts_sec=ts_sec
-        )
+    def inside(self, event: int, row: int, ts_sec: int) -> Position:
+        """Returns the position behind some rows of a row event."""
+        return Position(
+            self.done, self.file, self.pos, self.gtid, event, row, self.snapshot, ts_sec, self.held, self.incremental, self.sweep
+        )  # fmt: skip
+
+    def complete(self, done: str | None, file: str, pos: int, ts_sec: int) -> Position:
+        """Returns the position after the transaction under way (or an event outside of any), which ends before `pos`.
+
+        `done` has its GTID.
+        """
+        return Position(done, file, pos, "", 0, 0, False, ts_sec, self.held, self.incremental, self.sweep)
 
     @property
     def first(self) -> Position:
@@ -135,6 +147,48 @@ class Position:
         domain, _, sequence = gtid.split("-")
         states = (part.strip().split("-") for part in self.done.split(","))
         return any(s[0] == domain and int(sequence) <= int(s[2]) for s in states)
+
+
+class Gtids:
+    """Adds transactions to states. One that follows the last of its source costs no more than putting the text together."""
+
+    def __init__(self) -> None:
+        self._state: str | None = None
+        self._source, self._last = "", 0
+        self._head, self._tail = "", ""  # of the state, around its GTID (MariaDB) or the number (MySQL)
+
+    def add(self, done: str, gtid: str) -> str:
+        """Returns what `add_gtid` does."""
+        source, colon, number = gtid.rpartition(":")
+        if not colon:
+            source = gtid.partition("-")[0]
+        if done != self._state or source != self._source or (colon and int(number) != self._last + 1):
+            return self._added(done, gtid, source, number if colon else "")
+        if colon:
+            self._last += 1
+        self._state = f"{self._head}{number}{self._tail}"
+        return self._state
+
+    def _added(self, done: str, gtid: str, source: str, number: str) -> str:
+        """Adds the slow way, and remembers the parts around what the next transaction changes."""
+        text = add_gtid(done, gtid)
+        parts = text.split(",")
+        place = next(
+            i for i, part in enumerate(parts) if re.match(rf"{re.escape(source)}[:-]", part, re.IGNORECASE)
+        )
+        part = parts[place]
+        first = ""
+        if number:
+            known, colon, last = part.rpartition(":")
+            begin, _, end = last.partition("-")
+            if (end or begin) != number:
+                self._state = None  # it filled a gap
+                return text
+            first, self._last = f"{known}{colon}{begin}-", int(number)
+        self._state, self._source = text, source
+        self._head = "".join(f"{p}," for p in parts[:place]) + first
+        self._tail = "".join(f",{p}" for p in parts[place + 1 :])
+        return text
 
 
 def add_gtid(done: str, gtid: str) -> str:

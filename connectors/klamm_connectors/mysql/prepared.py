@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from klamm_connectors.mysql.position import Held, Position
 from klamm_connectors.mysql.progress import Progress
@@ -36,11 +36,6 @@ def decision_of(statement: str) -> Decision | None:
 
 def begins_prepared(statement: str) -> bool:
     return _BEGIN.match(statement) is not None
-
-
-def xid_of(event: Any) -> str:
-    """Returns the transaction's name as decisions in the binlog have it, from its XA PREPARE event."""
-    return f"x'{bytes(event.xid_gtrid).hex()}',x'{bytes(event.xid_bqual).hex()}',{event.xid_format_id}"
 
 
 class PreparedTransactions:

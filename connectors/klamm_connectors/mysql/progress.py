@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 
-from klamm_connectors.mysql.position import Position
+from klamm_connectors.mysql.position import Gtids, Position
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +25,7 @@ class Progress:
         self.past = False
         self.gtids = gtids
         self._start = position
+        self._gtids = Gtids()
         self._resume: Position | None = position if position.event else None
         self._skip = (0, 0)
         self._events = 0  # row events of the transaction so far
@@ -65,7 +65,11 @@ class Progress:
     def complete(self, log_pos: int, ts_sec: int) -> None:
         """Notes that the transaction under way ends before `log_pos`."""
         if not self.past:
-            self.position = self.position.complete(self.file, log_pos, ts_sec)
+            position = self.position
+            done = position.done
+            if done is not None and position.gtid:
+                done = self._gtids.add(done, position.gtid)
+            self.position = position.complete(done, self.file, log_pos, ts_sec)
         self.in_transaction = self.past = False
         self._skip, self._events = (0, 0), 0
 
@@ -81,7 +85,7 @@ class Progress:
 
     def at(self, row: int, ts_sec: int) -> Position:
         """Returns the position after the first `row` rows of the row event under way."""
-        return replace(self.position, event=self._events, row=row, ts_sec=ts_sec)
+        return self.position.inside(self._events, row, ts_sec)
 
     def _was_read(self, gtid: str, log_pos: int) -> bool:
         if gtid:

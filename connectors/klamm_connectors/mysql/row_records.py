@@ -6,8 +6,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from pymysqlreplication.row_event import DeleteRowsEvent, UpdateRowsEvent, WriteRowsEvent
-
+from klamm_connectors.mysql.binlog_events import RowsEvent
 from klamm_connectors.mysql.catalog import Captured
 from klamm_connectors.mysql.events import Origin
 from klamm_connectors.mysql.failures import Failures
@@ -22,22 +21,15 @@ from klamm_plugins.records import SourceRecord
 class Rows:
     """A row event and its table."""
 
-    event: Any
+    event: RowsEvent
     captured: Captured
 
     def images(self) -> list[list[Any]]:
-        """Decodes the rows. Only once: the event's packet is read."""
-        event, decoder = self.event, self.captured.decoder
-        decoder.check_present(event.columns_present_bitmap)
-        if isinstance(event, UpdateRowsEvent):
-            decoder.check_present(event.columns_present_bitmap2)
-        return decoder.rows(event.packet.read(int(event.event_size) - event.packet.read_bytes))
-
-    @property
-    def op(self) -> str:
-        if isinstance(self.event, WriteRowsEvent):
-            return "c"
-        return "d" if isinstance(self.event, DeleteRowsEvent) else "u"
+        """Decodes the rows."""
+        decoder = self.captured.decoder
+        for bitmap in self.event.present:
+            decoder.check_present(bitmap)
+        return decoder.rows(self.event.images)
 
 
 class Watcher(Protocol):
@@ -84,7 +76,7 @@ class RowRecords:
 
     def _made(self, rows: Rows, first: int | None) -> Made:
         """Makes records of the rows from `first` on; None: of none. Earlier rows are only counted."""
-        images, op = rows.images(), rows.op
+        images, op = rows.images(), rows.event.op
         number = len(images) // (2 if op == "u" else 1)
         made: Made = []
         if rows.captured.shown and op not in self._skipped:
@@ -171,14 +163,14 @@ class RowRecords:
             made[-1].source_offset = progress.position.to_offset()
         return made
 
-    def _origin(self, event: Any) -> Origin:
+    def _origin(self, event: RowsEvent) -> Origin:
         progress = self._progress
         return Origin(
             event.timestamp * 1000,
-            event.packet.server_id,
+            event.server_id,
             progress.position.gtid or None,
             progress.file,
-            event.packet.log_pos,
+            event.log_pos,
             transaction=self.count,
         )
 
