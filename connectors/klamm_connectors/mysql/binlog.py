@@ -11,7 +11,7 @@ import contextlib
 import socket
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import pymysql
@@ -99,10 +99,10 @@ class EventConnection(Connection):  # type: ignore[misc]  # PyMySQL has no types
 
 
 class _Waiting:
-    """Events between the reader's thread and the task's: at most so many, unless one call of the reader's brings more."""
+    """At most `size` events between the reader's thread and the task's."""
 
     def __init__(self, size: int) -> None:
-        self._size = size
+        self.size = size
         self._events: list[Event] = []
         self._changed = threading.Condition()
         self.closed = False
@@ -111,14 +111,18 @@ class _Waiting:
     def __len__(self) -> int:
         return len(self._events)
 
-    def put(self, events: Iterable[Event]) -> None:
-        """Waits for room. Events after the end are dropped."""
+    def put(self, events: list[Event]) -> None:
+        """Adds events as there is room. Events after the end are dropped."""
+        at = 0
         with self._changed:
-            while len(self._events) >= self._size and not self.closed:
-                self._changed.wait()
-            if not self.closed:
-                self._events += events
-                self._changed.notify_all()
+            while at < len(events) and not self.closed:
+                room = self.size - len(self._events)
+                if room > 0:
+                    self._events += events[at : at + room]
+                    at += room
+                    self._changed.notify_all()
+                else:
+                    self._changed.wait()
 
     def take(self, timeout_s: float) -> list[Event]:
         """Returns all events; none when none came in time, or when none are left after the end."""

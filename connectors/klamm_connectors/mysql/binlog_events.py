@@ -61,7 +61,7 @@ class GtidEvent(Event):
     prepared: bool
     """True for an XA transaction of MariaDB up to its XA PREPARE."""
     committed_us: int
-    """The commit at the first server in epoch microseconds; 0 where the binlog does not have it."""
+    """The commit at the first server in epoch microseconds; with MySQL before 8.0.1 the event's time; 0 with MariaDB."""
 
 
 @dataclass(slots=True)
@@ -217,6 +217,7 @@ def _mysql_gtid(data: bytes, end: int, timestamp: int, server_id: int, log_pos: 
     committed_us = int.from_bytes(times[:_TIME_BYTES], "little")
     if committed_us & _TIME_MARK:
         committed_us = int.from_bytes(times[_TIME_BYTES : 2 * _TIME_BYTES], "little")
+    committed_us = committed_us or timestamp * 1_000_000
     return GtidEvent(timestamp, server_id, log_pos, f"{uuid}:{number}", False, False, committed_us)
 
 

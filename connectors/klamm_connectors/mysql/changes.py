@@ -124,7 +124,7 @@ class Changes:
                 break
             if time.monotonic() > end:
                 break
-        return records.made(self._partition, time.time_ns() // 1_000_000)
+        return records.made(self._partition, time.time_ns())
 
     def _note_state(self) -> None:
         """Puts the state of an incremental snapshot, which signals from elsewhere may have begun, into the position."""
@@ -168,7 +168,7 @@ class Changes:
     # Transactions
 
     def _begin(self, event: GtidEvent) -> list[SourceRecord]:
-        self._progress.begin(event.gtid, in_transaction=event.in_transaction)
+        self._progress.begin(event.gtid, in_transaction=event.in_transaction, committed_us=event.committed_us)
         self._left_out = not self._capture.reads(event.gtid)
         if event.prepared:
             self._prepared.begin()
@@ -186,7 +186,8 @@ class Changes:
         if progress.resuming:
             return []
         offset = progress.position.to_offset()
-        return [count.begin(self._transaction_topic, self._partition, offset, event.timestamp * 1000)]
+        ts_ms = progress.time_ns(event.timestamp) // 1_000_000
+        return [count.begin(self._transaction_topic, self._partition, offset, ts_ms)]
 
     def _complete(self, event: Event) -> list[SourceRecord]:
         self._progress.complete(event.log_pos, event.timestamp)
@@ -197,7 +198,8 @@ class Changes:
         if count is None or self._transaction_topic is None:
             return []
         offset = self._progress.position.to_offset()
-        return [count.end(self._transaction_topic, self._partition, offset, event.timestamp * 1000)]
+        ts_ms = self._progress.time_ns(event.timestamp) // 1_000_000
+        return [count.end(self._transaction_topic, self._partition, offset, ts_ms)]
 
     def _take_prepared(self, event: PreparedEvent) -> Made:
         if event.one_phase:
@@ -251,9 +253,9 @@ class Changes:
 
     def _changed(self, query: str, database: str, event: Event) -> list[SourceRecord]:
         """Returns the records of a statement that changes a table's structure, or empties it."""
-        progress, now = self._progress, time.time_ns() // 1_000_000
+        progress, now = self._progress, time.time_ns()
         offset = progress.position.to_offset()
-        place = (event.timestamp * 1000, event.server_id, None, progress.file, event.log_pos)
+        place = (progress.time_ns(event.timestamp), event.server_id, None, progress.file, event.log_pos)
         records = []
         if self._schema_changes is not None:
             records = self._schema_changes.records(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import chain, repeat
 from typing import Any, Final
 
@@ -35,41 +36,46 @@ from klamm_plugins.transforms.debezium.renaming import field_adjuster, schema_ad
 _ILLEGAL: Final = re.compile(r"[^a-zA-Z0-9._-]")
 _SNAPSHOTS: Final = "true,first,first_in_data_collection,last_in_data_collection,last,false,incremental"
 
-SOURCE_SCHEMA: Final = (
-    SchemaBuilder.struct("io.debezium.connector.mysql.Source")
-    .version(1)
-    .field("version", STRING)
-    .field("connector", STRING)
-    .field("name", STRING)
-    .field("ts_ms", INT64)
-    .field(
-        "snapshot",
-        SchemaBuilder(Type.STRING)
-        .name("io.debezium.data.Enum")
+
+@cache
+def source_schema(connector: str) -> Schema:
+    """Returns the schema of `source`, whose name has the connector's: `mysql` or `mariadb`."""
+    return (
+        SchemaBuilder.struct(f"io.debezium.connector.{connector}.Source")
         .version(1)
-        .parameter("allowed", _SNAPSHOTS)
-        .default("false")
-        .optional()
-        .build(),
+        .field("version", STRING)
+        .field("connector", STRING)
+        .field("name", STRING)
+        .field("ts_ms", INT64)
+        .field(
+            "snapshot",
+            SchemaBuilder(Type.STRING)
+            .name("io.debezium.data.Enum")
+            .version(1)
+            .parameter("allowed", _SNAPSHOTS)
+            .default("false")
+            .optional()
+            .build(),
+        )
+        .field("db", STRING)
+        .field("ts_us", OPTIONAL_INT64)
+        .field("ts_ns", OPTIONAL_INT64)
+        .field("table", OPTIONAL_STRING)
+        .field("server_id", INT64)
+        .field("gtid", OPTIONAL_STRING)
+        .field("file", STRING)
+        .field("pos", INT64)
+        .field("row", INT32)
+        .build()
     )
-    .field("db", STRING)
-    .field("ts_us", OPTIONAL_INT64)
-    .field("ts_ns", OPTIONAL_INT64)
-    .field("table", OPTIONAL_STRING)
-    .field("server_id", INT64)
-    .field("gtid", OPTIONAL_STRING)
-    .field("file", STRING)
-    .field("pos", INT64)
-    .field("row", INT32)
-    .build()
-)
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Place and time of a change, for the envelope's `source`. Times are in milliseconds."""
+    """Place and time of a change, for the envelope's `source`."""
 
-    ts_ms: int
+    ts_ns: int
+    """Epoch nanoseconds. Those of MariaDB's binlog are whole seconds, those of MySQL's GTID events whole microseconds."""
     server_id: int
     gtid: str | None
     file: str
@@ -112,6 +118,7 @@ class TableEvents:
         self._plain_key = shape.plain_keys and len(self._keys) == 1
         self._key_schema = self._key_schema_of(key)
         self._cut = len(self._columns) > self._width
+        self._source_schema = source_schema(shape.connector)
         self._envelope = self._envelope_schema()
         self._origin: Origin | None = None
         self._place: list[Any] = []  # the source block of the records of one origin, without the row
@@ -174,7 +181,7 @@ class TableEvents:
             .version(2)
             .field("before", self._optional_row)
             .field("after", self._optional_row)
-            .field("source", SOURCE_SCHEMA)
+            .field("source", self._source_schema)
             .field("transaction", BLOCK_SCHEMA)
             .field("op", STRING)
             .field("ts_ms", OPTIONAL_INT64)
@@ -217,25 +224,25 @@ class TableEvents:
         partition: dict[str, Any],
         offset: dict[str, Any],
         row: int,
-        now_ms: int,
+        now_ns: int,
     ) -> list[SourceRecord]:
         """Returns the records of one changed row: one, or more when its key changed or a tombstone follows."""
         if op == "u" and before is not None and after is not None and self._keys:
             old, new = self.key(before), self.key(after)
             if old != new:
-                gone = self.records("d", before, None, origin, partition, offset, row, now_ms)
-                return gone + self.records("c", None, after, origin, partition, offset, row, now_ms)
+                gone = self.records("d", before, None, origin, partition, offset, row, now_ns)
+                return gone + self.records("c", None, after, origin, partition, offset, row, now_ns)
         values = after if after is not None else before
         assert values is not None, "a change has at least one image of its row"
         key = self.key(values)
         if self._shape.rows_only:
             if after is None:
-                return [self._tombstone(key, partition, offset, now_ms)] if key is not None else []
+                return [self._tombstone(key, partition, offset, now_ns)] if key is not None else []
             value = Struct.of_checked(self._row_schema, self._shown(after) or [])
-            return [SourceRecord(partition, offset, self.topic, None, self._key_schema, key, self._row_schema, value, now_ms)]  # fmt: skip
+            return [SourceRecord(partition, offset, self.topic, None, self._key_schema, key, self._row_schema, value, now_ns // 1_000_000)]  # fmt: skip
         if self._cut:
             before, after = self._shown(before), self._shown(after)
-        value = self._value(op, before, after, origin, row, now_ms)
+        value = self._value(op, before, after, origin, row, now_ns)
         record = SourceRecord(
             partition,
             offset,
@@ -245,10 +252,10 @@ class TableEvents:
             key,
             self._envelope,
             value,
-            now_ms,
+            now_ns // 1_000_000,
         )
         if op == "d" and self._shape.tombstones and key is not None:
-            return [record, self._tombstone(key, partition, offset, now_ms)]
+            return [record, self._tombstone(key, partition, offset, now_ns)]
         return [record]
 
     def batch(  # noqa: PLR0917  called for every event: names would cost
@@ -261,7 +268,7 @@ class TableEvents:
         positions: Sequence[Any],
         offset_of: Callable[[Any], dict[str, Any]],
         rows: Sequence[int],
-        now_ms: int,
+        now_ns: int,
     ) -> SourceBatch:
         """Returns the records of many rows, whose values are in columns. Each has one: ask `one_for_each` and `same_keys`.
 
@@ -273,13 +280,13 @@ class TableEvents:
         return SourceBatch(
             partition,
             self.topic,
-            self._values(op, before, after, origins, rows, now_ms),
+            self._values(op, before, after, origins, rows, now_ns),
             positions,
             offset_of=offset_of,
             value_schema=self._row_schema if self._shape.rows_only else self._envelope,
             keys=self._key_column(values, count),
             key_schema=self._key_schema,
-            timestamp=now_ms,
+            timestamp=now_ns // 1_000_000,
         )
 
     def one_for_each(self, op: str) -> bool:
@@ -304,7 +311,7 @@ class TableEvents:
         after: list[Sequence[Any]] | None,
         origins: Sequence[tuple[Origin, int]],
         rows: Sequence[int],
-        now_ms: int,
+        now_ns: int,
     ) -> StructColumn:
         count, optional = len(rows), self._optional_row
         images = [None if image is None else image[: self._width] for image in (before, after)]
@@ -313,9 +320,9 @@ class TableEvents:
         counted = origins[0][0].transaction  # rows that are counted come event by event
         values: list[Sequence[Any]] = [
             *(Repeated(None, count) if i is None else StructColumn(optional, i, count) for i in images),
-            StructColumn(SOURCE_SCHEMA, [*self._sources(origins, count), rows], count),
+            StructColumn(self._source_schema, [*self._sources(origins, count), rows], count),
             Repeated(None, count) if counted is None else counted.blocks(self._table.full_name, count),
-            *(Repeated(value, count) for value in (op, *moment(now_ms))),
+            *(Repeated(value, count) for value in (op, *moment(now_ns))),
         ]
         return StructColumn(self._envelope, values, count)
 
@@ -332,19 +339,21 @@ class TableEvents:
         ]
 
     def truncated(
-        self, origin: Origin, partition: dict[str, Any], offset: dict[str, Any], now_ms: int
+        self, origin: Origin, partition: dict[str, Any], offset: dict[str, Any], now_ns: int
     ) -> SourceRecord | None:
         """Returns the record of a TRUNCATE TABLE; None where only envelopes could tell it."""
         if self._shape.rows_only:
             return None
-        value = self._value("t", None, None, origin, 0, now_ms)
-        return SourceRecord(partition, offset, self.topic, None, None, None, self._envelope, value, now_ms)
+        value = self._value("t", None, None, origin, 0, now_ns)
+        return SourceRecord(
+            partition, offset, self.topic, None, None, None, self._envelope, value, now_ns // 1_000_000
+        )
 
     def _source(self, origin: Origin, row: int) -> Struct:
         if origin is not self._origin:
             self._origin = origin
             self._place = source_values(self._shape, self._table.database, self._table.name, origin)
-        return Struct.of_checked(SOURCE_SCHEMA, [*self._place, row])
+        return Struct.of_checked(self._source_schema, [*self._place, row])
 
     def _value(  # noqa: PLR0917  called for every row: names would cost
         self,
@@ -353,7 +362,7 @@ class TableEvents:
         after: list[Any] | None,
         origin: Origin,
         row: int,
-        now_ms: int,
+        now_ns: int,
     ) -> Struct:
         count = origin.transaction
         values = [
@@ -362,24 +371,28 @@ class TableEvents:
             self._source(origin, row),
             None if count is None else count.block(self._table.full_name),
             op,
-            *moment(now_ms),
+            *moment(now_ns),
         ]
         return Struct.of_checked(self._envelope, values)
 
     def _tombstone(
-        self, key: Any, partition: dict[str, Any], offset: dict[str, Any], now_ms: int
+        self, key: Any, partition: dict[str, Any], offset: dict[str, Any], now_ns: int
     ) -> SourceRecord:
-        return SourceRecord(partition, offset, self.topic, None, self._key_schema, key, None, None, now_ms)
+        return SourceRecord(
+            partition, offset, self.topic, None, self._key_schema, key, None, None, now_ns // 1_000_000
+        )
 
 
 def source_struct(shape: Shape, database: str, table: str | None, origin: Origin) -> Struct:
     """Returns the `source` block of a record that belongs to no row."""
-    return Struct.of_checked(SOURCE_SCHEMA, [*source_values(shape, database, table, origin), 0])
+    return Struct.of_checked(
+        source_schema(shape.connector), [*source_values(shape, database, table, origin), 0]
+    )
 
 
 def source_values(shape: Shape, database: str, table: str | None, origin: Origin) -> list[Any]:
     """Returns the values of a `source` block, without the row."""
-    ms, us, ns = moment(origin.ts_ms)
+    ms, us, ns = moment(origin.ts_ns)
     return [
         __version__,
         shape.connector,
@@ -397,9 +410,9 @@ def source_values(shape: Shape, database: str, table: str | None, origin: Origin
     ]
 
 
-def moment(ms: int) -> tuple[int, int, int]:
-    """Returns a time in milliseconds, microseconds and nanoseconds."""
-    return ms, ms * 1_000, ms * 1_000_000
+def moment(ns: int) -> tuple[int, int, int]:
+    """Returns a time of nanoseconds in milliseconds, microseconds and nanoseconds."""
+    return ns // 1_000_000, ns // 1_000, ns
 
 
 def _converted(column: Sequence[Any], convert: Convert | None, missing: Any) -> Sequence[Any]:

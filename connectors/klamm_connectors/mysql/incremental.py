@@ -183,8 +183,8 @@ class Incremental:
             window.rows.pop(_identity(captured.table, window.key, image), None)
 
     def _emitted(self, window: Window, origin: Origin) -> list[SourceRecord]:
-        now, events = time.time_ns() // 1_000_000, window.captured.events
-        origin = replace(origin, snapshot="incremental", transaction=None, ts_ms=now)
+        now, events = time.time_ns(), window.captured.events
+        origin = replace(origin, snapshot="incremental", transaction=None, ts_ns=now)
         records: list[SourceRecord] = []
         rows, name = list(window.rows.values()), window.captured.full_name
         for values in self._failures.all(events.convert, rows, name):

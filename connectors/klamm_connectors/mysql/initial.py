@@ -62,8 +62,8 @@ class SnapshotRecords:
     @property
     def origin(self) -> Origin:
         """The place of the snapshot's rows."""
-        place, now = self._snapshot.position, time.time_ns() // 1_000_000
-        return Origin(now, self._server_id, None, place.file, place.pos, "true")
+        place = self._snapshot.position
+        return Origin(time.time_ns(), self._server_id, None, place.file, place.pos, "true")
 
     def close(self) -> None:
         self._snapshot.close()
@@ -85,7 +85,7 @@ class SnapshotRecords:
             return None
         return events.batch(
             "r", None, columns, [(self.origin, count)], self._partition,
-            Repeated(self.running, count), Position.to_offset, Repeated(0, count), time.time_ns() // 1_000_000,
+            Repeated(self.running, count), Position.to_offset, Repeated(0, count), time.time_ns(),
         )  # fmt: skip
 
     def _converted(self, events: TableEvents, chunk: Chunk) -> tuple[list[Sequence[Any]], int]:

@@ -48,16 +48,16 @@ class JoinedRows:
         self.origins += other.origins
         self.places += other.places
 
-    def made(self, partition: dict[str, Any], now_ms: int) -> SourceBatch | list[SourceRecord]:
+    def made(self, partition: dict[str, Any], now_ns: int) -> SourceBatch | list[SourceRecord]:
         """Returns the records."""
         if len(self) < _MANY:
-            return self._one_by_one(partition, now_ms)
+            return self._one_by_one(partition, now_ns)
         numbers = [number for _, number in self.places]
         return self.events.batch(
-            self.op, self.before, self.after, self.origins, partition, self.places, offset_at, numbers, now_ms
+            self.op, self.before, self.after, self.origins, partition, self.places, offset_at, numbers, now_ns
         )
 
-    def _one_by_one(self, partition: dict[str, Any], now_ms: int) -> list[SourceRecord]:
+    def _one_by_one(self, partition: dict[str, Any], now_ns: int) -> list[SourceRecord]:
         origins = [origin for origin, count in self.origins for _ in range(count)]
         found: list[SourceRecord] = []
         for i, (origin, place) in enumerate(zip(origins, self.places, strict=True)):
@@ -66,7 +66,7 @@ class JoinedRows:
                 for image in (self.before, self.after)
             )
             found += self.events.records(
-                self.op, before, after, origin, partition, offset_at(place), place[1], now_ms
+                self.op, before, after, origin, partition, offset_at(place), place[1], now_ns
             )
         return found
 
@@ -98,10 +98,10 @@ class Joined:
         else:
             self._parts.append(part)
 
-    def made(self, partition: dict[str, Any], now_ms: int) -> SourceBatches:
+    def made(self, partition: dict[str, Any], now_ns: int) -> SourceBatches:
         """Returns the records."""
         return SourceBatches(
-            part.made(partition, now_ms) if isinstance(part, JoinedRows) else part for part in self._parts
+            part.made(partition, now_ns) if isinstance(part, JoinedRows) else part for part in self._parts
         )
 
 

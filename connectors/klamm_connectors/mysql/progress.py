@@ -26,6 +26,7 @@ class Progress:
         self.gtids = gtids
         self._start = position
         self._gtids = Gtids()
+        self._committed_us = 0
         self._resume: Position | None = position if position.event else None
         self._skip = (0, 0)
         self._events = 0  # row events of the transaction so far
@@ -35,9 +36,13 @@ class Progress:
         """True when rows of the transaction under way were returned before the start."""
         return self._skip != (0, 0)
 
-    def begin(self, gtid: str, *, in_transaction: bool, log_pos: int = 0) -> None:
-        """Notes that a transaction begins, or, not `in_transaction`, a statement that may be a transaction of its own."""
+    def begin(self, gtid: str, *, in_transaction: bool, log_pos: int = 0, committed_us: int = 0) -> None:
+        """Notes that a transaction begins, or, not `in_transaction`, a statement that may be a transaction of its own.
+
+        `committed_us` is the time of its commit in epoch microseconds; 0 where the binlog does not have it.
+        """
         self.in_transaction = in_transaction
+        self._committed_us = committed_us
         self._events, self._skip = 0, (0, 0)
         self.past = bool(self._start.held) and self._was_read(gtid, log_pos)
         if self.past:
@@ -72,6 +77,10 @@ class Progress:
             self.position = position.complete(done, self.file, log_pos, ts_sec)
         self.in_transaction = self.past = False
         self._skip, self._events = (0, 0), 0
+
+    def time_ns(self, ts_sec: int) -> int:
+        """Returns the time of an event of `ts_sec` for records: that of the transaction's commit, if it is known."""
+        return self._committed_us * 1_000 or ts_sec * 1_000_000_000
 
     def rows(self) -> int | None:
         """Counts a row event of any table. Returns how many of its rows were already returned; None when all were."""

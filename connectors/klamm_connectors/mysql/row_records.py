@@ -99,7 +99,7 @@ class RowRecords:
         ):
             found = self._in_columns(rows, op, images, first)
             if found is not None:
-                return found if self.count is None else found.made(self._partition, _now_ms())
+                return found if self.count is None else found.made(self._partition, time.time_ns())
         return self._one_by_one(rows, op, images, first)
 
     def _in_columns(self, rows: Rows, op: str, images: list[list[Any]], first: int) -> JoinedRows | None:
@@ -124,7 +124,7 @@ class RowRecords:
         event, events, partition = rows.event, rows.captured.events, self._partition
         step = 2 if op == "u" else 1
         begin = 0 if self.count is not None else first
-        now, origin = _now_ms(), self._origin(event)
+        now, origin = time.time_ns(), self._origin(event)
         previous = self._progress.position.to_offset()
         base = self._progress.at(1, event.timestamp).to_offset()
         made: list[SourceRecord] = []
@@ -166,14 +166,10 @@ class RowRecords:
     def _origin(self, event: RowsEvent) -> Origin:
         progress = self._progress
         return Origin(
-            event.timestamp * 1000,
+            progress.time_ns(event.timestamp),
             event.server_id,
             progress.position.gtid or None,
             progress.file,
             event.log_pos,
             transaction=self.count,
         )
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import Any, Final
 
 from klamm_connectors.mysql import ddl
-from klamm_connectors.mysql.events import SOURCE_SCHEMA, Origin, source_struct
+from klamm_connectors.mysql.events import Origin, source_schema, source_struct
 from klamm_connectors.mysql.filters import Filters
 from klamm_connectors.mysql.shape import Shape
 from klamm_connectors.mysql.structure import CHANGE_SCHEMA
@@ -38,7 +38,7 @@ class SchemaChanges:
         self._value_schema: Schema = (
             SchemaBuilder.struct(f"{begin}.SchemaChangeValue")
             .version(1)
-            .field("source", SOURCE_SCHEMA)
+            .field("source", source_schema(shape.connector))
             .field("ts_ms", INT64)
             .field("databaseName", OPTIONAL_STRING)
             .field("schemaName", OPTIONAL_STRING)
@@ -54,11 +54,11 @@ class SchemaChanges:
         origin: Origin,
         partition: dict[str, Any],
         offset: dict[str, Any],
-        now_ms: int,
+        now_ns: int,
     ) -> list[SourceRecord]:
         """Returns a record for each database whose captured tables the statement changes."""
         return [
-            self.record(statement, name, list(changes), origin, partition, offset, now_ms)
+            self.record(statement, name, list(changes), origin, partition, offset, now_ns)
             for name, changes in groupby(self._captured(statement, database), key=lambda one: one.database)
         ]
 
@@ -70,14 +70,16 @@ class SchemaChanges:
         origin: Origin,
         partition: dict[str, Any],
         offset: dict[str, Any],
-        now_ms: int,
+        now_ns: int,
     ) -> SourceRecord:
         """Returns the record of one statement about tables of one database."""
         found = [one for one in changes if one.table is not None]
         structures = [self._change_of(one.type, one.database, one.table or "") for one in found]
         table = found[0].table if found else None
         source = source_struct(self._shape, database, table, origin)
-        value = Struct.of_checked(self._value_schema, [source, now_ms, database, None, statement, structures])
+        value = Struct.of_checked(
+            self._value_schema, [source, now_ns // 1_000_000, database, None, statement, structures]
+        )
         key = Struct.of_checked(self._key_schema, [database])
         return SourceRecord(
             partition,
@@ -88,7 +90,7 @@ class SchemaChanges:
             key,
             self._value_schema,
             value,
-            now_ms,
+            now_ns // 1_000_000,
         )
 
     def _captured(self, statement: str, database: str) -> list[ddl.Affected]:

@@ -217,7 +217,7 @@ class MySqlSourceTask(SourceTask):
         if self._schema_changes is not None:
             wanted = self._settings.capture.filters.table
             tables = [(d, n) for d, n, _ in server.tables(self._asking()) if wanted(d, n)]
-            origin = Origin(_now_ms(), facts.server_id, None, position.file, position.pos, "true")
+            origin = Origin(time.time_ns(), facts.server_id, None, position.file, position.pos, "true")
             self._first = self._structures(tables, origin, position)
         self._position = position  # last: what fails before begins again
 
@@ -328,7 +328,7 @@ class MySqlSourceTask(SourceTask):
     def _beat(self, records: SourceBatches) -> None:
         if self._snapshot is None and self._position is not None and not self._idle:
             beat = self._heartbeat.due(
-                time.monotonic(), _now_ms(), self._partition, self._position.to_offset()
+                time.monotonic(), time.time_ns() // 1_000_000, self._partition, self._position.to_offset()
             )
             if beat is not None:
                 records.add([beat])
@@ -384,7 +384,7 @@ class MySqlSourceTask(SourceTask):
         changes = self._schema_changes
         if changes is None:
             return []
-        offset, now = position.to_offset(), _now_ms()
+        offset, now = position.to_offset(), time.time_ns()
         return [
             changes.record(
                 create_statement(self._asking(), database, name), database,
@@ -417,7 +417,3 @@ class MySqlSourceTask(SourceTask):
             return max(pos - at, 0)
         sizes = {str(r[0]): int(r[1]) for r in server.run(connection, "SHOW BINARY LOGS")}
         return pos - at + sum(size for name, size in sizes.items() if current <= name < file)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

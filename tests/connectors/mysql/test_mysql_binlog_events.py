@@ -88,7 +88,7 @@ def mysql_gtid(times):
 @pytest.mark.parametrize(
     ("times", "committed_us"),
     [
-        (b"", 0),  # MySQL 5.7
+        (b"", 1_700_000_000_000_000),  # MySQL 5.7
         ((1_700_000_000_123_456).to_bytes(7, "little") + b"\xfc\x20\x01", 1_700_000_000_123_456),
         (
             (1_700_000_009_000_000 | 1 << 55).to_bytes(7, "little") + (1_700_000_000_654_321).to_bytes(7, "little"),

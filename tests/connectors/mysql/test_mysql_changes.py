@@ -1,15 +1,25 @@
 """Following the binlog: bounds of transactions, what is skipped after a start, statements and events that hide changes."""
 
+import threading
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from klamm_connectors.mysql.changes import _check_type
+from klamm_connectors.mysql.binlog_events import CommitEvent, GtidEvent, QueryEvent, RowsEvent
+from klamm_connectors.mysql.catalog import Captured
+from klamm_connectors.mysql.changes import Changes, _check_type
+from klamm_connectors.mysql.columns import Column, Kind, Table
+from klamm_connectors.mysql.config import parse
+from klamm_connectors.mysql.events import TableEvents
+from klamm_connectors.mysql.failures import Failures
 from klamm_connectors.mysql.filters import Filters
 from klamm_connectors.mysql.position import Position
 from klamm_connectors.mysql.progress import Progress
+from klamm_connectors.mysql.rows import RowDecoder
 from klamm_connectors.mysql.server import PositionPurgedError
 from klamm_connectors.mysql.statements import changing_word, concerns, is_truncate, load_statement
+from klamm_connectors.mysql.view import View
 from klamm_plugins.errors import ConfigError, ConnectError
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
@@ -128,6 +138,7 @@ def test_a_statement_concerns_captured_tables_by_its_database_or_by_their_names(
     ("event_type", "error", "words"),
     [
         (26, PositionPurgedError, "incident"),
+        (39, ConfigError, "binlog_row_value_options=''"),
         (40, ConfigError, "binlog_transaction_compression=OFF"),
         (166, ConfigError, "log_bin_compress=OFF"),
         (42, ConfigError, "tagged GTIDs"),
@@ -142,3 +153,68 @@ def test_events_that_hold_changes_nobody_reads_are_said(event_type, error, words
 def test_the_text_of_a_logged_load():
     header = bytes(8) + bytes([4]) + bytes(2) + (3).to_bytes(2, "little") + bytes(13)
     assert load_statement(header + b"\1\2\3" + b"shop\0LOAD DATA x") == ("shop", "LOAD DATA x")
+
+
+class Played:
+    """A reader of events that are there."""
+
+    def __init__(self, events):
+        self._events = list(events)
+
+    def next(self, _):
+        return self._events.pop(0) if self._events else None
+
+
+class OneTable:
+    """A catalog of one table, and no snapshot beside the stream."""
+
+    state = ""
+
+    def __init__(self, captured):
+        self._captured = captured
+
+    def forget_ids(self): ...
+
+    def see(self, event): ...
+
+    def changed(self, captured, images): ...
+
+    def of(self, _):
+        return self._captured
+
+
+def followed(events, start, *, gtids):
+    """Returns the records of events that change one table."""
+    columns = (Column("id", Kind.INT, nullable=False, size=4),)
+    table = Table("d", "t", columns, ("id",))
+    keys = {"database.hostname": "h", "database.user": "u", "topic.prefix": "p"}
+    settings = parse(keys | {"provide.transaction.metadata": "true"})
+    shape = settings.events.shape
+    made = TableEvents(table, View(frozenset({"id"}), ("id",)), shape)
+    one = OneTable(Captured(table, RowDecoder("d.t", columns), made))
+    changes = Changes(
+        Played(events), one, Progress(start, gtids=gtids), {}, settings,
+        failures=Failures(), watcher=one, schema_changes=None,
+    )  # fmt: skip
+    return list(changes.batch(threading.Event()))
+
+
+@pytest.mark.parametrize("count", [1, 4, 9])
+@pytest.mark.parametrize(
+    ("committed_us", "ns"), [(1_700_000_000_123_456, 1_700_000_000_123_456_000), (0, 1_700_000_007 * 10**9)]
+)
+def test_changes_have_the_time_of_the_commit_where_the_binlog_has_it(committed_us, ns, count):
+    later = 1_700_000_007  # a row's event has the time of its statement
+    begin = 1_700_000_007, 9, 100
+    images = b"".join(b"\0" + number.to_bytes(4, "little") for number in range(count))
+    events = [
+        GtidEvent(*begin, f"{UUID}:5", False, False, committed_us),
+        QueryEvent(later, 9, 200, "d", "BEGIN"),
+        RowsEvent(later, 9, 300, "c", 71, (b"\xff",), images),
+        CommitEvent(later, 9, 400),
+    ]
+    first, *rows, last = followed(events, Position(f"{UUID}:1-4", "f", 4), gtids=True)
+    assert [r.value["source"]["ts_ns"] for r in rows] == [ns] * count
+    assert {r.value["source"]["ts_us"] for r in rows} == {ns // 10**3}
+    assert {first.value["ts_ms"], last.value["ts_ms"], rows[0].value["source"]["ts_ms"]} == {ns // 10**6}
+    assert last.source_offset["gtids"] == f"{UUID}:1-5"

@@ -341,11 +341,12 @@ def test_times_that_no_mode_holds_are_sentences():
 
 TABLE = Table("d", "t", (Column("id", Kind.INT, nullable=False, size=4), Column("v", Kind.STRING)), ("id",))
 VIEW = View(frozenset({"id", "v"}), ("id",))
-ORIGIN = Origin(1, 1, "0-1-2", "b.1", 4)
+ORIGIN = Origin(1_234_567, 1, "0-1-2", "b.1", 4)
+NOW_NS = 5_678_901
 
 
 def records(op, before, after, **shape):
-    return TableEvents(TABLE, VIEW, Shape("p", **shape)).records(op, before, after, ORIGIN, {}, {}, 0, 5)
+    return TableEvents(TABLE, VIEW, Shape("p", **shape)).records(op, before, after, ORIGIN, {}, {}, 0, NOW_NS)
 
 
 def test_a_changed_key_is_a_delete_a_tombstone_and_a_create():
@@ -410,8 +411,8 @@ SNAPSHOT_FIELD = {
 )
 def test_the_source_says_false_where_no_snapshot_has_read_the_row(snapshot, shown):
     events, origin = TableEvents(TABLE, VIEW, Shape("p")), replace(ORIGIN, snapshot=snapshot)
-    (record,) = events.records("c", None, [1, "a"], origin, {}, {}, 0, 5)
-    batch = events.batch("c", None, [[1], ["a"]], [(origin, 1)], {}, range(1), dict, range(1), 5)
+    (record,) = events.records("c", None, [1, "a"], origin, {}, {}, 0, NOW_NS)
+    batch = events.batch("c", None, [[1], ["a"]], [(origin, 1)], {}, range(1), dict, range(1), NOW_NS)
     kept = FilterByCondition()
     kept.configure({"language": "jsr223.groovy", "condition": f"value.source.snapshot == '{shown}'"})
     assert kept.apply(record) is record
@@ -432,8 +433,12 @@ def test_times_are_in_three_units_and_fields_in_debeziums_order():
     assert ([field.name for field in envelope.fields], envelope.version) == (names, 2)
     of_all = ["version", "connector", "name", "ts_ms", "snapshot", "db", "ts_us", "ts_ns", "table"]
     assert ([field.name for field in source.fields][:9], source.version) == (of_all, 1)
-    for block, schema, ms in ((record.value, envelope, 5), (record.value["source"], source, 1)):
-        assert [block[name] for name in ("ts_ms", "ts_us", "ts_ns")] == [ms, ms * 10**3, ms * 10**6]
+    assert record.timestamp == 5
+    for block, schema, ns in (
+        (record.value, envelope, NOW_NS),
+        (record.value["source"], source, ORIGIN.ts_ns),
+    ):
+        assert [block[name] for name in ("ts_ms", "ts_us", "ts_ns")] == [ns // 10**6, ns // 10**3, ns]
         assert {schema.field(name).schema for name in ("ts_us", "ts_ns")} == {OPTIONAL_INT64}
 
 
@@ -441,8 +446,10 @@ def test_times_and_places_become_fields_of_rows(caplog):
     row = ExtractNewRecordState()
     row.configure({"add.fields": "ts_ns,source.ts_us,transaction.id,source.query", "add.headers": "lsn,op"})
     for table in (TABLE, replace(TABLE, name="other")):
-        (record,) = TableEvents(table, VIEW, Shape("p")).records("c", None, [1, "a"], ORIGIN, {}, {}, 0, 5)
-        added = {"__ts_ns": 5_000_000, "__source_ts_us": 1_000, "__transaction_id": None}
+        (record,) = TableEvents(table, VIEW, Shape("p")).records(
+            "c", None, [1, "a"], ORIGIN, {}, {}, 0, NOW_NS
+        )
+        added = {"__ts_ns": NOW_NS, "__source_ts_us": 1_234, "__transaction_id": None}
         assert row.apply(record).value.to_dict() == {"id": 1, "v": "a"} | added
     assert [message.partition(": ")[0] for message in caplog.messages] == [
         "add.fields names source.query, which change events p.d.t.Envelope do not have",
@@ -468,7 +475,7 @@ def test_names_are_adjusted_to_avro(mode, name, fields):
     keys = {f"{of}.name.adjustment.mode": mode for of in ("schema", "field")}
     shape = parse(NEEDED | {"topic.prefix": "p-1"} | keys).events.shape
     events = TableEvents(Table("d", "2t_x", columns, names[:1]), View(frozenset(names), names[:1]), shape)
-    (record,) = events.records("c", None, [1, "a", "b"], ORIGIN, {}, {}, 0, 5)
+    (record,) = events.records("c", None, [1, "a", "b"], ORIGIN, {}, {}, 0, NOW_NS)
     after = record.value_schema.field("after").schema
     assert (after.name, [field.name for field in after.fields]) == (name, fields)
     assert record.value_schema.name == name.replace("Value", "Envelope")
@@ -526,3 +533,11 @@ def test_missing_libraries_are_a_sentence(monkeypatch):
     assert said["connector.class"] == [
         "The MySQL source needs the Python package pymysql, which is not installed: in a checkout of Klamm and a virtual environment, pip install '.[mysql]'"
     ]
+
+
+@pytest.mark.parametrize("connector", ["mysql", "mariadb"])
+def test_the_source_has_the_name_of_its_connector(connector):
+    (record,) = records("c", None, [1, "a"], connector=connector)
+    assert record.value_schema.field("source").schema.name == f"io.debezium.connector.{connector}.Source"
+    assert record.value["source"]["connector"] == connector
+    record.value.validate()

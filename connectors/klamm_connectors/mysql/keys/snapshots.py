@@ -65,7 +65,7 @@ def define(d: ConfigDef) -> ConfigDef:
         .define("snapshot.max.threads", Type.INT, 1, validator=between(1, 64), importance=_LOW, documentation="Connections that read tables at the same time, each table by one of them, all at the same position of the binlog.")
         .define(_OVERRIDES, Type.LIST, [], importance=_MEDIUM, documentation=f"Tables (database.table, separated by commas) that a snapshot reads by a statement of your own, which {_OVERRIDES}.DATABASE.TABLE has. It must return the captured columns by name.")
         .define("max.batch.size", Type.INT, 2048, validator=between(1), importance=_MEDIUM, documentation="The approximate number of records that the task hands over at once.")
-        .define("max.queue.size", Type.INT, 256, validator=between(1), importance=_LOW, documentation="The number of binlog events that wait for the task from which on no more are received. One read has up to 64 KiB of them.")
+        .define("max.queue.size", Type.INT, 256, validator=between(1), importance=_LOW, documentation="The most binlog events that wait for the task.")
         .define("poll.interval.ms", Type.LONG, 500, validator=between(1), importance=_LOW, documentation="The time for which the task waits for the next event before it reports none. An event ends the wait, and no wait is longer than a second, so larger values change nothing.")
     )  # fmt: skip
 
