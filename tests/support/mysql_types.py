@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 RECORDED: Final = Path(__file__).parents[1] / "connectors/fixtures/debezium_types.json"
+RECORDED_NAMES: Final = RECORDED.with_name("debezium_names.json")
 
 Types = Mapping[str, tuple[str, str, str]]
 TYPES: Final[Types] = {
@@ -91,6 +92,9 @@ MODES: Final[dict[str, dict[str, str]]] = {
     "decimal string": {"decimal.handling.mode": "string"},
     "decimal double": {"decimal.handling.mode": "double"},
     "time connect": {"time.precision.mode": "connect"},
+    "time isostring": {"time.precision.mode": "isostring"},
+    "time microseconds": {"time.precision.mode": "microseconds"},
+    "time nanoseconds": {"time.precision.mode": "nanoseconds"},
     "bigint precise": {"bigint.unsigned.handling.mode": "precise"},
     "binary base64": {"binary.handling.mode": "base64"},
     "binary base64-url-safe": {"binary.handling.mode": "base64-url-safe"},
@@ -181,3 +185,47 @@ def as_text(modes: dict[str, dict[str, Any]]) -> str:
         ]
         parts.append(f"{json.dumps(mode)}: {{\n" + ",\n".join(lines) + "\n}")
     return "{\n" + ",\n".join(parts) + "\n}\n"
+
+
+NAMES_DATABASE: Final = "names-1"
+NAMES_TABLE: Final = "2t_x-y"
+NAMES_PREFIX: Final = "p-1"
+NAMES_MODES: Final = {
+    f"schema {schema}, field {field}": {
+        "schema.name.adjustment.mode": schema,
+        "field.name.adjustment.mode": field,
+        "provide.transaction.metadata": "true",
+    }
+    for schema, field in (
+        ("none", "none"), ("avro", "avro"), ("avro_unicode", "avro_unicode"), ("none", "avro"), ("avro", "none"),
+    )
+}  # fmt: skip
+"""The adjustments of names, each of schemas and of fields."""
+
+
+def names_statements() -> Iterator[str]:
+    """Yields the statements that make a table whose names Avro does not take, and a row of it."""
+    yield f"CREATE DATABASE `{NAMES_DATABASE}`"
+    table = f"`{NAMES_DATABASE}`.`{NAMES_TABLE}`"
+    yield f"CREATE TABLE {table} (`Größe` INT, `1st` INT, `a.b` INT, `_x` INT, `by $` INT, PRIMARY KEY (`Größe`, `a.b`))"
+    yield f"INSERT INTO {table} VALUES (1, 2, 3, 4, 5)"
+
+
+def names_of(key: dict[str, Any], value: dict[str, Any]) -> dict[str, Any]:
+    """Returns the names in a record's schemas, as the JSON converter writes them."""
+    fields = {field["field"]: field for field in value["schema"]["fields"]}
+    return {
+        "key": key["schema"]["name"],
+        "key fields": [field["field"] for field in key["schema"]["fields"]],
+        "key values": key["payload"],
+        "value": value["schema"]["name"],
+        **{name: fields[name]["name"] for name in ("before", "after", "source", "transaction")},
+        "fields": [field["field"] for field in fields["after"]["fields"]],
+        "values": value["payload"]["after"],
+    }
+
+
+def recorded_names() -> dict[str, dict[str, Any]]:
+    """Returns Debezium's names by mode."""
+    found: dict[str, dict[str, Any]] = json.loads(RECORDED_NAMES.read_text("utf-8"))
+    return found

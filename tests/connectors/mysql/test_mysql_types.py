@@ -1,6 +1,6 @@
 """Every column type of MariaDB, in snapshot and binlog: as Debezium's connector answers it, and through SQL sinks and back.
 
-`tests/connectors/fixtures/debezium_types.json` has the answers of Debezium 3.5.0. Where we differ on purpose, `DIFFERENCES` says
+`tests/connectors/fixtures/debezium_types.json` and `debezium_names.json` have the answers of Debezium 3.5.0. Where we differ on purpose, `DIFFERENCES` says
 why, and what is ours.
 """
 
@@ -125,10 +125,34 @@ def test_a_mode_changes_what_its_documentation_says():
     decimals = {"decimal", "numeric", "decimal_u"}
     times = {"date", "time", "time3", "time6", "datetime", "datetime3", "datetime6"}
     assert touched == {
-        "default": set(), "decimal string": decimals, "decimal double": decimals, "time connect": times,
+        "default": set(), "decimal string": decimals, "decimal double": decimals, "time connect": times, "time isostring": times,
+        "time microseconds": {"datetime", "datetime3"}, "time nanoseconds": times - {"date"},
         "bigint precise": {"bigint_u"}, "binary base64": texts, "binary base64-url-safe": texts, "binary hex": texts,
     }  # fmt: skip
     assert len(TYPES) + len(GENERATED) >= 48
+
+
+@pytest.fixture
+def names(mariadb):
+    drop = f"DROP DATABASE IF EXISTS `{mysql_types.NAMES_DATABASE}`"
+    for statement in (drop, *mysql_types.names_statements()):
+        mariadb.sql(statement)
+    yield
+    mariadb.sql(drop)
+
+
+@pytest.mark.usefixtures("names")
+@pytest.mark.parametrize("mode", mysql_types.NAMES_MODES)
+def test_names_are_adjusted_as_debezium_does(source, mode):
+    keys = {"topic.prefix": mysql_types.NAMES_PREFIX, "database.include.list": mysql_types.NAMES_DATABASE}
+    (record,) = source(**keys, **mysql_types.NAMES_MODES[mode]).read(1)
+    converter = JsonConverter()
+    converter.configure({}, is_key=False)
+    key, value = (
+        json.loads(converter.from_connect_data("t", schema, data))
+        for schema, data in ((record.key_schema, record.key), (record.value_schema, record.value))
+    )
+    assert {"topic": record.topic, **mysql_types.names_of(key, value)} == mysql_types.recorded_names()[mode]
 
 
 def copied(sinks, task, source, **more):
