@@ -406,6 +406,33 @@ def test_a_wheel_that_a_power_loss_has_emptied_is_written_again(tmp_path):
             assert len(set(pool.map(lambda _: wheels.keep("x.whl", b"wheel"), range(8)))) == 1
 
 
+@pytest.mark.usefixtures("processes")
+def test_a_package_is_written_once_beside_its_place(index, tmp_path, monkeypatch):
+    """An installer that puts it together in /tmp writes it twice, and needs the room twice."""
+    elsewhere = tmp_path / "tmp"
+    elsewhere.mkdir()
+    monkeypatch.setenv("TMPDIR", str(elsewhere))
+    before = elsewhere.stat().st_mtime_ns  # of a folder, it changes with every name that comes or goes
+    store = make_store(tmp_path / "plugins", index)
+    lock = store.install("acme-new")[0].lock
+    assert store.environment(lock) is not None
+    assert elsewhere.stat().st_mtime_ns == before
+    assert not list((tmp_path / "plugins/work").iterdir())
+
+
+@pytest.mark.usefixtures("processes")
+def test_a_wheel_is_kept_once(tmp_path, monkeypatch):
+    wheel = make_wheel(tmp_path, "acme-once", "1.0", {"acme_once.py": ""}, entry_points={"once": "acme_once"})
+    read = []
+    keep = wheelhouse.WheelHouse.keep
+    monkeypatch.setattr(
+        wheelhouse.WheelHouse, "keep", lambda self, *given: read.append(given[0]) or keep(self, *given)
+    )
+    record, _ = make_store(tmp_path / "plugins").install(str(wheel))
+    assert read == [wheel.name]
+    assert record.lock.packages[0].file == wheel.name
+
+
 def test_an_unreadable_record_is_told_and_hides_nobody(index, tmp_path, caplog):
     store = make_store(tmp_path)
     (tmp_path / "installed").mkdir()

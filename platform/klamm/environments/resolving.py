@@ -47,7 +47,7 @@ class Resolver:
         else:
             raise ToolFailure(f"{request} is neither a folder with a Python project nor a wheel (.whl)")
         name = wheel_name(wheel).name
-        kept = self._wheels.directory / self._wheels.keep(wheel.name, wheel.read_bytes()) / wheel.name
+        kept = self._wheels.directory / self._wheels.take(wheel) / wheel.name
         return name, f"{name} @ {kept.as_uri()}"
 
     def _resolve(
@@ -91,7 +91,7 @@ class Resolver:
     def _locked(self, found: Resolved) -> LockedPackage:
         if found.path is None:
             return LockedPackage(name=found.name, version=found.version, hashes=found.hashes)
-        digest = self._wheels.keep(found.path.name, found.path.read_bytes())
+        digest = self._wheels.take(found.path)
         return LockedPackage(name=found.name, version=found.version, hashes=(digest,), file=found.path.name)
 
 

@@ -105,7 +105,7 @@ class Pip:
             *sources.options(),
             str(folder),
         ]
-        _run([*self._command, *arguments], f"The wheel of {folder} cannot be built")
+        _run([*self._command, *arguments], f"The wheel of {folder} cannot be built", work=into.parent)
         return _only_wheel(into, folder)
 
     def resolve(
@@ -116,7 +116,7 @@ class Pip:
             "install", "--dry-run", "--progress-bar", "off", "--target", str(work / "nowhere"), "--report", str(report),
             "--constraint", str(_write(work / "constraints.txt", constraints)), *sources.options(), *requirements,
         ]  # fmt: skip
-        _run([*self._command, *arguments], "The packages cannot be resolved", error=Unresolvable)
+        _run([*self._command, *arguments], "The packages cannot be resolved", error=Unresolvable, work=work)
         return [_of_report(entry) for entry in json.loads(report.read_text(encoding="utf-8"))["install"]]
 
     def install(self, requirements: str, target: Path, sources: Sources, *, work: Path) -> None:
@@ -124,7 +124,7 @@ class Pip:
             "install", "--quiet", "--progress-bar", "off", "--no-deps", "--require-hashes", "--target", str(target),
             *sources.options(), "--requirement", str(_write(work / "requirements.txt", requirements)),
         ]  # fmt: skip
-        _run([*self._command, *arguments], "The packages cannot be installed")
+        _run([*self._command, *arguments], "The packages cannot be installed", work=work)
 
 
 class Uv:
@@ -141,6 +141,7 @@ class Uv:
         _run(
             [self._path, *arguments, *sources.options(), str(folder)],
             f"The wheel of {folder} cannot be built",
+            work=into.parent,
         )
         return _only_wheel(into, folder)
 
@@ -153,7 +154,7 @@ class Uv:
             "--constraint", str(_write(work / "constraints.txt", constraints)), *sources.options(),
             str(_write(work / "requirements.in", "".join(f"{r}\n" for r in requirements))),
         ]  # fmt: skip
-        _run([self._path, *arguments], "The packages cannot be resolved", error=Unresolvable)
+        _run([self._path, *arguments], "The packages cannot be resolved", error=Unresolvable, work=work)
         packages = tomllib.loads(lock.read_text(encoding="utf-8")).get("packages", [])
         return [_of_pylock(entry) for entry in packages]
 
@@ -163,7 +164,7 @@ class Uv:
             "--compile-bytecode", "--target", str(target), *sources.options(),
             "--requirements", str(_write(work / "requirements.txt", requirements)),
         ]  # fmt: skip
-        _run([self._path, *arguments], "The packages cannot be installed")
+        _run([self._path, *arguments], "The packages cannot be installed", work=work)
 
 
 def _of_report(entry: dict[str, Any]) -> Resolved:
@@ -215,8 +216,12 @@ def _write(path: Path, text: str) -> Path:
     return path
 
 
-def _run(command: Sequence[str], what: str, error: type[ToolFailure | Unresolvable] = ToolFailure) -> None:
+def _run(
+    command: Sequence[str], what: str, *, work: Path, error: type[ToolFailure | Unresolvable] = ToolFailure
+) -> None:
     environment = os.environ | {"PYTHONWARNINGS": "ignore", "PIP_REQUIRE_VIRTUALENV": "0"}
+    # pip puts an environment together in a temporary folder, and moves it: beside its target it is not written twice.
+    environment["TMPDIR"] = str(work)
     try:
         done = subprocess.run(
             command,

@@ -33,13 +33,21 @@ class WheelHouse:
             write_whole(path, data)
         return digest
 
+    def take(self, path: Path) -> str:
+        """Keep the wheel in a file; returns its sha256. A wheel that is here already is not read again: its folder has its hash,
+        which the installer checks.
+        """
+        if path.parent.parent == self.directory:
+            return path.parent.name
+        return self.keep(path.name, path.read_bytes())
+
     def find(self, lock: Lock, folders: Iterable[Path]) -> None:
         """Keep those wheels of a lock that lie in one of these folders and are not here."""
         for package in self.missing(lock):
             for folder in folders:
                 path = folder / (package.file or "")
                 if path.is_file() and _sha256(path) == package.hashes[0]:
-                    self.keep(path.name, path.read_bytes())
+                    self.take(path)
                     break
 
     def missing(self, lock: Lock) -> list[LockedPackage]:
