@@ -165,6 +165,12 @@ class SinkRecord:
         origin = self.origin
         return TopicPartition(self.topic, self.partition) if origin is None else TopicPartition(*origin[:2])
 
+    @property
+    def where(self) -> str:
+        """The record as it was read, for sentences about it: `record orders-3@17` (topic, partition, offset)."""
+        topic, partition, offset = self.origin or (self.topic, self.partition, self.offset)
+        return f"record {topic}-{partition}@{offset}"
+
     def copy(self) -> SinkRecord:
         """Returns a new record with the same parts, for transforms, which change the copy."""
         return SinkRecord(

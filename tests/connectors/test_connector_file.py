@@ -255,6 +255,14 @@ def test_a_value_without_text_names_its_record(sink, tmp_path):
     assert (tmp_path / "out.txt").read_bytes() == b""
 
 
+def test_an_error_names_the_record_as_it_was_read(sink):
+    [routed] = sink_records("\ud800", offset=3)
+    routed = routed.copy()
+    routed.topic, routed.partition = "elsewhere", 5
+    with pytest.raises(DataError, match="record t-0@3: "):
+        sink().put([routed])
+
+
 def test_flush_syncs_before_offsets_are_committed(sink, monkeypatch):
     synced = []
     monkeypatch.setattr(sink_module.os, "fsync", synced.append)

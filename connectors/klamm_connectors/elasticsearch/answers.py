@@ -173,5 +173,4 @@ def never_fits(reason: str) -> bool:
 
 def where(document: Document) -> str:
     """Names the record behind a document, for use in a sentence."""
-    record = document.record
-    return f"record {record.topic}-{record.partition}@{record.offset} for index {document.index}"
+    return f"{document.record.where} for index {document.index}"

@@ -130,7 +130,7 @@ class ElasticsearchSinkTask(SinkTask):
 
     def _invalid(self, record: SinkRecord, error: DataError) -> None:
         """Reports or drops a record that cannot become a document."""
-        named = DataError(f"record {record.topic}-{record.partition}@{record.offset}: {error}")
+        named = DataError(f"{record.where}: {error}")
         reporter = self.context.errant_record_reporter
         if self._settings.drop_invalid:
             log.warning("left out (drop.invalid.message): %s", named)

@@ -238,7 +238,7 @@ class RowMaker:
             return [self._in_columns(plan, run)]
         except DataError as e:
             if size == 1:
-                refuse(run.record(0), DataError(f"{_name(run.record(0))}: {e}"))
+                refuse(run.record(0), DataError(f"{run.record(0).where}: {e}"))
                 return []
         halves = run.part(0, size // 2), run.part(size // 2, size)
         return [rows for half in halves for rows in self._converted(plan, half, refuse)]
@@ -264,10 +264,10 @@ class RowMaker:
         if record.value is None:
             if not rules.delete_enabled:
                 raise DataError(
-                    f"{_name(record)}: the record has no value; set delete.enabled=true and pk.mode=record_key to delete by key"
+                    f"{record.where}: the record has no value; set delete.enabled=true and pk.mode=record_key to delete by key"
                 )
             return self._made(record, self._key_cells(record), [], deletes=True)
-        values = _fields(record.value, record.value_schema, f"{_name(record)}: the value", _VALUE)
+        values = _fields(record.value, record.value_schema, f"{record.where}: the value", _VALUE)
         key: list[Cell] = []
         match rules.pk_mode:
             case "kafka":
@@ -280,13 +280,13 @@ class RowMaker:
             case "record_key":
                 key = self._key_cells(record)
             case "record_value":
-                key = _chosen(values, rules.pk_fields, f"{_name(record)}: the value")
+                key = _chosen(values, rules.pk_fields, f"{record.where}: the value")
         if rules.whitelist:
             values = [cell for cell in values if cell.name in rules.whitelist]
         return self._made(record, key, values)
 
     def _key_cells(self, record: SinkRecord) -> list[Cell]:
-        where = f"{_name(record)}: the key"
+        where = f"{record.where}: the key"
         fields = self._rules.pk_fields
         if record.key is None:
             raise DataError(f"{where} is null, but pk.mode=record_key takes the primary key from it")
@@ -303,13 +303,13 @@ class RowMaker:
     ) -> _Plan:
         cells = {cell.name: cell for cell in (*values, *key)}
         if not cells:
-            raise DataError(f"{_name(record)}: no field is left to write; see fields.whitelist")
+            raise DataError(f"{record.where}: no field is left to write; see fields.whitelist")
         folded: dict[str, str] = {}
         for name in cells:
             if not name or "%(" in name or "\0" in name:
-                raise DataError(f"{_name(record)}: field {name!r} cannot be the name of a column")
+                raise DataError(f"{record.where}: field {name!r} cannot be the name of a column")
             if (other := folded.setdefault(self._rules.fold(name), name)) != name:
-                raise DataError(f"{_name(record)}: fields {other} and {name} are the same column here")
+                raise DataError(f"{record.where}: fields {other} and {name} are the same column here")
         layout = Layout(tuple(cells), tuple(cell.name for cell in key), deletes)
         steps = [self._step(cell) for cell in cells.values()]
         return _Plan(layout, steps, [layout.columns.index(name) for name in layout.key])
@@ -386,10 +386,6 @@ def _shapes(items: Sequence[Any]) -> list[Any]:
         item.schema if isinstance(item, Struct) else tuple(item) if isinstance(item, dict) else item.__class__
         for item in items
     ]
-
-
-def _name(record: SinkRecord) -> str:
-    return f"record {record.topic}-{record.partition}@{record.offset}"
 
 
 def _fields(value: Any, schema: Schema | None, where: str, origin: int) -> list[Cell]:

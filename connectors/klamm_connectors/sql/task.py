@@ -197,8 +197,7 @@ class SqlSinkTask(SinkTask):
             savepoint.rollback()
             if sum(map(len, parts)) == 1:
                 record = parts[0].first()
-                where = f"record {record.topic}-{record.partition}@{record.offset}"
-                said = DataError(f"{where}: table {name} refuses it: {self._words.of(e)}")
+                said = DataError(f"{record.where}: table {name} refuses it: {self._words.of(e)}")
                 self._set_aside(record, said, bad)
                 return
             known = len(bad)

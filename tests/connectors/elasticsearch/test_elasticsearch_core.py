@@ -683,6 +683,24 @@ def test_a_tombstone_at_the_beginning_does_not_cost_the_mapping(start):
     assert client.created == ("t", {"properties": {"n": {"type": "integer"}}})
 
 
+def test_an_error_names_the_record_as_it_was_read(start, caplog):
+    refused = (
+        b'{"errors":true,"items":[{"index":{"status":400,"error":{"type":"mapper_parsing_exception"}}}]}'
+    )
+    task = start(Standin(bulk=Reply(200, refused)), drop__invalid__message="true")
+    routed = [
+        record(value, offset=offset, key="").copy() for offset, value in enumerate(({"n": 1}, {"n": 2}))
+    ]
+    for each in routed:
+        each.topic, each.partition = "elsewhere", 5
+    routed[1].key = "b"
+    task.context.errant_record_reporter = None
+    task.put(routed)
+    assert "record t-0@0: the key" in caplog.text
+    with pytest.raises(DataError, match="record t-0@1 for index elsewhere was refused"):
+        rounds(task, 2)
+
+
 def test_a_record_that_fails_its_put_is_not_committed(start):
     task = start(Standin())
     task.context.errant_record_reporter = None

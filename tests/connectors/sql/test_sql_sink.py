@@ -175,6 +175,19 @@ def test_without_a_dead_letter_topic_a_bad_record_fails_the_batch_and_nothing_is
     assert rows(tmp_path / "x.db", "SELECT count(*) FROM t") == [(0,)]
 
 
+def test_an_error_names_the_record_as_it_was_read(sink, tmp_path):
+    connection = sqlite3.connect(tmp_path / "x.db")
+    connection.execute("CREATE TABLE elsewhere (id INTEGER PRIMARY KEY, v TEXT NOT NULL)")
+    connection.close()
+    reporter = Reporter()
+    task, routed = sink(reporter, **UPSERT), []
+    for offset, value in enumerate(({"v": None}, "no fields", None)):
+        routed.append(record(value, offset, offset).copy())
+        routed[-1].topic, routed[-1].partition = "elsewhere", 5
+    task.put(routed)
+    assert [said[:13] for _, said in sorted(reporter.reported)] == [f"record t-0@{n}:" for n in range(3)]
+
+
 def test_a_locked_database_is_tried_again_and_not_for_ever(sink, tmp_path, monkeypatch):
     monkeypatch.setattr("klamm_connectors.sql.engine._SQLITE_WAIT_S", 0.05)
     task = sink(**UPSERT, max__retries="1", retry__backoff__ms="7")

@@ -132,4 +132,4 @@ def _line(record: SinkRecord) -> bytes:
     try:
         return text_of(value, record.value_schema).encode() + b"\n"
     except (DataError, UnicodeEncodeError) as e:
-        raise DataError(f"record {record.topic}-{record.partition}@{record.offset}: {e}") from e
+        raise DataError(f"{record.where}: {e}") from e
