@@ -49,7 +49,9 @@ class Checked:
             key: {"value": {"name": key, "value": value, "errors": []}}
             for key, value in ((DEAD_LETTERS, topic), (REPLICATION, factor))
         }
-        asyncio.run(self.check.check(rows, {DEAD_LETTERS: topic, **config}))
+        found = asyncio.run(self.check.objection({DEAD_LETTERS: topic, REPLICATION: factor, **config}))
+        if found is not None:
+            found.add_to(rows)
         return {key: row["value"]["errors"] for key, row in rows.items() if row["value"]["errors"]}
 
 
@@ -94,6 +96,12 @@ def test_a_cluster_that_does_not_say_holds_nobody_up(answer: int | str) -> None:
     checked.now += AWAY_S + 1
     checked.errors("g")
     assert len(cluster.asked) == 2
+
+
+def test_keys_that_are_wrong_in_themselves_are_not_asked_about() -> None:
+    cluster = Cluster(KafkaError.INVALID_REPLICATION_FACTOR)
+    assert Checked(cluster).errors(factor="many") == {}
+    assert cluster.asked == []
 
 
 def test_no_topic_and_other_clusters_are_not_asked_about() -> None:

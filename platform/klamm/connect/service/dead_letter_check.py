@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException
@@ -16,8 +17,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from klamm.connect.settings.override_policy import overrides
 from klamm.connect.validation.connector import Row, add_error
-from klamm.connect.validation.definitions import DEAD_LETTERS, REPLICATION
-from klamm_base.configdef import invalid
+from klamm.connect.validation.definitions import DEAD_LETTERS, REPLICATION, SINK
+from klamm_base.configdef import invalid, parse_key
+from klamm_base.errors import ConfigError
 
 FINE_S: Final = 60.0
 AWAY_S: Final = 10.0
@@ -33,6 +35,25 @@ _KEYS: Final = {
 """The key to change, by errors that a retry would not change. Others say nothing about the configuration."""
 
 
+@dataclass(frozen=True, slots=True)
+class Objection:
+    """The cluster's reason why it cannot make a dead letter topic with so many replicas."""
+
+    topic: str
+    replicas: int
+    error: KafkaError
+
+    def add_to(self, rows: Mapping[str, Row]) -> None:
+        """Adds an error to the row of the key to change. `rows` are those of a validate answer by key."""
+        key = _KEYS[self.error.code()]
+        why = f"the cluster cannot make the dead letter topic {self.topic}: {self.error.str()}"
+        if key == REPLICATION:
+            why += "; set a number that it has brokers for, or make the topic"
+        if key in rows:
+            given = self.replicas if key == REPLICATION else self.topic
+            add_error(rows[key], str(invalid(key, given, why)))
+
+
 class DeadLetterCheck:
     """See the module. Lives in the event loop."""
 
@@ -42,23 +63,17 @@ class DeadLetterCheck:
         self._fine: dict[tuple[str, int], float] = {}
         self._away_until = 0.0
 
-    async def check(self, rows: Mapping[str, Row], config: Mapping[str, str]) -> None:
-        """Adds an error to the row of the key that the cluster objects to. `rows` are those of a validate answer by key."""
-        topic = config.get(DEAD_LETTERS, "").strip()
-        factor = rows.get(REPLICATION)
-        if not topic or factor is None or factor["value"]["errors"] or rows[DEAD_LETTERS]["value"]["errors"]:
-            return
-        if overrides(config, "admin"):
-            return
-        replicas = int(factor["value"]["value"])
+    async def objection(self, config: Mapping[str, str]) -> Objection | None:
+        """Asks about a configuration's topic. Returns None, too, where its keys are wrong in themselves."""
+        try:
+            topic = str(parse_key(SINK[DEAD_LETTERS], config)).strip()
+            replicas = int(parse_key(SINK[REPLICATION], config))
+        except ConfigError:
+            return None
+        if not topic or overrides(config, "admin"):
+            return None
         error = await self._objection(topic, replicas)
-        if error is None:
-            return
-        key = _KEYS[error.code()]
-        why = f"the cluster cannot make the dead letter topic {topic}: {error.str()}"
-        if key == REPLICATION:
-            why += "; set a number that it has brokers for, or make the topic"
-        add_error(rows[key], str(invalid(key, replicas if key == REPLICATION else topic, why)))
+        return None if error is None else Objection(topic, replicas, error)
 
     async def _objection(self, topic: str, replicas: int) -> KafkaError | None:
         """Returns the cluster's reason why it cannot make the topic; None when it can, or does not say."""

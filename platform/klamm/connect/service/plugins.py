@@ -7,6 +7,7 @@ right before a plugin gets a configuration, and their values are never shown.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
@@ -20,7 +21,7 @@ from klamm.connect.plugins.catalog import CONNECTOR_TYPES, PluginRegistry
 from klamm.connect.plugins.requirements import CONNECTOR_VERSION
 from klamm.connect.runtime import Runtime
 from klamm.connect.secrets import conceal
-from klamm.connect.service.dead_letter_check import DeadLetterCheck
+from klamm.connect.service.dead_letter_check import DeadLetterCheck, Objection
 from klamm.connect.service.redaction import Redaction
 from klamm.connect.service.rollout import spread
 from klamm.connect.settings.connector_keys import CONNECTOR_CLASS, CONVERTERS, NAME
@@ -47,6 +48,7 @@ _SEE_VALIDATE: Final = (
 )
 
 Config = dict[str, str]
+Keys = list[dict[str, Any]]
 ConfigWithNulls = Mapping[str, str | None]
 
 
@@ -67,7 +69,7 @@ class PluginService:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self.redaction = Redaction(runtime.children, enabled=runtime.config["rest.hide.secrets"])
-        self._converter_keys: dict[tuple[str, str | None], list[dict[str, Any]]] = {}
+        self._converter_keys: dict[tuple[str, str | None], Keys] = {}
         self._keys_from: PluginRegistry | None = None
         self._dead_letters = DeadLetterCheck(lambda: runtime.admin)
 
@@ -173,13 +175,7 @@ class PluginService:
             infos = no_such_version(why, config=config, plugin=found, worker=worker, registry=self._plugins)
             conceal(infos["configs"], resolved, secrets)
             return infos
-        try:
-            answer = PluginAnswer.from_json(await self._runtime.validate(given))
-        except PluginCallError as e:
-            if e.kind == ErrorClass.CONFIG:
-                said = self._plugins.unknown_connector(given[CONNECTOR_CLASS], str(e))
-                raise BadRequest(secrets.redact(said)) from None
-            raise RequestError(f"Plugin {config[CONNECTOR_CLASS]} did not validate its config: {e}") from None
+        answer, converter_keys, objection = await self._ask(given)
         if found is None:
             self._plugins.learn(given[CONNECTOR_CLASS], answer.plugin)
         infos = config_infos(
@@ -187,18 +183,38 @@ class PluginService:
             answer=answer,
             worker=worker,
             registry=self._plugins,
-            converter_keys={
-                name: await self._keys_of(given[name], given.get(f"{name}.plugin.version"))
-                for name in CONVERTERS
-                if given.get(name)
-            },
+            converter_keys=converter_keys,
         )
-        rows = {row["value"]["name"]: row for row in infos["configs"]}
-        await self._dead_letters.check(rows, given)
+        if objection is not None:
+            objection.add_to({row["value"]["name"]: row for row in infos["configs"]})
         infos["error_count"] = count_errors(infos["configs"])
         infos = with_warnings(infos, config, answer, worker=worker, worker_keys=WORKER_CONFIG.names)
         conceal(infos["configs"], resolved, secrets)
         return infos
+
+    async def _ask(self, given: Config) -> tuple[PluginAnswer, dict[str, Keys], Objection | None]:
+        """Asks the connector, its converters and the cluster about a configuration.
+
+        All at once: a validation takes as long as the slowest answer, not as long as all of them.
+        """
+        try:
+            async with asyncio.TaskGroup() as group:
+                answer = group.create_task(self._answer_of(given))
+                keys = group.create_task(self._keys_of_converters(given))
+                objection = group.create_task(self._dead_letters.objection(given))
+        except ExceptionGroup as e:
+            raise e.exceptions[0] from None
+        return answer.result(), keys.result(), objection.result()
+
+    async def _answer_of(self, given: Config) -> PluginAnswer:
+        """Returns the connector's own answer."""
+        try:
+            return PluginAnswer.from_json(await self._runtime.validate(given))
+        except PluginCallError as e:
+            if e.kind == ErrorClass.CONFIG:
+                said = self._plugins.unknown_connector(given[CONNECTOR_CLASS], str(e))
+                raise BadRequest(self._runtime.config.secrets.redact(said)) from None
+            raise RequestError(f"Plugin {given[CONNECTOR_CLASS]} did not validate its config: {e}") from None
 
     def _connector_plugin(self, config: ConfigWithNulls, plugin: str | None) -> PluginInfo | None:
         """Returns the config's plugin, None if only a child can find it. Raises BadRequest if the config names none."""
@@ -211,11 +227,20 @@ class PluginService:
             raise BadRequest(f"Included connector type {wanted} does not match request type {plugin}")
         return found
 
-    async def _keys_of(self, converter: str, version: str | None) -> list[dict[str, Any]]:
-        """Returns the keys that a converter takes; asks a child once, until plugins come or go."""
+    async def _keys_of_converters(self, given: Config) -> dict[str, Keys]:
+        """Returns the keys that the converters of a configuration take, each under the key that names the converter.
+
+        Asks a child once for each converter, until plugins come or go.
+        """
         if self._keys_from is not self._plugins:
             self._converter_keys.clear()
             self._keys_from = self._plugins
+        named = {k: (given[k], given.get(f"{k}.plugin.version")) for k in CONVERTERS if given.get(k)}
+        each = list(dict.fromkeys(named.values()))
+        keys = dict(zip(each, await asyncio.gather(*(self._keys_of(*one) for one in each)), strict=True))
+        return {key: keys[one] for key, one in named.items()}
+
+    async def _keys_of(self, converter: str, version: str | None) -> Keys:
         asked = (converter, version)
         if asked not in self._converter_keys:
             try:
