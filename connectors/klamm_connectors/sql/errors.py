@@ -28,7 +28,7 @@ class Words:
     def of(self, error: BaseException) -> str:
         original = getattr(error, "orig", None) or error
         if self.trimmed:
-            code = _code(error) if isinstance(_code(error), int) else _state(error)
+            code = _code(error) if isinstance(_code(error), int) else sql_state(error)
             return f"{type(original).__name__}{f' {code}' if code else ''} (its text is left out: trim.sensitive.log)"
         args = original.args
         return str(args[1]) if len(args) > 1 and isinstance(args[0], int) else str(original)
@@ -51,7 +51,7 @@ def is_passing(error: BaseException) -> bool:
         return True  # SQLite says so of a value that it does not know
     if isinstance(original, sqlite3.OperationalError):
         return getattr(original, "sqlite_errorcode", 0) & 0xFF in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}  # fmt: skip
-    state = _state(error)
+    state = sql_state(error)
     if state is None and type(original).__module__.startswith("psycopg"):
         return isinstance(error, sa.exc.OperationalError)  # no server was there to name a state
     return _code(error) in _PASSING or (state is not None and state.startswith(_PASSING_STATES))
@@ -65,7 +65,7 @@ def is_bad_data(error: BaseException) -> bool:
         return True
     if not isinstance(error, sa.exc.DBAPIError):
         return True  # a value that SQLAlchemy itself could not bind
-    state = _state(error)
+    state = sql_state(error)
     if state is not None and state.startswith(_BAD_STATES):
         return True
     return _code(error) in _BAD_DATA or isinstance(
@@ -78,7 +78,8 @@ def _code(error: BaseException) -> Any:
     return original.args[0] if original is not None and original.args else None
 
 
-def _state(error: BaseException) -> str | None:
+def sql_state(error: BaseException) -> str | None:
+    """Returns the SQLSTATE of an error, where its driver has one."""
     original = getattr(error, "orig", None)
     state = getattr(original, "sqlstate", None) or getattr(original, "pgcode", None)
     return state if isinstance(state, str) else None

@@ -11,6 +11,7 @@ from sqlalchemy.dialects import mssql, mysql, oracle, postgresql, sqlite
 from sqlalchemy.schema import CreateColumn
 
 from klamm_connectors.sql.config import Settings
+from klamm_connectors.sql.errors import sql_state
 from klamm_connectors.sql.json_rows import JsonStatement, rows_of_json
 from klamm_connectors.sql.kinds import ColumnType, Kind
 from klamm_connectors.sql.literal_statement import LiteralStatement, deleting, inserting
@@ -23,6 +24,8 @@ log = logging.getLogger(__name__)
 
 _MYSQL: Final = frozenset({"mysql", "mariadb"})
 _STATEMENTS: Final = 2000  # that are remembered
+_NO_OPERATOR: Final = "42883"  # PostgreSQL: undefined_function
+_MAY_LACK_EQUALITY: Final = (sa.JSON, sa.types.NullType, postgresql.DOMAIN)  # NullType: xml, point
 _KEY_LENGTH: Final = 255  # characters of a text in a primary key: MySQL indexes no longer one in full
 _SIMPLE: Final[Mapping[Kind, type[sa.types.TypeEngine[Any]]]] = {
     Kind.BOOLEAN: sa.Boolean,
@@ -157,12 +160,37 @@ class Target:
                 f"table {table.name} has no column {', '.join(absent)}, which is in the primary key"
             )
         key = [columns[name] for name in layout.key]
+        if layout.deletes or self._mode != "insert":
+            self._check_comparable(table, key)
         binds = {columns[field]: sa.bindparam(f"_klamm_{i}", type_=table.c[columns[field]].type) for i, field in enumerate(layout.columns) if field in columns}  # fmt: skip
         if layout.deletes:
             return self._deleting(table, {name: binds[name] for name in key})
         if self._mode == "update":
             return self._updating(table, binds, key)
         return self._inserting(table, {c.name: binds[c.name] for c in table.c if c.name in binds}, key)
+
+    def _check_comparable(self, table: sa.Table, key: Sequence[str]) -> None:
+        """Raises ConfigError for a column by whose values PostgreSQL finds no row: json, xml, point. It says itself which."""
+        odd = [name for name in key if isinstance(table.c[name].type, _MAY_LACK_EQUALITY)]
+        if self._engine.dialect.name != "postgresql" or not odd:
+            return
+        for column in (table.c[name] for name in odd):
+            itself: sa.ColumnElement[Any] = sa.literal_column(
+                self._engine.dialect.identifier_preparer.format_column(column)
+            )
+            try:
+                with self._engine.connect() as connection:
+                    connection.execute(sa.select(column == itself).limit(0))
+            except sa.exc.ProgrammingError as e:
+                if sql_state(e) != _NO_OPERATOR:
+                    raise
+                said = str(e.orig).partition("\n")[0]
+                raise ConfigError(
+                    f"table {table.name}: column {column.name} is in the primary key (pk.mode, pk.fields), and PostgreSQL cannot "
+                    f"compare its values ({said}): upserts, updates and deletes need that. Give the column another type "
+                    "(jsonb for json), or name other columns",
+                    key="pk.fields",
+                ) from None
 
     def _deleting(self, table: sa.Table, binds: Binds) -> Statement:
         dialect = self._engine.dialect

@@ -10,6 +10,7 @@ from klamm_connectors.sql.rows import Layout, Numbered, RowMaker, RowRules, Rows
 from klamm_connectors.sql.settling import Entangled, settled
 from klamm_connectors.sql.values import TimeRules
 from klamm_plugins.batch import batches_of
+from klamm_plugins.errors import ConfigError
 
 DELETES = UPSERT | {"delete.enabled": "true"}
 UPDATES = DELETES | {"insert.mode": "update"}
@@ -215,3 +216,39 @@ def test_a_row_that_another_refers_to_is_deleted_in_its_turn(database):
     task = database.start(props=DELETES)
     task.put([record({"boss": None}, 0, 2), record(None, 1, 1), record({"boss": 2}, 2, 4)])
     assert database.sql("SELECT * FROM t ORDER BY id") == [(2, None, "b"), (4, 2, None)]
+
+
+_STRANGE_TYPES = pytest.mark.filterwarnings("ignore:Did not recognize type", "ignore:Type object.*DOMAIN")
+
+
+@_STRANGE_TYPES
+@pytest.mark.parametrize("props", [UPSERT, DELETES | {"insert.mode": "insert"}, UPDATES])
+@pytest.mark.parametrize("type_", ["json", "xml", "point"])
+def test_a_key_that_postgresql_cannot_compare_is_refused_by_name(on_postgres, props, type_):
+    on_postgres.sql(f"CREATE TABLE t (id {type_}, v INT)")
+    value = None if props["insert.mode"] == "insert" else {"v": 1}
+    with pytest.raises(
+        ConfigError, match=rf"t: column id is in .*compare its values \(.*{type_} = {type_}\).*jsonb"
+    ) as e:
+        on_postgres.start(None, props).put([record(value, 0, {"id": "1"})])
+    assert e.value.key == "pk.fields"
+    assert "LINE" not in str(e.value)
+
+
+@_STRANGE_TYPES
+@pytest.mark.parametrize("type_", ["jsonb", "citext", "mood", "inet", "ids"])
+def test_a_key_that_postgresql_can_compare_is_taken(on_postgres, type_):
+    for made in ("EXTENSION citext", "TYPE mood AS ENUM ('1')", "DOMAIN ids AS jsonb"):
+        on_postgres.sql(f"CREATE {made}")
+    on_postgres.sql(f"CREATE TABLE t (id {type_} PRIMARY KEY, v INT)")
+    key = {"inet": "127.0.0.1"}.get(type_, "1")
+    on_postgres.start(None, DELETES).put([record({"v": 1}, 0, {"id": key})])
+    assert on_postgres.sql("SELECT v FROM t") == [(1,)]
+    on_postgres.start(None, DELETES).put([record(None, 1, {"id": key})])
+    assert on_postgres.sql("SELECT v FROM t") == []
+
+
+def test_a_key_that_postgresql_cannot_compare_may_be_inserted(on_postgres):
+    on_postgres.sql("CREATE TABLE t (id json, v INT)")
+    on_postgres.start(None, UPSERT | {"insert.mode": "insert"}).put([record({"v": 1}, 0, {"id": "1"})])
+    assert on_postgres.sql("SELECT v FROM t") == [(1,)]
