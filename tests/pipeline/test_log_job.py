@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fixtures.log_job import cases
 
 from klamm_base.errors import ConfigError
 from klamm_spark.jobs.log_options import read_options
@@ -133,6 +134,18 @@ LINES: list[bytes | str] = [
     '{"a":',
     '{"ts":"yesterday","msg":"m"}',
 ]
+
+
+@pytest.mark.usefixtures("apache_spark")
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("case", cases.CASES)
+def test_every_line_becomes_what_it_became_before(spark: Any, case: str) -> None:
+    expected = json.loads(cases.EXPECTED.read_text())[case]
+    found = cases.answers(spark, cases.CASES[case])
+    assert len(found["documents"]) > 100
+    for frame, rows in expected.items():
+        other = {i for i in rows.keys() | found[frame].keys() if rows.get(i) != found[frame].get(i)}
+        assert not other, (frame, sorted(other))
 
 
 class TestJob:

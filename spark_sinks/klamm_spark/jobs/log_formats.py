@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from operator import and_
 from typing import Any, Final
 
 import pandas as pd
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.functions import pandas_udf
 from pyspark.sql.types import MapType, StringType, StructType
@@ -40,13 +43,35 @@ _LEVELS: Final = {str(number): level for number, level in LEVELS.items()}
 _CORRUPT: Final = "_klamm_corrupt"
 _LOGFMT: Final = r'(?:^|\s)([^\s="]+)=("(?:[^"\\]++|\\.)*+"|[^\s"]*)'
 _HTTPDATE: Final = "dd/MMM/yyyy:HH:mm:ss Z"
+_FIRST: Final = -62_135_596_800_000_000
+_LAST: Final = 253_402_300_800_000_000
+"""Microseconds of the years 1 and 10,000: times outside have no place in a document."""
 _ZONED: Final = r"(?:[Zz]|[+-]\d{2}:?\d{2})$"
 
 
-def parsed(line: Column, format_: Format) -> Column:
-    """Returns the line's fields, or null: a struct of columns, or a map of texts or variants."""
+def parsed(df: DataFrame, name: str, format_: Format, before: Column | None) -> DataFrame:
+    """Adds the column `name`: the line's fields (a struct of columns, or a map of texts or variants), or null for a line
+    of another format. Lines for which `before` is true are not looked at.
+
+    Spark evaluates what is costly and used more than once only once, if it is a column of a step before.
+    """
+    line = F.col("record" if format_.type == "ecs" else "line")
+    wanted = [] if before is None else [~before]
+    wanted += [] if format_.when is None else [line.rlike(format_.when)]
     found = _PARSERS[format_.type](line, format_)
-    return found if format_.when is None else F.when(line.rlike(format_.when), found)
+    df = df.withColumn(name, F.when(reduce(and_, wanted), found) if wanted else found)
+    return df.withColumn(name, _checked(F.col(name), format_))
+
+
+def _checked(found: Column, format_: Format) -> Column:
+    """Turns what a parser found into fields, or null."""
+    if format_.expanded is not None:
+        whole = (F.size(found) == len(format_.expanded.fields) + 1) & (found[0] == MATCHED)
+        return F.when(whole, found)
+    if format_.type == "logfmt":
+        keys, values = found["keys"], F.transform(found["values"], _unquoted)
+        return F.when(F.size(keys) > 0, F.map_from_arrays(keys, values))
+    return found
 
 
 def _by_expression(line: Column, format_: Format) -> Column:
@@ -54,8 +79,7 @@ def _by_expression(line: Column, format_: Format) -> Column:
     expanded = _expanded(format_)
     names = [MATCHED, *(f"${{{f.group}}}" for f in expanded.fields)]
     whole = f"^(?s:.*?)(?:{expanded.regex})(?s:.*)$"
-    parts = F.split(F.regexp_replace(line, F.lit(whole), F.lit(SEPARATOR.join(names))), SEPARATOR)
-    return F.when((F.size(parts) == len(names)) & (parts[0] == MATCHED), parts)
+    return F.split(F.regexp_replace(line, F.lit(whole), F.lit(SEPARATOR.join(names))), SEPARATOR)
 
 
 def _by_json(line: Column, format_: Format) -> Column:
@@ -72,10 +96,9 @@ def _by_ecs(record: Column, format_: Format) -> Column:
 
 
 def _by_logfmt(line: Column, format_: Format) -> Column:
-    """Parses at least one pair; the last value of a key counts. Quotes and backslashes are escaped."""
-    keys, values = (F.regexp_extract_all(line, F.lit(_LOGFMT), F.lit(n)) for n in (1, 2))
-    plain = F.transform(values, _unquoted)
-    return F.when(F.size(keys) > 0, F.map_from_arrays(keys, plain))
+    """Finds at least one pair; the last value of a key counts. Quotes and backslashes are escaped."""
+    names = ((1, "keys"), (2, "values"))
+    return F.struct(*(F.regexp_extract_all(line, F.lit(_LOGFMT), F.lit(n)).alias(to) for n, to in names))
 
 
 def _unquoted(value: Column) -> Column:
@@ -327,6 +350,14 @@ def _expanded(format_: Format) -> Expanded:
     return format_.expanded
 
 
+@dataclass(frozen=True, slots=True)
+class TimeForm:
+    """The way in which a format writes times: `time.format` (None: ISO 8601 or an access log's) and `time.zone`."""
+
+    pattern: str | None
+    zone: str
+
+
 _WORDS: Final = frozenset({None, "UNIX", "UNIX_MS", "SYSLOG"})
 """The values of `time.format` besides patterns."""
 
@@ -344,39 +375,51 @@ def check_time(format_: Format, spark: SparkSession) -> None:
         ) from None  # fmt: skip
 
 
-def time(text: Column, format_: Format, recorded: Column) -> Column:
-    """Returns a line's time, null without a readable one. `recorded`, the record's time, supplies missing years."""
-    found = _time(text, format_, recorded)
-    return F.when(F.year(found).between(1, 9999), found)  # others have no place in a document
+def time_form(format_: Format) -> TimeForm:
+    return TimeForm(format_.time_format, format_.time_zone)
 
 
-def _time(text: Column, format_: Format, recorded: Column) -> Column:
-    match format_.time_format:
-        case None:
-            iso = F.regexp_replace(text, r"(:\d{2}),(\d)", "$1.$2").try_cast("timestamp")
-            plain = F.to_utc_timestamp(iso, format_.time_zone)
-            return F.coalesce(
-                F.when(text.rlike(_ZONED), iso).otherwise(plain),
-                F.try_to_timestamp(text, F.lit(_HTTPDATE)),
-            )
+def read_time(df: DataFrame, name: str, form: TimeForm) -> DataFrame:
+    """Turns the column's texts into times, null without a readable one. `recorded`, the record's time, supplies missing years."""
+    text = F.col(name)
+    if form.pattern is None:
+        # Spark's own reader needs a pattern for the times of access logs, and a tenth of a pattern's time for ISO 8601.
+        point = F.when(text.contains(","), F.regexp_replace(text, r"(:\d{2}),(\d)", "$1.$2")).otherwise(text)
+        df = df.withColumn("_iso", point.try_cast("timestamp"))
+        iso = F.col("_iso")
+        here = iso if form.zone == "UTC" else F.when(text.rlike(_ZONED), iso).otherwise(_from(iso, form))
+        found = F.coalesce(here, F.when(iso.isNull(), F.try_to_timestamp(text, F.lit(_HTTPDATE))))
+    else:
+        found = _time(text, form, F.col("recorded"))
+    df = df.withColumn(name, found).drop("_iso")
+    micros = F.unix_micros(name)
+    return df.withColumn(name, F.when((micros >= _FIRST) & (micros < _LAST), F.col(name)))
+
+
+def _time(text: Column, form: TimeForm, recorded: Column) -> Column:
+    match form.pattern:
         case "UNIX":
             return F.timestamp_micros((text.try_cast("double") * 1_000_000).try_cast("bigint"))
         case "UNIX_MS":
             return F.timestamp_micros((text.try_cast("double") * 1_000).try_cast("bigint"))
         case "SYSLOG":
-            return _syslog_time(text, format_, recorded)
+            return _syslog_time(text, form, recorded)
         case pattern:
             found = F.try_to_timestamp(text, F.lit(pattern))
-            return found if _has_zone(pattern) else F.to_utc_timestamp(found, format_.time_zone)
+            return found if _has_zone(str(pattern)) else _from(found, form)
 
 
-def _syslog_time(text: Column, format_: Format, recorded: Column) -> Column:
+def _from(local: Column, form: TimeForm) -> Column:
+    return F.to_utc_timestamp(local, form.zone)
+
+
+def _syslog_time(text: Column, form: TimeForm, recorded: Column) -> Column:
     """Parses `Nov  5 09:01:02`, which has no year: takes the year that brings it nearest before the record's own time."""
     single = F.regexp_replace(text, " +", " ")
     this, before = (
-        F.to_utc_timestamp(
+        _from(
             F.try_to_timestamp(F.concat_ws(" ", (F.year(recorded) - back).cast("string"), single), F.lit("yyyy MMM d HH:mm:ss")),
-            format_.time_zone,
+            form,
         )
         for back in (0, 1)
     )  # fmt: skip

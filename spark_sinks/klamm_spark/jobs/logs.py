@@ -26,7 +26,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from klamm_spark.jobs import log_enrich, log_formats
-from klamm_spark.jobs.log_formats import CANONICAL
+from klamm_spark.jobs.log_formats import CANONICAL, TimeForm
 from klamm_spark.jobs.log_options import Format, LogOptions, read_options
 from klamm_spark.jobs.log_windows import rates, statistics
 
@@ -104,8 +104,7 @@ def parsed(df: DataFrame, options: LogOptions) -> DataFrame:
     before: Column | None = None
     for name, format_ in zip(raw, options.formats, strict=True):
         log_formats.check_time(format_, df.sparkSession)
-        found = log_formats.parsed(F.col("record" if format_.type == "ecs" else "line"), format_)
-        df = df.withColumn(name, found if before is None else F.when(~before, found))
+        df = log_formats.parsed(df, name, format_, before)
         mine = log_formats.understood(F.col(name), format_)
         before = mine if before is None else before | mine
     # Spark would move every later filter to before this step, and with it all of the parsing, once for each
@@ -124,7 +123,8 @@ class _Found:
     """The columns of the formats, each null for lines of the others. A line has the first that is not null."""
 
     fields: dict[str, list[Column]]
-    times: list[Column]
+    times: dict[TimeForm, list[Column]]
+    """Texts of times, by the way in which they are written."""
     rests: list[Column]
     datasets: list[Column]
     wholes: list[Column]
@@ -138,7 +138,7 @@ def _typed(df: DataFrame, options: LogOptions, raw: list[str]) -> DataFrame:
     """Puts the columns of all formats beside each other: a line has those of its own."""
     looked_up = {to for lookup in options.lookups for to in lookup.fields.values()}
     ours = _OURS | looked_up | set(log_enrich.ADDED)
-    found = _Found({name: [] for name in (*CANONICAL, "timestamp")}, [], [], [], [], [], ours)
+    found = _Found({name: [] for name in (*CANONICAL, "timestamp")}, {}, [], [], [], [], ours)
     for name, format_ in zip(raw, options.formats, strict=True):
         kind = df.schema[name].dataType
         _gather(found, F.col(name), format_, kind if isinstance(kind, StructType) else None)
@@ -156,8 +156,7 @@ def _gather(found: _Found, column: Column, format_: Format, schema: StructType |
         found.fields.setdefault(field, []).append(F.when(mine, typed))
     text = known.get(format_.time_field, known.get("timestamp"))
     if text is not None:
-        time = log_formats.time(text.cast("string"), format_, F.col("timestamp"))
-        found.times.append(F.when(mine, time))
+        found.times.setdefault(log_formats.time_form(format_), []).append(F.when(mine, text.cast("string")))
     if (rest := log_formats.rest(column, format_, {*found.ours, *format_.set})) is not None:
         found.rests.append(F.when(mine, rest))
     if format_.type == "ecs":
@@ -173,26 +172,38 @@ def _columns(df: DataFrame, found: _Found) -> DataFrame:
     agents = {
         n: F.coalesce(own.pop(n), F.col(f"`{n}`")) if n in own else F.col(f"`{n}`") for n in _FROM_AGENT
     }
-    status, dataset = own["http.response.status_code"], F.coalesce(*found.datasets)
-    by_status = F.when(status >= 500, "ERROR").when(status >= 400, "WARN").when(status.isNotNull(), "INFO")
-    own["log.level"] = F.coalesce(own["log.level"], by_status)
-    own["service.name"] = F.coalesce(own["service.name"], F.col("_service"), dataset)
-    return df.select(
-        *("topic", "partition", "offset", "line"),
+    times = {f"_time{n}": F.coalesce(*texts) for n, texts in enumerate(found.times.values())}
+    columns = df.select(
+        *("topic", "partition", "offset", "line", "_service"),
         F.col("timestamp").alias("recorded"),
-        *(column.alias(name) for name, column in {**agents, "event.dataset": dataset, **own}.items()),
-        (F.coalesce(*found.times) if found.times else F.lit(None).cast("timestamp")).alias("_seen"),
+        *(
+            column.alias(name)
+            for name, column in {**agents, "event.dataset": F.coalesce(*found.datasets), **own}.items()
+        ),
+        *(text.alias(name) for name, text in times.items()),
         (F.coalesce(*found.rests) if found.rests else F.lit(None).cast("string")).alias("rest"),
         (F.coalesce(*found.wholes) if found.wholes else F.lit(None).cast("string")).alias("whole"),
         (F.coalesce(*found.taken) if found.taken else F.lit(None).cast("array<string>")).alias("taken"),
     )
+    for name, form in zip(times, found.times, strict=True):
+        columns = log_formats.read_time(columns, name, form)
+    status = F.col("`http.response.status_code`")
+    by_status = F.when(status >= 500, "ERROR").when(status >= 400, "WARN").when(status.isNotNull(), "INFO")
+    return columns.withColumns(
+        {
+            "log.level": F.coalesce("`log.level`", by_status),
+            "service.name": F.coalesce("`service.name`", "_service", "`event.dataset`"),
+            "_seen": F.coalesce(*times) if times else F.lit(None).cast("timestamp"),
+        }
+    ).drop("_service", *times)
 
 
 def _identified(df: DataFrame, options: LogOptions) -> DataFrame:
     record = F.concat_ws("-", "topic", "partition", "offset")
     line_id = F.coalesce(_usable(F.col("`event.id`")), record)
     if options.id_pattern is not None:
-        line_id = F.coalesce(_usable(F.regexp_extract("line", options.id_pattern, 1)), line_id)
+        df = df.withColumn("_id", F.regexp_extract("line", options.id_pattern, 1))
+        line_id = F.coalesce(_usable(F.col("_id")), line_id)
     event_time = F.coalesce("_seen", "recorded")
     understood = F.col("`event.dataset`").isNotNull()
     late = F.lit(False)
@@ -216,7 +227,7 @@ def _identified(df: DataFrame, options: LogOptions) -> DataFrame:
             "error.message": F.when(~understood, "no format takes this line").otherwise(said),
             "message": F.when(understood, F.coalesce("message", "line")).otherwise(F.col("line")),
         }
-    ).drop("_seen")
+    ).drop("_seen", "_id")
 
 
 def _usable(identity: Column) -> Column:
@@ -254,7 +265,8 @@ def documents(df: DataFrame, options: LogOptions) -> DataFrame:
     origin = F.struct("topic", "partition", "offset").alias("kafka")
     more = [F.col("line").alias("event.original")] if options.original else []
     names = [n for n in df.columns if n not in _HIDDEN]
-    text = F.to_json(F.struct(*(F.col(f"`{n}`") for n in names), origin, *more))
+    df = df.withColumn("_text", F.to_json(F.struct(*(F.col(f"`{n}`") for n in names), origin, *more)))
+    text = F.col("_text")
     document = F.when(F.col("rest").isNull(), text).otherwise(_merged(text, F.col("rest")))
     if any(f.type == "ecs" for f in options.formats):
         looked_up = {to for lookup in options.lookups for to in lookup.fields.values()}
