@@ -19,7 +19,9 @@ from klamm_kafka.wire.hot import (
     ProduceResult,
     encode_fetch_response,
     encode_produce_response,
+    encode_produced,
     parse_produce,
+    parse_single,
 )
 from klamm_kafka.wire.messages.fetch import (
     AbortedTransaction,
@@ -29,9 +31,11 @@ from klamm_kafka.wire.messages.fetch import (
 )
 from klamm_kafka.wire.messages.produce import (
     BatchIndexAndErrorMessage,
+    PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
+    TopicProduceData,
     TopicProduceResponse,
 )
 
@@ -120,6 +124,72 @@ def outcome(read):
         return read()
     except MalformedMessage as error:
         return type(error), str(error)
+
+
+singles = st.builds(
+    lambda name, topic_id, acks, index, records, transactional: ProduceRequest(
+        transactional_id=transactional,
+        acks=acks,
+        timeout_ms=1500,
+        topic_data=[
+            TopicProduceData(
+                name=name,
+                topic_id=topic_id,
+                partition_data=[PartitionProduceData(index=index, records=records)],
+            )
+        ],
+    ),
+    names,
+    ids,
+    st.integers(-2, 1),
+    st.integers(-1, 100_000),
+    st.none() | st.binary(max_size=300) | st.just(b"r" * 70_000),
+    st.none() | st.none() | st.just("tx"),
+)
+
+
+def read_single(encoded, version):
+    """Returns what `parse_single` reads, in the form of `parse_produce`, whose answer it must be."""
+    single = parse_single(memoryview(encoded), version)
+    if single is None:
+        return None
+    acks, key, index, records = single
+    assert parse_produce(encoded, 0, version)[:2] == (None, acks)
+    assert plain(parse_produce(encoded, 0, version).topics) == [(key, [(index, bytes(records))])]
+    return records
+
+
+@SETTINGS
+@given(request=singles, version=produce_versions)
+def test_single_produce_request(request, version):
+    records = request.topic_data[0].partition_data[0].records
+    common = version >= 9 and request.transactional_id is None and records is not None
+    if version < 13 and len(request.topic_data[0].name.encode()) > 126:
+        common = False
+    assert (read_single(request.encode(version), version) is not None) == common
+
+
+@settings(SETTINGS, max_examples=400)
+@given(drawn=singles | requests, version=produce_versions, data=st.data())
+def test_single_produce_request_of_garbage(drawn, version, data):
+    """It reads nothing else than the full parser does, and refuses nothing by itself."""
+    garbage = bytearray(expressible(drawn, version).encode(version))
+    for position in data.draw(st.lists(st.integers(0, min(len(garbage), 60) - 1), max_size=4)):
+        garbage[position] = data.draw(st.sampled_from((0, 1, 2, 127, 128, 255)) | st.integers(0, 255))
+    read_single(bytes(garbage), version)
+    read_single(bytes(garbage[: data.draw(st.integers(0, len(garbage)))]), version)
+
+
+@SETTINGS
+@given(
+    name=names, topic_id=ids, index=st.integers(0, 100), base=int64s, start=int64s, version=st.integers(9, 13)
+)
+def test_answer_to_a_single_produce_request(name, topic_id, index, base, start, version):
+    key = topic_id if version >= 13 else name
+    answer = [(key, [ProduceResult(index, 0, base, -1, start)])]
+    assert encode_produced(
+        9, version, key, index, base_offset=base, log_start_offset=start
+    ) == encode_produce_response(9, version, answer)
 
 
 produce_results = st.builds(

@@ -25,7 +25,15 @@ from klamm_broker.server import recompression
 from klamm_broker.server.topics import Topic
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode, ProtocolError
-from klamm_kafka.wire.hot import ProduceData, ProduceResult, TopicKey, encode_produce_response, parse_produce
+from klamm_kafka.wire.hot import (
+    ProduceData,
+    ProduceResult,
+    TopicKey,
+    encode_produce_response,
+    encode_produced,
+    parse_produce,
+    parse_single,
+)
 
 if TYPE_CHECKING:
     from asyncio import Future
@@ -49,6 +57,9 @@ _EXPECTED: Final = frozenset({
 
 @handles(ApiKey.PRODUCE, versions=(3, 13), advertised_min=0, raw=True, request_max=None)
 def produce(conn: Connection, body: memoryview, version: int, correlation_id: int) -> Reply | None:
+    straight = _straight(conn.broker, body, version, correlation_id)
+    if straight is not None:
+        return straight
     data = parse_produce(body, 0, version)
     large = len(body) > recompression.LARGE_BYTES and data.acks != KEEP
     if large and recompression.wanted(conn.broker.topics, data):
@@ -75,6 +86,31 @@ def produce(conn: Connection, body: memoryview, version: int, correlation_id: in
     if conn.broker.commits.busy and _parked_until_committed(conn, version, correlation_id, answer):
         return None
     return (encode_produce_response(correlation_id, version, answer),)
+
+
+def _straight(broker: BrokerState, body: memoryview, version: int, correlation_id: int) -> Reply | None:
+    """Handle the common request: one batch for one partition, which goes the log's straight way.
+
+    Returns the answer, or None: nothing has changed, and the request needs more care.
+    """
+    single = parse_single(body, version)
+    if single is None:
+        return None
+    acks, key, index, records = single
+    topics = broker.topics
+    topic = topics.by_name.get(key) if type(key) is str else topics.by_id.get(key)  # type: ignore[arg-type]
+    if topic is None or topic.internal or not 0 <= index < len(topic.partitions):
+        return None
+    partition = topic.partitions[index]
+    log = partition.log
+    if acks != 1 and (acks != -1 or log.config.min_insync_replicas > 1):
+        return None
+    offset = broker.append_one(partition, records, broker.now_ms())
+    if offset is None:
+        return None
+    topic.metrics.produces += 1
+    start = log.log_start_offset
+    return (encode_produced(correlation_id, version, key, index, base_offset=offset, log_start_offset=start),)
 
 
 def _recompress_first(conn: Connection, body: bytearray, version: int, correlation_id: int) -> None:
@@ -253,6 +289,10 @@ def append(
     partition = topic.partitions[index]
     metrics = topic.metrics
     metrics.produces += 1
+    if transaction_version is None and not mirror:
+        offset = broker.append_one(partition, records, now_ms)
+        if offset is not None:
+            return ProduceResult(index, 0, offset, -1, partition.log.log_start_offset)
     try:
         info = broker.append(
             partition,

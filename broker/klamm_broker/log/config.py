@@ -56,12 +56,30 @@ class LogConfig:
         init=False
     )  # the topic takes another cluster's batches, and nothing else
 
+    straight: bool = dataclasses.field(
+        init=False
+    )  # batches are stored as they come, and are readable at once (see `log.straight`)
+    batch_bytes_max: int = dataclasses.field(init=False)
+
     def __post_init__(self) -> None:
         limit = self.segment_ms
         if self.compact and self.max_compaction_lag_ms > 0:  # the active segment is never cleaned
             limit = min(limit, self.max_compaction_lag_ms)
         object.__setattr__(self, "roll_ms", limit)
         object.__setattr__(self, "mirrors", self.klamm_mirror_state == MIRROR)
+        object.__setattr__(self, "straight", self._is_straight())
+        object.__setattr__(self, "batch_bytes_max", min(self.max_message_bytes, self.segment_bytes))
+
+    def _is_straight(self) -> bool:
+        return (
+            not self.mirrors
+            and not self.compact
+            and not self.log_append_time
+            and self.compression_type == "producer"
+            and self.message_timestamp_before_max_ms == _MAX_LONG
+            and self.flush_messages == _MAX_LONG
+            and self.segment_jitter_ms == 0
+        )
 
     @property
     def compact(self) -> bool:
@@ -117,6 +135,8 @@ assert {f.name for f in dataclasses.fields(LogConfig)} - {
     "producer_id_expiration_ms",
     "roll_ms",
     "mirrors",
+    "straight",
+    "batch_bytes_max",
 } <= {key.name.replace(".", "_") for key in TOPIC_CONFIGS}, (
     "every field of LogConfig is a topic configuration"
 )

@@ -20,11 +20,13 @@ class IndexFile:
     """Entries of `layout`; `writable` segments keep them in memory. Not thread-safe."""
 
     layout: ClassVar[Struct]
+    kept_free: ClassVar[int] = 0  # slots that only the end of the segment may take
 
     def __init__(self, path: Path, base_offset: int, max_bytes: int) -> None:
         self.path = path
         self.base_offset = base_offset
         self.max_entries = max_bytes // self.layout.size
+        self._full_bytes = (self.max_entries - self.kept_free) * self.layout.size
         self._data: bytearray | bytes | None = None
         self._flushed = 0  # bytes of a bytearray that the file has
 
@@ -34,7 +36,8 @@ class IndexFile:
     @property
     def full(self) -> bool:
         """True when there is no room for another entry, so that the segment must be finished."""
-        return len(self) >= self.max_entries
+        data = self._data  # asked before every append: a call less
+        return len(data if data is not None else self._load()) >= self._full_bytes
 
     def _entries(self) -> bytearray | bytes:
         data = self._data

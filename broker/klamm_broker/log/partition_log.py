@@ -24,7 +24,7 @@ from klamm_broker.log.producer_check import check_producers
 from klamm_broker.log.replay import apply_batch
 from klamm_broker.log.retention import deletable
 from klamm_broker.log.segment import MAX_RELATIVE_OFFSET, Segment
-from klamm_broker.log.stored_log import StoredLog
+from klamm_broker.log.straight import StraightLog
 from klamm_broker.log.swap import Swap
 from klamm_broker.log.validation import Batch, Buffer, check_record_set, needs_recompression, recompress
 from klamm_kafka.wire.batch import HEADER_BYTES, BatchHeader, patch, patch_log_append_time
@@ -32,7 +32,7 @@ from klamm_kafka.wire.batch import HEADER_BYTES, BatchHeader, patch, patch_log_a
 log = logging.getLogger(__name__)
 
 
-class PartitionLog(StoredLog):
+class PartitionLog(StraightLog):
     """One partition's log, made by `open`. See the module's docstring."""
 
     @classmethod

@@ -92,6 +92,16 @@ class ProducerEntry:
     def last_sequence(self) -> int:
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
+    def continues(self, epoch: int, sequence: int) -> bool:
+        """Decides whether a batch comes right behind the last one, in the same epoch and in no transaction."""
+        batches = self.batches
+        return (
+            epoch == self.epoch >= 0
+            and self.current_txn_first_offset is None
+            and bool(batches)
+            and sequence == batches[-1].last_sequence + 1
+        )
+
     def add(self, batch: BatchMetadata) -> None:
         self.batches.append(batch)
         if len(self.batches) > BATCHES_KEPT:

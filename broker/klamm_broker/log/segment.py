@@ -173,6 +173,44 @@ class Segment:
             self.note_batch(self.size, size, last, timestamp)
             self.size += size
 
+    def append_one(
+        self,
+        data: bytearray | memoryview,
+        last_offset: int,
+        timestamp: int,
+        *,
+        max_bytes: int,
+        max_age_ms: int,
+    ) -> bool:
+        """Write one batch behind others. Returns False, with nothing changed, if a segment of these limits should be finished.
+
+        Returns False, too, when the disk does not take all of it: `append` says why.
+        """
+        position, size, first = self.size, len(data), self.first_timestamp
+        if (
+            first is None
+            or first < 0
+            or timestamp - first > max_age_ms
+            or not 0 < position <= max_bytes - size
+            or last_offset - self.base_offset > MAX_RELATIVE_OFFSET
+            or self.max_timestamp is None
+            or self._file is None
+            or self._dirty_tail
+            or self.index.full
+            or self.time_index.full
+        ):
+            return False
+        try:
+            written = os.pwrite(self._file.fd, data, position)
+        except OSError:
+            written = -1
+        if written != size:
+            self._dirty_tail = True
+            return False
+        self.note_batch(position, size, last_offset, timestamp)
+        self.size = position + size
+        return True
+
     def note_batch(self, position: int, size: int, last_offset: int, timestamp: int) -> None:
         """Note a batch that is in the file: its largest timestamp, and an index entry where one is due."""
         if timestamp > (NO_TIMESTAMP if self.max_timestamp is None else self.max_timestamp):

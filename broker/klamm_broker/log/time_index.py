@@ -16,11 +16,7 @@ from klamm_broker.log.index_file import IndexFile
 
 class TimeIndex(IndexFile):
     layout: ClassVar[Struct] = Struct(">qi")
-
-    @property
-    def full(self) -> bool:
-        """True when only the last slot is free; it is for the entry that closes the segment."""
-        return len(self) >= self.max_entries - 1
+    kept_free: ClassVar[int] = 1  # for the entry that closes the segment
 
     def maybe_append(self, timestamp: int, offset: int) -> None:
         """Add an entry, unless it would not increase."""

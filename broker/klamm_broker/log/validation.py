@@ -40,8 +40,8 @@ Batch = tuple[int, BatchHeader]
 
 _MAGIC_AT: Final = 16
 _UNBOUNDED: Final = 2**63 - 1
-_RECORD_BYTES_MIN: Final = 7  # length, attributes, two deltas, no key, no value, no headers: a byte each
-_EXPANSION_MAX: Final[dict[int, int]] = {
+RECORD_BYTES_MIN: Final = 7  # length, attributes, two deltas, no key, no value, no headers: a byte each
+EXPANSION_MAX: Final[dict[int, int]] = {
     Compression.NONE: 1,
     Compression.GZIP: 1032,  # 258 bytes by a length and a distance of a bit each
     Compression.SNAPPY: 64,  # a copy of 64 bytes takes 3
@@ -109,11 +109,11 @@ def _check_header(header: BatchHeader, config: LogConfig, *, from_client: bool, 
     if attributes & COMPRESSION_MASK > Compression.ZSTD:
         raise InvalidRecordBatch(f"{where}: unknown compression type {attributes & COMPRESSION_MASK}")
     body = header.length + 12 - HEADER_BYTES
-    if header.record_count * _RECORD_BYTES_MIN > body * _EXPANSION_MAX[attributes & COMPRESSION_MASK]:
+    if header.record_count * RECORD_BYTES_MIN > body * EXPANSION_MAX[attributes & COMPRESSION_MASK]:
         raise InvalidRecordBatch(
             f"{where}: {header.record_count} records do not fit into {body} bytes of "
             f"{Compression(attributes & COMPRESSION_MASK).name.lower()} compression: a record has at least "
-            f"{_RECORD_BYTES_MIN}"
+            f"{RECORD_BYTES_MIN}"
         )
     if not from_client:
         return

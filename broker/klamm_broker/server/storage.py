@@ -65,6 +65,24 @@ class Storage:
 
     # ---- records
 
+    def append_one(self, partition: Partition, batch: bytearray | memoryview, now_ms: int) -> int | None:
+        """Append a client's record set by the straight way, and wake readers. Returns its offset, or None: call `append` then.
+
+        This is the hot path: it counts the topic's metrics itself, as each call costs.
+        """
+        log = partition.log
+        offset = log.append_one(batch, now_ms)
+        if offset is None:
+            return None
+        size, metrics = len(batch), partition.topic.metrics
+        metrics.messages_in += log.log_end_offset - offset
+        metrics.bytes_in += size
+        if partition.trouble:
+            partition.written_again()
+        if partition.waiters:
+            self.waiting.advanced(partition, size)
+        return offset
+
     def append(
         self,
         partition: Partition,
@@ -77,8 +95,7 @@ class Storage:
         """Append, then commit or wake. Raises LogError and ProtocolError, and then nothing has changed.
 
         With `durability=fsync` the records wait for the next round of `GroupCommit`. Otherwise they are readable at
-        once, and the fetches that wait for them are woken. This is the hot path: it counts the topic's metrics itself,
-        as each call costs.
+        once, and the fetches that wait for them are woken.
         """
         if origin == "mirror":
             info = partition.log.append_copied(batches, now_ms=now_ms)

@@ -77,6 +77,10 @@ class Topic:
     entry: Entry
     partitions: list[Partition] = field(default_factory=list)
     metrics: TopicMetrics = field(default_factory=TopicMetrics)
+    internal: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.internal = self.name in INTERNAL_TOPICS
 
     @property
     def overrides(self) -> Mapping[str, str]:
@@ -87,10 +91,6 @@ class Topic:
     def config(self) -> LogConfig:
         """The configuration that its own properties and the broker's defaults make."""
         return self.partitions[0].log.config
-
-    @property
-    def internal(self) -> bool:
-        return self.name in INTERNAL_TOPICS
 
 
 class TopicTable:

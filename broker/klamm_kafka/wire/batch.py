@@ -23,7 +23,7 @@ HEADER_BYTES: Final = 61
 LENGTH_PREFIX_BYTES: Final = 12  # base offset and length, which the length does not count
 NO_TIMESTAMP: Final = -1
 
-_HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 _OFFSET: Final = struct.Struct(">q")
 _EPOCH: Final = struct.Struct(">i")
 _LENGTH: Final = struct.Struct(">i")
@@ -34,6 +34,7 @@ _EPOCH_AT: Final = 12
 _MAGIC_AT: Final = 16
 _CRC_AT: Final = 17
 _ATTRIBUTES_AT: Final = 21
+CRC_FROM: Final = _ATTRIBUTES_AT  # the CRC covers everything from here on
 _MAX_TIMESTAMP_AT: Final = 35
 _PRODUCER: Final = struct.Struct(">qhi")
 _PRODUCER_AT: Final = 43
@@ -135,7 +136,7 @@ def read_header(buf: Buffer, pos: int = 0) -> BatchHeader:
     complete: `size` may reach past the end of `buf`.
     """
     try:
-        header = BatchHeader._make(_HEADER.unpack_from(buf, pos))
+        header = BatchHeader._make(HEADER.unpack_from(buf, pos))
     except struct.error:
         raise CorruptRecord(
             f"batch header at {pos} is cut: {max(len(buf) - pos, 0)} of {HEADER_BYTES} bytes"
@@ -279,7 +280,7 @@ def encode_batch(
     attributes |= LOG_APPEND_TIME_FLAG if log_append_time is not None else 0
     batch = bytearray(HEADER_BYTES)
     batch += compress(compression, body, level)
-    _HEADER.pack_into(
+    HEADER.pack_into(
         batch,
         0,
         base_offset,

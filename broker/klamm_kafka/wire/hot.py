@@ -22,6 +22,7 @@ TOPIC_ID_VERSION: Final = 13
 PRODUCE_FLEXIBLE: Final = 9
 FETCH_FLEXIBLE: Final = 12
 
+_ONE: Final = 2  # the length of a compact array of one element
 _I16: Final = struct.Struct(">h")
 _I32: Final = struct.Struct(">i")
 _ACKS_TIMEOUT: Final = struct.Struct(">hi")
@@ -150,6 +151,38 @@ def _parse_partitions(
     return pos
 
 
+def parse_single(view: memoryview, version: int) -> tuple[int, TopicKey, int, memoryview] | None:
+    """Returns acks, topic, partition and records of the produce request that fills `view`, if it is the most common one.
+
+    It has records for one partition, belongs to no transaction, and has no tagged fields. None for any other request, also
+    for a malformed one: `parse_produce` reads all.
+    """
+    if not PRODUCE_FLEXIBLE <= version <= PRODUCE_VERSIONS[1]:
+        return None
+    try:
+        if (
+            view[0] or view[7] != _ONE or view[8] > 127
+        ):  # no transactional id, one topic, a name of one byte's length
+            return None
+        acks = _I16.unpack_from(view, 1)[0]
+        key: TopicKey
+        if version >= TOPIC_ID_VERSION:
+            pos = 24
+            key = bytes(view[8:pos])
+        else:
+            pos = 8 + view[8]
+            key = str(view[9:pos], "utf-8")
+        if view[pos] != _ONE:
+            return None
+        size, start = decode_uvarint(view, pos + 5)
+        end = start + size - 1
+        if size == 0 or len(view) != end + 3 or view[end] or view[end + 1] or view[end + 2]:
+            return None
+        return acks, key, _I32.unpack_from(view, pos + 1)[0], view[start:end]
+    except (struct.error, IndexError, ValueError):
+        return None
+
+
 def _count(count: int, room: int, smallest: int) -> int:
     """Returns an array's length. Raises IndexError if it is null or cannot fit into the rest."""
     if count < 0 or count * smallest > room:
@@ -233,6 +266,32 @@ def encode_produce_response(
     tail = _I32.pack(throttle_time_ms) + head
     content = b"".join((head, _array_length(count, flexible), *body, tail))
     return _FRAME.pack(len(content) + 4, correlation_id) + content
+
+
+_PRODUCED_HEAD: Final = struct.Struct(">iiBB")  # length, correlation id, header's tags, one topic
+_PRODUCED_TAIL: Final = struct.Struct(
+    ">BihqqqBBBBiB"
+)  # one partition: its result; then tags and the throttle time
+
+
+def encode_produced(
+    correlation_id: int,
+    version: int,
+    key: TopicKey,
+    partition: int,
+    *,
+    base_offset: int,
+    log_start_offset: int,
+) -> bytes:
+    """Returns the answer to a request that `parse_single` has read and whose records were appended under CreateTime."""
+    name = key if version >= TOPIC_ID_VERSION else _string_bytes(key, True)  # type: ignore[arg-type]  # it is a name
+    return b"".join(
+        (
+            _PRODUCED_HEAD.pack(len(name) + 46, correlation_id, 0, _ONE),
+            name,  # type: ignore[arg-type]  # it is an id
+            _PRODUCED_TAIL.pack(_ONE, partition, 0, base_offset, -1, log_start_offset, 1, 0, 0, 0, 0, 0),
+        )
+    )
 
 
 def _produce_result(result: ProduceResult, version: int) -> bytes:
