@@ -257,3 +257,30 @@ def test_ordinary_batches_go_the_straight_way(tmp_path, producer, codec):
         assert side.append(data, NOW + n)[0] == (20 * n, 20 * n + 19, -1, 0, False)
     assert side.straight >= 8
     side.log.close()
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_every_fault_takes_the_general_way(tmp_path, fault):
+    sides = [Side(tmp_path / str(n), LogConfig(), straight=n == 1) for n in (0, 1)]
+    producers = Producers()
+    for values, _ in BEGIN:
+        data = producers.encode(NOW, **values)
+        assert sides[0].append(data, NOW) == sides[1].append(data, NOW)
+    before = sides[1].straight
+    data = producers.encode(NOW, sizes=[3], fault=fault)
+    assert sides[0].append(data, NOW) == sides[1].append(data, NOW)
+    assert (sides[1].straight, sides[0].state()) == (before, sides[1].state())
+    for side in sides:
+        side.log.release()
+
+
+def test_a_full_index_ends_the_segment(tmp_path):
+    """With one timestamp for all batches the time index stays small, so that the offset index is full first."""
+    sides = [Side(tmp_path / str(n), CONFIGS["small index"], straight=n == 1) for n in (0, 1)]
+    producers = Producers()
+    for _ in range(40):
+        data = producers.encode(NOW, sizes=[0, 100])
+        assert sides[0].append(data, NOW) == sides[1].append(data, NOW)
+    assert sides[0].state() == sides[1].state()
+    assert len(sides[1].log.segment_base_offsets) > 2
+    assert sides[0].files() == sides[1].files()
