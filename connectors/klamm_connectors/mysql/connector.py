@@ -64,6 +64,11 @@ class MySqlSourceConnector(BundledConnector, SourceConnector):
         parse(props)
 
     @classmethod
+    def exactly_once_support(cls, props: Mapping[str, str]) -> bool:
+        """Returns True, as Debezium does: each change of the binlog comes once. A snapshot that breaks off begins anew."""
+        return True
+
+    @classmethod
     def alter_offsets(
         cls, props: Mapping[str, str], offsets: Sequence[tuple[SourcePartition, SourceOffset | None]]
     ) -> bool:
