@@ -64,7 +64,7 @@ class Server:
             self.process.wait(60)
             self._reader.join(60)
             raise AssertionError(f"not ready, exit code {self.process.returncode}: {''.join(self.errors)}")
-        return dict(word.split("=", 1) for word in line.split()[1:])
+        return {name: value for name, _, value in (word.partition("=") for word in line.split()[1:])}
 
     def stop(self, number: int = signal.SIGTERM, timeout_s: float = 60) -> int:
         """Send the signal and wait for the exit code."""
