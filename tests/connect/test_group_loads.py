@@ -8,7 +8,8 @@ import time
 
 import pytest
 
-from klamm.connect.herding.loads import BYTES_PER_CORE, LEAST_S, RECORDS_PER_CORE, Loads, cpu_s
+from klamm.connect.children.usage import Usage, usage_of
+from klamm.connect.herding.loads import BYTES_PER_CORE, LEAST_S, RECORDS_PER_CORE, Loads
 from klamm.connect.model import Progress, TaskId
 
 A, B = TaskId("a", 0), TaskId("b", 0)
@@ -29,7 +30,7 @@ class Tasks:
 @pytest.fixture
 def tasks(monkeypatch: pytest.MonkeyPatch) -> Tasks:
     """Returns tasks whose processes use no CPU."""
-    monkeypatch.setattr("klamm.connect.herding.loads.cpu_s", lambda _pid: 1.0)
+    monkeypatch.setattr("klamm.connect.herding.loads.usage_of", lambda _pid: Usage(1.0, 0))
     return Tasks()
 
 
@@ -71,14 +72,29 @@ def test_group_loads_are_never_negative(tasks: Tasks) -> None:
     assert tasks.loads.measure()["a-0"] == 0.0
 
 
+def test_group_loads_ask_the_kernel_once_in_five_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that gets a thousand connectors has a thousand rebalances in a row."""
+    asked: list[int] = []
+    monkeypatch.setattr(
+        "klamm.connect.herding.loads.usage_of", lambda pid: asked.append(pid) or Usage(1.0, 0)
+    )
+    tasks = Tasks()
+    for _ in range(100):
+        tasks.now_s += LEAST_S / 100
+        tasks.loads.measure()
+    assert len(asked) == 2, "two tasks, once each"
+    tasks.now_s += 1
+    assert tasks.loads.measure() == {"a-0": 0.0, "b-0": 0.0}
+
+
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc is Linux's")
 def test_group_loads_read_a_processs_cpu_time() -> None:
-    before = cpu_s(os.getpid())
+    before = usage_of(os.getpid())
     assert before is not None
     end = time.process_time() + 0.1
     while time.process_time() < end:
         pass
-    after = cpu_s(os.getpid())
+    after = usage_of(os.getpid())
     assert after is not None
-    assert 0.05 < after - before < 5
-    assert cpu_s(2**22 + 1) is None
+    assert 0.05 < after.cpu_s - before.cpu_s < 5
+    assert usage_of(2**22 + 1) is None

@@ -16,10 +16,11 @@ from klamm.connect.child.control import Control
 from klamm.connect.child.failure import answer_safely
 from klamm.connect.child.plugins import check_keys, connector_class
 from klamm.connect.child.setup import keep_secret, secret_values, stop_plugin
+from klamm.connect.child.warm import plugins_of
 from klamm.connect.children.channel import Message
 from klamm.connect.model import ConnectorSpec
 from klamm_plugins.connector import SinkConnector, SourceConnector
-from klamm_plugins.discovery import PluginManager, kafka_name, python_name
+from klamm_plugins.discovery import kafka_name, python_name
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +47,7 @@ def run_connector(control: Control, order: Message, secrets: list[str]) -> None:
     """Runs a connector's process from its order to its end."""
     spec = ConnectorSpec.from_json(order["spec"])
     secrets += secret_values(None, spec.config, spec.worker)
-    cls = connector_class(PluginManager.load(order["entry_points"]), spec.config)
+    cls = connector_class(plugins_of(order["entry_points"]), spec.config)
     secrets += secret_values(cls, spec.config)
     keep_secret(control, secrets)
     control.notify("version", version=cls.version())

@@ -29,17 +29,35 @@ log = logging.getLogger(__name__)
 
 # Short enough for a live progress display, long enough to cost nothing.
 REPORT_INTERVAL_S: Final = 0.5
+# A report that says nothing new comes so seldom: a worker may have thousands of idle tasks.
+QUIET_INTERVAL_S: Final = 2.0
 # The time limit for a request to the worker, which may first have to read the offset topic to its end.
 CALL_TIMEOUT_S: Final = 60.0
 EXIT_ORPHANED: Final = 70
 _DEFAULT_STOP_S: Final = 5.0
 
 
+class Reports:
+    """Decides which reports are worth sending: those with something new, and some to show that the task lives."""
+
+    def __init__(self) -> None:
+        self._sent: dict[str, Any] = {}
+        self._sent_s = 0.0
+
+    def news(self, report: dict[str, Any], now: float, quiet_s: float) -> dict[str, Any] | None:
+        """Returns `report` if it is to be sent now (monotonic s). `beats`, which always grow, are no news."""
+        told = {**report, "beats": 0}
+        if told == self._sent and now - self._sent_s < quiet_s:
+            return None
+        self._sent, self._sent_s = told, now
+        return report
+
+
 class Control:
     """Orders, requests and reports. The main thread makes it; `start` begins to listen.
 
     `stopping` is what plugins see as `context.stopping`. `requests` holds the worker's requests for the main
-    thread; `answer` replies to them. Caught signals are written to `signals_fd`. Every order sets `changed`,
+    thread; `answer` replies to them. Reports without news come each `quiet_s` seconds. Caught signals are written to `signals_fd`. Every order sets `changed`,
     for a main thread that only waits for orders.
     """
 
@@ -48,6 +66,7 @@ class Control:
         self.stopping = threading.Event()
         self.changed = threading.Event()
         self.paused = False
+        self.quiet_s = QUIET_INTERVAL_S
         self.update: dict[str, str] | None = None
         self.signals: queue.SimpleQueue[dict[str, Any]] | None = None  # None: the plugin takes none
         self.requests: queue.SimpleQueue[Message] = queue.SimpleQueue()
@@ -121,12 +140,14 @@ class Control:
 
     def _serve(self) -> None:
         due = time.monotonic() + REPORT_INTERVAL_S
+        reports = Reports()
         sources: list[BlockingChannel | int] = [self._channel, self._signals_r]
         while True:
             ready, _, _ = select.select(sources, [], [], max(0.0, due - time.monotonic()))
             if time.monotonic() >= due:
                 due = time.monotonic() + REPORT_INTERVAL_S
-                self.notify("progress", **self.vitals.report())
+                if (report := reports.news(self.vitals.report(), time.monotonic(), self.quiet_s)) is not None:
+                    self.notify("progress", **report)
                 if (tables := self.vitals.take_tables()) is not None:
                     self.notify("metrics", tables=orjson.Fragment(tables))
             if self._signals_r in ready and signal.SIGTERM in os.read(self._signals_r, 64):

@@ -2,8 +2,9 @@
 
 It is started as `python -m klamm.connect.child.forkserver CONTROL_FD LEASE_FD MODULE…`, with or without an
 environment laid over it (`klamm.environments.overlay`), or forked from its worker (`forked`). It imports once what every child needs, with Klamm's
-own converters and transforms, and the modules that it is told; no other plugin. The worker asks for a child with `{"method": "fork",
-"id"}` and two descriptors (the child's control socket, its output); the child's order comes on that control
+own converters and transforms, the modules that it is told, and Klamm's own connectors when their first child
+comes (`warm`); no other plugin. The worker asks for a child with `{"method": "fork",
+"id", "needs"}` and two descriptors (the child's control socket, its output); the child's order comes on that control
 socket. The fork server answers `{"event": "forked", "id", "pid"}` and, when a child has ended, `{"event":
 "exited", "id", "code", "signal"}`.
 
@@ -28,8 +29,9 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
+from klamm.connect.child import warm
 from klamm.connect.children.channel import ChannelError, Decoder, Message, encode
-from klamm.connect.children.lease import LeaseWatch
+from klamm.connect.children.lease import LEASE_S, LeaseWatch
 from klamm.connect.children.server_process import MODULE, ServerProcess
 from klamm_base.forking import fork
 
@@ -58,6 +60,7 @@ class ForkServer:
         self._pid = os.getpid()
         self._decoder = Decoder()
         self._fds: list[int] = []
+        self._watch = LeaseWatch(time.monotonic())
         self._children: dict[int, int] = {}  # pid -> the worker's id of it
         self._wakeup_r, self._wakeup_w = os.pipe()
 
@@ -73,7 +76,8 @@ class ForkServer:
         try:
             if not self._lease.recv(_RECEIVE_BYTES):  # the lease begins with the first ping
                 return
-            watch = LeaseWatch(time.monotonic())
+            watch = self._watch
+            watch.pinged(time.monotonic())
             while (remaining := watch.remaining_s(time.monotonic())) > 0:
                 asleep = time.monotonic()
                 readable, _, _ = select.select(sources, [], [], remaining)
@@ -112,10 +116,16 @@ class ForkServer:
         for message in self._decoder.feed(data):
             match message["method"]:
                 case "fork":
+                    self._warm(message)
                     self._fork(message)
                 case "kill":
                     self._kill(message["id"])
         return True
+
+    def _warm(self, message: Message) -> None:
+        """Imports what the child needs, if that is Klamm's own. Pings of that time wait in the lease's socket."""
+        if (needs := message.get("needs")) is not None and warm.warm(*needs):
+            self._watch.woke(time.monotonic(), slept_s=LEASE_S, meant_s=0)
 
     def _fork(self, message: Message) -> None:
         # Descriptors arrive with or before their message, in order.

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from klamm.connect.child import driver_host, sink_host, source_host
-from klamm.connect.child.control import Control
+from klamm.connect.child.control import QUIET_INTERVAL_S, Control
 from klamm.connect.child.plugins import check_keys, connector_class
 from klamm.connect.child.setup import keep_secret, limit_memory, secret_values, stop_plugin
+from klamm.connect.child.warm import plugins_of
 from klamm.connect.children.channel import Message
 from klamm.connect.model import Kind, TaskSpec
 from klamm.connect.settings.limits import Limits
@@ -27,9 +28,11 @@ def run_task(control: Control, order: Message, secrets: list[str]) -> None:
     """Runs a task's process from its order to its end."""
     spec = TaskSpec.from_json(order["spec"])
     gc.set_threshold(_GC_OBJECTS, 20, 20)
-    limit_memory(Limits.of(spec.worker, spec.connector_config).memory_bytes)
+    limits = Limits.of(spec.worker, spec.connector_config)
+    limit_memory(limits.memory_bytes)
+    control.quiet_s = min(QUIET_INTERVAL_S, limits.heartbeat_ms / 4000)
     secrets += secret_values(None, spec.connector_config, spec.task_config, spec.worker)
-    plugins = PluginManager.load(order["entry_points"])
+    plugins = plugins_of(order["entry_points"])
     cls = connector_class(plugins, spec.connector_config)
     if not issubclass(cls, _CONNECTORS[spec.kind]):
         raise ConfigError(f"{spec.connector_config['connector.class']} is not a {spec.kind} connector")

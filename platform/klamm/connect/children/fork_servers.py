@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+from klamm.connect.child.warm import Needs
 from klamm.connect.children.channel import Message
 from klamm.connect.children.launcher import Child, Launcher, LaunchError
 from klamm.connect.children.server_process import ServerProcess
@@ -63,9 +64,11 @@ class ForkServers:
         every = [self._base, *self._of_sites.values()]
         await asyncio.gather(*(launcher.stop() for launcher in every), *self._ending)
 
-    async def spawn(self, site: str | None, label: str, on_message: Callable[[Message], None]) -> Child:
-        """Fork a child in an environment (None: the worker's packages). Raises LaunchError."""
-        return await self._launcher(site).spawn(label, on_message)
+    async def spawn(
+        self, site: str | None, label: str, on_message: Callable[[Message], None], needs: Needs | None = None
+    ) -> Child:
+        """Fork a child in an environment (None: the worker's packages); `needs` as of Launcher. Raises LaunchError."""
+        return await self._launcher(site).spawn(label, on_message, needs)
 
     def _launcher(self, site: str | None) -> Launcher:
         if site is None:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from klamm.connect.child.warm import Needs
 from klamm.connect.children.channel import AsyncChannel, Decoder, Message, encode
 from klamm.connect.children.lease import LeaseKeeper
 from klamm.connect.children.orphans import kill_session
@@ -168,13 +169,18 @@ class Launcher:
             await self._server.stop()
             self._server = None
 
-    async def spawn(self, label: str, on_message: Callable[[Message], None]) -> Child:
-        """Fork a child; its first message tells it what to be. Raises LaunchError."""
+    async def spawn(
+        self, label: str, on_message: Callable[[Message], None], needs: Needs | None = None
+    ) -> Child:
+        """Fork a child; its first message tells it what to be. Raises LaunchError.
+
+        `needs` is what the fork server imports before, if it is Klamm's own.
+        """
         server = await self._ready()
         self._next_id += 1
         child = Child(self._next_id, label, server.kill)
         try:
-            await server.fork(child, on_message)
+            await server.fork(child, on_message, needs)
         except TimeoutError:
             log.warning("the fork server (pid %d) does not answer, replacing it", server.process.pid)
             server.end()
@@ -241,7 +247,7 @@ class _Server:
             raise
         return server
 
-    async def fork(self, child: Child, on_message: Callable[[Message], None]) -> None:
+    async def fork(self, child: Child, on_message: Callable[[Message], None], needs: Needs | None) -> None:
         ours, theirs = socket.socketpair()
         try:
             child.channel = await AsyncChannel.open(ours, on_message, child.on_closed)
@@ -254,7 +260,7 @@ class _Server:
         child.exited.add_done_callback(lambda _: output.finish())
         self._children[child.id] = child
         try:
-            request = encode({"method": "fork", "id": child.id})
+            request = encode({"method": "fork", "id": child.id, "needs": needs})
             await self._send(request, [theirs.fileno(), output_w])
             theirs.close()
             os.close(output_w)
@@ -299,7 +305,7 @@ class _Server:
         deadline = self._loop.time() + FORK_TIMEOUT_S
         while not self.lost:
             try:
-                # A message of some 50 bytes on a local stream is sent as a whole or not at all.
+                # A message of some 200 bytes on a local stream is sent as a whole or not at all.
                 socket.send_fds(self._control, [data], fds)
             except BlockingIOError:
                 if self._loop.time() > deadline:

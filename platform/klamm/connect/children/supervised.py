@@ -16,7 +16,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from klamm.connect.child.warm import Needs
 from klamm.connect.children.channel import Message
+from klamm.connect.children.failures import Failure, failure_of
 from klamm.connect.children.fork_servers import ForkServers
 from klamm.connect.children.launcher import Child, Exit, LaunchError
 from klamm.connect.children.usage import Usage, size_text, usage_of
@@ -29,8 +31,10 @@ from klamm_plugins.metrics import MetricTable, tables_of
 
 log = logging.getLogger(__name__)
 
-# Reports come every half second; without any for this long, plugin code holds the whole interpreter.
-REPORT_OVERDUE_MS: Final = 3_000
+# Reports come every two seconds or sooner; without any for this long, plugin code holds the whole interpreter.
+REPORT_OVERDUE_MS: Final = 4_000
+# The pause between two looks at the usage of a process that has no limit.
+_USAGE_EVERY_MS: Final = 5_000
 # After SIGKILL a process is gone within milliseconds, unless it sits in the kernel (a dead NFS mount).
 _KILL_TIMEOUT_S: Final = 5.0
 # The time that a hung process has to say where it hangs, before it is killed.
@@ -59,19 +63,6 @@ class PluginCallError(KlammError):
     def from_notice(cls, notice: Message) -> PluginCallError:
         """Makes the error from the fields of `child.failure.notice`."""
         return cls(notice["message"], kind=notice["error"], trace=notice["trace"])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
-    """The reason why a process ended that nobody asked to end."""
-
-    error: ErrorClass
-    trace: str
-    message: str
-
-    @classmethod
-    def of(cls, error: ErrorClass, text: str) -> Failure:
-        return cls(error=error, trace=text, message=text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +116,7 @@ class Supervised:
         self._stopping = False
         self._settled = asyncio.Event()  # RUNNING, PAUSED or FAILED: somebody may wait to ask
         self._beats = -1
-        self._beat_ms = self._report_ms = 0
+        self._beat_ms = self._report_ms = self._used_ms = 0
         self._calls: dict[int, asyncio.Future[Any]] = {}
         self._next_call = 0
         self._asked: set[asyncio.Task[None]] = set()
@@ -214,8 +205,10 @@ class Supervised:
         child = self._child
         if child is None or self._ending is not None:
             return
-        self.usage = usage_of(child.pid) if child.pid else None
         limit = self._limits.memory_bytes
+        if limit or self.usage is None or now_ms - self._used_ms >= _USAGE_EVERY_MS:
+            self._used_ms = now_ms
+            self.usage = usage_of(child.pid) if child.pid else None
         if limit and self.usage and self.usage.memory_bytes > limit:
             self._end_greedy(child, self.usage.memory_bytes, limit)
         elif now_ms - self._beat_ms > self._limits.heartbeat_ms:
@@ -298,7 +291,9 @@ class Supervised:
         except ConfigError as e:
             return Failure.of(ErrorClass.CONFIG, str(e))
         try:
-            child = await self._around.servers.spawn(self.site, str(self.key), self._on_message)
+            child = await self._around.servers.spawn(
+                self.site, str(self.key), self._on_message, _needs(order)
+            )
         except LaunchError as e:
             return Failure.of(ErrorClass.LOST, str(e))
         self._child = child
@@ -312,7 +307,7 @@ class Supervised:
         self._child = self._ending = self.usage = None
         self._settled.clear()
         self._fail_calls(how)
-        return self._failure or _failure_of(how, child.last_words())
+        return self._failure or failure_of(how, child.last_words())
 
     def _give(self, child: Child, order: Message) -> None:
         """Send the child its order, and whatever has changed since the order was made."""
@@ -486,15 +481,8 @@ class Supervised:
         )
 
 
-def _failure_of(how: Exit, last_words: str) -> Failure:
-    """Returns the failure of a process that ended without saying why; `last_words` is the stack dump of a
-    crash.
-    """
-    if how.lost:
-        return Failure.of(ErrorClass.LOST, "The process was ended with its fork server")
-    text = str(how)
-    text = text[0].upper() + text[1:]
-    if how.code == 0:
-        return Failure.of(ErrorClass.RETRIABLE, "The process was asked to stop (SIGTERM), not by its worker")
-    trace = f"{text}\n{last_words}" if last_words else text
-    return Failure(error=ErrorClass.CRASH, message=text, trace=trace)
+def _needs(order: Message) -> Needs:
+    """Returns what the child will import: its entry points, and its connector's class."""
+    spec = order["spec"]
+    config = spec.get("connector_config") or spec.get("config") or {}
+    return tuple((name, module) for name, module in order["entry_points"]), config.get("connector.class", "")

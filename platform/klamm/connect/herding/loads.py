@@ -7,19 +7,17 @@ batches) loads the network and the broker more than the task, so throughput coun
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Collection, Mapping
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from klamm.connect.children.usage import usage_of
 from klamm.connect.model import Progress, TaskId
 
 LEAST_S: Final = 5.0  # a shorter time says little
 # This throughput weighs as much as one core.
 BYTES_PER_CORE: Final = 100_000_000
 RECORDS_PER_CORE: Final = 1_000_000
-_TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
 class _Seen(NamedTuple):
@@ -53,17 +51,24 @@ class Loads:
         seen, loads = {}, {}
         for task in self._tasks():
             pid = self._pid(task)
-            used = None if pid is None else cpu_s(pid)
-            if pid is None or used is None:
+            if pid is None:
                 continue
-            cost = used + moved(self._progress(task))
-            before = self._seen.get((task, pid), _Seen(now, cost))
-            if now - before.at_s >= LEAST_S:
-                loads[str(task)] = max(0.0, cost - before.cost) / (now - before.at_s)
-                before = _Seen(now, cost)
-            elif str(task) in self._loads:
+            before = self._seen.get((task, pid))
+            if str(task) in self._loads:
                 loads[str(task)] = self._loads[str(task)]
-            seen[task, pid] = before
+            if (
+                before is not None and now - before.at_s < LEAST_S
+            ):  # many rebalances do not ask the kernel each time
+                seen[task, pid] = before
+                continue
+            usage = usage_of(pid)
+            if usage is None:
+                loads.pop(str(task), None)
+                continue
+            cost = usage.cpu_s + moved(self._progress(task))
+            if before is not None:
+                loads[str(task)] = max(0.0, cost - before.cost) / (now - before.at_s)
+            seen[task, pid] = _Seen(now, cost)
         self._seen, self._loads = seen, loads
         return loads
 
@@ -75,13 +80,3 @@ def moved(progress: Progress | None) -> float:
     told: Any = progress.details.get("bytes")
     data = told if isinstance(told, int | float) else 0
     return progress.records / RECORDS_PER_CORE + data / BYTES_PER_CORE
-
-
-def cpu_s(pid: int) -> float | None:
-    """Returns user and system time of a process; None when there is no such process (or no /proc)."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return None
-    fields = stat.rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS
