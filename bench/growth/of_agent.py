@@ -68,7 +68,7 @@ class Files(Unit):
         klamm = str(Path(sys.executable).with_name("klamm"))
         asked = [klamm, "agent", "status", str(self._config), "-o", "json"]
         said = json.loads(subprocess.run(asked, capture_output=True, check=False).stdout or b"{}")
-        return sum(file.get("lag_bytes", 1) == 0 for file in said.get("files", []))
+        return sum(file.get("lag_bytes", 1) == 0 for file in said.get("tracked", []))
 
     def again(self) -> float:
         assert self._process is not None

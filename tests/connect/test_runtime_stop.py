@@ -76,7 +76,7 @@ def test_a_task_is_stopped_after_a_start_that_raised(monkeypatch):
     )
     for name, value in {
         "TaskSpec": SimpleNamespace(from_json=lambda _: spec), "PluginManager": Mock(), "limit_memory": Mock(),
-        "Limits": Mock(), "connector_class": lambda *_: Broken, "secret_values": lambda *_: [],
+        "Limits": SimpleNamespace(of=lambda *_: Mock(heartbeat_ms=1000)), "connector_class": lambda *_: Broken, "secret_values": lambda *_: [],
         "keep_secret": Mock(), "_prepared": Mock(),
     }.items():  # fmt: skip
         monkeypatch.setattr(task_host, name, value)
