@@ -13,13 +13,12 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
+from klamm.connect.children.needs import Needs
 from klamm_plugins.discovery import PluginManager
 
 log = logging.getLogger(__name__)
 
 _OWN: Final = ("klamm_plugins.", "klamm_connectors.", "klamm_mirror.")
-Needs = tuple[tuple[tuple[str, str], ...], str]
-"""Entry points (name, module), and the value of `connector.class`."""
 
 _plugins: Final[dict[tuple[tuple[str, str], ...], PluginManager]] = {}
 _warmed: Final[set[Needs]] = set()

@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from klamm.connect.child.warm import Needs
 from klamm.connect.children.channel import Message
 from klamm.connect.children.launcher import Child, Launcher, LaunchError
+from klamm.connect.children.needs import Needs
 from klamm.connect.children.server_process import ServerProcess
 
 log = logging.getLogger(__name__)

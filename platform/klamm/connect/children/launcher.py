@@ -18,9 +18,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from klamm.connect.child.warm import Needs
 from klamm.connect.children.channel import AsyncChannel, Decoder, Message, encode
 from klamm.connect.children.lease import LeaseKeeper
+from klamm.connect.children.needs import Needs
 from klamm.connect.children.orphans import kill_session
 from klamm.connect.children.output import OutputLog
 from klamm.connect.children.server_process import Process, ServerProcess, execute

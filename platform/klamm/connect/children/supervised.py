@@ -16,11 +16,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from klamm.connect.child.warm import Needs
 from klamm.connect.children.channel import Message
 from klamm.connect.children.failures import Failure, failure_of
 from klamm.connect.children.fork_servers import ForkServers
 from klamm.connect.children.launcher import Child, Exit, LaunchError
+from klamm.connect.children.needs import needs_of
 from klamm.connect.children.usage import Usage, size_text, usage_of
 from klamm.connect.model import Progress, RestartNote, State, StateEvent, TaskId
 from klamm.connect.secrets import Resolved, Secrets
@@ -292,7 +292,7 @@ class Supervised:
             return Failure.of(ErrorClass.CONFIG, str(e))
         try:
             child = await self._around.servers.spawn(
-                self.site, str(self.key), self._on_message, _needs(order)
+                self.site, str(self.key), self._on_message, needs_of(order)
             )
         except LaunchError as e:
             return Failure.of(ErrorClass.LOST, str(e))
@@ -479,10 +479,3 @@ class Supervised:
             topics=self._topics,
             restart=self.restart,
         )
-
-
-def _needs(order: Message) -> Needs:
-    """Returns what the child will import: its entry points, and its connector's class."""
-    spec = order["spec"]
-    config = spec.get("connector_config") or spec.get("config") or {}
-    return tuple((name, module) for name, module in order["entry_points"]), config.get("connector.class", "")
