@@ -1,4 +1,4 @@
-"""What was asked of each hot path, and where docs/performance.md says how it stands."""
+"""The figures that were asked of each hot path, and where docs/performance.md says how it stands."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Bar:
 
     @property
     def asked(self) -> str:
-        """What should be, in words; empty when nothing was asked."""
+        """The bound in words; empty when nothing was asked."""
         of = f" of {self.peer_name}'s" if self.ratio else ""
         if self.most is not None:
             return f"≤ {self.most:g}{of}"
@@ -51,7 +51,7 @@ class Standing:
 
     @property
     def met(self) -> bool | None:
-        """Whether the figure is what was asked; None when nothing was."""
+        """True when the figure is as it was asked; None when nothing was."""
         value = self.ratio if self.bar.ratio else self.ours
         if value is None or not self.bar.asked:
             return None

@@ -1,4 +1,4 @@
-"""What the fork server imports for its children: Klamm's own connectors, without a thread, and nobody else's."""
+"""The modules that the fork server imports for its children: Klamm's own connectors, without a thread, and nobody else's."""
 
 from __future__ import annotations
 
