@@ -78,12 +78,12 @@ class Slot:
     If the connection closes before the answer has come, it calls `abandoned`.
     """
 
-    __slots__ = ("_handling", "abandoned", "connection", "reply", "size")
+    __slots__ = ("_began", "_metrics", "abandoned", "connection", "reply", "size")
 
     def __init__(self, connection: Connection, size: int) -> None:
         self.connection = connection
         self.size = size
-        self._handling = connection.handling
+        self._metrics, self._began = connection.metrics, connection.began
         self.reply: Reply | None = None
         self.abandoned: Callable[[], None] | None = None
 
@@ -98,8 +98,7 @@ class Slot:
 
     def resolve(self, reply: Reply) -> None:
         """Hand in the answer, once. It leaves after the answers to all earlier requests."""
-        metrics, begin = self._handling
-        metrics.latency.observe(perf_counter() - begin)
+        self._metrics.latency.observe(perf_counter() - self._began)
         self.connection.resolve(self, reply)
 
     def fail(self, why: str) -> None:
@@ -108,12 +107,16 @@ class Slot:
 
 
 class Connection:
-    """Reads frames, dispatches them, writes answers. `last_active` is the loop time of the last bytes in."""
+    """Reads frames, dispatches them, writes answers.
+
+    `last_active` is when the last bytes came in, by `perf_counter`. `dispatch` sets `metrics`, those of the request that is
+    being handled; it `began` when its bytes came, or when the request before it was done.
+    """
 
     __slots__ = (
         "_buf", "_end", "_fd", "_held", "_need", "_out", "_parked", "_parked_bytes", "_peak", "_processing", "_quiet", "_reading", "_start",
-        "_view", "_writing", "broker", "closed", "handling", "host", "last_active", "listener", "loop", "max_frame", "port", "server",
-        "sock",
+        "_view", "_writing", "began", "broker", "closed", "host", "last_active", "listener", "loop", "max_frame", "metrics", "port",
+        "server", "sock",
     )  # fmt: skip
 
     def __init__(self, server: Owner, sock: socket.socket, peer: tuple[str, int], listener: str) -> None:
@@ -125,7 +128,8 @@ class Connection:
         self.host, self.port = peer
         self.listener = listener
         self.max_frame: int = server.broker.config["socket.request.max.bytes"]
-        self.last_active = self.loop.time()
+        self.last_active = self.began = perf_counter()
+        self.metrics: ApiMetrics
         self.closed = False
         self._buf = bytearray(IDLE_BUFFER_BYTES)
         self._view = memoryview(self._buf)
@@ -136,7 +140,6 @@ class Connection:
         self._out: list[Piece] = []
         self._writing = self._processing = self._quiet = self._held = False
         self._reading = True
-        self.handling: tuple[ApiMetrics, float]  # the request that is being handled, and when that began
         self.loop.add_reader(self._fd, self._on_readable)
 
     def __str__(self) -> str:
@@ -156,7 +159,7 @@ class Connection:
             self._on_eof()
             return
         self._end += n
-        self.last_active = self.loop.time()
+        self.last_active = self.began = perf_counter()
         if self._end == len(self._buf) < BUFFER_BYTES:
             self._replace_buffer(BUFFER_BYTES)
         self._process()
@@ -175,24 +178,26 @@ class Connection:
         self._processing = True
         dispatch = self.server.dispatch
         try:
-            while self._end - self._start >= self._need and not self.closed and not self._blocked():
+            while (held := self._end - self._start) >= self._need and not self.closed and not self._blocked():
                 start = self._start
-                held = self._end - start
-                while self._need <= _PREFIX and held >= self._need:
-                    need = self._next_need(start, held)
-                    if need == self._need:
+                if self._need <= _PREFIX:
+                    self._need = self._next_need(start, held)
+                    if held < self._need:
                         break
-                    self._need = need
-                if held < self._need:
-                    break
                 end = start + self._need
                 reply = dispatch(self, self._view, start + 4, end)
                 self._start = end
                 self._need = 4
-                if reply is not None:
-                    metrics, begin = self.handling
-                    metrics.latency.observe(perf_counter() - begin)
-                    self._answer(reply, cork)
+                if reply is None:
+                    self.began = perf_counter()
+                    continue
+                now = perf_counter()
+                self.metrics.latency.observe(now - self.began)
+                self.began = now
+                if end == self._end and not self._parked:
+                    cork += reply
+                    break
+                self._answer(reply, cork)
         except BadRequest as e:
             self._flush(cork)
             self.close(str(e))
@@ -208,10 +213,15 @@ class Connection:
             return
         if self._parked:
             cork += self._ready()  # answers that one of these requests has resolved
-        self._flush(cork)
+        if cork:
+            self._flush(cork)
         if not self.closed:
-            self._make_room()
-            self._update_reading()
+            if self._start == self._end:
+                self._start = self._end = 0
+            else:
+                self._make_room()
+            if not self._reading or self._blocked():
+                self._update_reading()
 
     def _next_need(self, start: int, held: int) -> int:
         """Returns the bytes that the next step needs: the whole frame, or the start of a large one, which is checked first.
@@ -235,8 +245,6 @@ class Connection:
         held = self._end - self._start
         need = self._need
         self._peak = max(self._peak, need)
-        if held == 0:
-            self._start = self._end = 0
         if self._start + need <= len(self._buf):
             return
         capacity = min(need, max(GROWTH * held, BUFFER_BYTES))
@@ -344,7 +352,7 @@ class Connection:
     def _go_on(self) -> None:
         """Continue to send: the socket has room, or a cold range is in memory now."""
         pieces, self._out = self._out, []
-        self.last_active = self.loop.time()
+        self.last_active = self.began = perf_counter()
         self._flush(pieces)
         if self.closed:
             return
@@ -373,6 +381,8 @@ class Connection:
     def _blocked(self) -> bool:
         if self._out or self._quiet or self._held:
             return True
+        if not self._parked:
+            return False
         return self._parked_bytes >= MAX_PARKED_BYTES or len(self._parked) >= MAX_PARKED
 
     def _resume(self) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
-from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm_broker.api.registry import Api, RequestContext
@@ -34,8 +33,7 @@ def dispatch(conn: Connection, view: memoryview, pos: int, end: int) -> Reply | 
     api = conn.server.apis.get(key)
     if api is None:
         raise BadRequest(f"api key {key} version {version} is not served ({end - pos} bytes)")
-    metrics = conn.server.metrics.apis[key]
-    conn.handling = metrics, perf_counter()
+    metrics = conn.metrics = conn.server.metrics.apis[key]
     if not api.min_version <= version <= api.max_version:
         if key == ApiKey.API_VERSIONS:
             return _unsupported_version(api, correlation_id)

@@ -10,6 +10,7 @@ import errno
 import logging
 import socket
 from collections import Counter
+from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
 from klamm_base.errors import KlammError
@@ -180,7 +181,7 @@ class Server:
 
     def _sweep(self) -> None:
         """Close idle connections, give back large buffers."""
-        now = self.loop.time()
+        now = perf_counter()
         for connection in list(self.connections):
             connection.shrink()
             if 0 <= self._idle_s <= now - connection.last_active and not connection.busy:
