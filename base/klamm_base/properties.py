@@ -8,7 +8,6 @@ does.
 
 from __future__ import annotations
 
-import difflib
 import logging
 import os
 import re
@@ -231,5 +230,7 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     """Returns `; did you mean X?` for a name that looks like a known name, else an empty text."""
     names = list(known)
     swapped = [each for each in names if sorted(each) == sorted(name)]  # fiel: its ratio to file is low
+    import difflib  # takes milliseconds, and is for errors only
+
     near = swapped or difflib.get_close_matches(name, names, n=1, cutoff=0.8)
     return f"; did you mean {near[0]}?" if near else ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable
 from typing import Final
@@ -90,5 +89,7 @@ def meant(name: str, known: Iterable[str]) -> str:
     """Returns `did you mean hosts?`, or the names to choose from."""
     names = list(known)
     by_lower = {n.lower(): n for n in names}
+    import difflib  # takes milliseconds, and is for errors only
+
     near = difflib.get_close_matches(name.lower(), list(by_lower), 1)
     return f"did you mean {by_lower[near[0]]}?" if near else f"known are {', '.join(names)}"

@@ -38,6 +38,7 @@ def run(config: BrokerConfig, *, ready: Callable[[str], None] | None = None) -> 
 
     `ready` gets the line `ready broker=HOST:PORT` once the broker serves; it is printed by default.
     """
+    gc.disable()  # until it serves: what is opened stays, and collecting it again and again takes a fifth of the start
     _raise_file_limit()
     with asyncio.Runner(loop_factory=_loop_factory(config)) as runner:
         runner.run(_serve(config, ready or _print_ready))
@@ -58,7 +59,6 @@ async def _serve(config: BrokerConfig, ready: Callable[[str], None]) -> None:
         if config["klamm.metrics.port"] >= 0:
             metrics = MetricsServer(lambda: families(broker, server))
             metrics_url = await _bind_metrics(metrics, config)
-        gc.disable()  # opened objects stay: collecting them again and again takes a fifth of the start
         broker.open()
         gc.enable()
         gc.collect()

@@ -11,8 +11,7 @@ import importlib
 import re
 from collections.abc import Callable, Sequence
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
-from typing import Annotated, Any, Final, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
 import typer
 
@@ -20,6 +19,9 @@ from klamm.cli.common import reported
 from klamm.cli.context import CommandGroup
 from klamm_base.errors import KlammError
 from klamm_plugins.command import Command
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9-]*")
 # The target parses its words itself, --help too.
@@ -61,6 +63,10 @@ def found() -> dict[str, Command]:
 
 
 def _strangers() -> list[EntryPoint]:
+    from importlib.metadata import (
+        entry_points,
+    )  # takes ten milliseconds, which Klamm's own commands need not wait for
+
     return [e for e in entry_points(group="klamm") if e.dist is None or e.dist.name != "klamm"]
 
 
