@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from support.fetch_world import PARTITIONS, RECORD, World, decoded
+from support.fetch_world import EPOCH, PARTITIONS, RECORD, World, decoded
 
 from klamm_broker.server import fetch_sessions, fetching
 from klamm_broker.server.fetch_sessions import EVICTION_MS, next_epoch
+from klamm_broker.server.fetching import FullFetch
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.fetch import (
     FetchPartition,
@@ -462,3 +463,50 @@ def test_sessions_have_a_bound_of_partitions(world, monkeypatch):
     assert world.fetch(grown, 12).error_code == E.FETCH_SESSION_ID_NOT_FOUND
     assert (world.fetch_sessions.partitions, len(world.fetch_sessions)) == (0, 0)
     assert fetch_sessions.PARTITIONS_MAX >= 100_000
+
+
+partition_states = st.tuples(
+    st.integers(0, 2),  # records
+    st.booleans(),  # the last of them is stable
+    st.integers(0, 2),  # the offset that is asked for
+    st.sampled_from([-1, -1, EPOCH, EPOCH + 1]),
+    st.sampled_from(["there", "there", "there", "deleted", "offline", "missing"]),
+)
+
+
+@settings(max_examples=300)
+@given(
+    states=st.lists(partition_states, max_size=PARTITIONS),
+    committed=st.booleans(),
+    min_bytes=st.integers(0, 2 * RECORD),
+)
+def test_a_fetch_at_the_end_waits_as_any_other(states, committed, min_bytes):
+    """The short look at all ends decides as the reading of all partitions does."""
+    world = World()
+    topic = world.create("t")
+    asked = []
+    for index, (records, stable, offset, epoch, state) in enumerate(states):
+        if records:
+            world.append("t", index, records - 1)
+            world.append("t", index, 1, stable=stable)
+        topic.partitions[index].deleted = state == "deleted"
+        topic.partitions[index].log.offline = state == "offline"
+        partition = PARTITIONS + index if state == "missing" else index
+        asked.append(
+            FetchPartition(
+                partition=partition, fetch_offset=offset, current_leader_epoch=epoch, partition_max_bytes=99
+            )
+        )
+    wanted = FetchRequest(
+        max_bytes=1000,
+        min_bytes=min_bytes,
+        isolation_level=int(committed),
+        topics=[FetchTopic(topic="t", partitions=asked)] if asked else [],
+    )
+    short, long = (FullFetch(world, wanted, 11, 1, session=False) for _ in range(2))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(FullFetch, "_at_the_end", lambda _: False)
+        expected = long.attempt(final=False)
+    answer = short.attempt(final=False)
+    assert (answer is None) == (expected is None)
+    assert short.missing == long.missing

@@ -75,6 +75,37 @@ def test_pieces_leave_whole_and_in_order(pair, data_file):
     assert stops > 3, "the socket was full several times"
 
 
+def test_a_small_range_leaves_with_the_bytes_around_it(pair, data_file, monkeypatch):
+    fd, content = data_file
+    left, right = pair
+    monkeypatch.setattr(os, "sendfile", lambda *_: pytest.fail("sendfile for a small range"))
+    size = outgoing.READ_BYTES_MAX
+    assert outgoing.send(left, [b"head", Range(fd, 5, size), b"tail"]) == []
+    assert right.recv(1 << 20) == b"head" + content[5 : 5 + size] + b"tail"
+
+
+def test_a_small_range_that_would_wait_goes_the_way_of_large_ones(pair, data_file, monkeypatch):
+    fd, content = data_file
+    left, right = pair
+
+    def refuse(*_: object) -> int:
+        raise BlockingIOError
+
+    monkeypatch.setattr(os, "preadv", refuse)
+    left_over = outgoing.send(left, [b"head", Range(fd, 0, 100), b"tail"])
+    assert isinstance(left_over, outgoing.Cold)
+    monkeypatch.undo()
+    left_over[0].warm_until = 100
+    assert outgoing.send(left, left_over) == []
+    assert right.recv(1 << 20) == b"head" + content[:100] + b"tail"
+
+
+def test_a_small_range_beyond_the_file_is_an_error(pair, data_file):
+    fd, content = data_file
+    with pytest.raises(OSError, match="ends 60 bytes before the answer"):
+        outgoing.send(pair[0], [Range(fd, len(content) - 40, 100)])
+
+
 def test_a_range_may_leave_in_thousands_of_parts(tmp_path, pair):
     content = random.Random(2).randbytes(5 << 20)
     path = tmp_path / "large"

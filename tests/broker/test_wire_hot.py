@@ -119,6 +119,12 @@ def test_produce_request_of_garbage(drawn, version, data):
     )
 
 
+def test_null_in_more_bytes_than_it_needs():
+    request = ProduceRequest(acks=1, timeout_ms=5, topic_data=[]).encode(9)
+    assert request[:1] == b"\0", "the transactional id is null"
+    assert parse_produce(b"\x80\0" + request[1:], 0, 9) == (None, 1, 5, [])
+
+
 def outcome(read):
     try:
         return read()

@@ -113,6 +113,8 @@ class StoredLog:
         """
         undecided = self.producers.first_undecided_offset
         ending = self._ending
+        if undecided is None and not ending:
+            return self.high_watermark
         while ending and ending[0][0] < self.high_watermark:
             ending.popleft()
         if ending:
@@ -218,7 +220,7 @@ class StoredLog:
 
         The answer may have a few more, from a little behind the piece.
         """
-        if piece is None:
+        if piece is None or not any(segment.txn_index.entries for segment in self._segments.since(offset)):
             return []
         segments, bases = self._segments, self._segments.bases
         for number in range(segments.number_of(offset), len(segments)):

@@ -63,8 +63,11 @@ class Fetch:
         index = asked.partition
         if log.offline:
             return FetchResult(index, ErrorCode.KAFKA_STORAGE_ERROR)
-        error = epoch_error(asked.current_leader_epoch, log.leader_epoch)
-        if error is not None:
+        epoch = asked.current_leader_epoch
+        if (
+            epoch not in (-1, log.leader_epoch)
+            and (error := epoch_error(epoch, log.leader_epoch)) is not None
+        ):
             return FetchResult(index, error)
         high, stable, start = log.high_watermark, log.last_stable_offset, log.log_start_offset
         offset = asked.fetch_offset
@@ -80,7 +83,8 @@ class Fetch:
                 return FetchResult(index, e.code, high, stable, start)
         aborted = None
         if self._committed:
-            aborted = [(t.producer_id, t.first_offset) for t in log.aborted_in(offset, records, up_to)]
+            found = log.aborted_in(offset, records, up_to) if records is not None else ()
+            aborted = [(t.producer_id, t.first_offset) for t in found]
         return FetchResult(index, 0, high, stable, start, aborted, records)
 
     def _wait(self, slot: Slot, timeout_s: float, partitions: list[Partition]) -> Waiter:
@@ -140,6 +144,9 @@ class FullFetch(Fetch):
             self._topics.append((key, unknown, asked))
 
     def attempt(self, *, final: bool) -> Reply | None:
+        if not final and self._min_bytes > 0 and self._at_the_end():
+            self.missing = self._min_bytes
+            return None
         total, urgent, known = 0, final, False
         answer: Answer = []
         for key, unknown, partitions in self._topics:
@@ -165,6 +172,24 @@ class FullFetch(Fetch):
         self._count(answer)
         session_id = self._open_session(answer) if self._session else 0
         return encode_fetch_response(self._correlation_id, self._version, answer, session_id=session_id)
+
+    def _at_the_end(self) -> bool:
+        """Decides whether all partitions are read to their end, as by most fetches of a reader that keeps up."""
+        known, committed = False, self._committed
+        for _, _, partitions in self._topics:
+            for asked, partition in partitions:
+                if partition is None:
+                    continue
+                log = partition.log
+                if (
+                    asked.fetch_offset != (log.last_stable_offset if committed else log.high_watermark)
+                    or asked.current_leader_epoch not in {-1, log.leader_epoch}
+                    or partition.deleted
+                    or log.offline
+                ):
+                    return False
+                known = True
+        return known
 
     def park(self, slot: Slot, timeout_s: float) -> None:
         """Wait for more; the answer goes into `slot`."""

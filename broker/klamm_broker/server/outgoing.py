@@ -16,6 +16,8 @@ from typing import Final
 from klamm_broker.server import residency
 from klamm_broker.server.residency import FileRange
 
+READ_BYTES_MAX: Final = 16 * 1024
+"""A file range up to this size is read and leaves with the bytes around it: two system calls, where sendfile takes four."""
 _MSG_MORE: Final = getattr(socket, "MSG_MORE", 0)
 
 
@@ -65,6 +67,9 @@ def send(sock: socket.socket, pieces: Sequence[Piece]) -> list[Piece]:
         piece = rest.popleft()
         if isinstance(piece, (bytes, memoryview)):
             run.append(piece)
+            continue
+        if piece.size <= READ_BYTES_MAX and (data := residency.read_now(piece)) is not None:
+            run.append(data)
             continue
         left = _send_run(sock, run, more=True)
         run = []

@@ -56,6 +56,18 @@ def resident(fd: int, position: int, size: int) -> bool:
     return True
 
 
+def read_now(range_: FileRange) -> bytes | None:
+    """Returns the bytes of a range; None if they cannot be read without waiting, or if the system cannot tell."""
+    if not _can_tell[0]:
+        return None
+    buffer = bytearray(range_.size)
+    try:
+        count = os.preadv(range_.fd, [buffer], range_.position, _NOWAIT)
+    except OSError:
+        return None
+    return bytes(buffer) if count == range_.size else None
+
+
 def bring_in(range_: FileRange) -> int:
     """Read the beginning of a range from the disk into the page cache. Returns how many bytes. Run it in a thread.
 

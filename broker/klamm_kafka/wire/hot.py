@@ -203,9 +203,9 @@ def _string(view: memoryview, pos: int, end: int) -> tuple[str | None, int]:
 
 def _compact_string(view: memoryview, pos: int, end: int) -> tuple[str | None, int]:
     size = view[pos]
-    if size == 0:
-        return None, pos + 1
     size, pos = (size, pos + 1) if size < 128 else decode_uvarint(view, pos)
+    if size == 0:  # in more bytes than it needs, too
+        return None, pos
     stop = pos + size - 1
     if stop > end or size > 32768:
         raise IndexError
@@ -339,6 +339,7 @@ class FetchResult(NamedTuple):
 
 _FETCH_4: Final = struct.Struct(">ihqq")
 _FETCH_5: Final = struct.Struct(">ihqqq")
+_FETCH_12: Final = struct.Struct(">ihqqqBi")  # ... no aborted transactions (0: null), preferred read replica
 _ABORTED: Final = struct.Struct(">qq")
 _ABORTED_TAGS: Final = struct.Struct(">qqB")
 _RESPONSE_7: Final = struct.Struct(">ihi")  # throttle time, error code, session id
@@ -377,8 +378,10 @@ def encode_fetch_response(
             if length is None:
                 length = len(records)  # type: ignore[arg-type]  # no size: bytes-like
             text.append(_fetch_result(result, version, flexible))
-            text.append(encode_uvarint(length + 1) if flexible else _I32.pack(length))
-            if length:
+            if not length:
+                text.append(b"\1" if flexible else b"\0\0\0\0")
+            else:
+                text.append(encode_uvarint(length + 1) if flexible else _I32.pack(length))
                 piece = b"".join(text)
                 pieces += (piece, records)
                 size += len(piece) + length
@@ -398,6 +401,8 @@ def encode_fetch_response(
 
 def _fetch_result(result: FetchResult, version: int, flexible: bool) -> bytes:
     aborted = result.aborted_transactions
+    if flexible and not aborted:
+        return _FETCH_12.pack(*result[:5], 0 if aborted is None else 1, result.preferred_read_replica)
     head = _FETCH_5.pack(*result[:5]) if version >= 5 else _FETCH_4.pack(*result[:4])
     if aborted is None:
         middle = b"\0" if flexible else b"\xff\xff\xff\xff"
