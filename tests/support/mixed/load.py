@@ -26,7 +26,7 @@ SMALL: Final = {
     "retention.bytes": str(4 << 20),
     "file.delete.delay.ms": "1000",
 }
-"""Topics whose segments roll and go all the time."""
+"""Topics whose segments roll and go all the time, and soon as often as later."""
 ROTATE_LINES: Final = 20_000
 
 
@@ -171,8 +171,11 @@ class Load:
             self._rest("DELETE", "/connectors/soak-extra")
 
     def _ask(self, n: int) -> None:
-        for path in ("/connectors?expand=status&expand=info", "/connector-plugins", "/metrics"):
+        for path in ("/connectors?expand=info", "/connector-plugins", "/metrics"):
             self._rest("GET", path)
+        states = json.loads(self._rest("GET", "/connectors?expand=status"))
+        failed = [f"{name}: {state}" for name, state in states.items() if '"FAILED"' in json.dumps(state)]
+        assert not failed, failed
         with urllib.request.urlopen(self._parts.metrics, timeout=30) as answer:
             answer.read()
 
@@ -183,7 +186,8 @@ class Load:
                 s.sendall(b"\x00\x00\x00\x08nonsense")
 
     def _put(self, name: str, kind: str, **config: str) -> None:
-        body = {"connector.class": kind, "tasks.max": "1", **config}
+        lines = "org.apache.kafka.connect.storage.StringConverter"
+        body = {"connector.class": kind, "tasks.max": "1", "value.converter": lines, **config}
         self._rest("PUT", f"/connectors/{name}/config", json.dumps(body).encode())
 
     def _rest(self, method: str, path: str, body: bytes | None = None) -> bytes:

@@ -14,7 +14,7 @@ from support.klamm import Server
 TOPIC: Final = "soak-lines"
 """The agent's topic, which the mirror copies and a sink writes to a file."""
 
-_COMPLAINT: Final = re.compile(r" (?:WARNING|ERROR) +(\S+: \D{0,60})")
+_COMPLAINT: Final = re.compile(r" (?:WARNING|ERROR) +(\S+: .{0,100})")
 _RETENTION = "log.retention.check.interval.ms=5000\nlog.cleaner.backoff.ms=5000\n"
 """Descriptors follow segments, so those that are over go soon."""
 _AGENT = """\
@@ -92,7 +92,9 @@ class Parts:
     def said(self) -> dict[str, Counter[str]]:
         """Returns by part the warnings and errors that it logged, by their first words, most frequent first."""
         return {
-            name: Counter(found[1] for line in server.errors if (found := _COMPLAINT.search(line)))
+            name: Counter(
+                re.sub(r"\d+", "N", found[1]) for line in server.errors if (found := _COMPLAINT.search(line))
+            )
             for name, server in self._servers.items()
         }
 
