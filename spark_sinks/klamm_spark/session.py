@@ -89,6 +89,8 @@ def defaults(master: str) -> dict[str, str]:
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.sql.shuffle.partitions": "4",  # the default of 200 is for a cluster; every one costs a task a batch
+            # Every batch describes its plan for the web page, which is off: a tenth of the planning in the long form.
+            "spark.sql.ui.explainMode": "simple",
         }
     )
 

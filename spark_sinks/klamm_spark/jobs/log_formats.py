@@ -164,7 +164,7 @@ def fields(raw: Column, format_: Format, schema: StructType | None) -> dict[str,
         }
     if format_.expanded is not None:
         captured = [
-            (f.name, F.nullif(raw[place], F.lit("")), SQL_TYPES[f.type])
+            (f.name, F.when(raw[place] != "", raw[place]), SQL_TYPES[f.type])
             for place, f in enumerate(format_.expanded.fields, 1)
         ]
     else:

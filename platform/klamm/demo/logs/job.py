@@ -37,7 +37,9 @@ def spark_job(bootstrap: str, checkpoint: Path, target: Target) -> Job:
         outputs=(_documents(target), _rates(target)),
         spark={
             "spark.sql.shuffle.partitions": "2",
-            "spark.driver.memory": "1g",
+            "spark.driver.memory": "600m",
+            # On two cores the parallel collectors' threads only take CPU and memory from the job
+            "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
         },
     )
 
