@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -12,8 +13,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlparse
 
 import psutil
+import pyarrow.parquet as parquet
 import pytest
 from support.broker import new_topic, wait_until
 from support.klamm import klamm
@@ -74,11 +77,6 @@ def launch() -> Iterator[Callable[[Job], DriverProcess]]:
 def numbers_in(spark: SparkSession, directory: Path) -> list[int]:
     """Returns what the file sink has committed (a killed batch's files do not count)."""
     return sorted(r["n"] for r in spark.read.parquet(str(directory / "out")).collect())
-
-
-def files_in(directory: Path) -> int:
-    """Returns how many files the file sink has written, committed or not."""
-    return len(list((directory / "out").glob("*.parquet")))
 
 
 def run_now(job: Job) -> list[dict]:
@@ -163,9 +161,7 @@ options.path = "{directory}/out"
 """
 
 
-def test_the_command_runs_a_job_and_drains_on_ctrl_c(
-    broker: EmbeddedBroker, spark: SparkSession, tmp_path: Path
-) -> None:
+def test_the_command_ends_with_what_is_there(broker: EmbeddedBroker, tmp_path: Path) -> None:
     topic = new_topic(broker)
     produce(broker.bootstrap, topic, [{"n": 1}, b"no json", {"n": 2}])
     pipeline = tmp_path / "p.toml"
@@ -174,27 +170,38 @@ def test_the_command_runs_a_job_and_drains_on_ctrl_c(
     assert done.returncode == 0, done.stderr
     assert "ready job=numbers queries=files" in done.stdout
     assert "stopped: 3 records read" in done.stderr
-    found = spark.read.parquet(str(tmp_path / "out")).collect()
-    assert sorted((r["n"] or 0, r["_corrupt"] or "") for r in found) == [(0, "no json"), (1, ""), (2, "")]
+    assert committed(tmp_path) == [(0, "no json"), (1, ""), (2, "")]
 
-    before = files_in(tmp_path)
+
+def test_the_command_runs_a_job_and_drains_on_ctrl_c(broker: EmbeddedBroker, tmp_path: Path) -> None:
+    topic = new_topic(broker)
+    produce(broker.bootstrap, topic, [{"n": 1}, b"no json", {"n": 2}])
+    pipeline = tmp_path / "p.toml"
+    pipeline.write_text(toml(broker.bootstrap, topic, tmp_path))
     command = [str(Path(sys.executable).with_name("klamm")), "spark", "run", str(pipeline)]
     server = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
     assert server.stdout.readline().startswith("ready ")
+    wait_until(lambda: len(committed(tmp_path)) == 3, "three rows", timeout_s=120)
     produce(broker.bootstrap, topic, [{"n": 3}])
-    # Spark is asked only when there is something new: each question is a job of its own.
-    wait_until(
-        lambda: files_in(tmp_path) > before and spark.read.parquet(str(tmp_path / "out")).count() == 4,
-        "the fourth row",
-        timeout_s=120,
-    )
+    wait_until(lambda: len(committed(tmp_path)) == 4, "the fourth row", timeout_s=120)
+    assert committed(tmp_path) == [(0, "no json"), (1, ""), (2, ""), (3, "")]
     processes = family(server.pid)
     os.killpg(server.pid, signal.SIGINT)  # as a terminal does: to the command and all that is in its group
     _, errors = server.communicate(timeout=60)
     assert server.returncode == 0, errors
     assert all_gone(processes, 60)
+
+
+def committed(directory: Path) -> list[tuple[int, str]]:
+    """Returns the rows of the files that the sink's list of batches names."""
+    log = directory / "out" / "_spark_metadata"
+    batches = [path.read_text().splitlines() for path in log.glob("[0-9]*")]
+    assert all(lines[0] == "v1" for lines in batches)
+    files = [json.loads(line)["path"] for lines in batches for line in lines[1:]]
+    rows = [row for file in files for row in parquet.read_table(unquote(urlparse(file).path)).to_pylist()]
+    return sorted((row["n"] or 0, row["_corrupt"] or "") for row in rows)
 
 
 def test_a_job_that_cannot_start_is_one_sentence(broker: EmbeddedBroker, tmp_path: Path) -> None:
