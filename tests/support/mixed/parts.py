@@ -15,8 +15,6 @@ TOPIC: Final = "soak-lines"
 """The agent's topic, which the mirror copies and a sink writes to a file."""
 
 _COMPLAINT: Final = re.compile(r" (?:WARNING|ERROR) +(\S+: .{0,100})")
-_RETENTION = "log.retention.check.interval.ms=5000\nlog.cleaner.backoff.ms=5000\n"
-"""Descriptors follow segments, so those that are over go soon."""
 _AGENT = """\
 bootstrap_servers = "{bootstrap}"
 state_dir = "{work}/agent"
@@ -59,8 +57,6 @@ class Parts:
     def _start(self) -> None:
         work = self._work
         (work / "logs").mkdir(parents=True)
-        (work / "up").mkdir()
-        (work / "up/broker.properties").write_text(_RETENTION)
         up = self._run(
             "up",
             "up",
@@ -75,7 +71,7 @@ class Parts:
         )
         self.bootstrap, self.rest, self.metrics = up.ready["broker"], up.ready["rest"], up.ready["metrics"]
         properties = work / "target.properties"
-        properties.write_text(f"log.dirs={work}/target\nlisteners=PLAINTEXT://127.0.0.1:0\n{_RETENTION}")
+        properties.write_text(f"log.dirs={work}/target\nlisteners=PLAINTEXT://127.0.0.1:0\n")
         self.target = self._run("target broker", "broker", "start", str(properties)).ready["broker"]
         agent = work / "agent.toml"
         agent.write_text(_AGENT.format(bootstrap=self.bootstrap, work=work, topic=TOPIC))

@@ -24,8 +24,8 @@ from support.mixed.parts import Parts
 PAGE: Final = Path(__file__).parents[3] / "docs/reliability.md"
 BEGIN, END = "<!-- soak of all parts: begin -->", "<!-- soak of all parts: end -->"
 EVERY_S: Final = 5.0
-WINDOW_S: Final = 120.0
-"""The span whose median counts: one look may meet a start or a rebalance."""
+WINDOW_S: Final = 300.0
+"""The span whose median counts: the time from one look of the broker for old segments to the next."""
 
 
 @dataclass(slots=True)
