@@ -41,6 +41,7 @@ SECRETS = "values are left out: without its class nobody knows which of them are
 VALIDATE_500 = "Kafka wraps the 400 of validate into a 500"
 OFFSETS_500 = "Kafka answers 500 when the plugin refuses offsets"
 
+UNKNOWN = "an unknown class is one sentence that says what may be meant, and where all are listed"
 DIFFERENT: dict[str, Different] = {
     "001-root": Different(200, r'"commit": ?"unknown"', "the build has no commit id"),
     "011-create-initial-state-bad": Different(
@@ -52,6 +53,9 @@ DIFFERENT: dict[str, Different] = {
     ),
     "015-create-invalid-config-topic": Different(
         400, r"2 error.*Name a file.*\\\"topic\\\" which has no", STDIN
+    ),
+    "018-create-bad-converter": Different(
+        400, r"no\.such\.Converter could not be found; `klamm connector plugins --all` lists all", UNKNOWN
     ),
     "024-create-no-config": Different(400, "config.*is missing", BAD_BODY),
     "025-create-unknown-field": Different(400, "Unrecognized field 'extra'", BAD_BODY),
