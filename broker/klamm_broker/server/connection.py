@@ -109,13 +109,14 @@ class Slot:
 class Connection:
     """Reads frames, dispatches them, writes answers.
 
+    `dispatch` is the server's unless a login stands before it; a change holds from the next request on.
     `last_active` is when the last bytes came in, by `perf_counter`. `dispatch` sets `metrics`, those of the request that is
     being handled; it `began` when its bytes came, or when the request before it was done.
     """
 
     __slots__ = (
         "_buf", "_end", "_fd", "_held", "_need", "_out", "_parked", "_parked_bytes", "_peak", "_processing", "_quiet", "_reading", "_start",
-        "_view", "_writing", "began", "broker", "closed", "host", "last_active", "listener", "loop", "max_frame", "metrics", "port",
+        "_view", "_writing", "began", "broker", "closed", "dispatch", "host", "last_active", "listener", "loop", "max_frame", "metrics", "port",
         "server", "sock",
     )  # fmt: skip
 
@@ -123,6 +124,7 @@ class Connection:
         self.server = server
         self.broker = server.broker
         self.loop = server.loop
+        self.dispatch: Dispatch = server.dispatch
         self.sock = sock
         self._fd = sock.fileno()
         self.host, self.port = peer
@@ -176,7 +178,6 @@ class Connection:
         """Handle the whole requests in the buffer, as long as the peer takes the answers."""
         cork: list[Piece] = []  # answers that leave in one call
         self._processing = True
-        dispatch = self.server.dispatch
         try:
             while (held := self._end - self._start) >= self._need and not self.closed and not self._blocked():
                 start = self._start
@@ -185,7 +186,7 @@ class Connection:
                     if held < self._need:
                         break
                 end = start + self._need
-                reply = dispatch(self, self._view, start + 4, end)
+                reply = self.dispatch(self, self._view, start + 4, end)
                 self._start = end
                 self._need = 4
                 if reply is None:
