@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from klamm_agent.config.agent import AgentConfig
-from klamm_agent.delivery.batches import Origin, Receipt, Share
+from klamm_agent.delivery.batches import Mark, Origin, Receipt, Share
 from klamm_agent.delivery.sender import Sender
 from klamm_agent.events import Dropped, Records
 from klamm_agent.figures import labels, of_inputs
@@ -28,6 +28,7 @@ from klamm_agent.files.tracker import Tracker
 from klamm_agent.host import host_fields
 from klamm_agent.inputs.streams import Kept, Range, Streams
 from klamm_agent.lanes.lane import Lane
+from klamm_agent.state.places import Places, StreamMark
 from klamm_agent.state.policy import PolicyLedger
 from klamm_agent.state.registry import StateDir, StateError
 from klamm_base.sparing import Sparing
@@ -46,9 +47,9 @@ _BLOCK_MIN: Final = 4 * 1024
 class SentBlock:
     """A block whose records are with the sender."""
 
-    __slots__ = ("dropped", "end", "generation", "inside", "receipts", "tail")
+    __slots__ = ("dropped", "end", "generation", "inside", "left_out", "receipts", "tail")
 
-    def __init__(self, receipts: list[Receipt], block: Block, dropped: list[Dropped]) -> None:
+    def __init__(self, receipts: list[Receipt], block: Block, dropped: list[Dropped], left_out: int) -> None:
         self.receipts, self.end, self.tail, self.generation = (
             receipts,
             block.end,
@@ -56,7 +57,7 @@ class SentBlock:
             block.generation,
         )
         self.inside = block.inside
-        self.dropped = dropped
+        self.dropped, self.left_out = dropped, left_out
 
 
 class Agent:
@@ -78,7 +79,8 @@ class Agent:
         self._config, self._about = config, about
         self._lent = state is not None
         self._state = state if state is not None else StateDir(config.state_dir)
-        checkpoints = self._state.load()
+        self._places = Places(self._state, wanted=config.exactly_once)
+        checkpoints = self._places.checkpoints
         self._first_run = checkpoints is None
         self._scanner = Scanner(config.inputs, self._trouble)
         topics = len({topic for i in config.inputs for topic in i.topics})
@@ -107,14 +109,16 @@ class Agent:
             bandwidth=config.bandwidth,
             spool=config.spool,
             dropped=self._given_up,
+            wal=self._places.wal,
         )
         try:
-            self._streams = Streams(self._lanes, self._state.streams, kept)
+            self._streams = Streams(self._lanes, self._places.streams, kept)
         except BaseException:
-            self._sender.close()  # another agent may open the spool then
+            self._sender.close()  # another agent may open the spool and the write-ahead log then
+            self._places.close()
             raise
         self._sent: dict[Inode, deque[SentBlock]] = {}
-        self._policy = PolicyLedger(self._state.policy)
+        self._policy = PolicyLedger(self._places.policy)
         self._stream_drops: deque[tuple[list[Receipt], Range, list[Dropped]]] = deque()  # of streams
         self._stop = False
         self._said = Sparing(_SAID_AGAIN_S)
@@ -148,7 +152,7 @@ class Agent:
             self._scan()
             if self._first_run:
                 # From now on the positions that `start_position` chose hold, even if the agent is killed at once
-                self._state.save(self._tracker.checkpoints(), self._streams.checkpoints())
+                self._places.save(self._tracker.checkpoints(), self._streams.checkpoints())
             ready(len(self._tracker))
             self._loop(replace)
             self._streams.finish(time.monotonic(), self._deliver_stream)
@@ -159,12 +163,14 @@ class Agent:
                     "stopped while records were unacknowledged; they are read again at the next start"
                 )
             self._acknowledge()
-            self._tracker.gaps += self._streams.abandoned()
+            if self._places.wal is None or self._sender.is_stuck:
+                self._tracker.gaps += self._streams.abandoned()
             self._save()
             self._write_status("reloading" if self.replaced else "stopped")
             return delivered
         finally:
             self._sender.close()
+            self._places.close()
             self._streams.close()
             self._files.close_all()
             if not self._lent:
@@ -212,6 +218,9 @@ class Agent:
                 self._full = True
                 self._files.verify(file)
                 continue
+            if not self._note_changes():
+                self._full = True
+                break
             block = self._files.read(file, now)
             if block is not None:
                 self._send(file, block)
@@ -236,7 +245,7 @@ class Agent:
             for file in self._files.changed(now):
                 if file.seen or file.archive is not None:
                     continue
-                if not self._has_room(file.source):
+                if not self._has_room(file.source) or not self._note_changes():
                     waits = True
                 elif (block := self._files.read(file, now)) is not None:
                     self._send(file, block)
@@ -250,11 +259,18 @@ class Agent:
             records = lane.framed(block.framed, len(block.data), file.path, time.time())
         else:
             records = lane.block(block.data, block.start, file.path, time.time())
-        receipts = self._deliver(lane, records, Origin(file.path, file.inode, block.start, block.end))
-        self._sent.setdefault(file.inode, deque()).append(SentBlock(receipts, block, records.dropped))
+        sent = bool(records.values or records.dead)
+        mark, left_out = self._places.mark(file, records.dropped, block.end, sent=sent)
+        origin = Origin(file.path, file.inode, block.start, block.end)
+        receipts = self._deliver(lane, records, origin, mark)
+        self._sent.setdefault(file.inode, deque()).append(
+            SentBlock(receipts, block, records.dropped, left_out)
+        )
 
     def _deliver_stream(self, lane: Lane, records: Records, numbers: Range) -> Sequence[Receipt]:
-        receipts = self._deliver(lane, records, Origin(numbers.path, (0, 0), numbers.start, numbers.end))
+        mark = None if numbers.place is None else StreamMark(numbers.name, numbers.place)
+        origin = Origin(numbers.path, (0, 0), numbers.start, numbers.end)
+        receipts = self._deliver(lane, records, origin, mark)
         if records.dropped:
             self._stream_drops.append((receipts, numbers, records.dropped))
         return receipts
@@ -262,17 +278,30 @@ class Agent:
     def _has_room(self, source: int) -> bool:
         return all(map(self._sender.has_room, self._config.inputs[source].topics))
 
-    def _deliver(self, lane: Lane, records: Records, origin: Origin) -> list[Receipt]:
+    def _note_changes(self) -> bool:
+        """Brings positions that changed without a read to the write-ahead log, behind all that was read; returns whether it has them."""
+        if not self._tracker.changed:
+            return True
+        self._sender.commit()
+        return not self._sender.is_stuck and self._places.note(self._tracker)
+
+    def _deliver(self, lane: Lane, records: Records, origin: Origin, mark: Mark | None) -> list[Receipt]:
         config = lane.config
         key = None
         if config.key != "none":
             key = self._host if config.key == "host" else os.fsencode(origin.path)
         receipts = []
         if records.values:
-            receipts.append(self._sender.send(config.topic, records.values, records.size, key, origin))
+            part = bool(records.dead)
+            receipts.append(
+                self._sender.send(
+                    config.topic, records.values, records.size, key, origin, mark=mark, part=part
+                )
+            )
         if records.dead:
             topic, size = config.stages.dead_letter_topic, sum(map(len, records.dead))
-            receipts.append(self._sender.send(topic, records.dead, size, None, origin))
+            receipts.append(self._sender.send(topic, records.dead, size, None, origin, mark=mark, part=True))
+            self._sender.commit(config.topics)
         return receipts
 
     @property
@@ -292,6 +321,7 @@ class Agent:
                 last = sent.popleft()
                 if last.dropped and file is not None:
                     self._policy.add(file.path, inode, last.generation, last.dropped, last.end)
+                    self._places.counted.add(last.left_out)
                 if sent and sent[0].generation != last.generation:
                     self._tracker.acknowledged(file, last.generation, last.end, last.tail, inside=last.inside)
             if last is not None:
@@ -308,18 +338,19 @@ class Agent:
         self._tracker.gaps += self._streams.lost()
         self._tracker.gaps += self._policy.final(lambda inode: self._tracker.get(inode) is not None)
         self._note_gaps()
-        if self._tracker.gaps:
-            return
+        if self._tracker.gaps or self._sender.is_resuming or not self._note_changes():
+            return  # until all that came out of the write-ahead log is acknowledged, that says more than the registry
         checkpoints = self._tracker.checkpoints(), self._streams.checkpoints(), self._policy.entries()
         if checkpoints == self._saved:
             return
         try:
-            self._state.save(*checkpoints)
+            self._places.save(*checkpoints)
             self._saved = checkpoints
         except StateError as e:
+            after = "a kill" if self._places.wal is None else "a power cut"
             self._say_sparingly(
                 "registry",
-                f"{e}; the agent continues; after a kill it delivers lines since the last checkpoint again",
+                f"{e}; the agent continues; after {after} it delivers lines since the last checkpoint again",
             )
 
     def _refused(self, receipt: Receipt, size: int) -> None:
@@ -379,6 +410,8 @@ class Agent:
         if troubles := self._sender.troubles:
             topic, why = next(iter(troubles.items()))
             return f"topic {topic}: {why}"
+        if self._sender.is_stuck:
+            return "write-ahead log has no room"
         return "acknowledgements" if self._full else ""
 
     def _write_status(self, state: str) -> None:
@@ -404,8 +437,10 @@ class Agent:
             "gaps": self.lost_ranges,
             "unreadable": self._troubles(),
             "waiting_for": self._waiting_for(),
+            "exactly_once": self._places.without or "yes",
             **self._sender.figures(),
         }
+        self.status["unproved"] += self._places.unproved
         try:
             self._state.write_status(self.status)
         except StateError as e:

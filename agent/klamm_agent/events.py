@@ -74,6 +74,9 @@ class Reader(Protocol):
         read again.
         """
 
+    def place(self, position: Hashable) -> Any:
+        """Returns what `checkpoint` will be when everything up to `position` is acknowledged."""
+
     def finish(self) -> None:
         """Takes no more from outside, since the agent ends. `poll` still gives what had arrived."""
 

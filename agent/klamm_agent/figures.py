@@ -15,7 +15,7 @@ from klamm_base.metrics_text import Family, Labels, Sample
 from klamm_base.version import __version__
 
 _PAGE: Final = resource.getpagesize()
-_WAITS: Final = ("broker", "topic", "acknowledgements", "spool")
+_WAITS: Final = ("broker", "topic", "acknowledgements", "spool", "write-ahead")
 _SPOOL: Final = {
     "spool_bytes": "Record batches on disk that are not acknowledged, bytes.",
     "spool_records": "Records in the spool.",
@@ -71,6 +71,11 @@ def families(status: Mapping[str, Any]) -> Iterator[Family]:
     yield _family(
         "klamm_agent_split_lines_total", "counter", "Cuts that long lines took.", status.get("split_lines", 0)
     )
+    for key, help_ in (
+        ("unproved", "Records sent again that may be in their topics twice."),
+        ("resumed", "Records that came out of the write-ahead log at the start."),
+    ):
+        yield _family(f"klamm_agent_{key}_lines_total", "counter", help_, status.get(key, 0))
     yield _family("klamm_agent_gaps_total", "counter", "Ranges noted as lost.", status.get("gaps", 0))
     yield _family(
         "klamm_agent_lag_bytes", "gauge", "Bytes in files, not acknowledged.", status.get("lag_bytes", 0)

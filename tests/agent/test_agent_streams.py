@@ -37,6 +37,9 @@ class Reader:
     def checkpoint(self):
         return None
 
+    def place(self, position):
+        return None
+
     def finish(self):
         pass
 

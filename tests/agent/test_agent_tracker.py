@@ -20,7 +20,7 @@ from klamm_agent.files.open_files import OpenFiles
 from klamm_agent.files.scan import Scanner
 from klamm_agent.files.tracked import HEAD, TAIL, Limits, Observed, Print, Tracked
 from klamm_agent.files.tracker import Tracker
-from klamm_agent.state.registry import _checkpoint, _entry
+from klamm_agent.state.registry import checkpoint_of, entry_of
 
 LIMITS = Limits(max_line=5000)
 STEPS = st.one_of(
@@ -196,8 +196,8 @@ class World:
             self.tracker.acknowledged(file, block.generation, block.end, block.tail)
 
     def save(self) -> None:
-        entries = json.loads(json.dumps([_entry(c) for c in self.tracker.checkpoints()]))
-        self.saved = [_checkpoint(e) for e in entries]
+        entries = json.loads(json.dumps([entry_of(c) for c in self.tracker.checkpoints()]))
+        self.saved = [checkpoint_of(e) for e in entries]
 
     def kill(self) -> None:
         self.killed = True

@@ -101,6 +101,7 @@ def test_without_the_venv_module_it_says_what_to_install(checkout):
         (["demo", "logs", "--rate", "5"], "-m klamm.cli.main demo logs --rate 5"),
         (["soak"], "-m support.faults.soak"),
         (["soak", "--cycles", "5"], "-m support.faults.soak --cycles 5"),
+        (["soak", "agent", "--kills", "5"], "-m support.agent_soak --kills 5"),
         (["soak", "demo"], "-m klamm.demo --seconds 600"),
         (["soak", "demo", "9"], "-m klamm.demo --seconds 9"),
         (["bench", "--write"], "-m bench.broker.compare --write"),

@@ -20,6 +20,7 @@ from klamm_base.errors import ConfigError
 
 _OF_AGENT: Final = (
     "id", "scan_interval_ms", "checkpoint_interval_ms", "host_metadata", "bandwidth", "nice", "max_open_files",
+    "exactly_once",
 )  # fmt: skip
 
 
@@ -39,6 +40,7 @@ class AgentConfig:
     bandwidth: int | None = None
     nice: int | None = None
     max_open_files: int = 512
+    exactly_once: bool = True
     metrics: MetricsSettings | None = None
     spool: SpoolSettings | None = None
     ignored: tuple[tuple[str, str], ...] = ()
@@ -98,6 +100,7 @@ def _agent(v: Values, document: dict[str, Any]) -> AgentConfig:
         agent_id=v.text(agent, "agent", "id", socket.gethostname()),
         nice=v.number(agent, "agent", "nice", 0, least=-20, most=19) if "nice" in agent else None,
         max_open_files=v.number(agent, "agent", "max_open_files", 512, least=1, most=1_000_000),
+        exactly_once=v.flag(agent, "agent", "exactly_once", default=True),
         metrics=read_metrics(v, document),
         scan_interval=v.number(agent, "agent", "scan_interval_ms", 1000, least=10) / 1000,
         checkpoint_interval=v.number(agent, "agent", "checkpoint_interval_ms", 1000, least=10, most=3_600_000)

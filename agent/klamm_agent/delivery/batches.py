@@ -7,9 +7,11 @@ how many of its records each receipt waits for. A `Share` is a claim as the spoo
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from klamm_agent.delivery.encode import halves
+from klamm_agent.delivery.wal.entries import Sent
+from klamm_kafka.client.outbox import SEQUENCES
 from klamm_kafka.wire.batch import read_header
 
 BATCH_COST: Final = 1_024
@@ -32,6 +34,13 @@ class Share(NamedTuple):
     records: int
 
 
+class Mark(Protocol):
+    """The place behind a block, for the write-ahead log."""
+
+    def note(self, about: dict[str, Any]) -> None:
+        """Writes the place into what an entry says."""
+
+
 @dataclass(slots=True, eq=False)
 class Receipt:
     """A count of one block's records that are not delivered yet."""
@@ -39,6 +48,7 @@ class Receipt:
     topic: str
     origin: Origin
     left: int
+    mark: Mark | None = None
 
     @property
     def done(self) -> bool:
@@ -70,11 +80,18 @@ class Batch:
     spooled: int = -1
     """The offset behind it in the spool; -1: the spool does not have it."""
     number: int = 0
-    """Its place in the order of encoding."""
+    """Its place in the order of encoding, over all lives of an agent that has a write-ahead log."""
+    noted: Sent | None = None
+    """The numbers under which the write-ahead log has it."""
     cost: int = field(init=False)
 
     def __post_init__(self) -> None:
         self.cost = len(self.data) + BATCH_COST
+
+    @property
+    def last_sequence(self) -> int:
+        """The sequence number of its last record."""
+        return (self.sequence + self.count - 1) % SEQUENCES
 
     def halves(self, level: int | None) -> list[Batch]:
         """Returns two batches with its records, or none when it has one record."""
@@ -84,6 +101,7 @@ class Batch:
             count = read_header(data).record_count
             batch = Batch(self.topic, data, count, _cut(rest, count), self.key)
             batch.spooled, batch.safe, batch.number = self.spooled, self.safe, self.number
+            batch.noted = self.noted
             found.append(batch)
         return found
 

@@ -9,11 +9,14 @@ from __future__ import annotations
 import random
 import time
 from collections import deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from klamm_agent.config.producer import ProducerSettings
 from klamm_agent.delivery.batches import Batch
+from klamm_agent.delivery.resuming import Resuming, Verdict
+from klamm_agent.delivery.wal.entries import Note, Sent
 from klamm_kafka.client import BrokerError, ClientError, Cluster, broker_error
 from klamm_kafka.client.idempotent import TOO_LARGE, IdempotentSender
 from klamm_kafka.client.outbox import IN_FLIGHT_MAX, Outbox
@@ -60,6 +63,12 @@ class Owner(Protocol):
     def split(self, batch: Batch, halves: list[Batch]) -> None:
         """Takes note that `halves` go on in place of `batch`."""
 
+    def going(self, notes: list[Note]) -> None:
+        """Takes note that batches go out under new numbers."""
+
+    def doubted(self, topic: str, batches: Sequence[Batch], why: str) -> None:
+        """Takes note that batches go again, of which nobody knows whether the topic has them."""
+
     def say(self, what: str) -> None:
         """Logs `what`, sparingly."""
 
@@ -96,6 +105,18 @@ class Outgoing(IdempotentSender[Box, Batch]):
         self.known: dict[str, Topic] = {}
         self._settings, self._owner, self._limit = settings, owner, limit
         self._refresh_at = 0.0
+        self._resuming = Resuming(cluster)
+        self._with: dict[int, list[Batch]] = {}
+        """By a batch's number: earlier batches that count as delivered when it is."""
+
+    def resume(self, batches: Iterable[Batch]) -> None:
+        """Takes the batches, in their order, that an agent had when it was killed. Call it once, before anything is put."""
+        for batch in batches:
+            self.topic(batch.topic)
+            if batch.noted is not None:
+                self._resuming.add(batch)
+            else:
+                self.topic(batch.topic).unplaced.append(batch)
 
     def topic(self, name: str) -> Topic:
         found = self.known.get(name)
@@ -122,6 +143,8 @@ class Outgoing(IdempotentSender[Box, Batch]):
         return sorted(found, key=lambda p: p.number)
 
     def _place(self, topic: Topic) -> None:
+        if topic.name in self._resuming.by_topic:
+            return  # nothing may overtake what was sent before
         while topic.unplaced and topic.boxes:
             batch = topic.unplaced.popleft()
             if batch.key is not None:
@@ -174,14 +197,62 @@ class Outgoing(IdempotentSender[Box, Batch]):
                 topic.unplaced.extend(box.give_back())
                 self.outboxes.pop(box, None)
 
+    async def prepare(self) -> None:
+        for name in list(self._resuming.by_topic):
+            topic = self.known[name]
+            if not topic.boxes:
+                continue
+            verdicts = await self._resuming.ask(name, len(topic.boxes))
+            if verdicts is None:
+                self.stale = True
+                continue
+            for partition, verdict in verdicts.items():
+                self._resume(topic, partition, verdict)
+            self._place(topic)
+
+    def _resume(self, topic: Topic, partition: int, verdict: Verdict) -> None:
+        if verdict.again:
+            box, first = topic.boxes[partition], verdict.again[0]
+            assert first.noted is not None, "it was sent"
+            self._with[first.number] = verdict.proved
+            box.take_over((first.noted.producer_id, first.noted.epoch), verdict.again)
+            self.outboxes[box] = None
+        else:
+            for batch in verdict.proved:
+                self._owner.delivered(batch)
+        for batch in verdict.doubtful:
+            batch.sequence = -1
+        if verdict.doubtful:
+            self._owner.doubted(
+                topic.name, verdict.doubtful, "the broker does not know our producer any more"
+            )
+            if partition < len(topic.boxes):
+                topic.boxes[partition].put(verdict.doubtful)
+                self.outboxes[topic.boxes[partition]] = None
+            else:
+                topic.unplaced.extendleft(reversed(verdict.doubtful))
+
+    async def forgotten(self, outbox: Box, error: BrokerError) -> None:
+        sent = [b for b in outbox.pending if b.sequence >= 0]
+        await super().forgotten(outbox, error)
+        self._owner.doubted(outbox.remote, sent, str(error))
+
     def may_send(self, now: float) -> bool:
         if now >= self._refresh_at and not self.stale:
             self.stale = True
             self._refresh_at = now + self._settings.metadata_max_age
         return self._limit.allows(now)
 
-    def sent(self, size: int, now: float) -> None:
-        self._limit.took(size)
+    def taken(self, items: Sequence[tuple[Box, Batch]]) -> None:
+        self._limit.took(sum(len(batch.data) for _, batch in items))
+        notes = []
+        for box, batch in items:
+            sent = Sent(box.partition, *box.producer, batch.sequence)
+            if sent != batch.noted:
+                batch.noted = sent
+                notes.append(Note(batch.number, sent))
+        if notes:
+            self._owner.going(notes)
 
     def answered(self) -> None:
         self._owner.woken()
@@ -191,6 +262,8 @@ class Outgoing(IdempotentSender[Box, Batch]):
         outbox.delivered(batch)
         if outbox.empty:
             self.outboxes.pop(outbox, None)
+        for earlier in self._with.pop(batch.number, ()):
+            self._owner.delivered(earlier)
         self._owner.delivered(batch)
 
     async def refused(

@@ -11,16 +11,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from klamm_agent.config.producer import ProducerSettings
 from klamm_agent.config.spool import SpoolSettings
-from klamm_agent.delivery.batches import Batch, Claim, Origin, Receipt
+from klamm_agent.delivery.ahead import Ahead
+from klamm_agent.delivery.batches import Batch, Claim, Mark, Origin, Receipt
 from klamm_agent.delivery.encode import KeyedValues, encode_batch
 from klamm_agent.delivery.outgoing import Limit, Outgoing
 from klamm_agent.delivery.spooling import NoteDropped, Spooling
+from klamm_agent.delivery.wal.entries import Note
+from klamm_agent.delivery.wal.log import WriteAheadLog
 from klamm_base.sparing import Sparing
 from klamm_kafka.client import Cluster
 from klamm_kafka.wire.batch import decode_records
@@ -51,7 +54,8 @@ class Sender:
     """The agent's producer. `queue_bytes` bounds its memory; each topic has an equal share, which it may exceed by one block.
 
     `dropped` notes what the spool gives up (`spooling.NoteDropped`). `name` is the client id, unless the settings have one.
-    `refused(receipt, size)` is told of a record that is too large for its topic. `bandwidth` is in bytes per second.
+    `refused(receipt, size)` is told of a record that is too large for its topic. `bandwidth` is in bytes per second. Batches go into
+    `wal` before they are sent; those that an agent left there go first. Raises WalError when they cannot be read.
     """
 
     def __init__(
@@ -66,6 +70,7 @@ class Sender:
         bandwidth: int | None = None,
         spool: SpoolSettings | None = None,
         dropped: NoteDropped = lambda ranges, why, policy: False,
+        wal: WriteAheadLog | None = None,
     ) -> None:
         self._settings, self._refused = settings, refused
         self._share = max(1, queue_bytes // max(1, topics))
@@ -74,6 +79,10 @@ class Sender:
         self._total = 0
         self._owed = 0  # records that are not safe
         self._batches = 0
+        self._sealed: list[Batch] = []  # encoded, and not in the write-ahead log yet
+        self._where: dict[
+            object, tuple[str, bytes | int | None]
+        ] = {}  # of files' last records that are gathered
         self._open: dict[tuple[str, bytes | int | None], _OpenBatch] = {}
         self._said = Sparing(_SAID_AGAIN_S)
         self._away = False
@@ -91,10 +100,26 @@ class Sender:
         self._cluster = cluster
         self._outgoing = Outgoing(cluster, settings, Limit(bandwidth), self)
         self._spooling = None if spool is None else Spooling(spool, self._outgoing, self, dropped)
+        self._ahead = Ahead(wal, self.say)
+        self._resume()
+
+    def _resume(self) -> None:
+        """Takes back what an agent before had sent, from write-ahead log and spool."""
+        spooling = self._spooling
+        batches = self._ahead.resume(set() if spooling is None else spooling.numbers())
+        for batch in batches:
+            self._owed += batch.count
+        if spooling is not None:
+            batches += spooling.resume(self._ahead.in_spool)
+        for batch in batches:
+            self._count(batch.topic, batch.cost)
+        self._outgoing.resume(sorted(batches, key=lambda batch: batch.number))
 
     # ---- for the agent
 
     def has_room(self, topic: str) -> bool:
+        if self._sealed:
+            return False
         if self._spooling is not None and (by_disk := self._spooling.has_room(topic)) is not None:
             return by_disk
         if self._total >= self._most or self._flying.get(topic, 0) >= self._share:
@@ -107,6 +132,16 @@ class Sender:
         return self._owed > 0
 
     @property
+    def is_resuming(self) -> bool:
+        """True while something that an agent before had sent, or read, is not acknowledged."""
+        return self._ahead.is_resuming
+
+    @property
+    def is_stuck(self) -> bool:
+        """True while the write-ahead log has no room."""
+        return bool(self._sealed)
+
+    @property
     def brokers_away(self) -> bool:
         return self._outgoing.brokers_away
 
@@ -115,27 +150,64 @@ class Sender:
         """Topics that take nothing now, each with the reason."""
         return {name: why for name, topic in self._outgoing.known.items() if (why := topic.why)}
 
-    def send(self, topic: str, values: list[bytes], size: int, key: bytes | None, origin: Origin) -> Receipt:
-        """Sends `values` of `size` bytes together; returns the receipt for them."""
-        receipt = Receipt(topic, origin, len(values))
-        self._owed += len(values)
-        batches = max(1, round(size / self._settings.batch_bytes))
-        if batches == 1 or len(values) < 2:
-            self._gather(receipt, values, size, key)
-            return receipt
-        step = -(-len(values) // batches)
-        for at in range(0, len(values), step):
-            some = values[at : at + step]
-            self._gather(receipt, some, sum(map(len, some)), key)
-        return receipt
+    def send(
+        self,
+        topic: str,
+        values: list[bytes],
+        size: int,
+        key: bytes | None,
+        origin: Origin,
+        *,
+        mark: Mark | None = None,
+        part: bool = False,
+    ) -> Receipt:
+        """Sends `values` of `size` bytes together; returns the receipt for them.
 
-    def _gather(self, receipt: Receipt, values: list[bytes], size: int, key: bytes | None) -> None:
-        if not values:
-            return
+        `part`: other values of the same block follow, until `commit`. The write-ahead log gets all batches with records of a block at
+        once: it never has a part of a block.
+        """
+        receipt = Receipt(topic, origin, len(values), mark)
+        self._owed += len(values)
         place: bytes | int | None = None
         if key is not None:
-            partition = self._outgoing.place_of(receipt.topic, key)
+            partition = self._outgoing.place_of(topic, key)
             place = key if partition is None else partition
+        self._keep_order(origin, (topic, place))
+        batches = max(1, round(size / self._settings.batch_bytes))
+        if batches == 1 or len(values) < 2:
+            self._gather(receipt, values, size, key, place)
+        else:
+            step = -(-len(values) // batches)
+            for at in range(0, len(values), step):
+                some = values[at : at + step]
+                self._gather(receipt, some, sum(map(len, some)), key, place)
+            if (topic, place) in self._open:
+                self._seal((topic, place))
+        if not part:
+            self._commit()
+        return receipt
+
+    def _keep_order(self, origin: Origin, place: tuple[str, bytes | int | None]) -> None:
+        """Lets a file's records that are gathered elsewhere go first: the write-ahead log says how far a file is delivered."""
+        if not self._open:
+            self._where.clear()
+        who = origin.inode if any(origin.inode) else origin.path
+        before = self._where.get(who, place)
+        if before != place and before in self._open:
+            self._seal(before)
+        self._where[who] = place
+
+    def commit(self, topics: Sequence[str] | None = None) -> None:
+        """Encodes what is gathered for `topics` (None: for all), and gives it to the write-ahead log at once."""
+        for at in [at for at in self._open if topics is None or at[0] in topics]:
+            self._seal(at)
+        self._commit()
+
+    def _gather(
+        self, receipt: Receipt, values: list[bytes], size: int, key: bytes | None, place: bytes | int | None
+    ) -> None:
+        if not values:
+            return
         opened = self._open.get((receipt.topic, place))
         full = self._settings.batch_bytes
         if opened is not None and opened.size + size > full + full // 4:
@@ -159,6 +231,8 @@ class Sender:
         return {
             "queued_bytes": self._total,
             "batches": self._batches,
+            "resumed": self._ahead.resumed,
+            "unproved": self._ahead.unproved,
             "spool_bytes": spooling.size if spooling else 0,
             "spool_records": spooling.records if spooling else 0,
             "spool_dropped": spooling.dropped_records if spooling else 0,
@@ -175,17 +249,27 @@ class Sender:
         data = encode_batch(opened.keyed, now_ms, settings.codec, settings.level)
         batch = Batch(opened.topic, data, opened.count, opened.claims, opened.key)
         self._batches += 1
-        batch.number = self._batches
         self._count(opened.topic, batch.cost - opened.cost)
-        if self._spooling is None:
-            self._outgoing.put(batch)
-        else:
-            self._spooling.put(batch)
+        self._sealed.append(batch)
+
+    def _commit(self) -> None:
+        """Lets encoded batches go out once the write-ahead log has them."""
+        if not self._sealed or not self._ahead.commit(self._sealed):
+            return
+        sealed, self._sealed = self._sealed, []
+        for batch in sealed:
+            if self._spooling is None:
+                self._outgoing.put(batch)
+            else:
+                self._spooling.put(batch)
 
     def poll(self, timeout_s: float) -> None:
         """Sends and receives; waits up to `timeout_s` for an answer."""
         now = time.monotonic()
         due = self._seal_due(now)
+        self._commit()
+        if timeout_s > 0:
+            self._ahead.flush()
         if self._spooling is not None:
             self._spooling.tick(now)
         if due is not None:
@@ -221,8 +305,7 @@ class Sender:
 
     def drain(self, timeout_s: float) -> bool:
         """Waits until everything is acknowledged, at most `timeout_s`; returns whether it is."""
-        for at in list(self._open):
-            self._seal(at)
+        self.commit()
         deadline = time.monotonic() + timeout_s
         while self.waits and time.monotonic() < deadline:
             self.poll(0.05)
@@ -230,6 +313,7 @@ class Sender:
 
     def close(self) -> None:
         """Closes the connections; unacknowledged records stay so."""
+        self._ahead.flush()
         if self._spooling is not None:
             self._spooling.close()
         if self._loop is None or self._running is None:
@@ -252,6 +336,17 @@ class Sender:
                 claim.receipt.left -= claim.count
                 self._owed -= claim.count
 
+    def spooled(self, batch: Batch) -> None:
+        self._ahead.spooled(batch)
+
+    def spool_forgot(self, numbers: set[int]) -> None:
+        self._ahead.spool_forgot(numbers)
+
+    def dropped(self, batch: Batch) -> None:
+        self.settled(batch)
+        self._ahead.settled(batch)
+        self.let_go(batch)
+
     def let_go(self, batch: Batch) -> None:
         self._count(batch.topic, -batch.cost)
 
@@ -260,6 +355,7 @@ class Sender:
 
     def delivered(self, batch: Batch) -> None:
         self.settled(batch)
+        self._ahead.settled(batch)
         self.acked += batch.count
         self._count(batch.topic, -batch.cost)
         if self._spooling is not None:
@@ -270,13 +366,24 @@ class Sender:
 
     def given_up(self, batch: Batch) -> None:
         self.settled(batch)
+        self._ahead.settled(batch)
         self._count(batch.topic, -batch.cost)
         if self._spooling is not None:
             self._spooling.delivered(batch)
         if batch.claims:
             self._refused(batch.claims[0].receipt, len(decode_records(batch.data)[0].value or b""))
 
+    def going(self, notes: list[Note]) -> None:
+        self._ahead.going(notes)
+
+    def doubted(self, topic: str, batches: Sequence[Batch], why: str) -> None:
+        records = sum(batch.count for batch in batches)
+        self._ahead.doubted(records)
+        if records:
+            log.warning("topic %s: %d lines are sent again and may come twice: %s", topic, records, why)
+
     def split(self, batch: Batch, halves: list[Batch]) -> None:
+        self._ahead.halved(batch, len(halves))
         if self._spooling is not None:
             self._spooling.split(batch, halves)
         self._count(batch.topic, sum(half.cost for half in halves) - batch.cost)

@@ -2,7 +2,7 @@
 
 A topic is spooled while its broker is away (or always): every batch is written before it is sent. Batches that memory has no room
 for are on disk only. They are read when there is room, and new batches queue behind them, so each topic keeps its order.
-Batches in memory keep their sequence numbers: only a restart of the agent may send a batch twice.
+Batches in memory keep their sequence numbers, and after a kill of the agent the write-ahead log knows those of batches that were sent.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -19,6 +19,7 @@ from klamm_agent.delivery.batches import Batch, Claim, Origin, Receipt, Share
 from klamm_agent.delivery.outgoing import Outgoing
 from klamm_agent.delivery.spool.segment import Damaged, StoredBatch
 from klamm_agent.delivery.spool.spool import Spool, SpoolError
+from klamm_agent.delivery.wal.entries import Sent
 from klamm_base.files import exposed
 from klamm_kafka.wire.batch import stamp
 
@@ -60,6 +61,18 @@ class Owner(Protocol):
     def settled(self, batch: Batch) -> None:
         """Takes note that the batch is safe."""
 
+    def spooled(self, batch: Batch) -> None:
+        """Takes note that the batch is in the spool, and not forced to the disk yet."""
+
+    def spool_forgot(self, numbers: set[int]) -> None:
+        """Takes note that the spool will not bring these batches again, by their numbers in the write-ahead log."""
+
+    def dropped(self, batch: Batch) -> None:
+        """Takes note that the batch is given up, and in the ledger."""
+
+    def delivered(self, batch: Batch) -> None:
+        """Takes note that a broker has the batch."""
+
     def let_go(self, batch: Batch) -> None:
         """Takes note that the batch is on disk only."""
 
@@ -75,6 +88,8 @@ class _Topic:
     active: bool = False
     under_way: OrderedDict[int, int] = field(default_factory=OrderedDict)
     """By offset in the spool: how many batches are not acknowledged."""
+    numbers: dict[int, int] = field(default_factory=dict)
+    """By offset in the spool: the batch's number in the write-ahead log."""
 
 
 class Spooling:
@@ -88,11 +103,38 @@ class Spooling:
         if (said := exposed(settings.path)) is not None:
             log.warning("%s", said)
         self._topics: dict[str, _Topic] = {name: _Topic(active=True) for name in self._spool.unread}
+        self._passed: dict[int, tuple[str, int]] = {}  # delivered: by number, topic and offset in the spool
         self._unsafe: list[Batch] = []
         self._doubtful: list[Batch] = []  # written, but an fsync failed: only a broker makes them safe
         self._look_at = self._sync_at = self._save_at = 0.0
         self._broken = False
         self.dropped_records = 0
+
+    def numbers(self) -> set[int]:
+        """Returns the numbers in the write-ahead log of the batches that wait in the spool."""
+        return set().union(*self._spool.numbers().values())
+
+    def resume(self, known: Mapping[int, Sent | None]) -> list[Batch]:
+        """Reads, at the start, all batches up to the last that an agent before had sent; returns those that are not acknowledged.
+
+        `known` has, by number, how batches were sent; None: a broker has them.
+        """
+        found = []
+        for name, numbers in self._spool.numbers().items():
+            left = numbers & known.keys()
+            while left and self._spool.is_unread(name):
+                stored = self._read(name)
+                if stored is None:
+                    continue
+                left.discard(stored.number)
+                batch = self._taken_back(name, self._topics[name], stored)
+                if known.get(stored.number, ()) is None:
+                    self._owner.taken_back(batch)
+                    self._owner.delivered(batch)
+                    continue
+                batch.noted = known.get(stored.number)
+                found.append(batch)
+        return found
 
     @property
     def size(self) -> int:
@@ -125,8 +167,7 @@ class Spooling:
             shares = [Share(c.receipt.origin, c.count) for c in batch.claims]
             if not self._note(shares, "spool full: newest dropped"):
                 return None
-            self._owner.settled(batch)
-            self._owner.let_go(batch)
+            self._owner.dropped(batch)
             return False
         return self._append(batch, state, in_memory=in_memory)
 
@@ -135,11 +176,14 @@ class Spooling:
             stamp(batch.data, -1, -1, -1)
         shares = [Share(c.receipt.origin, c.count) for c in batch.claims]
         try:
-            batch.spooled = self._spool.append(batch.topic, batch.data, batch.count, shares, batch.key)
+            batch.spooled = self._spool.append(
+                batch.topic, batch.data, batch.count, shares, batch.key, number=batch.number
+            )
         except SpoolError as e:
             self._fails(e)
             return None
         self._broken = False
+        self._owner.spooled(batch)
         self._unsafe.append(batch)
         if in_memory:
             self._spool.in_memory(batch.topic)
@@ -182,6 +226,8 @@ class Spooling:
             acked = state.under_way.popitem(last=False)[0]
         if acked >= 0:
             self._spool.acknowledged(batch.topic, acked)
+        if batch.number:
+            self._passed[batch.number] = batch.topic, batch.spooled
 
     def split(self, batch: Batch, halves: list[Batch]) -> None:
         if batch.spooled >= 0:
@@ -232,24 +278,29 @@ class Spooling:
                 continue
             topic = self._outgoing.topic(name)
             while topic.has_room and not self._outgoing.brokers_away and self._spool.is_unread(name):
-                found = self._spool.read(name)
-                if isinstance(found, Damaged):
-                    self._owner.say(
-                        f"spool: {found.why}: {sum(s.records for s in found.shares)} records are lost"
-                    )
-                    self._note(found.shares, f"spool damaged: {found.why}", policy=False)
-                elif found is not None:
-                    self._take_back(name, state, found)
+                if (found := self._read(name)) is not None:
+                    batch = self._taken_back(name, state, found)
+                    self._owner.taken_back(batch)
+                    self._outgoing.put(batch)
             busy = self._spool.is_unread(name) or state.under_way or state.trouble_since is not None
             state.active = bool(busy) or self._settings.when == "always"
 
-    def _take_back(self, name: str, state: _Topic, found: StoredBatch) -> None:
+    def _read(self, name: str) -> StoredBatch | None:
+        """Reads a topic's next batch; None when it is damaged."""
+        found = self._spool.read(name)
+        if isinstance(found, Damaged):
+            self._owner.say(f"spool: {found.why}: {sum(s.records for s in found.shares)} records are lost")
+            self._note(found.shares, f"spool damaged: {found.why}", policy=False)
+            return None
+        return found
+
+    @staticmethod
+    def _taken_back(name: str, state: _Topic, found: StoredBatch) -> Batch:
         claims = [Claim(Receipt(name, s.origin, s.records), s.records) for s in found.shares]
         batch = Batch(name, found.data, found.records, claims, found.key)
-        batch.spooled, batch.safe = found.end, True
+        batch.spooled, batch.safe, batch.number = found.end, True, found.number
         state.under_way[found.end] = 1
-        self._owner.taken_back(batch)
-        self._outgoing.put(batch)
+        return batch
 
     def sync(self) -> None:
         """Makes written batches safe on disk: they count as delivered."""
@@ -279,6 +330,11 @@ class Spooling:
             self._spool.save()
         except SpoolError as e:
             self._fails(e)
+            return
+        passed = {n for n, (topic, end) in self._passed.items() if end <= self._spool.acked(topic)}
+        for number in passed:
+            del self._passed[number]
+        self._owner.spool_forgot(passed)
 
     def close(self) -> None:
         self._spool.close()

@@ -25,7 +25,7 @@ COPY_WAIT_S: Final = 10.0  # how long a copy of a file that is still there waits
 
 class Archives:
     """The archives and copies among a tracker's files. `gap` takes a file, a range and a reason; `restart` begins a file anew; `topic`
-    gives the topic of a file's lines, empty when it is unknown.
+    gives the topic of a file's lines, empty when it is unknown. `changed` gets the files whose positions change without a read.
     """
 
     def __init__(
@@ -34,7 +34,9 @@ class Archives:
         gap: Callable[[Tracked, int, int, str], None],
         restart: Callable[[Tracked, str], None],
         topic: Callable[[Tracked], str],
+        changed: dict[Inode, None],
     ) -> None:
+        self._changed = changed
         self._files, self._gap, self._restart, self._topic = files, gap, restart, topic
         self._heads: dict[str, list[Tracked]] = {}  # by digest, of whole beginnings
         self._replaced: dict[int, Tracked] = {}  # by generation, as long as something of it is in flight
@@ -53,6 +55,7 @@ class Archives:
             acked_inside=file.acked_inside, size=max(file.position, known), seen=False, gone_at=now, was=file.inode,
             marks=file.marks, reason=reason,
         )  # fmt: skip
+        self._changed[inode] = None
         if file.head_print.length == HEAD:
             self._heads.setdefault(file.head_print.digest, []).append(content)
         if content.acked != content.position:
@@ -119,6 +122,7 @@ class Archives:
             if candidate.offset == source.position:
                 file.inside = file.acked_inside = source.inside
             self._lost(source, max(size, source.position))
+            self._changed |= {file.inode: None, source.inode: None}
             del self._files[source.inode]
             return True
         if file.copy_since is None or file.copy_since[0] != size:
@@ -188,7 +192,7 @@ class Archives:
             if length not in prints:
                 prints[length] = Print.of(head[:length])
             if prints[length] == file.head_print:
-                yield Candidate(file.inode, file.position, _tail(file))
+                yield Candidate(file.inode, file.position, file.tail_print)
 
     def found(self, file: Tracked, looked: Inspection, now: float) -> None:
         """Takes in the result of looking through `file`."""
@@ -241,6 +245,7 @@ class Archives:
             file.position = file.acked = source.position
             file.inside = file.acked_inside = source.acked_inside
             self._lost(source, max(archive.total, source.position))
+            self._changed |= {file.inode: None, source.inode: None}
             del self._files[source.inode]
         if archive.problem:
             self._gap(file, archive.total, archive.total, f"the archive is {archive.problem}")
@@ -271,14 +276,7 @@ def _candidate(other: Tracked, size: int) -> Candidate | None:
     if other.was is None and not HEAD <= other.position <= size:
         return Candidate(other.inode, size, Print())
     if other.position <= size:
-        return Candidate(other.inode, other.position, _tail(other))
+        return Candidate(other.inode, other.position, other.tail_print)
     # It was read further than the copy goes, before it was truncated
     mark = next((m for m in reversed(other.marks) if m[0] <= size), None)
     return None if mark is None else Candidate(other.inode, mark[0], Print.of(mark[1]))
-
-
-def _tail(file: Tracked) -> Print:
-    """Returns the fingerprint of the bytes before a file's position."""
-    if not file.position:
-        return Print()
-    return Print.of(file.tail) if file.tail else file.acked_tail

@@ -220,13 +220,28 @@ class Tracked:
         return max(0, self.size - self.acked)
 
     def checkpoint(self) -> Checkpoint:
+        """Returns the place up to which everything is acknowledged."""
+        return self._place(self.acked, self.acked_tail, inside=self.acked_inside)
+
+    def read_to(self) -> Checkpoint:
+        """Returns the place up to which everything is read."""
+        return self._place(self.position, self.tail_print, inside=self.inside)
+
+    @property
+    def tail_print(self) -> Print:
+        """The fingerprint of the bytes before the position."""
+        if not self.position:
+            return Print()
+        return Print.of(self.tail) if self.tail else self.acked_tail
+
+    def _place(self, offset: int, tail: Print, *, inside: bool) -> Checkpoint:
         archive = self.archive
         if archive is not None:
             return Checkpoint(
-                path=self.path, inode=self.inode, head=archive.head, offset=self.acked, tail=archive.tail,
-                inside=self.acked_inside, packed=archive.packed, total=archive.total,
+                path=self.path, inode=self.inode, head=archive.head, offset=offset, tail=archive.tail,
+                inside=inside, packed=archive.packed, total=archive.total,
             )  # fmt: skip
         return Checkpoint(
-            path=self.path, inode=self.inode, head=self.head_print, offset=self.acked, tail=self.acked_tail,
-            inside=self.acked_inside, size=max(self.size, self.lost),
+            path=self.path, inode=self.inode, head=self.head_print, offset=offset, tail=tail,
+            inside=inside, size=max(self.size, self.lost),
         )  # fmt: skip

@@ -55,11 +55,14 @@ class Tracker:
         self._first = checkpoints is None  # no agent ran before: `from_end` holds at the first scan
         self.cuts = 0  # of lines longer than allowed
         self.gaps: list[Gap] = []  # taken and emptied by the shell
+        self.changed: dict[Inode, None] = {}
+        """Files whose positions changed without a read, and files that are forgotten; emptied by the shell."""
         self.archives = Archives(
             self._files,
             lambda f, start, end, why: self._gap(f.path, f.was or f.inode, start, end, why),
             self._restart,
             lambda f: self._limits[f.source].topic if f.source >= 0 else "",
+            self.changed,
         )
         for c in checkpoints or ():
             self._files[c.inode] = _restored(c, now)
@@ -117,6 +120,7 @@ class Tracker:
             file = missing.get((found.path, inode[1]))
             if file is not None and inode not in self._files:
                 del self._files[file.inode]
+                self.changed |= {file.inode: None, inode: None}
                 file.inode = inode
                 self._files[inode] = file
 
@@ -391,6 +395,7 @@ class Tracker:
                 if file.unread:
                     self._gap(file.path, inode, file.position, file.size, "gone")
                 del self._files[inode]
+                self.changed[inode] = None
 
     def _missing(self, file: Tracked, now: float) -> None:
         """Notes as lost the unread bytes of a file that is nowhere."""
@@ -410,6 +415,7 @@ class Tracker:
             self.archives.remember(file, known, reason, self._now)
         elif known > file.position:
             self._gap(file.path, file.inode, file.position, known, reason)
+        self.changed[file.inode] = None
         file.generation = self._next_generation()
         file.position = file.acked = 0
         file.tail, file.acked_tail, file.marks = b"", Print(), ()

@@ -93,6 +93,9 @@ class JournaldReader:
         """Returns the place to go on from after a start."""
         return None if self._acked is None else {"cursor": self._acked}
 
+    def place(self, position: Hashable) -> Any:
+        return {"cursor": str(position)}
+
     def finish(self) -> None:
         """Reads no more: the next start reads the rest."""
         self._stop()

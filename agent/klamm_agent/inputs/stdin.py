@@ -62,6 +62,9 @@ class StdinReader:
     def acknowledged(self, position: Hashable) -> None:
         """Does nothing: a pipe cannot be read again."""
 
+    def place(self, position: Hashable) -> Any:
+        return None
+
     def checkpoint(self) -> Any:
         return None
 

@@ -24,14 +24,18 @@ class Range(NamedTuple):
     path: str
     start: int
     end: int
+    name: str = ""
+    """The stream, as checkpoints call it."""
+    place: Any = None
+    """The checkpoint behind these events; None for a stream that cannot be read again."""
 
 
 Deliver = Callable[[Lane, Records, Range], Sequence[Receipt]]
 
 
 class _Stream:
-    def __init__(self, lane: Lane, reader: Reader) -> None:
-        self.lane, self.reader = lane, reader
+    def __init__(self, name: str, lane: Lane, reader: Reader) -> None:
+        self.name, self.lane, self.reader = name, lane, reader
         self.sent: deque[tuple[Sequence[Receipt], Hashable, Range]] = deque()
         self.count = 0
         self.kept = False
@@ -46,7 +50,8 @@ class _Stream:
         found = self.reader.poll(now)
         for events, position in found:
             self.lane.bytes += sum(map(len, events.values))
-            numbers = Range(events.path, self.count, self.count + len(events.values))
+            end = self.count + len(events.values)
+            numbers = Range(events.path, self.count, end, self.name, self.reader.place(position))
             self.count = numbers.end
             self.sent.append((deliver(self.lane, self.lane.run(events), numbers), position, numbers))
         return bool(found)
@@ -86,7 +91,7 @@ class Streams:
                     taken.append((options, parse, reader))
                 else:
                     reader = open_reader(options, parse=parse, checkpoint=saved.get(options.name))
-                self._streams.append((options.name, _Stream(lane, reader)))
+                self._streams.append((options.name, _Stream(options.name, lane, reader)))
         except BaseException:
             for _, stream in self._streams:
                 stream.kept = any(stream.reader is reader for _, _, reader in taken)

@@ -65,6 +65,9 @@ class SyslogReader:
     def acknowledged(self, position: Hashable) -> None:
         """Does nothing: syslog has no acknowledgements."""
 
+    def place(self, position: Hashable) -> Any:
+        return None
+
     def checkpoint(self) -> Any:
         return None
 

@@ -7,10 +7,11 @@ old or the new file. `gaps.jsonl` only grows.
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,6 +39,7 @@ class StateDir:
         self._path = path
         self.streams: dict[str, Any] = {}
         self.policy: list[dict[str, Any]] = []
+        self.fingerprint: str | None = None
         try:
             make_private_folder(path)
             self._lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -62,21 +64,28 @@ class StateDir:
         if (said := exposed(path)) is not None:
             log.warning("%s", said)
 
+    @property
+    def path(self) -> Path:
+        return self._path
+
     def close(self) -> None:
         os.close(self._lock)
 
     def load(self) -> list[Checkpoint] | None:
         """Returns the checkpoints of the last run; None when there was none. Sets `streams` (checkpoints of inputs that are no files) and
-        `policy` (counts of what the configuration left out).
+        `policy` (counts of what the configuration left out), and `fingerprint` (of the file; None when there is none).
         """
         path = self._path / REGISTRY
+        self.fingerprint = None
         try:
-            document = json.loads(path.read_bytes())
+            data = path.read_bytes()
+            document = json.loads(data)
+            self.fingerprint = _fingerprint(data)
             if document["version"] != _VERSION:
                 raise StateError(f"{path} is of version {document['version']}; this agent reads {_VERSION}")
             self.streams = dict(document.get("streams", {}))
             self.policy = list(document.get("policy", []))
-            return [_checkpoint(f) for f in document["files"]]
+            return [checkpoint_of(f) for f in document["files"]]
         except FileNotFoundError:
             return None
         except OSError as e:
@@ -91,13 +100,20 @@ class StateDir:
         checkpoints: Iterable[Checkpoint],
         streams: dict[str, Any] | None = None,
         policy: list[dict[str, Any]] | None = None,
+        *,
+        announce: Callable[[str], None] = lambda _: None,
     ) -> None:
-        document: dict[str, Any] = {"version": _VERSION, "files": [_entry(c) for c in checkpoints]}
+        """Replaces the registry. `announce` gets the fingerprint of the new one before. Raises StateError."""
+        document: dict[str, Any] = {"version": _VERSION, "files": [entry_of(c) for c in checkpoints]}
         if streams:
             document["streams"] = streams
         if policy:
             document["policy"] = policy
-        self._replace(REGISTRY, json.dumps(document, separators=(",", ":")), durable=True)
+        text = json.dumps(document, separators=(",", ":"))
+        fingerprint = _fingerprint(text.encode())
+        announce(fingerprint)
+        self._replace(REGISTRY, text, durable=True)
+        self.fingerprint = fingerprint
 
     def write_status(self, status: dict[str, Any]) -> None:
         self._replace(STATUS, json.dumps(status), durable=False, keep_mode=True)  # monitoring may read it
@@ -142,7 +158,12 @@ def _append(fd: int, data: bytes) -> None:
         raise
 
 
-def _entry(c: Checkpoint) -> dict[str, Any]:
+def _fingerprint(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=12).hexdigest()
+
+
+def entry_of(c: Checkpoint) -> dict[str, Any]:
+    """Returns a checkpoint as the registry has it."""
     # A path need not be UTF-8: JSON writes surrogates as escapes
     entry = {
         "path": c.path, "dev": c.inode[0], "inode": c.inode[1], "offset": c.offset,
@@ -157,7 +178,8 @@ def _entry(c: Checkpoint) -> dict[str, Any]:
     return entry
 
 
-def _checkpoint(entry: dict[str, Any]) -> Checkpoint:
+def checkpoint_of(entry: dict[str, Any]) -> Checkpoint:
+    """Returns the checkpoint of an entry of the registry."""
     return Checkpoint(
         path=str(entry["path"]),
         inode=(int(entry["dev"]), int(entry["inode"])),

@@ -153,8 +153,8 @@ class IdempotentSender(Generic[B, P]):
         """Decides whether the rate limit allows a request."""
         return True
 
-    def sent(self, size: int, now: float) -> None:
-        """Called when `size` bytes of batches went out."""
+    def taken(self, items: Sequence[tuple[B, P]]) -> None:
+        """Called with the batches of a request, stamped, before it goes out."""
 
     # ---- running
 
@@ -230,7 +230,7 @@ class IdempotentSender(Generic[B, P]):
             for outbox, _ in items:  # a few busy outboxes starve no other
                 del self.outboxes[outbox]
                 self.outboxes[outbox] = None
-        self.sent(size, now)
+        self.taken(items)
         return items
 
     async def _send(self, leader: int, items: list[tuple[B, P]]) -> None:

@@ -193,6 +193,19 @@ class Outbox(Generic[P]):
         for parcel in (*self._unacked, *self._unsent):
             parcel.sequence = -1
 
+    def take_over(self, producer: tuple[int, int], parcels: Sequence[P]) -> None:
+        """Goes on where another process stood that had sent `parcels`, under their sequence numbers, and knew of no acknowledgement.
+
+        They go again first. Nothing else may have been put here. The broker tells which of them it has.
+        """
+        assert not self.waiting, "other batches would be overtaken"
+        self.producer, self._alone = producer, True
+        for parcel in parcels:
+            stamp(parcel.data, *producer, parcel.sequence, transactional=self.transactional)
+            self._sequence = (parcel.sequence + parcel.count) % SEQUENCES
+        self._unacked.extend(parcels)
+        self._again.extend(parcels)
+
     def change_producer(self, producer: tuple[int, int], sequence: int) -> tuple[tuple[int, int], int]:
         """Go on with another producer, at its next sequence number here. Everything sent must be acknowledged, so that no
         batch overtakes another. Returns the producer so far and its next sequence number.

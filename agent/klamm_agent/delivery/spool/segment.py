@@ -30,6 +30,8 @@ class StoredBatch(NamedTuple):
     shares: list[Share]
     key: bytes | None
     """The key of its records: they are for one partition."""
+    number: int = 0
+    """Its number in the write-ahead log; 0: it never was there."""
 
 
 class Damaged(NamedTuple):
@@ -55,7 +57,7 @@ class Segment:
         except OSError:
             os.close(self._log)
             raise
-        self._shares: dict[int, tuple[bytes | None, list[Share]]] | None = None
+        self._shares: dict[int, tuple[bytes | None, list[Share], int]] | None = None
         self.dirty = False
 
     def recover(self) -> int:
@@ -98,10 +100,12 @@ class Segment:
             position += header.size
             expected = header.next_offset
 
-    def append(self, data: bytearray, count: int, shares: Sequence[Share], key: bytes | None) -> int:
+    def append(
+        self, data: bytearray, count: int, shares: Sequence[Share], key: bytes | None, *, number: int = 0
+    ) -> int:
         """Appends a batch, whose `data` has its checksum; returns the offset behind it. Raises OSError, having written nothing."""
         rows = [[s.origin.path, *s.origin.inode, s.origin.start, s.origin.end, s.records] for s in shares]
-        line = [self.next, None if key is None else key.decode("latin-1"), rows]
+        line = [self.next, None if key is None else key.decode("latin-1"), rows, number]
         text = json.dumps(line, separators=(",", ":")).encode() + b"\n"
         origins = os.fstat(self._origins).st_size
         try:
@@ -115,7 +119,7 @@ class Segment:
         self.dirty = True
         self.size += len(data)
         if self._shares is not None:
-            self._shares[self.next] = key, list(shares)
+            self._shares[self.next] = key, list(shares), number
         self.next += count
         return self.next
 
@@ -131,15 +135,20 @@ class Segment:
             why = f"{self._log_path.name} at byte {position}: {e}"
             return Damaged(why, self.next, self.shares_from(offset)), self.size
         _OFFSET.pack_into(data, 0, 0)  # as brokers expect it from a producer
-        key, shares = self._origins_by_offset().get(offset, (None, []))
-        return StoredBatch(data, header.record_count, header.next_offset, shares, key), position + header.size
+        key, shares, number = self._origins_by_offset().get(offset, (None, [], 0))
+        found = StoredBatch(data, header.record_count, header.next_offset, shares, key, number)
+        return found, position + header.size
 
     def shares_from(self, offset: int) -> list[Share]:
         """Returns the shares of all batches from `offset` on."""
         by_offset = self._origins_by_offset()
         return [s for at in sorted(by_offset) if offset <= at < self.next for s in by_offset[at][1]]
 
-    def _origins_by_offset(self) -> dict[int, tuple[bytes | None, list[Share]]]:
+    def numbers_from(self, offset: int) -> list[int]:
+        """Returns the numbers in the write-ahead log of all batches from `offset` on."""
+        return [found[2] for at, found in self._origins_by_offset().items() if offset <= at < self.next]
+
+    def _origins_by_offset(self) -> dict[int, tuple[bytes | None, list[Share], int]]:
         if self._shares is None:
             self._shares = {}
             for line in self._origins_path.read_bytes().splitlines():
@@ -175,15 +184,16 @@ class Segment:
         self._origins_path.unlink(missing_ok=True)
 
 
-def _parsed(line: bytes) -> tuple[int, bytes | None, list[Share]] | None:
-    """Returns offset, key and shares of a batch; None for a line that holds none."""
+def _parsed(line: bytes) -> tuple[int, bytes | None, list[Share], int] | None:
+    """Returns offset, key, shares and number of a batch; None for a line that holds none. Older releases wrote no number."""
     try:
-        at, key, rows = json.loads(line)
+        at, key, rows, *number = json.loads(line)
         shares = [
             Share(Origin(path, (dev, inode), start, end), count)
             for path, dev, inode, start, end, count in rows
         ]
-        return int(at), None if key is None else key.encode("latin-1"), shares
+        text = None if key is None else key.encode("latin-1")
+        return int(at), text, shares, int(number[0]) if number else 0
     except (ValueError, TypeError, AttributeError):
         return None
 

@@ -68,14 +68,21 @@ class Spool:
         return sum(t.unread_size for t in self._topics.values()) + more < self._max
 
     def append(
-        self, topic: str, data: bytearray, count: int, shares: Sequence[Share], key: bytes | None
+        self,
+        topic: str,
+        data: bytearray,
+        count: int,
+        shares: Sequence[Share],
+        key: bytes | None,
+        *,
+        number: int = 0,
     ) -> int:
         """Appends a batch; returns the offset behind it. It is on disk after the next `sync`. Raises SpoolError, having written nothing."""
         try:
             queue = self._topics.get(topic)
             if queue is None:
                 queue = self._topics[topic] = TopicQueue(self.path / f"{topic}-0", self._segment)
-            end = queue.append(data, count, shares, key)
+            end = queue.append(data, count, shares, key, number=number)
         except OSError as e:
             raise SpoolError(f"spool {self.path} cannot be written: {e.strerror}") from e
         self._dirty.add(topic)
@@ -94,6 +101,10 @@ class Spool:
 
     def acknowledged(self, topic: str, offset: int) -> None:
         self._topics[topic].acknowledged(offset)
+
+    def numbers(self) -> dict[str, set[int]]:
+        """Returns, by topic, the numbers in the write-ahead log of the batches that are not acknowledged."""
+        return {name: queue.numbers() for name, queue in self._topics.items()}
 
     def acked(self, topic: str) -> int:
         """Returns the offset behind the batches that are delivered or given up."""

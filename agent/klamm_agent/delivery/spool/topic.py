@@ -79,12 +79,14 @@ class TopicQueue:
     def unread(self) -> bool:
         return self.cursor < self.end
 
-    def append(self, data: bytearray, count: int, shares: Sequence[Share], key: bytes | None) -> int:
+    def append(
+        self, data: bytearray, count: int, shares: Sequence[Share], key: bytes | None, *, number: int = 0
+    ) -> int:
         """Appends a batch; returns the offset behind it. Raises OSError."""
         if not self._segments or self._segments[-1].size >= self._segment_bytes:
             self._roll()
         was_read = self.cursor == self.end
-        self.end = self._segments[-1].append(data, count, shares, key)
+        self.end = self._segments[-1].append(data, count, shares, key, number=number)
         if was_read and self._at < 0:
             self._at = self._segments[-1].size - len(data)
         return self.end
@@ -129,6 +131,15 @@ class TopicQueue:
         if self.cursor >= segment.next:
             segment.forget()
         return found
+
+    def numbers(self) -> set[int]:
+        """Returns the numbers in the write-ahead log of the batches that are not acknowledged."""
+        found = {
+            number for s in self._segments if s.next > self.acked for number in s.numbers_from(self.acked)
+        }
+        for segment in self._segments[:-1]:
+            segment.forget()
+        return found - {0}
 
     def acknowledged(self, offset: int) -> None:
         """Takes note that everything before `offset` is delivered."""
