@@ -377,7 +377,7 @@ def ranges(a: AgentProcess) -> dict[str, Counter[str]]:
 
 @pytest.mark.parametrize(("how", "once"), [("kill", "true"), ("stop", "true"), ("kill", "false")])
 def test_files_that_go_while_no_broker_answers(broker, tmp_path, how, once):
-    """What was read of them is in the write-ahead log, and comes; the ledger has the rest."""
+    """Lines that were read are in the write-ahead log, and come; the ledger has the rest."""
     topic = new_topic(broker)
     a = AgentProcess(tmp_path, NOBODY, topic, top="queue_bytes = 1_048_576")
     (a.folder / "logs").mkdir()

@@ -78,7 +78,7 @@ FAULTS: Final = {
 
 @dataclass(slots=True)
 class Result:
-    """What was done and found."""
+    """The deeds and findings."""
 
     kills: int = 0
     faults: Counter[str] = field(default_factory=Counter)

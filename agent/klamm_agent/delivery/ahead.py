@@ -13,7 +13,7 @@ from klamm_agent.delivery.wal.log import WalError, WriteAheadLog
 
 
 class Ahead:
-    """What a sender asks of the log (None: there is none, and after a kill lines may come twice). `say` logs sparingly."""
+    """The log as a sender needs it (None: there is none, and after a kill lines may come twice). `say` logs sparingly."""
 
     def __init__(self, wal: WriteAheadLog | None, say: Callable[[str], None]) -> None:
         self._wal, self._say = wal, say

@@ -30,7 +30,7 @@ _ASK_S: Final = 10.0
 
 
 class Known(Enum):
-    """What a leader says of a producer, besides a last sequence number."""
+    """Answers of a leader about a producer, besides a last sequence number."""
 
     ABSENT = "absent"
     """It knows no such producer."""
