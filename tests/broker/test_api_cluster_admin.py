@@ -11,8 +11,9 @@ from support.raw import RawClient
 
 from klamm.testing import EmbeddedBroker
 from klamm_broker.log.errors import DirectoryError
+from klamm_broker.security.sasl.credentials import Mechanism, derive
 from klamm_broker.server.client_quotas import NOT_ENFORCED, QuotaRefused, check_change, check_filter
-from klamm_broker.server.scram_users import Mechanism, ScramUsers, derive
+from klamm_broker.server.scram_users import ScramUsers
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages import alter_client_quotas as set_quotas
 from klamm_kafka.wire.messages import alter_partition_reassignments as reassign

@@ -30,8 +30,9 @@ MODULES: Final = {
     "postgresql": ("psycopg", "klamm_connectors.sql.task"),
     "elasticsearch": ("elasticsearch", "klamm_connectors.elasticsearch.task"),
     "schemas": ("fastavro", "jsonschema", "google.protobuf", "klamm_plugins.converters.protobuf"),
+    "oauth": ("joserfc",),
     "uvloop": ("uvloop",),
-    "all": ("pyspark", "pymysql", "psycopg", "elasticsearch", "fastavro", "uvloop"),
+    "all": ("pyspark", "pymysql", "psycopg", "elasticsearch", "fastavro", "joserfc", "uvloop"),
 }
 """The modules that an extra's environment must be able to import."""
 ABSENT: Final = (
@@ -42,6 +43,7 @@ ABSENT: Final = (
     "psycopg",
     "elasticsearch",
     "fastavro",
+    "joserfc",
     "uvloop",
     "pytest",
 )

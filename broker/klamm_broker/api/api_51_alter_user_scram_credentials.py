@@ -11,7 +11,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from klamm_broker.api.registry import RequestContext, handles
-from klamm_broker.server.scram_users import ITERATIONS, Credential, Mechanism, Users, derive
+from klamm_broker.security.sasl.credentials import ITERATIONS, Credential, Mechanism, derive
+from klamm_broker.server.scram_users import Users
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.alter_user_scram_credentials import (

@@ -1,60 +1,27 @@
 """Users with SCRAM credentials (KIP-554): `klamm-users.json` in the first log directory, readable by its owner only.
 
-The file keeps only the keys of a password that RFC 5802 lets a server keep. Nobody can authenticate with them until
-there are SASL listeners. A method returns once its change is on the disk; a method that raises has changed nothing.
+The file keeps only the keys of a password that RFC 5802 lets a server keep, and a secret from which decoys for unknown
+users are made (`security/sasl/credentials.py`). A method returns once its change is on the disk; a method that raises
+has changed nothing.
 """
 
 from __future__ import annotations
 
 import base64
-import hashlib
-import hmac
 import json
+import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
-from enum import IntEnum
 from pathlib import Path
 from typing import Any, Final
 
 from klamm_base.files import write_atomically
 from klamm_broker.log.errors import DirectoryError
+from klamm_broker.security.sasl.credentials import Credential, Decoys, Mechanism
+from klamm_broker.security.sasl.mechanism import Identity
+from klamm_broker.security.sasl.scram import Account
 
 FILE_NAME: Final = "klamm-users.json"
 VERSION: Final = 1
-ITERATIONS: Final = (4096, 16384)
-"""Fewest and most iterations, as in Kafka."""
-
-
-class Mechanism(IntEnum):
-    """Kafka's ScramMechanism, named by its hash."""
-
-    SHA256 = 1
-    SHA512 = 2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Credential:
-    """The stored part of a user's password for one mechanism."""
-
-    salt: bytes
-    stored_key: bytes
-    server_key: bytes
-    iterations: int
-
-    def __repr__(self) -> str:
-        return f"Credential(iterations={self.iterations})"
-
-
-def derive(mechanism: Mechanism, *, salt: bytes, salted_password: bytes, iterations: int) -> Credential:
-    """Returns the credential of a salted password (RFC 5802, section 3)."""
-    name = mechanism.name.lower()
-    client_key = hmac.digest(salted_password, b"Client Key", name)
-    return Credential(
-        salt=salt,
-        stored_key=hashlib.new(name, client_key).digest(),
-        server_key=hmac.digest(salted_password, b"Server Key", name),
-        iterations=iterations,
-    )
 
 
 Users = Mapping[str, Mapping[Mechanism, Credential]]
@@ -66,6 +33,9 @@ class ScramUsers:
     def __init__(self, path: Path) -> None:
         self._path = path
         self.users: Users = {}
+        self.secret = secrets.token_bytes(32)
+        self._kept = False  # whether the secret is in the file
+        self._decoys: dict[Mechanism, Decoys] = {}
 
     @classmethod
     def load(cls, path: Path) -> ScramUsers:
@@ -84,14 +54,34 @@ class ScramUsers:
                 str(user): {Mechanism[name]: _credential(entry) for name, entry in credentials.items()}
                 for user, credentials in document["users"].items()
             }
+            if "secret" in document:
+                found.secret, found._kept = base64.b64decode(document["secret"]), True
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as e:
             raise DirectoryError(f"{path}: missing or bad value: {e!r}. Restore it from a backup") from e
         return found
+
+    def keep_secret(self) -> None:
+        """Write the secret to the file if it is not there: the salts of unknown users must outlive restarts. Raises OSError."""
+        if not self._kept:
+            self.replace(self.users)
+
+    def account(self, mechanism: Mechanism, name: str) -> Account:
+        """Returns a user's account, or one that cannot be told from it and that nobody can log in to."""
+        decoys = self._decoys.get(mechanism)
+        if decoys is None:
+            stored = [c[mechanism] for c in self.users.values() if mechanism in c]
+            decoys = self._decoys[mechanism] = Decoys(self.secret, mechanism, stored)
+        decoy = decoys.make(name)  # also for those that exist: it takes time
+        credential = self.users.get(name, {}).get(mechanism)
+        if credential is None:
+            return Account(credential=decoy, identity=None)
+        return Account(credential=credential, identity=Identity(name=name))
 
     def replace(self, users: Users) -> None:
         """Replace all users. Raises OSError."""
         document = {
             "version": VERSION,
+            "secret": base64.b64encode(self.secret).decode(),
             "users": {
                 user: {mechanism.name: _entry(credential) for mechanism, credential in credentials.items()}
                 for user, credentials in sorted(users.items())
@@ -100,6 +90,8 @@ class ScramUsers:
         }
         write_atomically(self._path, (json.dumps(document, indent=1) + "\n").encode())
         self.users = {user: dict(credentials) for user, credentials in users.items() if credentials}
+        self._kept = True
+        self._decoys = {}
 
 
 def _credential(entry: Mapping[str, Any]) -> Credential:
