@@ -9,8 +9,9 @@ import pytest
 from klamm_base.errors import ConfigError
 from klamm_base.properties import load_properties
 from klamm_broker.log.topic_config import TOPIC_CONFIGS
-from klamm_broker.server.config import BrokerConfig, Listener
+from klamm_broker.server.config import BrokerConfig
 from klamm_broker.server.config_keys import BROKER_CONFIG
+from klamm_broker.server.listener_config import Listener, SecurityProtocol
 from klamm_broker.server.topic_config import SYNONYMS
 
 
@@ -81,6 +82,10 @@ def test_listeners():
     ("props", "match"),
     [
         ({"listeners": "SSL://:9093"}, "security protocol SSL is not supported yet, use PLAINTEXT"),
+        ({"listener.security.protocol.map": "A:TLS"}, "must be one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
+        ({"listener.security.protocol.map": "A:SSL,a:PLAINTEXT"}, "listener name A has two entries"),
+        ({"inter.broker.listener.name": "IN"}, "must be a listener of advertised.listeners: PLAINTEXT"),
+        ({"inter.broker.listener.name": "PLAINTEXT", "security.inter.broker.protocol": "PLAINTEXT"}, "only one of it and"),
         ({"listeners": "X://:9093"}, r"listener name X has no entry in listener\.security\.protocol\.map"),
         ({"listeners": "nonsense"}, "must look like PLAINTEXT://"),
         ({"listeners": "PLAINTEXT://h:70000"}, "must look like PLAINTEXT://"),
@@ -109,6 +114,23 @@ def test_what_cannot_be_used_is_refused(props, match):
     with pytest.raises(ConfigError, match=match) as caught:
         BrokerConfig.load(props)
     assert caught.value.key in props or caught.value.key in {"listeners", "advertised.listeners"}
+
+
+def test_a_listener_has_properties_of_its_own():
+    config = BrokerConfig.load(
+        {
+            "listeners": "IN://127.0.0.1:0",
+            "listener.security.protocol.map": "IN:PLAINTEXT",
+            "inter.broker.listener.name": "in",
+            "num.partitions": "2",
+            "listener.name.in.num.partitions": "3",
+            "listener.name.out.num.partitions": "4",
+        }
+    )
+    assert config.listeners[0].protocol is SecurityProtocol.PLAINTEXT
+    assert config.of_listener("IN")["num.partitions"] == "3"
+    assert config.of_listener("OTHER")["num.partitions"] == "2"
+    assert config["num.partitions"] == 2
 
 
 def test_a_bad_value_names_file_line_and_key(tmp_path):

@@ -15,20 +15,11 @@ from typing import Any
 from klamm_base.configdef import invalid
 from klamm_base.errors import ConfigError
 from klamm_base.properties import is_from_environment, parse, suggestion
-from klamm_broker.server import consumer_group_keys, single_node, topic_config
+from klamm_broker.server import consumer_group_keys, listener_config, single_node, topic_config
 from klamm_broker.server.config_keys import BROKER_CONFIG, NOT_IMPLEMENTED
-from klamm_broker.server.listener_text import parse_listener
+from klamm_broker.server.listener_config import Listener, general_key
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listener:
-    """One address of `listeners` or `advertised.listeners`."""
-
-    name: str
-    host: str
-    port: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +51,12 @@ class BrokerConfig:
             dynamic_defaults=dict(defaults),
         )
 
+    def of_listener(self, name: str) -> dict[str, str]:
+        """Returns the properties as texts, with the overrides of one listener (`listener.name.<name>.*`) applied."""
+        return listener_config.properties_of(
+            name, {**self.originals, **self.dynamic_defaults, **self.dynamic}
+        )
+
     @property
     def log_dir(self) -> Path:
         """The first of `log_dirs`; it holds the files that the broker has only once."""
@@ -82,14 +79,10 @@ class BrokerConfig:
 
 def _load(props: Mapping[str, str]) -> BrokerConfig:
     values = parse(BROKER_CONFIG, props)
-    originals = {name: str(value) for name, value in props.items() if name in BROKER_CONFIG}
+    originals = {name: str(value) for name, value in props.items() if general_key(name) in BROKER_CONFIG}
     single_node.check_roles(values["process.roles"])
-    listeners = _listeners("listeners", values)
-    advertised = listeners
-    if values["advertised.listeners"] is not None:
-        advertised = _listeners("advertised.listeners", values)
+    listeners, advertised = listener_config.read(values)
     consumer_group_keys.check(values)
-    _check_advertised(listeners, advertised, explicit=values["advertised.listeners"] is not None)
     node_id = values["node.id"]
     if "node.id" not in originals and values["broker.id"] >= 0:
         node_id = values["broker.id"]
@@ -107,49 +100,6 @@ def _load(props: Mapping[str, str]) -> BrokerConfig:
     _warn(props)
     single_node.warn(originals, values)
     return config
-
-
-def _protocols(values: Mapping[str, Any]) -> dict[str, str]:
-    result = {}
-    for item in values["listener.security.protocol.map"]:
-        name, colon, protocol = item.partition(":")
-        if not colon:
-            raise invalid("listener.security.protocol.map", item, "must look like NAME:PLAINTEXT")
-        result[name.strip().upper()] = protocol.strip().upper()
-    return result
-
-
-def _listeners(key: str, values: Mapping[str, Any]) -> tuple[Listener, ...]:
-    protocols = _protocols(values)
-    result = []
-    for text in single_node.without_controllers(key, values[key], values["controller.listener.names"]):
-        name, host, port = parse_listener(key, text)
-        protocol = protocols.get(name, name)
-        if protocol != "PLAINTEXT":
-            why = (
-                f"security protocol {protocol} is not supported yet, use PLAINTEXT"
-                if protocol in {"SSL", "SASL_PLAINTEXT", "SASL_SSL"}
-                else f"listener name {name} has no entry in listener.security.protocol.map"
-            )
-            raise invalid(key, text, why)
-        result.append(Listener(name=name, host=host, port=port))
-    return tuple(result)
-
-
-def _check_advertised(
-    listeners: tuple[Listener, ...], advertised: tuple[Listener, ...], *, explicit: bool
-) -> None:
-    """Raises ConfigError unless every advertised address belongs to a listener and is one that clients can connect to."""
-    names = {listener.name for listener in listeners}
-    for item in advertised:
-        where = f"{item.name}://{item.host}:{item.port}"
-        if item.name not in names:
-            raise invalid(
-                "advertised.listeners", where, f"no listener of that name in listeners ({', '.join(names)})"
-            )
-        if item.host in {"0.0.0.0", "::"}:  # noqa: S104 - refused, not bound
-            why = "cannot be told to clients; set advertised.listeners to a host name or address of this machine"
-            raise invalid("advertised.listeners" if explicit else "listeners", where, why)
 
 
 def _log_dirs(values: Mapping[str, Any]) -> tuple[Path, ...]:
@@ -171,6 +121,8 @@ def _log_dirs(values: Mapping[str, Any]) -> tuple[Path, ...]:
 
 def _warn(props: Mapping[str, str]) -> None:
     for name in BROKER_CONFIG.unknown(props):
+        if general_key(name) in BROKER_CONFIG:
+            continue
         source = _source(props, name)
         at = f"{source}: " if source else ""
         hint = suggestion(name, BROKER_CONFIG.names)

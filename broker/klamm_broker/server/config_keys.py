@@ -136,9 +136,23 @@ def _identity_keys(key: Any) -> None:
     key(
         "listener.security.protocol.map",
         Type.LIST,
-        ["PLAINTEXT:PLAINTEXT"],
+        [f"{name}:{name}" for name in ("SASL_SSL", "PLAINTEXT", "SSL", "SASL_PLAINTEXT")],
         None,
-        "Security protocol of each listener name. Only PLAINTEXT is served.",
+        "Security protocol of each listener name, `NAME:PROTOCOL`, comma separated.",
+    )
+    key(
+        "inter.broker.listener.name",
+        Type.STRING,
+        None,
+        None,
+        "Accepted as Kafka does, and checked: a name of `advertised.listeners`. No other broker uses it here.",
+    )
+    key(
+        "security.inter.broker.protocol",
+        Type.STRING,
+        None,
+        _unless_none(one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")),
+        "Accepted as Kafka does; no other broker uses it here.",
     )
     key("broker.rack", Type.STRING, None, None, "Rack of this broker in metadata answers.")
 

@@ -10,14 +10,15 @@ import errno
 import logging
 import socket
 from collections import Counter
+from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
 from klamm_base.errors import KlammError
 from klamm_broker.api import registry
-from klamm_broker.server.config import Listener
 from klamm_broker.server.connection import Connection, Dispatch
 from klamm_broker.server.dispatch import dispatch
+from klamm_broker.server.listener_config import Listener
 from klamm_broker.server.metrics import RequestMetrics
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class Server:
         try:
             for listener in self.broker.config.listeners:
                 port = self._bind_one(listener)
-                bound.append(Listener(name=listener.name, host=listener.host, port=port))
+                bound.append(replace(listener, port=port))
         except BaseException:
             self.close_listeners()
             raise

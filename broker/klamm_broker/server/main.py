@@ -12,14 +12,16 @@ import resource
 import signal
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from klamm_base.errors import ConfigError
 from klamm_base.extras import how_to_install
 from klamm_base.metrics_server import MetricsServer, url_of
 from klamm_broker.server.broker import Broker
-from klamm_broker.server.config import BrokerConfig, Listener
+from klamm_broker.server.config import BrokerConfig
 from klamm_broker.server.listener import Server
+from klamm_broker.server.listener_config import Listener
 from klamm_broker.server.metrics_families import families
 
 log = logging.getLogger(__name__)
@@ -118,9 +120,7 @@ def _advertise(config: BrokerConfig, bound: list[Listener]) -> dict[str, Listene
     """Returns the addresses that clients are told: `advertised.listeners`, with the real port in place of a 0."""
     ports = {listener.name: listener.port for listener in bound}
     return {
-        item.name: Listener(
-            name=item.name, host=item.host or _host_name(), port=item.port or ports[item.name]
-        )
+        item.name: replace(item, host=item.host or _host_name(), port=item.port or ports[item.name])
         for item in config.advertised
     }
 

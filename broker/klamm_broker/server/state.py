@@ -18,8 +18,9 @@ from klamm_broker.server.storage import Storage
 if TYPE_CHECKING:
     from klamm_broker.server.cleaner import LogCleaner
     from klamm_broker.server.cluster_config import ClusterConfig
-    from klamm_broker.server.config import BrokerConfig, Listener
+    from klamm_broker.server.config import BrokerConfig
     from klamm_broker.server.groups import GroupShell
+    from klamm_broker.server.listener_config import Listener
     from klamm_broker.server.replica_mover import ReplicaMover
     from klamm_broker.server.scram_users import ScramUsers
     from klamm_broker.server.topic_changes import TopicChanges
