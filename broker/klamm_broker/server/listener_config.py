@@ -18,7 +18,7 @@ LISTENER_PREFIX: Final = "listener.name."
 
 
 class SecurityProtocol(StrEnum):
-    """What goes over a listener's connections: TLS or not, logins or not."""
+    """The kinds of connections that a listener takes: with TLS or without, with a login or without."""
 
     PLAINTEXT = "PLAINTEXT"
     SSL = "SSL"
