@@ -6,6 +6,9 @@ Both brokers run all the time and take turns in each cell, so that both are warm
 begins with a run of each that does not count. Measured: MB/s (1 MB = 1e6 bytes of record values), CPU seconds of the
 broker per GB, p50 and p99 of single acknowledged messages; first of all seconds from exec to the first Metadata answer
 and RSS. Machines are noisy: read the ratios, and CPU seconds before MB/s. Client and brokers share the cores.
+
+Memory is touched before: a virtual machine pays up to 2 CPU s for a GB that its host has not given it yet, which either
+broker would be charged with.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from bench.servers import Kafka, Klamm, Server
 
 IDLE_S = 3
 WARM_SHARE = 0.4
+TOUCHED_GB = 12
 PROCESS_ROWS = [
     Row("start_s", "start to first Metadata answer, s", 2),
     Row("rss_idle_mb", "RSS idle, MB", 0),
@@ -50,6 +54,21 @@ def start(kinds: list[type[Server]], root: Path, runs: int) -> tuple[dict[str, S
             else:
                 servers[kind.name] = server
     return {kind.name: servers[kind.name] for kind in kinds}, results  # ours first, whichever came up last
+
+
+def touch_memory(root: Path) -> None:
+    """Fills page cache with a file, at most half of what is free, and removes it."""
+    free_kb = next(
+        int(line.split()[1])
+        for line in Path("/proc/meminfo").read_text().splitlines()
+        if line.startswith("MemAvailable")
+    )
+    block = bytes(1 << 20)
+    path = root / "touched"
+    with path.open("wb", buffering=0) as file:
+        for _ in range(min(TOUCHED_GB << 10, free_kb >> 11)):
+            file.write(block)
+    path.unlink()
 
 
 def measure(cell: Cell, servers: list[Server], runs: int, share: float) -> dict[str, list[dict[str, float]]]:
@@ -91,7 +110,9 @@ def table(
 
 
 def verdict(results: CellResults) -> str:
-    """Returns how the aims stand: half of the CPU in every cell, at least the MB/s, 1.5 times in half, p99 at most half."""
+    """Returns how the aims stand: half of the CPU in every cell, at least the MB/s, 1.5 times in half, p50 at most 0.6 and p99 at
+    most half.
+    """
     ratios: dict[str, dict[str, float]] = {}
     for name, by_server in results.items():
         if len(by_server) == 2:
@@ -101,7 +122,7 @@ def verdict(results: CellResults) -> str:
                 for key in ours[0]
             }
     rated = {n: r for n, r in ratios.items() if "mb_s" in r}
-    pings = {n: r["p99_us"] for n, r in ratios.items() if "p99_us" in r}
+    pings = {n: r for n, r in ratios.items() if "p99_us" in r}
     if not ratios:
         return "No peer: no verdict."
     return "\n".join([
@@ -110,8 +131,11 @@ def verdict(results: CellResults) -> str:
         f"- MB/s at least the peer's: {sum(r['mb_s'] >= 1 for r in rated.values())} of {len(rated)} cells"
         + _missed({n: r["mb_s"] for n, r in rated.items() if r["mb_s"] < 1}),
         f"- MB/s at least 1.5 times the peer's: {sum(r['mb_s'] >= 1.5 for r in rated.values())} of {len(rated)} cells",
-        f"- p99 of small messages at most half: {sum(p <= 0.5 for p in pings.values())} of {len(pings)} cells"
-        + _missed({n: p for n, p in pings.items() if p > 0.5}),
+        *(
+            f"- {name} of small messages at most {bar:g}: {sum(r[key] <= bar for r in pings.values())} of {len(pings)} cells"
+            + _missed({n: r[key] for n, r in pings.items() if r[key] > bar})
+            for name, key, bar in (("p50", "p50_us", 0.6), ("p99", "p99_us", 0.5))
+        ),
     ])  # fmt: skip
 
 
@@ -146,6 +170,7 @@ def main() -> int:
         print(f"Apache Kafka is left out: {missing}", file=sys.stderr)
     results: CellResults = {}
     with tempfile.TemporaryDirectory(prefix="klamm-bench-", dir=args.dir) as tmp:
+        touch_memory(Path(tmp))
         servers, process = start(kinds, Path(tmp), args.runs)
         try:
             for cell in CELLS:
