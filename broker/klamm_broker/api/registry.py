@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from klamm_broker.security.principal import ANONYMOUS, KafkaPrincipal
 from klamm_kafka.wire.api_keys import ApiKey, message_types
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class RequestContext:
     host: str
     port: int
     listener: str
+    principal: KafkaPrincipal = ANONYMOUS
 
 
 class Api:

@@ -18,6 +18,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Final, Protocol
 
 from klamm_broker.api.registry import REQUEST_MAX, Api
+from klamm_broker.security.principal import ANONYMOUS
 from klamm_broker.server import outgoing, residency
 from klamm_broker.server.outgoing import Cold, Piece, Reply
 
@@ -117,7 +118,7 @@ class Connection:
     __slots__ = (
         "_buf", "_end", "_fd", "_held", "_need", "_out", "_parked", "_parked_bytes", "_peak", "_processing", "_quiet", "_reading", "_start",
         "_view", "_writing", "began", "broker", "closed", "dispatch", "host", "last_active", "listener", "loop", "max_frame", "metrics", "port",
-        "server", "sock",
+        "principal", "server", "sock",
     )  # fmt: skip
 
     def __init__(self, server: Owner, sock: socket.socket, peer: tuple[str, int], listener: str) -> None:
@@ -129,6 +130,7 @@ class Connection:
         self._fd = sock.fileno()
         self.host, self.port = peer
         self.listener = listener
+        self.principal = ANONYMOUS
         self.max_frame: int = server.broker.config["socket.request.max.bytes"]
         self.last_active = self.began = perf_counter()
         self.metrics: ApiMetrics

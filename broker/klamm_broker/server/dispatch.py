@@ -63,6 +63,7 @@ def dispatch(conn: Connection, view: memoryview, pos: int, end: int) -> Reply | 
         host=conn.host,
         port=conn.port,
         listener=conn.listener,
+        principal=conn.principal,
     )
     return _call(conn, api, context, message)
 
