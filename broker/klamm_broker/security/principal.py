@@ -1,33 +1,32 @@
-"""KafkaPrincipal: who is at the other end of a connection, as Kafka names them (`User:alice`)."""
+"""Principals: the users that connections act for. Pure."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
-USER_TYPE: Final = "User"
+USER: Final = "User"
 
 
 @dataclass(frozen=True, slots=True)
 class KafkaPrincipal:
-    """A kind and a name. `str` gives the form of ACLs, super.users and logs: `User:alice`."""
+    """A type, which is `User` everywhere, and a name. `token_authenticated`: logged in with a delegation token."""
 
     type: str
     name: str
+    token_authenticated: bool = field(default=False, compare=False)
 
     def __str__(self) -> str:
         return f"{self.type}:{self.name}"
 
 
-ANONYMOUS: Final = KafkaPrincipal(USER_TYPE, "ANONYMOUS")
-"""Whoever has not authenticated: everybody on a listener without TLS client certificates and logins."""
+ANONYMOUS: Final = KafkaPrincipal(USER, "ANONYMOUS")
+"""The principal of a connection that has not logged in, on a listener without logins."""
 
 
 def parse(text: str) -> KafkaPrincipal:
-    """Returns the principal that `text` names. Raises ValueError, in Kafka's words."""
+    """Returns the principal of `User:name`. Raises ValueError that says how one looks."""
     kind, colon, name = text.partition(":")
-    if not text:
-        raise ValueError("expected a string in format principalType:principalName but got null or empty string")
-    if not colon:
+    if not colon or not kind or not name:
         raise ValueError(f"expected a string in format principalType:principalName but got {text}")
     return KafkaPrincipal(kind, name)
