@@ -1,16 +1,15 @@
 """RenewDelegationToken, key 39: versions 1 to 2.
 
-Behaviour: refuses with DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, as a broker of Kafka does on a listener without
-authentication: a token belongs to a user, and no user is known here.
+Behaviour: its owner and its renewers lengthen the life of a token, up to its maximum.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from klamm_broker.api.delegation_tokens import refusal
 from klamm_broker.api.registry import RequestContext, handles
 from klamm_kafka.wire.api_keys import ApiKey
-from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.renew_delegation_token import (
     RenewDelegationTokenRequest,
     RenewDelegationTokenResponse,
@@ -24,5 +23,12 @@ if TYPE_CHECKING:
 def renew_delegation_token(
     broker: BrokerState, ctx: RequestContext, request: RenewDelegationTokenRequest
 ) -> RenewDelegationTokenResponse:
-    code = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
-    return RenewDelegationTokenResponse(error_code=code, expiry_timestamp_ms=-1)
+    answer = RenewDelegationTokenResponse(expiry_timestamp_ms=-1)
+
+    def renew() -> None:
+        token = broker.tokens.renew(request.hmac, ctx.principal, request.renew_period_ms, broker.now_ms())
+        broker.tokens.store(token)
+        answer.expiry_timestamp_ms = token.expires_ms
+
+    answer.error_code = refusal(broker, ctx, renew)
+    return answer

@@ -1,16 +1,15 @@
 """ExpireDelegationToken, key 40: versions 1 to 2.
 
-Behaviour: refuses with DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, as a broker of Kafka does on a listener without
-authentication: a token belongs to a user, and no user is known here.
+Behaviour: its owner and its renewers set the end of a token; a negative period removes it at once.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from klamm_broker.api.delegation_tokens import refusal
 from klamm_broker.api.registry import RequestContext, handles
 from klamm_kafka.wire.api_keys import ApiKey
-from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.expire_delegation_token import (
     ExpireDelegationTokenRequest,
     ExpireDelegationTokenResponse,
@@ -24,5 +23,16 @@ if TYPE_CHECKING:
 def expire_delegation_token(
     broker: BrokerState, ctx: RequestContext, request: ExpireDelegationTokenRequest
 ) -> ExpireDelegationTokenResponse:
-    code = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
-    return ExpireDelegationTokenResponse(error_code=code, expiry_timestamp_ms=-1)
+    answer = ExpireDelegationTokenResponse(expiry_timestamp_ms=-1)
+
+    def expire() -> None:
+        tokens, now_ms = broker.tokens, broker.now_ms()
+        token, ends_now = tokens.expire(request.hmac, ctx.principal, request.expiry_time_period_ms, now_ms)
+        if ends_now:
+            tokens.remove(token)
+        else:
+            tokens.store(token)
+        answer.expiry_timestamp_ms = token.expires_ms
+
+    answer.error_code = refusal(broker, ctx, expire)
+    return answer

@@ -1,17 +1,22 @@
 """DescribeDelegationToken, key 41: versions 1 to 3.
 
-Behaviour: refuses with DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, as a broker of Kafka does on a listener without
-authentication: a token belongs to a user, and no user is known here.
+Behaviour: tells the tokens of which the sender is owner or renewer, with their passwords; of these only those of the named owners, if
+there are names.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from klamm_broker.api.delegation_tokens import may_ask
 from klamm_broker.api.registry import RequestContext, handles
+from klamm_broker.security.principal import KafkaPrincipal
+from klamm_broker.security.tokens import Token
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.describe_delegation_token import (
+    DescribedDelegationToken,
+    DescribedDelegationTokenRenewer,
     DescribeDelegationTokenRequest,
     DescribeDelegationTokenResponse,
 )
@@ -24,6 +29,34 @@ if TYPE_CHECKING:
 def describe_delegation_token(
     broker: BrokerState, ctx: RequestContext, request: DescribeDelegationTokenRequest
 ) -> DescribeDelegationTokenResponse:
-    return DescribeDelegationTokenResponse(
-        error_code=ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, tokens=[]
+    if not may_ask(broker, ctx):
+        return DescribeDelegationTokenResponse(error_code=ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
+    if not broker.tokens.enabled:
+        return DescribeDelegationTokenResponse(error_code=ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
+    owners = request.owners
+    named = [KafkaPrincipal(o.principal_type, o.principal_name) for o in owners or ()]
+    told = [
+        _described(token, broker.tokens.password(token.id), ctx.api_version)
+        for token in broker.tokens.all()
+        if owners is None or any(token.may_be_renewed_by(owner) for owner in named)
+        if token.may_be_renewed_by(ctx.principal)
+    ]
+    return DescribeDelegationTokenResponse(error_code=ErrorCode.NONE, tokens=told)
+
+
+def _described(token: Token, password: bytes, version: int) -> DescribedDelegationToken:
+    return DescribedDelegationToken(
+        principal_type=token.owner.type,
+        principal_name=token.owner.name,
+        token_requester_principal_type=token.requester.type if version >= 3 else "",
+        token_requester_principal_name=token.requester.name if version >= 3 else "",
+        issue_timestamp=token.issued_ms,
+        expiry_timestamp=token.expires_ms,
+        max_timestamp=token.max_ms,
+        token_id=token.id,
+        hmac=password,
+        renewers=[
+            DescribedDelegationTokenRenewer(principal_type=r.type, principal_name=r.name)
+            for r in token.renewers
+        ],
     )

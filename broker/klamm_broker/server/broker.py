@@ -17,6 +17,7 @@ from klamm_base.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from klamm_broker.log.disk_failure import is_broken
 from klamm_broker.log.errors import LogError, UnusableDirectory
 from klamm_broker.log.log_manager import LogManager
+from klamm_broker.security.tokens import TokenRules
 from klamm_broker.server.cleaner import LogCleaner
 from klamm_broker.server.cluster_config import FILE_NAME as CLUSTER_FILE
 from klamm_broker.server.cluster_config import ClusterConfig, ResourceType
@@ -27,6 +28,8 @@ from klamm_broker.server.replica_mover import ReplicaMover
 from klamm_broker.server.scram_users import FILE_NAME as USERS_FILE
 from klamm_broker.server.scram_users import ScramUsers
 from klamm_broker.server.state import BrokerState
+from klamm_broker.server.token_file import FILE_NAME as TOKENS_FILE
+from klamm_broker.server.token_file import TokenFile
 from klamm_broker.server.topic_changes import TopicChanges
 from klamm_broker.server.transactions import TransactionShell
 
@@ -75,6 +78,7 @@ class Broker(BrokerState):
         self.logs.report = self._disk_error
         self._load_cluster_config()
         self.scram_users = ScramUsers.load(config.log_dir / USERS_FILE)
+        self._open_tokens()
         for name in self.logs.topics:
             self.serve_topic(name)
         self.groups = GroupShell(self, self.topic_changes, self.cluster_config)
@@ -101,6 +105,15 @@ class Broker(BrokerState):
             self.apply_dynamic_config()
         except ConfigError as e:
             log.error("configurations in %s could not be applied: %s", CLUSTER_FILE, e)  # noqa: TRY400
+
+    def _open_tokens(self) -> None:
+        config, prefix = self.config, "delegation.token"
+        rules = TokenRules(
+            max_ms=config[f"{prefix}.max.lifetime.ms"], renew_ms=config[f"{prefix}.expiry.time.ms"]
+        )
+        key = config[f"{prefix}.secret.key"]
+        self.tokens = TokenFile(config.log_dir / TOKENS_FILE, None if key is None else key.value, rules)
+        self._every(f"{prefix}.expiry.check.interval.ms", lambda: self.tokens.sweep(self.now_ms()))
 
     async def close(self) -> None:
         """Flush, checkpoint, leave the clean-shutdown marker."""

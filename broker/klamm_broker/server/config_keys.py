@@ -20,7 +20,7 @@ from klamm_base.configdef import (
     one_of,
 )
 from klamm_broker.log.topic_config import TOPIC_CONFIGS
-from klamm_broker.server import consumer_group_keys, single_node, transaction_keys, upkeep_keys
+from klamm_broker.server import consumer_group_keys, sasl_keys, single_node, transaction_keys, upkeep_keys
 from klamm_broker.server.listener_text import parse_listener
 from klamm_broker.server.topic_config import SYNONYMS
 
@@ -93,6 +93,7 @@ def _define() -> ConfigDef:
         _commit_keys,
         _group_keys,
         consumer_group_keys.define,
+        sasl_keys.define,
     ):
         define(key)
     _topic_rows(d)

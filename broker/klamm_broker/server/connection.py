@@ -18,7 +18,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Final, Protocol
 
 from klamm_broker.api.registry import REQUEST_MAX, Api
-from klamm_broker.security.principal import ANONYMOUS
+from klamm_broker.security.principal import ANONYMOUS, KafkaPrincipal
 from klamm_broker.server import outgoing, residency
 from klamm_broker.server.outgoing import Cold, Piece, Reply
 
@@ -110,15 +110,16 @@ class Slot:
 class Connection:
     """Reads frames, dispatches them, writes answers.
 
-    `dispatch` is the server's unless a login stands before it; a change holds from the next request on.
+    `dispatch` is the server's unless a login stands before it; a change holds from the next request on. `on_close` is
+    called when the connection closes.
     `last_active` is when the last bytes came in, by `perf_counter`. `dispatch` sets `metrics`, those of the request that is
     being handled; it `began` when its bytes came, or when the request before it was done.
     """
 
     __slots__ = (
         "_buf", "_end", "_fd", "_held", "_need", "_out", "_parked", "_parked_bytes", "_peak", "_processing", "_quiet", "_reading", "_start",
-        "_view", "_writing", "began", "broker", "closed", "dispatch", "host", "last_active", "listener", "loop", "max_frame", "metrics", "port",
-        "principal", "server", "sock",
+        "_view", "_writing", "began", "broker", "closed", "dispatch", "host", "last_active", "listener", "loop", "max_frame", "metrics", "on_close",
+        "port", "principal", "server", "sock",
     )  # fmt: skip
 
     def __init__(self, server: Owner, sock: socket.socket, peer: tuple[str, int], listener: str) -> None:
@@ -130,7 +131,8 @@ class Connection:
         self._fd = sock.fileno()
         self.host, self.port = peer
         self.listener = listener
-        self.principal = ANONYMOUS
+        self.principal: KafkaPrincipal = ANONYMOUS
+        self.on_close: Callable[[], None] | None = None
         self.max_frame: int = server.broker.config["socket.request.max.bytes"]
         self.last_active = self.began = perf_counter()
         self.metrics: ApiMetrics
@@ -235,7 +237,9 @@ class Connection:
         if size <= 0:
             raise BadRequest(f"request size {size} is not positive")
         if size > self.max_frame:
-            raise BadRequest(f"request size {size} exceeds socket.request.max.bytes={self.max_frame}")
+            usual = self.max_frame == self.broker.config["socket.request.max.bytes"]
+            limit = "socket.request.max.bytes" if usual else "sasl.server.max.receive.size"
+            raise BadRequest(f"request size {size} exceeds {limit}={self.max_frame}")
         if size > REQUEST_MAX:
             if held < _PREFIX:
                 return _PREFIX
@@ -452,6 +456,8 @@ class Connection:
         if self._writing:
             self.loop.remove_writer(self._fd)
         self._out = []
+        if self.on_close is not None:
+            self.on_close()
         for slot in self._parked:
             if slot.reply is None and slot.abandoned is not None:
                 slot.abandoned()

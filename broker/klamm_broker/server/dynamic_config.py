@@ -28,6 +28,7 @@ DYNAMIC: Final = frozenset(SERVER_DEFAULTS.values()) | {
     "max.connections",
     "max.connections.per.ip",
     "producer.id.expiration.ms",
+    "sasl.enabled.mechanisms",
 }
 """Properties whose change takes effect at once."""
 
@@ -49,7 +50,6 @@ _NO_EFFECT: Final[Mapping[str, Type]] = {
     "num.network.threads": _INT,
     "num.replica.fetchers": _INT,
     "principal.builder.class": Type.CLASS,
-    "sasl.enabled.mechanisms": _LIST,
     "sasl.kerberos.kinit.cmd": _TEXT,
     "sasl.kerberos.min.time.before.relogin": _LONG,
     "sasl.kerberos.principal.to.local.rules": _LIST,

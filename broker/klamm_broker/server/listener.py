@@ -16,12 +16,15 @@ from typing import TYPE_CHECKING, Final
 
 from klamm_base.errors import KlammError
 from klamm_broker.api import registry
+from klamm_broker.server import sasl_config
 from klamm_broker.server.connection import Connection, Dispatch
 from klamm_broker.server.dispatch import dispatch
 from klamm_broker.server.listener_config import Listener
+from klamm_broker.server.login import Login
 from klamm_broker.server.metrics import RequestMetrics
 
 if TYPE_CHECKING:
+    from klamm_broker.server.sasl_config import LoginSettings
     from klamm_broker.server.state import BrokerState
 
 log = logging.getLogger(__name__)
@@ -49,6 +52,7 @@ class Server:
         self.connections: set[Connection] = set()
         self.metrics = RequestMetrics()
         self.dispatch: Dispatch = dispatch
+        self._logins: dict[str, LoginSettings] = {}
         self._per_ip: Counter[str] = Counter()
         self._sockets: list[tuple[socket.socket, Listener]] = []
         config = broker.config
@@ -58,10 +62,12 @@ class Server:
     # ---- start and stop
 
     def bind(self) -> list[Listener]:
-        """Listen on every address of `listeners`; returns them with their real ports. Raises ListenError."""
+        """Listen on every address of `listeners`; returns them with their real ports. Raises ListenError and ConfigError."""
         bound = []
         try:
             for listener in self.broker.config.listeners:
+                if listener.protocol.sasl:
+                    sasl_config.check(listener.name, self.broker.config.of_listener(listener.name))
                 port = self._bind_one(listener)
                 bound.append(replace(listener, port=port))
         except BaseException:
@@ -70,7 +76,10 @@ class Server:
         return bound
 
     def serve(self) -> None:
-        """Begin to accept."""
+        """Begin to accept. The broker is open. Raises ConfigError when a listener's logins cannot be had."""
+        for _, listener in self._sockets:
+            if listener.protocol.sasl:
+                self._login_settings(listener.name)
         for sock, listener in self._sockets:
             self.loop.add_reader(sock.fileno(), self._accept, sock, listener)
         self._sweep()
@@ -80,6 +89,9 @@ class Server:
             self.loop.remove_reader(sock.fileno())
             sock.close()
         self._sockets.clear()
+        for logins in self._logins.values():
+            logins.close()
+        self._logins.clear()
 
     def quiesce(self) -> None:
         """Take no more connections and requests; answers still leave."""
@@ -164,7 +176,18 @@ class Server:
         self._set_buffer(sock, socket.SO_RCVBUF, "socket.receive.buffer.bytes")
         self._per_ip[peer[0]] += 1
         self.metrics.connections_made += 1
-        self.connections.add(Connection(self, sock, peer, listener.name))
+        connection = Connection(self, sock, peer, listener.name)
+        self.connections.add(connection)
+        if listener.protocol.sasl:
+            connection.dispatch = Login(connection, self._login_settings(listener.name))
+
+    def _login_settings(self, listener: str) -> LoginSettings:
+        """Returns the logins of a listener as the configuration has them now. Raises ConfigError."""
+        known = self._logins.get(listener)
+        if known is not None and known.config is self.broker.config:
+            return known
+        made = self._logins[listener] = sasl_config.make(self.broker, listener, known)
+        return made
 
     def _set_buffer(self, sock: socket.socket, option: int, key: str) -> None:
         """Set a buffer size that the user asked for. Otherwise the system tunes buffers better than a fixed size does."""

@@ -34,7 +34,7 @@ class SecurityProtocol(StrEnum):
         return self in {SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL}
 
 
-SERVED: Final = frozenset({SecurityProtocol.PLAINTEXT})
+SERVED: Final = frozenset({SecurityProtocol.PLAINTEXT, SecurityProtocol.SASL_PLAINTEXT})
 """The protocols that the server has a transport and a login for."""
 
 

@@ -106,13 +106,21 @@ class ApiTable(dict[int, ApiMetrics]):
 
 
 class RequestMetrics:
-    """`ApiMetrics` by key, and the counters of connections."""
+    """`ApiMetrics` by key, and the counters of connections and logins."""
 
-    __slots__ = ("apis", "connections_closed", "connections_made", "connections_refused")
+    __slots__ = (
+        "apis",
+        "connections_closed",
+        "connections_made",
+        "connections_refused",
+        "logins",
+        "logins_failed",
+    )
 
     def __init__(self) -> None:
         self.apis = ApiTable()
         self.connections_made = self.connections_closed = self.connections_refused = 0
+        self.logins = self.logins_failed = 0
 
 
 class IdleMeter:

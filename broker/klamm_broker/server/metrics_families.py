@@ -104,6 +104,9 @@ def _connections(broker: BrokerState, server: Server) -> Iterator[Family]:
     yield _counter(
         "klamm_connections_refused_total", "Refused by max.connections[.per.ip].", metrics.connections_refused
     )
+    of_logins = "kafka_server_socket_server_metrics_{}_authentication_total"
+    yield _counter(of_logins.format("successful"), "Logins, renewals included.", metrics.logins)
+    yield _counter(of_logins.format("failed"), "Logins that were refused.", metrics.logins_failed)
     idle = broker.idle.share()
     for pool in ("network_socketserver_networkprocessor", "server_kafkarequesthandlerpool_requesthandler"):
         yield _gauge(

@@ -67,15 +67,19 @@ class ScramUsers:
 
     def account(self, mechanism: Mechanism, name: str) -> Account:
         """Returns a user's account, or one that cannot be told from it and that nobody can log in to."""
-        decoys = self._decoys.get(mechanism)
-        if decoys is None:
-            stored = [c[mechanism] for c in self.users.values() if mechanism in c]
-            decoys = self._decoys[mechanism] = Decoys(self.secret, mechanism, stored)
-        decoy = decoys.make(name)  # also for those that exist: it takes time
+        decoy = self.decoys(mechanism).make(name)  # also for those that exist: it takes time
         credential = self.users.get(name, {}).get(mechanism)
         if credential is None:
             return Account(credential=decoy, identity=None)
         return Account(credential=credential, identity=Identity(name=name))
+
+    def decoys(self, mechanism: Mechanism) -> Decoys:
+        """Returns the maker of credentials for users who do not exist."""
+        decoys = self._decoys.get(mechanism)
+        if decoys is None:
+            stored = [c[mechanism] for c in self.users.values() if mechanism in c]
+            decoys = self._decoys[mechanism] = Decoys(self.secret, mechanism, stored)
+        return decoys
 
     def replace(self, users: Users) -> None:
         """Replace all users. Raises OSError."""

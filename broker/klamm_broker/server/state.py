@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from klamm_broker.log.config import LogConfig
+from klamm_broker.security.sasl.credentials import Mechanism
+from klamm_broker.security.sasl.scram import Account
 from klamm_broker.server.cluster_config import ResourceType
 from klamm_broker.server.metrics import IdleMeter
 from klamm_broker.server.storage import Storage
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from klamm_broker.server.listener_config import Listener
     from klamm_broker.server.replica_mover import ReplicaMover
     from klamm_broker.server.scram_users import ScramUsers
+    from klamm_broker.server.token_file import TokenFile
     from klamm_broker.server.topic_changes import TopicChanges
     from klamm_broker.server.transactions import TransactionShell
 
@@ -40,6 +43,7 @@ class BrokerState(Storage):
     transactions: TransactionShell
     cluster_config: ClusterConfig
     scram_users: ScramUsers
+    tokens: TokenFile
 
     def __init__(self, config: BrokerConfig, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(config, loop)
@@ -51,6 +55,17 @@ class BrokerState(Storage):
     @property
     def cluster_id(self) -> str:
         return self.logs.cluster_id
+
+    # ---- users
+
+    def account(self, mechanism: Mechanism, name: str, token: bool) -> Account:
+        """Returns the account of a user name, or of a delegation token's id. There is one for each name."""
+        users = self.scram_users
+        return (
+            self.tokens.account(mechanism, name, users.decoys(mechanism))
+            if token
+            else users.account(mechanism, name)
+        )
 
     # ---- configuration
 
