@@ -97,6 +97,11 @@ class KafkaBroker:
 
         return check
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "Kafka does not run"
+        return self._process.pid
+
     def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
         """Stop it and wait for its end: SIGTERM cleanly, SIGKILL not."""
         assert self.process is not None

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from klamm_broker.api.delegation_tokens import refusal
 from klamm_broker.api.registry import RequestContext, handles
 from klamm_kafka.wire.api_keys import ApiKey
+from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.renew_delegation_token import (
     RenewDelegationTokenRequest,
     RenewDelegationTokenResponse,
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 def renew_delegation_token(
     broker: BrokerState, ctx: RequestContext, request: RenewDelegationTokenRequest
 ) -> RenewDelegationTokenResponse:
-    answer = RenewDelegationTokenResponse(expiry_timestamp_ms=-1)
+    answer = RenewDelegationTokenResponse()
 
     def renew() -> None:
         token = broker.tokens.renew(request.hmac, ctx.principal, request.renew_period_ms, broker.now_ms())
@@ -31,4 +32,6 @@ def renew_delegation_token(
         answer.expiry_timestamp_ms = token.expires_ms
 
     answer.error_code = refusal(broker, ctx, renew)
+    if answer.error_code == ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED:
+        answer.expiry_timestamp_ms = -1
     return answer

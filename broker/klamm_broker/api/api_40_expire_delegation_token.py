@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from klamm_broker.api.delegation_tokens import refusal
 from klamm_broker.api.registry import RequestContext, handles
 from klamm_kafka.wire.api_keys import ApiKey
+from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.expire_delegation_token import (
     ExpireDelegationTokenRequest,
     ExpireDelegationTokenResponse,
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 def expire_delegation_token(
     broker: BrokerState, ctx: RequestContext, request: ExpireDelegationTokenRequest
 ) -> ExpireDelegationTokenResponse:
-    answer = ExpireDelegationTokenResponse(expiry_timestamp_ms=-1)
+    answer = ExpireDelegationTokenResponse()
 
     def expire() -> None:
         tokens, now_ms = broker.tokens, broker.now_ms()
@@ -35,4 +36,6 @@ def expire_delegation_token(
         answer.expiry_timestamp_ms = token.expires_ms
 
     answer.error_code = refusal(broker, ctx, expire)
+    if answer.error_code == ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED:
+        answer.expiry_timestamp_ms = -1
     return answer

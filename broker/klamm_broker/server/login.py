@@ -18,7 +18,7 @@ from klamm_broker.server.connection import BadRequest, Connection
 from klamm_broker.server.dispatch import dispatch, frame
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ProtocolError
-from klamm_kafka.wire.headers import decode_request_header
+from klamm_kafka.wire.headers import decode_request_header, frame_response
 
 if TYPE_CHECKING:
     from klamm_broker.server.outgoing import Reply
@@ -30,7 +30,7 @@ audit = logging.getLogger("klamm.audit")
 _KEY: Final = struct.Struct(">hh")
 _SIZE: Final = struct.Struct(">i")
 RENEW_MIN_MS: Final = 1000
-"""A session is renewed at most once in this time, as in Kafka."""
+"""The least time between two renewals of a session, as in Kafka."""
 
 
 class Login:
@@ -40,7 +40,7 @@ class Login:
         self._settings = settings
         self._exchange = Exchange(settings.offers, renewed)
         self._renewed = renewed
-        self._began_ms = conn.broker.now_ms()
+        self._began_ms = 0 if renewed is None else conn.broker.now_ms()
         self._usual_max = conn.max_frame
         conn.max_frame = min(conn.max_frame, settings.max_frame)
         self._timer = conn.loop.call_later(settings.timeout_s, self._too_late, conn)
@@ -78,7 +78,15 @@ class Login:
         refused = sum(errors.values())
         version = _KEY.unpack_from(view, pos)[1]
         served = api.min_version <= version <= api.max_version
-        self._exchange.versions(valid=False)  # raises where it does not belong
+        out_of_place = self._exchange.versions(valid=False)
+        if out_of_place is not None and out_of_place.failed is not None:
+            if not served:
+                raise BadRequest(f"{api.name} version {version} in a login")
+            header, _ = decode_request_header(view, pos, end)
+            conn.metrics = conn.server.metrics.apis[api.key]
+            answer = frame_response(header.correlation_id, api.key, version, out_of_place.message)
+            self._fail(conn, (answer,), out_of_place.failed)
+            return None
         reply = dispatch(conn, view, pos, end)
         self._exchange.versions(valid=served and sum(errors.values()) == refused)
         return reply
@@ -156,21 +164,24 @@ class Login:
 
 
 class SessionWatch:
-    """The dispatch of a session that ends: takes its renewal, and no other request once it has ended."""
+    """The dispatch of a session that ends: takes its renewal, and no other request once it has ended.
 
-    __slots__ = ("_began_ms", "_expires_ms", "_session", "_settings")
+    `renewed_ms` is when it was renewed the last time, 0 if it never was.
+    """
 
-    def __init__(self, settings: LoginSettings, session: Session, began_ms: int) -> None:
+    __slots__ = ("_expires_ms", "_renewed_ms", "_session", "_settings")
+
+    def __init__(self, settings: LoginSettings, session: Session, renewed_ms: int) -> None:
         assert session.expires_ms is not None
         self._settings = settings
         self._session = session
         self._expires_ms = session.expires_ms
-        self._began_ms = began_ms
+        self._renewed_ms = renewed_ms
 
     def __call__(self, conn: Connection, view: memoryview, pos: int, end: int) -> Reply | None:
         now_ms = conn.broker.now_ms()
         handshake = end - pos >= _KEY.size and _KEY.unpack_from(view, pos)[0] == ApiKey.SASL_HANDSHAKE
-        if handshake and now_ms - self._began_ms >= RENEW_MIN_MS:
+        if handshake and now_ms - self._renewed_ms >= RENEW_MIN_MS:
             conn.dispatch = login = Login(conn, self._settings, self._session)
             return login(conn, view, pos, end)
         if now_ms > self._expires_ms:

@@ -10,11 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import Final
 
 from klamm_broker.security.sasl.mechanism import Identity, LoginRefused, MakeMechanism, ServerMechanism
 from klamm_kafka.wire.errors import ErrorCode
+from klamm_kafka.wire.messages.api_versions import ApiVersionsResponse
 from klamm_kafka.wire.messages.sasl_authenticate import SaslAuthenticateResponse
 from klamm_kafka.wire.messages.sasl_handshake import SaslHandshakeResponse
+
+_LATE: Final = "another request than SaslAuthenticate after SaslHandshake"
 
 
 class OutOfOrder(ValueError):
@@ -54,7 +58,7 @@ class Session:
 class Answer:
     """The answer to the client: a message, or the bytes of a bare token. With `failed` the connection ends after it."""
 
-    message: SaslHandshakeResponse | SaslAuthenticateResponse | bytes | None
+    message: ApiVersionsResponse | SaslHandshakeResponse | SaslAuthenticateResponse | bytes | None
     failed: str | None = None
 
 
@@ -70,15 +74,27 @@ class Exchange:
         self._wrong_mechanism = ""
         self.session: Session | None = None
 
-    def versions(self, *, valid: bool) -> None:
-        """Take note of an ApiVersions request; one that was refused may be followed by another. Raises OutOfOrder."""
+    def versions(self, *, valid: bool) -> Answer | None:
+        """Take note of an ApiVersions request; one that was refused may be followed by another. Raises OutOfOrder.
+
+        Returns None if it is to be answered as usual.
+        """
+        if self.state is State.REQUESTS:
+            self.state = State.NOTHING
+            return Answer(message=ApiVersionsResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE), failed=_LATE)
         if self.state is not State.VERSIONS_OR_HANDSHAKE:
             raise OutOfOrder("ApiVersions at this point of a login")
         if valid:
             self.state = State.HANDSHAKE
+        return None
 
     def handshake(self, mechanism: str, version: int) -> Answer:
         """Answers a SaslHandshake. Raises OutOfOrder."""
+        if self.state is State.REQUESTS:
+            self.state = State.NOTHING
+            return Answer(
+                message=SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE), failed=_LATE
+            )
         if self.state not in (State.VERSIONS_OR_HANDSHAKE, State.HANDSHAKE):
             raise OutOfOrder("SaslHandshake at this point of a login")
         offer = self._offers.get(mechanism)
