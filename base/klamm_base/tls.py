@@ -89,6 +89,7 @@ class TlsSettings:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._common(context)
         context.verify_mode = _CLIENT_AUTH[self.client_auth]
+        context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
         return context
 
     def _common(self, context: ssl.SSLContext) -> None:

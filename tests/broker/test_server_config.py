@@ -81,7 +81,8 @@ def test_listeners():
 @pytest.mark.parametrize(
     ("props", "match"),
     [
-        ({"listeners": "SSL://:9093"}, "security protocol SSL is not supported yet, use PLAINTEXT"),
+        ({"ssl.client.auth": "maybe"}, "must be one of: required, requested, none"),
+        ({"ssl.enabled.protocols": "SSLv3"}, "must be one of: TLSv1, TLSv1.1, TLSv1.2, TLSv1.3"),
         ({"listener.security.protocol.map": "A:TLS"}, "must be one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
         ({"listener.security.protocol.map": "A:SSL,a:PLAINTEXT"}, "listener name A has two entries"),
         ({"inter.broker.listener.name": "IN"}, "must be a listener of advertised.listeners: PLAINTEXT"),

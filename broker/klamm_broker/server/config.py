@@ -57,6 +57,11 @@ class BrokerConfig:
             name, {**self.originals, **self.dynamic_defaults, **self.dynamic}
         )
 
+    def override(self, listener: str, name: str) -> str | None:
+        """Returns the text that `listener.name.<listener>.<name>` has, if any."""
+        key = f"{listener_config.LISTENER_PREFIX}{listener.lower()}.{name}"
+        return {**self.originals, **self.dynamic_defaults, **self.dynamic}.get(key)
+
     @property
     def log_dir(self) -> Path:
         """The first of `log_dirs`; it holds the files that the broker has only once."""

@@ -20,7 +20,14 @@ from klamm_base.configdef import (
     one_of,
 )
 from klamm_broker.log.topic_config import TOPIC_CONFIGS
-from klamm_broker.server import consumer_group_keys, sasl_keys, single_node, transaction_keys, upkeep_keys
+from klamm_broker.server import (
+    consumer_group_keys,
+    sasl_keys,
+    single_node,
+    tls_keys,
+    transaction_keys,
+    upkeep_keys,
+)
 from klamm_broker.server.listener_text import parse_listener
 from klamm_broker.server.topic_config import SYNONYMS
 
@@ -83,6 +90,7 @@ def _define() -> ConfigDef:
 
     for define in (
         _identity_keys,
+        tls_keys.define,
         single_node.define,
         _data_keys,
         _new_topic_keys,

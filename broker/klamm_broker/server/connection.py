@@ -13,9 +13,9 @@ import logging
 import socket
 import struct
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from klamm_broker.api.registry import REQUEST_MAX, Api
 from klamm_broker.security.principal import ANONYMOUS, KafkaPrincipal
@@ -54,6 +54,15 @@ class BadRequest(Exception):
 
 
 Dispatch = Callable[["Connection", memoryview, int, int], "Reply | None"]
+
+
+class Transport(Protocol):
+    """The socket of a connection, or TLS over it, with a socket's methods and errors. Non-blocking."""
+
+    def fileno(self) -> int: ...
+    def recv_into(self, view: memoryview, /) -> int: ...
+    def shutdown(self, how: int, /) -> None: ...
+    def close(self) -> None: ...
 
 
 class Owner(Protocol):
@@ -121,8 +130,9 @@ class Connection:
         "_view", "_writing", "began", "broker", "closed", "dispatch", "host", "last_active", "listener", "loop", "max_frame", "metrics", "on_close",
         "port", "principal", "server", "sock",
     )  # fmt: skip
+    _send: Callable[[Any, Sequence[Piece]], list[Piece]] = staticmethod(outgoing.send)
 
-    def __init__(self, server: Owner, sock: socket.socket, peer: tuple[str, int], listener: str) -> None:
+    def __init__(self, server: Owner, sock: Transport, peer: tuple[str, int], listener: str) -> None:
         self.server = server
         self.broker = server.broker
         self.loop = server.loop
@@ -159,7 +169,7 @@ class Connection:
         except (BlockingIOError, InterruptedError):
             return
         except OSError as e:
-            self.close(f"read failed: {e.strerror or e}", level=logging.DEBUG)
+            self._read_failed(e)
             return
         if n == 0:
             self._on_eof()
@@ -169,6 +179,9 @@ class Connection:
         if self._end == len(self._buf) < BUFFER_BYTES:
             self._replace_buffer(BUFFER_BYTES)
         self._process()
+
+    def _read_failed(self, error: OSError) -> None:
+        self.close(f"read failed: {error.strerror or error}", level=logging.DEBUG)
 
     def _on_eof(self) -> None:
         held = self._end - self._start
@@ -340,7 +353,7 @@ class Connection:
             self._out += pieces
             return
         try:
-            self._out = outgoing.send(self.sock, pieces)
+            self._out = self._send(self.sock, pieces)
         except OSError as e:
             self.close(f"write failed: {e.strerror or e}", level=logging.DEBUG)
             return

@@ -24,8 +24,10 @@ from klamm_broker.server.login import Login
 from klamm_broker.server.metrics import RequestMetrics
 
 if TYPE_CHECKING:
+    from klamm_broker.server.config import BrokerConfig
     from klamm_broker.server.sasl_config import LoginSettings
     from klamm_broker.server.state import BrokerState
+    from klamm_broker.server.tls_acceptor import TlsAcceptor
 
 log = logging.getLogger(__name__)
 
@@ -58,12 +60,14 @@ class Server:
         config = broker.config
         self._idle_s: float = config["connections.max.idle.ms"] / 1000
         self._sweeper: asyncio.TimerHandle | None = None
+        self._tls: TlsAcceptor | None = None
 
     # ---- start and stop
 
     def bind(self) -> list[Listener]:
         """Listen on every address of `listeners`; returns them with their real ports. Raises ListenError and ConfigError."""
         bound = []
+        self._prepare_tls(self.broker.config)
         try:
             for listener in self.broker.config.listeners:
                 if listener.protocol.sasl:
@@ -75,6 +79,15 @@ class Server:
             raise
         return bound
 
+    def _prepare_tls(self, config: BrokerConfig) -> None:
+        """Make what TLS listeners need. Raises ConfigError. A broker without such a listener does not load OpenSSL."""
+        if self._tls is None and any(listener.protocol.tls for listener in config.listeners):
+            from klamm_broker.server.tls_acceptor import TlsAcceptor
+
+            self._tls = TlsAcceptor(self)
+        if self._tls is not None:
+            self._tls.contexts.take(config)
+
     def serve(self) -> None:
         """Begin to accept. The broker is open. Raises ConfigError when a listener's logins cannot be had."""
         for _, listener in self._sockets:
@@ -83,6 +96,8 @@ class Server:
         for sock, listener in self._sockets:
             self.loop.add_reader(sock.fileno(), self._accept, sock, listener)
         self._sweep()
+        if self._tls is not None:
+            self._tls.watch()
 
     def close_listeners(self) -> None:
         for sock, _ in self._sockets:
@@ -98,6 +113,8 @@ class Server:
         self.close_listeners()
         if self._sweeper is not None:
             self._sweeper.cancel()
+        if self._tls is not None:
+            self._tls.stop()
         for connection in self.connections:
             connection.quiesce()
 
@@ -176,7 +193,10 @@ class Server:
         self._set_buffer(sock, socket.SO_RCVBUF, "socket.receive.buffer.bytes")
         self._per_ip[peer[0]] += 1
         self.metrics.connections_made += 1
-        connection = Connection(self, sock, peer, listener.name)
+        if self._tls is not None and listener.protocol.tls:
+            connection: Connection = self._tls.connection(sock, peer, listener.name)
+        else:
+            connection = Connection(self, sock, peer, listener.name)
         self.connections.add(connection)
         if listener.protocol.sasl:
             connection.dispatch = Login(connection, self._login_settings(listener.name))

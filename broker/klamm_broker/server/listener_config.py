@@ -34,10 +34,6 @@ class SecurityProtocol(StrEnum):
         return self in {SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL}
 
 
-SERVED: Final = frozenset({SecurityProtocol.PLAINTEXT, SecurityProtocol.SASL_PLAINTEXT})
-"""The protocols that the server has a transport and a login for."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listener:
     """One address of `listeners` or `advertised.listeners`."""
@@ -96,9 +92,6 @@ def _listeners(key: str, values: Mapping[str, Any]) -> tuple[Listener, ...]:
         protocol = protocols.get(name)
         if protocol is None:
             raise invalid(key, text, f"listener name {name} has no entry in listener.security.protocol.map")
-        if protocol not in SERVED:
-            why = f"security protocol {protocol} is not supported yet, use {' or '.join(sorted(SERVED))}"
-            raise invalid(key, text, why)
         result.append(Listener(name=name, host=host, port=port, protocol=protocol))
     return tuple(result)
 

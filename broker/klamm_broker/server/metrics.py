@@ -113,6 +113,8 @@ class RequestMetrics:
         "connections_closed",
         "connections_made",
         "connections_refused",
+        "handshakes",
+        "handshakes_failed",
         "logins",
         "logins_failed",
     )
@@ -120,6 +122,7 @@ class RequestMetrics:
     def __init__(self) -> None:
         self.apis = ApiTable()
         self.connections_made = self.connections_closed = self.connections_refused = 0
+        self.handshakes = self.handshakes_failed = 0
         self.logins = self.logins_failed = 0
 
 

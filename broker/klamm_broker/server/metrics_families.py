@@ -107,6 +107,12 @@ def _connections(broker: BrokerState, server: Server) -> Iterator[Family]:
     of_logins = "kafka_server_socket_server_metrics_{}_authentication_total"
     yield _counter(of_logins.format("successful"), "Logins, renewals included.", metrics.logins)
     yield _counter(of_logins.format("failed"), "Logins that were refused.", metrics.logins_failed)
+    yield _counter("klamm_tls_handshakes_total", "TLS handshakes that were completed.", metrics.handshakes)
+    yield _counter(
+        "klamm_tls_handshakes_failed_total",
+        "TLS handshakes that failed or took too long.",
+        metrics.handshakes_failed,
+    )
     idle = broker.idle.share()
     for pool in ("network_socketserver_networkprocessor", "server_kafkarequesthandlerpool_requesthandler"):
         yield _gauge(

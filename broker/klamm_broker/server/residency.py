@@ -80,3 +80,17 @@ def bring_in(range_: FileRange) -> int:
     for at in (*range(position, position + size, STEP_BYTES // 2), position + size - 1):
         os.pread(fd, 1, at)
     return size
+
+
+def read_into(fd: int, view: memoryview, position: int, *, wait: bool) -> int:
+    """Read what is in memory into `view`. Returns the count; raises BlockingIOError if there is nothing, unless it may wait."""
+    if wait or not _can_tell[0]:
+        return os.preadv(fd, [view], position)
+    try:
+        return os.preadv(fd, [view], position, _NOWAIT)
+    except BlockingIOError:
+        raise
+    except OSError as e:
+        if e.errno not in _unsupported:
+            raise
+        return os.preadv(fd, [view], position)

@@ -1,0 +1,180 @@
+"""Connections of TLS listeners: the handshake, then a connection like any other over a `TlsSocket`.
+
+A handshake takes up to a millisecond of CPU. So connections queue for it (`Handshakes`), and between two turns of the
+event loop only as many are served as fit into `TURN_S`: a storm of new clients delays nobody else. Event loop's thread only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Final
+
+from klamm_base.tls import reason
+from klamm_broker.security.distinguished_name import BadCertificate, subject_of
+from klamm_broker.security.principal import USER, KafkaPrincipal
+from klamm_broker.security.principal_rules import NoRule
+from klamm_broker.server import tls_socket
+from klamm_broker.server.connection import Connection, Owner
+from klamm_broker.server.tls_socket import TlsSocket
+
+if TYPE_CHECKING:
+    import socket
+
+    from klamm_broker.server.metrics import RequestMetrics
+    from klamm_broker.server.outgoing import Piece
+    from klamm_broker.server.tls_contexts import TlsSetup
+
+log = logging.getLogger(__name__)
+
+TURN_S: Final = 0.001
+"""The time for handshakes between two turns of the event loop. One that was begun is finished."""
+LINES_MAX: Final = 10
+LINES_S: Final = 10.0
+"""So many failed handshakes are logged in so many seconds, and then how many more there were."""
+
+
+class Handshakes:
+    """The connections whose handshakes can go on, in order, and the log of those that fail."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, metrics: RequestMetrics) -> None:
+        self._loop = loop
+        self._metrics = metrics
+        self._ready: deque[TlsConnection] = deque()
+        self._since = 0.0
+        self._failures = 0
+
+    def go_on(self, connection: TlsConnection) -> None:
+        """Serve a connection's handshake when it is its turn."""
+        self._ready.append(connection)
+        if len(self._ready) == 1:
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        end = perf_counter() + TURN_S
+        while self._ready:
+            self._ready[0].shake()
+            self._ready.popleft()
+            if perf_counter() >= end:
+                break
+        if self._ready:
+            self._loop.call_soon(self._turn)
+
+    def done(self) -> None:
+        self._metrics.handshakes += 1
+
+    def failed(self) -> int:
+        """Count a failed handshake. Returns the level for its line: few failures are told, many are counted."""
+        self._metrics.handshakes_failed += 1
+        now = self._loop.time()
+        if now - self._since >= LINES_S:
+            self._since, self._failures = now, 0
+            self._loop.call_later(LINES_S, self._tell)
+        self._failures += 1
+        return logging.WARNING if self._failures <= LINES_MAX else logging.DEBUG
+
+    def _tell(self) -> None:
+        if self._failures > LINES_MAX:
+            log.warning("%d more TLS handshakes failed within %d s", self._failures - LINES_MAX, LINES_S)
+
+
+class TlsConnection(Connection):
+    """A connection whose bytes are encrypted. It handles no request before its handshake is done.
+
+    Its `principal` is then the user that the peer's certificate names, if the peer has shown one.
+    """
+
+    __slots__ = ("_handshakes", "_late", "_setup", "_shaking", "_tls")
+    _send: Callable[[Any, Sequence[Piece]], list[Piece]] = staticmethod(tls_socket.send)
+
+    def __init__(
+        self,
+        server: Owner,
+        sock: socket.socket,
+        peer: tuple[str, int],
+        listener: str,
+        *,
+        setup: TlsSetup,
+        handshakes: Handshakes,
+    ) -> None:
+        self._tls = TlsSocket(sock, setup.context)
+        self._setup = setup
+        self._handshakes = handshakes
+        self._shaking = True
+        super().__init__(server, self._tls, peer, listener)
+        allowed_ms = server.broker.config["klamm.tls.handshake.timeout.ms"]
+        self._late = self.loop.call_later(allowed_ms / 1000, self._too_slow, allowed_ms)
+
+    # ---- handshake
+
+    def shake(self) -> None:
+        """Go on with the handshake."""
+        if self.closed:
+            return
+        try:
+            done = self._tls.handshake()
+            if done:
+                self._identify()
+        except (OSError, BadCertificate, NoRule) as e:
+            self._refuse(e)
+            return
+        if done:
+            self._shaking = False
+            self._late.cancel()
+            self._handshakes.done()
+        self._update_reading()
+
+    def _identify(self) -> None:
+        certificate, rules = self._tls.certificate(), self._setup.rules
+        if certificate is not None and rules is not None:
+            self.principal = KafkaPrincipal(USER, rules.name_of(subject_of(certificate)))
+            log.debug("connection %s is %s", self, self.principal)
+
+    def _refuse(self, error: Exception) -> None:
+        if isinstance(error, ssl.SSLError):
+            why = reason(error)
+        else:
+            why = str(getattr(error, "strerror", None) or error)
+        self.close(f"TLS handshake failed: {why}", level=self._handshakes.failed())
+
+    def _too_slow(self, allowed_ms: int) -> None:
+        if self._shaking and not self.closed:
+            why = f"TLS handshake failed: not done within klamm.tls.handshake.timeout.ms={allowed_ms}"
+            self.close(why, level=self._handshakes.failed())
+
+    # ---- as a connection
+
+    def _on_readable(self) -> None:
+        if self._shaking:
+            self.loop.remove_reader(self._fd)
+            self._reading = False
+            self._handshakes.go_on(self)
+            return
+        if self.closed:
+            return
+        super()._on_readable()
+        while self._tls.more and self._reading and not self.closed:
+            super()._on_readable()
+
+    def _update_reading(self) -> None:
+        super()._update_reading()
+        if self._reading and self._tls.more:  # for which the socket does not become readable
+            self.loop.call_soon(self._on_readable)
+
+    def _read_failed(self, error: OSError) -> None:
+        if not isinstance(error, ssl.SSLError):
+            super()._read_failed(error)
+            return
+        with suppress(OSError):
+            self._tls.flush()  # the alert
+        self.close(f"TLS failed: {reason(error)}")
+
+    def close(self, why: str, *, level: int = logging.WARNING) -> None:
+        if not self.closed:
+            self._late.cancel()
+        super().close(why, level=level)

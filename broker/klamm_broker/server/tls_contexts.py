@@ -1,0 +1,137 @@
+"""The TLS settings of each listener, made from its properties and stores, and made anew when a store's file changes.
+
+A connection keeps the settings of its handshake. New ones take the newest that could be read: a bad file is told in
+the log, and the settings before it stay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from klamm_base.errors import ConfigError
+from klamm_base.tls import TlsSettings
+from klamm_broker.security.principal_rules import KEY as RULES
+from klamm_broker.security.principal_rules import PrincipalRules
+
+if TYPE_CHECKING:
+    from klamm_broker.server.config import BrokerConfig
+    from klamm_broker.server.listener_config import Listener
+
+log = logging.getLogger(__name__)
+
+LOOK_S: Final = 5.0
+"""The interval between two looks at the files of stores."""
+CLIENT_AUTH: Final = "ssl.client.auth"
+_FILES: Final = ("ssl.keystore.location", "ssl.truststore.location")
+
+Stamp = tuple[tuple[str, int, int, int], ...]
+"""The state of the files by which a change is noticed: path, time of change, size, inode."""
+
+
+@dataclass(frozen=True, slots=True)
+class TlsSetup:
+    """What a handshake needs: OpenSSL's context, and the rules that name a client by its certificate.
+
+    There are no rules where a login names the client.
+    """
+
+    context: ssl.SSLContext
+    rules: PrincipalRules | None
+
+
+@dataclass(slots=True)
+class _Kept:
+    props: Mapping[str, str]
+    stamp: Stamp
+    setup: TlsSetup
+
+
+class TlsContexts:
+    """The setups of all TLS listeners, by name. Event loop's thread only."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, _Kept] = {}
+
+    def __getitem__(self, listener: str) -> TlsSetup:
+        return self._kept[listener].setup
+
+    def take(self, config: BrokerConfig) -> None:
+        """Make the setups of a configuration's TLS listeners, those that differ. Raises ConfigError, and has changed nothing."""
+        kept: dict[str, _Kept] = {}
+        for listener in config.listeners:
+            if listener.protocol.tls:
+                props = tls_properties(config, listener)
+                before, stamp = self._kept.get(listener.name), _stamp(props)
+                same = before is not None and before.props == props and before.stamp == stamp
+                kept[listener.name] = (
+                    before if before is not None and same else _Kept(props, stamp, make(listener.name, props))
+                )
+        self._kept = kept
+
+    def look(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Begin to renew the setups whose files have changed. They are read in a thread."""
+        for name, kept in self._kept.items():
+            stamp = _stamp(kept.props)
+            if stamp != kept.stamp:
+                kept.stamp = stamp  # also of a bad file: it is told once
+                job = loop.run_in_executor(None, make, name, kept.props)
+                job.add_done_callback(partial(self._renewed, name, kept))
+
+    @staticmethod
+    def _renewed(name: str, kept: _Kept, done: asyncio.Future[TlsSetup]) -> None:
+        error = done.exception()
+        if error is not None:
+            log.error("listener %s keeps its certificate: %s", name, error)
+            return
+        kept.setup = done.result()
+        log.info("listener %s has read its key store and trust store again", name)
+
+
+def check(config: BrokerConfig) -> None:
+    """Raises ConfigError unless every TLS listener of a configuration can be served."""
+    TlsContexts().take(config)
+
+
+def tls_properties(config: BrokerConfig, listener: Listener) -> dict[str, str]:
+    """Returns a listener's properties of TLS, as texts.
+
+    Where clients log in, only the listener's own `ssl.client.auth` counts (KIP-684), and there are no rules.
+    """
+    found = {k: text for k, text in config.of_listener(listener.name).items() if k.startswith("ssl.")}
+    if listener.protocol.sasl:
+        own = config.override(listener.name, CLIENT_AUTH)
+        found[CLIENT_AUTH] = "none" if own is None else own
+        found[RULES] = ""
+    else:
+        found.setdefault(RULES, "DEFAULT")
+    return found
+
+
+def make(listener: str, props: Mapping[str, str]) -> TlsSetup:
+    """Returns the setup from a listener's properties. Raises ConfigError naming the listener and the property."""
+    try:
+        rules = PrincipalRules(props[RULES]) if props[RULES] else None
+        return TlsSetup(TlsSettings.from_properties(props).server_context(), rules)
+    except ConfigError as e:
+        raise ConfigError(f"listener {listener}: {e}", key=e.key) from None
+
+
+def _stamp(props: Mapping[str, str]) -> Stamp:
+    found = []
+    for name in _FILES:
+        path = props.get(name)
+        if path:
+            try:
+                stat = Path(path).stat()
+            except OSError:
+                found.append((path, 0, 0, 0))
+            else:
+                found.append((path, stat.st_mtime_ns, stat.st_size, stat.st_ino))
+    return tuple(found)
