@@ -95,7 +95,9 @@ def test_localhost_serves_every_address_of_it(tmp_path):
 
 
 def test_bad_configuration_is_a_sentence(tmp_path):
-    with pytest.raises(BrokerFailed, match=r"exit code 1\)(.|\n)*no listener of that name in listeners") as caught:
+    with pytest.raises(
+        BrokerFailed, match=r"exit code 1\)(.|\n)*no listener of that name in listeners"
+    ) as caught:
         EmbeddedBroker(tmp_path / "data", config={"advertised.listeners": "SSL://h:1"}).start()
     assert "Traceback" not in str(caught.value)
 

@@ -1,4 +1,4 @@
-"""What a server with TLS listeners has beside one without: settings that are renewed, and the queue of handshakes.
+"""The part of a server that only TLS listeners need: settings that are renewed, and the queue of handshakes.
 
 The server imports this module, and OpenSSL with it, only when one of its listeners needs it.
 """

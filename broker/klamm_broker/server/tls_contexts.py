@@ -37,7 +37,7 @@ Stamp = tuple[tuple[str, int, int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class TlsSetup:
-    """What a handshake needs: OpenSSL's context, and the rules that name a client by its certificate.
+    """The needs of a handshake: OpenSSL's context, and the rules that name a client by its certificate.
 
     There are no rules where a login names the client.
     """
