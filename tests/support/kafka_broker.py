@@ -99,8 +99,8 @@ class KafkaBroker:
 
     @property
     def pid(self) -> int:
-        assert self._process is not None, "Kafka does not run"
-        return self._process.pid
+        assert self.process is not None, "Kafka does not run"
+        return self.process.pid
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
         """Stop it and wait for its end: SIGTERM cleanly, SIGKILL not."""

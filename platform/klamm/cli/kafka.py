@@ -22,6 +22,7 @@ COMMANDS = {
     "kafka-dump-log": "Kafka's DumpLogSegments: files of partitions.",
     "kafka-delete-records": "Kafka's command to delete a topic's first records.",
     "kafka-log-dirs": "Kafka's command to describe log directories.",
+    "kafka-storage": "Kafka's command to prepare log directories.",
     "kafka-console-producer": "Kafka's command to write lines to a topic.",
     "kafka-console-consumer": "Kafka's command to print the records of a topic.",
 }

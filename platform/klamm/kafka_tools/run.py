@@ -33,6 +33,7 @@ TOOLS: Final = {
     "kafka-dump-log": "dump_log",
     "kafka-delete-records": "delete_records",
     "kafka-log-dirs": "log_dirs",
+    "kafka-storage": "storage",
     "kafka-console-producer": "console_producer",
     "kafka-console-consumer": "console_consumer",
 }

@@ -30,6 +30,10 @@ class PlainUsers:
         """Returns whether this is the user's password. An unknown user takes the same work."""
         return hmac.compare_digest(self._digest(password), self._digests.get(name, self._nobody))
 
+    def named(self, name: str) -> str:
+        """Returns a user's name for a log. One that does not exist is not named: it may be a password in the wrong field."""
+        return f"user {name!r}" if name in self._digests else "no such user"
+
     def _digest(self, password: str) -> bytes:
         return hmac.digest(self._secret, password.encode(errors="surrogatepass"), "sha256")
 
@@ -54,7 +58,7 @@ class PlainServer:
         if not password:
             raise refused_aloud("Authentication failed: password not specified")
         if not self._users.accepts(name, password):
-            raise LoginRefused(f"{_WRONG} (user {name!r})", told=_WRONG)
+            raise LoginRefused(f"{_WRONG} ({self._users.named(name)})", told=_WRONG)
         if authorization_id and authorization_id != name:
             raise refused_aloud(
                 "Authentication failed: Client requested an authorization id that is different from username"

@@ -102,7 +102,9 @@ class ScramServer:
         stored_key = hashlib.new(self._hash, client_key).digest()
         proved = len(proof) == len(signature) and hmac.compare_digest(stored_key, credential.stored_key)
         if not proved or account.identity is None:
-            raise LoginRefused(f"Invalid client credentials (user {self._name!r})")
+            # the name of nobody is not logged: it may be a password in the wrong field
+            who = "no such user" if account.identity is None else f"user {self._name!r}"
+            raise LoginRefused(f"Invalid client credentials ({who})")
         expires = account.identity.expires_ms
         if expires is not None and expires < now_ms:
             raise LoginRefused(f"the delegation token {self._name!r} has expired")
