@@ -17,6 +17,8 @@ from pathlib import Path
 import psutil
 
 KAFKA_HOME = Path(os.environ.get("KAFKA_HOME", Path.home() / ".cache/kafka-oracle"))
+CERTIFICATE = Path(__file__).parents[1] / "tests/fixtures/stores/server.pem"
+"""Key and certificate of the brokers\' TLS listeners, of the tests."""
 JVM_FLAGS = [  # the flags and heap of Kafka's own start script
     "-Xmx1G", "-Xms1G", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20",
     "-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent", "-Djava.awt.headless=true",
@@ -66,7 +68,16 @@ class Server(ABC):
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.port = self.advertised_port = free_port()
+        self.tls_port: int | None = None  # set before the start: a listener with TLS beside the other
         self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def tls_bootstrap(self) -> str:
+        """The address of the listener with TLS, for clients that trust `CERTIFICATE`'s authority."""
+        return f"SSL://127.0.0.1:{self.tls_port}"
+
+    def tls_listener(self) -> list[str]:
+        return [] if self.tls_port is None else [self.tls_bootstrap]
 
     @property
     def bootstrap(self) -> str:
@@ -119,8 +130,9 @@ class Klamm(Server):
         klamm = Path(sys.executable).with_name("klamm")
         return [
             str(klamm), "broker", "start",
-            "--override", f"listeners=PLAINTEXT://127.0.0.1:{self.port}",
-            "--override", f"advertised.listeners=PLAINTEXT://127.0.0.1:{self.advertised_port}",
+            "--override", f"listeners={','.join([f'PLAINTEXT://127.0.0.1:{self.port}', *self.tls_listener()])}",
+            "--override", f"advertised.listeners={','.join([f'PLAINTEXT://127.0.0.1:{self.advertised_port}', *self.tls_listener()])}",
+            "--override", f"ssl.keystore.location={CERTIFICATE}",
             "--override", f"log.dirs={self.directory / 'data'}",
             "--override", "num.partitions=4", "--override", "group.initial.rebalance.delay.ms=0",
         ]  # fmt: skip
@@ -145,9 +157,10 @@ class Kafka(Server):
         ]  # fmt: skip
 
     def prepare(self) -> None:
-        listeners = f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{free_port()}"
-        controller = listeners.rsplit("//", 1)[1]
-        advertised = f"PLAINTEXT://127.0.0.1:{self.advertised_port},CONTROLLER://{controller}"
+        controller = f"127.0.0.1:{free_port()}"
+        others = ",".join([*self.tls_listener(), f"CONTROLLER://{controller}"])
+        listeners = f"PLAINTEXT://127.0.0.1:{self.port},{others}"
+        advertised = f"PLAINTEXT://127.0.0.1:{self.advertised_port},{others}"
         config = self.directory / "server.properties"
         config.write_text(
             f"""\
@@ -157,7 +170,9 @@ controller.quorum.bootstrap.servers={controller}
 listeners={listeners}
 advertised.listeners={advertised}
 controller.listener.names=CONTROLLER
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SSL:SSL,CONTROLLER:PLAINTEXT
+ssl.keystore.type=PEM
+ssl.keystore.location={CERTIFICATE}
 log.dirs={self.directory / "data"}
 num.partitions=4
 offsets.topic.replication.factor=1

@@ -1,4 +1,4 @@
-"""The sixteen cells in which brokers are compared: what varies, and how one run of a cell is measured.
+"""The eighteen cells in which brokers are compared: what varies, and how one run of a cell is measured.
 
 A cell is one way of using a broker: record size, partitions, connections, acks, codec, and whether it writes, reads what
 is in the page cache, reads at the tail, reads what is only on the disk, or sends one small message at a time.
@@ -31,6 +31,7 @@ class Cell:
     mb: int = 512
     messages: int = 3000
     beside_mb_s: int = 0  # of another producer, during a ping
+    tls: bool = False
 
     @property
     def kind_of_figure(self) -> str:
@@ -46,6 +47,8 @@ class Cell:
             f"acks={self.acks}",
             self.codec,
         ]
+        if self.tls:
+            parts.append("TLS 1.3")
         if self.beside_mb_s:
             parts.append(f"beside {self.beside_mb_s} MB/s")
         return ", ".join(parts)
@@ -64,6 +67,8 @@ CELLS = [
     Cell(name="consume-1k", kind="consume"),
     Cell(name="consume-100b", kind="consume", size=100, mb=96),
     Cell(name="consume-16c", kind="consume", connections=16, partitions=16),
+    Cell(name="produce-tls", kind="produce", tls=True),
+    Cell(name="consume-tls", kind="consume", tls=True),
     Cell(name="tail-1k", kind="tail"),
     Cell(name="cold-1k", kind="cold"),
     Cell(name="ping-100b", kind="ping", size=100, acks="all"),
@@ -149,11 +154,15 @@ def _rate(server: Server, size: int, work: Callable[[], None]) -> dict[str, floa
     return {"mb_s": size / 1e6 / seconds, "cpu_s_gb": (server.cpu_s() - cpu) / (size / 1e9)}
 
 
+def _address(cell: Cell, server: Server) -> str:
+    return server.tls_bootstrap if cell.tls else server.bootstrap
+
+
 def _write(cell: Cell, server: Server, topic: str, records: int) -> None:
     each = records // cell.connections
     _in_threads([
         lambda c=c: load.produce(
-            server.bootstrap, topic, records=each if c else records - each * (cell.connections - 1), size=cell.size,
+            _address(cell, server), topic, records=each if c else records - each * (cell.connections - 1), size=cell.size,
             partitions=cell.partitions, acks=cell.acks, codec=cell.codec, first_partition=c,
         )
         for c in range(cell.connections)
@@ -165,7 +174,7 @@ def _read(cell: Cell, server: Server, topic: str, records: int) -> None:
     total = load.Countdown(records)
     _in_threads([
         lambda c=c: load.consume(
-            server.bootstrap, topic, remaining=total,
+            _address(cell, server), topic, remaining=total,
             partitions=range(c, cell.partitions, cell.connections),
         )
         for c in range(cell.connections)

@@ -1,4 +1,4 @@
-"""Klamm's broker against Apache Kafka in sixteen cells, the same C client and settings for both.
+"""Klamm's broker against Apache Kafka in eighteen cells, the same C client and settings for both.
 
     python -m bench.broker.compare [--runs 3] [--cells produce-1k,ping-100b] [--share 1.0] [--write]
 
@@ -25,7 +25,7 @@ from bench import report
 from bench.broker import cells
 from bench.broker.cells import CELLS, Cell
 from bench.report import Row
-from bench.servers import Kafka, Klamm, Server
+from bench.servers import Kafka, Klamm, Server, free_port
 
 IDLE_S = 3
 WARM_SHARE = 0.4
@@ -46,6 +46,8 @@ def start(kinds: list[type[Server]], root: Path, runs: int) -> tuple[dict[str, S
     for n in range(runs):
         for kind in kinds if n % 2 == 0 else kinds[::-1]:
             server = kind(root / f"{kind.name}-{n}")
+            if n == runs - 1:
+                server.tls_port = free_port()
             took = server.start()
             time.sleep(IDLE_S)
             results[kind.name].append({"start_s": took, "rss_idle_mb": server.rss_mb()})

@@ -6,21 +6,34 @@ import threading
 import time
 import uuid
 
+from bench.servers import CERTIFICATE
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 BATCH_BYTES = 131072
 
 
+def client(bootstrap: str) -> dict[str, str | int]:
+    """Returns the settings of every client; an address with `SSL://` before it is reached with TLS."""
+    config: dict[str, str | int] = {"bootstrap.servers": bootstrap, "log_level": 3}
+    if bootstrap.startswith("SSL://"):
+        config |= {
+            "security.protocol": "ssl",
+            "ssl.ca.location": str(CERTIFICATE.with_name("ca.pem")),
+            "ssl.endpoint.identification.algorithm": "none",
+        }
+    return config
+
+
 def create_topic(bootstrap: str, partitions: int, topic: str | None = None) -> str:
     topic = topic or f"bench-{uuid.uuid4().hex[:8]}"
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 3})
+    admin = AdminClient(client(bootstrap))
     admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(30)
     return topic
 
 
 def delete_topic(bootstrap: str, topic: str) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 3})  # must outlive the result
+    admin = AdminClient(client(bootstrap))  # must outlive the result
     admin.delete_topics([topic])[topic].result(30)
 
 
@@ -51,8 +64,7 @@ def produce(
     failed: list[str] = []
     producer = Producer(
         {
-            "bootstrap.servers": bootstrap,
-            "log_level": 3,
+            **client(bootstrap),
             "acks": acks,
             "enable.idempotence": acks == "all",
             "compression.type": codec,
@@ -81,9 +93,7 @@ def produce(
 
 def produce_steadily(bootstrap: str, topic: str, mb_s: int, stop: threading.Event) -> None:
     """Send 1 KB records at so many MB/s until `stop` is set."""
-    producer = Producer(
-        {"bootstrap.servers": bootstrap, "log_level": 3, "acks": 1, "linger.ms": 5, "batch.size": BATCH_BYTES}
-    )
+    producer = Producer({**client(bootstrap), "acks": 1, "linger.ms": 5, "batch.size": BATCH_BYTES})
     chunk = [{"value": payload(1000)}] * (mb_s * 1000 // 100)
     due, n = time.monotonic(), 0
     while not stop.is_set():
@@ -123,8 +133,7 @@ def consume(
     left = remaining or Countdown(records)
     consumer = Consumer(
         {
-            "bootstrap.servers": bootstrap,
-            "log_level": 3,
+            **client(bootstrap),
             "group.id": f"{topic}-reader",
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
@@ -160,8 +169,7 @@ def latency_us(
     """Microseconds from produce() to the acknowledgement of single messages, one at a time."""
     producer = Producer(
         {
-            "bootstrap.servers": bootstrap,
-            "log_level": 3,
+            **client(bootstrap),
             "acks": acks,
             "linger.ms": 0,
             "socket.nagle.disable": True,

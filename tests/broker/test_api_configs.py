@@ -163,7 +163,7 @@ REFUSED = [
     (BROKER, "1", ("node.id", SET, "5"), E.INVALID_REQUEST, "Cannot update these configs dynamically: [node.id]"),
     (BROKER, "", ("listeners", SET, "PLAINTEXT://:1"), E.INVALID_REQUEST, "listeners"),
     (BROKER, "1", ("num.io.threads", SET, "x"), E.INVALID_REQUEST, "Not a number of type INT"),
-    (BROKER, "1", ("ssl.key.password", SET, "x"), E.INVALID_REQUEST, "Cannot update these configs dynamically"),
+    (BROKER, "1", ("ssl.key.password", SET, "x"), E.INVALID_REQUEST, "can be dynamically updated only per-listener"),
     (BROKER, "", ("sasl.kerberos.service.name", SET, "x"), E.INVALID_REQUEST, "broker id must be specified"),
     (BROKER, "1", ("log.retention.mss", SET, "5"), E.INVALID_REQUEST, "Unknown config name: log.retention.mss"),
     (BROKER, "1", ("log.retention.ms", SET, "soon"), E.INVALID_REQUEST, "Not a number of type LONG"),

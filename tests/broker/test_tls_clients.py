@@ -27,6 +27,7 @@ from support.secure_kafka import PLAIN, STORES, key, trust
 from klamm.testing import BrokerFailed, EmbeddedBroker
 from klamm_broker.api.config_changes import Operation
 from klamm_broker.api.topic_configs import ResourceType
+from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -321,6 +322,67 @@ def test_new_files_are_taken_by_new_connections_and_old_ones_go_on(tmp_path):
         authority.issue("second").replace(store)
         wait_until(lambda: subject() == "second", "new connections get the new certificate")
         old.request(METADATA, 12)
+
+
+def alter(port, changes, *, name="1"):
+    """Changes a broker's configurations over PLAINTEXT; returns the answer's error code and sentence."""
+    configs = [
+        AlterableConfig(name=k, config_operation=Operation.DELETE if v is None else Operation.SET, value=v)
+        for k, v in changes.items()
+    ]
+    change = AlterConfigsResource(resource_type=ResourceType.BROKER, resource_name=name, configs=configs)
+    with RawClient(port) as client:
+        answer = client.request(IncrementalAlterConfigsRequest(resources=[change]), 1).responses[0]
+    return answer.error_code, answer.error_message
+
+
+def test_stores_and_listeners_change_while_the_broker_runs(tmp_path):
+    authority = Authority.make(tmp_path)
+    ports = Ports()
+    late = free_port()
+    config = ports.config()
+    ours = f"PLAINTEXT://127.0.0.1:{ports.plain},SSL://127.0.0.1:{ports.tls}"
+    protocols = "PLAINTEXT:PLAINTEXT,SSL:SSL,MUTUAL:SSL,LATE:SSL"
+    store = {
+        "listener.name.late.ssl.keystore.location": str(authority.issue("late")),
+        "listener.name.late.ssl.keystore.password": "a-secret",
+    }
+    broker = EmbeddedBroker(tmp_path / "data", config=config).start()
+    try:
+        with TlsClient(ports.tls) as old, TlsClient(ports.tls) as doomed:
+            assert alter(ports.plain, {"ssl.keystore.location": "/x"})[0] == ErrorCode.INVALID_REQUEST
+            assert alter(ports.plain, store, name="")[0] == ErrorCode.INVALID_REQUEST
+            code, why = alter(
+                ports.plain, {"listener.name.ssl.ssl.keystore.location": str(tmp_path / "none")}
+            )
+            assert (code, "ssl.keystore.location" in why) == (ErrorCode.INVALID_REQUEST, True)
+            taken = f"{ours},LATE://127.0.0.1:{ports.mutual}"
+            both = {"listener.security.protocol.map": protocols, "listeners": f"{taken},X://127.0.0.1:{late}"}
+            assert alter(ports.plain, both)[0] == ErrorCode.INVALID_REQUEST  # X has no protocol
+            old.request(METADATA, 12)
+            changes = {
+                "listener.security.protocol.map": protocols,
+                "listeners": f"{ours},LATE://127.0.0.1:{late}",
+            }
+            assert alter(ports.plain, changes | store) == (0, None)
+            old.request(METADATA, 12)
+            with TlsClient(late, client_context(cafile=authority.ca)) as client:
+                answer = client.request(METADATA, 12)
+                assert [node.port for node in answer.brokers] == [late]  # clients are told of it
+            with pytest.raises(ConnectionError):
+                RawClient(ports.mutual)
+            doomed.request(METADATA, 12)
+        broker.stop()
+        broker.start()  # changes are kept
+        with TlsClient(late, client_context(cafile=authority.ca)) as client:
+            client.request(METADATA, 12)
+        assert alter(ports.plain, dict.fromkeys(changes | store)) == (0, None)
+        with pytest.raises(ConnectionError):
+            RawClient(late)
+        assert "a-secret" not in broker.log_text
+        assert "Traceback" not in broker.log_text
+    finally:
+        broker.stop()
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Final
 from klamm_base.configdef import ConfigKey, Password, Type, parse_type, to_string
 from klamm_broker.log.topic_config import TOPIC_CONFIGS
 from klamm_broker.server.config_keys import BROKER_CONFIG
-from klamm_broker.server.dynamic_config import DYNAMIC, WITHOUT_EFFECT
+from klamm_broker.server.dynamic_config import (
+    DYNAMIC,
+    PER_LISTENER,
+    WITHOUT_EFFECT,
+    is_of_listener,
+    key_of,
+)
 from klamm_broker.server.group_config import GROUP_CONFIGS, METRICS_CONFIGS, broker_synonym, group_default
 from klamm_broker.server.topic_config import SYNONYMS, deciding_synonym
 
@@ -125,7 +131,12 @@ def broker_entries(config: BrokerConfig) -> list[Entry]:
         synonyms = _broker_synonyms(_OTHER_UNITS.get(key.name, [key.name]), config)
         value = config[key.name]
         text = None if isinstance(value, Password) else to_string(value, key.type)
-        entries.append(Entry(key, text, _source(synonyms), synonyms, key.name not in DYNAMIC))
+        fixed = key.name not in DYNAMIC and key.name not in PER_LISTENER
+        entries.append(Entry(key, text, _source(synonyms), synonyms, fixed))
+    for name in config.dynamic:
+        if is_of_listener(name):
+            synonyms = _dynamic_synonyms([name], config)
+            entries.append(Entry(key_of(name), synonyms[0].value, _source(synonyms), synonyms, False))
     for key in WITHOUT_EFFECT:
         synonyms = _dynamic_synonyms([key.name], config)
         if synonyms:
@@ -137,7 +148,7 @@ def default_broker_entries(config: BrokerConfig) -> list[Entry]:
     """Returns the changes that hold for all brokers."""
     source = Source.DYNAMIC_DEFAULT_BROKER_CONFIG
     return [
-        Entry(_key(name), value, source, [Synonym(name, value, source)], False)
+        Entry(key_of(name), value, source, [Synonym(name, value, source)], False)
         for name, value in config.dynamic_defaults.items()
     ]
 
@@ -193,13 +204,9 @@ def _dynamic_synonyms(names: Sequence[str], config: BrokerConfig) -> list[Synony
     return found
 
 
-def _key(name: str) -> ConfigKey:
-    return (BROKER_CONFIG if name in BROKER_CONFIG else WITHOUT_EFFECT)[name]
-
-
 def _synonym(name: str, text: str | None, source: Source) -> Synonym:
     """Returns a synonym whose text is the typed value's, however the file writes it."""
-    key = _key(name)
+    key = key_of(name)
     if key.type is Type.PASSWORD:
         text = None
     elif text is not None:

@@ -43,9 +43,12 @@ class BrokerConfig:
         """Returns this configuration with other dynamic ones, for all brokers and for this one. Raises ConfigError."""
         texts = {**self.originals, **defaults, **own}
         values = parse(BROKER_CONFIG, texts)
+        listeners, advertised = listener_config.read(values)
         return replace(
             self,
             values=values,
+            listeners=listeners,
+            advertised=advertised,
             topic_defaults=topic_config.defaults(texts, values),
             dynamic=dict(own),
             dynamic_defaults=dict(defaults),

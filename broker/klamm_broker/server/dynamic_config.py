@@ -7,6 +7,7 @@ this broker overrides one for all brokers (the resource with the empty name), an
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from klamm_base.configdef import ConfigDef, ConfigKey, Importance, Type, parse_key
@@ -15,6 +16,7 @@ from klamm_base.properties import suggestion
 from klamm_broker.log.topic_config import SERVER_DEFAULTS
 from klamm_broker.server.config_keys import BROKER_CONFIG, NOT_IMPLEMENTED
 from klamm_broker.server.config_refused import ConfigRefused
+from klamm_broker.server.listener_config import LISTENER_PREFIX, general_key
 from klamm_kafka.wire.errors import ErrorCode
 
 MIN_ISR: Final = "min.insync.replicas"
@@ -25,12 +27,16 @@ DYNAMIC: Final = frozenset(SERVER_DEFAULTS.values()) | {
     "log.cleaner.io.buffer.size",
     "log.cleaner.io.max.bytes.per.second",
     "log.cleaner.threads",
+    "listener.security.protocol.map",
+    "listeners",
     "max.connections",
     "max.connections.per.ip",
     "producer.id.expiration.ms",
     "sasl.enabled.mechanisms",
 }
 """Properties whose change takes effect at once."""
+PER_LISTENER: Final = frozenset(name for name in BROKER_CONFIG.names if name.startswith("ssl."))
+"""Properties that can be changed for one listener of one broker, with `listener.name.<name>.` before them, as in Kafka."""
 
 _INT, _LONG, _TEXT, _LIST, _DOUBLE, _SHORT = (
     Type.INT,
@@ -80,9 +86,15 @@ _PER_BROKER: Final = frozenset({"listeners", "listener.security.protocol.map", "
 
 def check(configs: Mapping[str, str], *, per_broker: bool) -> None:
     """Raises ConfigRefused unless these may be a broker's dynamic configurations."""
-    changeable = [name for name in configs if name in DYNAMIC or name in WITHOUT_EFFECT]
+    bare = [name for name in configs if name in PER_LISTENER]
+    if bare:
+        why = "These security configs can be dynamically updated only per-listener using the listener prefix"
+        raise ConfigRefused(ErrorCode.INVALID_REQUEST, f"{why}: [{', '.join(sorted(bare))}]")
+    of_listeners = [name for name in configs if is_of_listener(name)]
+    changeable = [name for name in configs if name in DYNAMIC or name in WITHOUT_EFFECT] + of_listeners
     fixed = [name for name in configs if name not in changeable and _is_known(name)]
     local = [name for name in configs if name in _PER_BROKER or name.startswith("sasl.")]
+    local += of_listeners
     if local and not per_broker and set(fixed) <= set(local):
         why = "Cannot update these configs at default cluster level, broker id must be specified"
         raise ConfigRefused(ErrorCode.INVALID_REQUEST, f"{why}: [{', '.join(sorted(local))}]")
@@ -95,9 +107,21 @@ def check(configs: Mapping[str, str], *, per_broker: bool) -> None:
             raise ConfigRefused(ErrorCode.INVALID_REQUEST, f"Unknown config name: {name}{hint}")
     try:
         for name in configs:
-            parse_key((BROKER_CONFIG if name in DYNAMIC else WITHOUT_EFFECT)[name], configs)
+            parse_key(key_of(name), configs)
     except ConfigError as e:
         raise ConfigRefused(ErrorCode.INVALID_REQUEST, str(e)) from None
+
+
+def is_of_listener(name: str) -> bool:
+    """Decides whether this is a changeable property of one listener."""
+    return name.startswith(LISTENER_PREFIX) and general_key(name) in PER_LISTENER
+
+
+def key_of(name: str) -> ConfigKey:
+    """Returns the definition of a property that can be changed, or of one listener's."""
+    general = general_key(name)
+    known = BROKER_CONFIG if general in BROKER_CONFIG else WITHOUT_EFFECT
+    return known[name] if general == name else replace(known[general], name=name, default=None)
 
 
 def check_min_isr(before: Mapping[str, str], after: Mapping[str, str], *, per_broker: bool) -> None:

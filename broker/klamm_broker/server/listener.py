@@ -11,9 +11,11 @@ import logging
 import socket
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
+from klamm_base.configdef import invalid
 from klamm_base.errors import KlammError
 from klamm_broker.api import registry
 from klamm_broker.server import sasl_config
@@ -61,23 +63,36 @@ class Server:
         self._idle_s: float = config["connections.max.idle.ms"] / 1000
         self._sweeper: asyncio.TimerHandle | None = None
         self._tls: TlsAcceptor | None = None
+        self._ports: dict[str, int] = {}
+        self._serving = False
+        broker.config_checks.append(self._check)
+        broker.config_changes.append(self._reconfigure)
 
     # ---- start and stop
 
     def bind(self) -> list[Listener]:
         """Listen on every address of `listeners`; returns them with their real ports. Raises ListenError and ConfigError."""
-        bound = []
         self._prepare_tls(self.broker.config)
         try:
             for listener in self.broker.config.listeners:
                 if listener.protocol.sasl:
                     sasl_config.check(listener.name, self.broker.config.of_listener(listener.name))
-                port = self._bind_one(listener)
-                bound.append(replace(listener, port=port))
+                self._bind_one(listener)
         except BaseException:
             self.close_listeners()
             raise
-        return bound
+        self._advertise()
+        return [replace(item, port=self._ports[item.name]) for item in self.broker.config.listeners]
+
+    def _advertise(self) -> None:
+        """Set the addresses that clients are told: `advertised.listeners`, with the real port in place of a 0."""
+        self.broker.listeners = {
+            item.name: replace(
+                item, host=item.host or socket.getfqdn(), port=item.port or self._ports[item.name]
+            )
+            for item in self.broker.config.advertised
+            if item.name in self._ports
+        }
 
     def _prepare_tls(self, config: BrokerConfig) -> None:
         """Make what TLS listeners need. Raises ConfigError. A broker without such a listener does not load OpenSSL."""
@@ -88,6 +103,62 @@ class Server:
         if self._tls is not None:
             self._tls.contexts.take(config)
 
+    def _check(self, config: BrokerConfig) -> None:
+        """Raises ConfigError unless the listeners of another configuration can be opened beside those that stay."""
+        if self._tls is not None:
+            self._tls.contexts.check(config)
+        elif any(listener.protocol.tls for listener in config.listeners):
+            from klamm_broker.server.tls_contexts import TlsContexts
+
+            TlsContexts().check(config)
+        opened = {listener for _, listener in self._sockets}
+        freed = {self._ports[listener.name] for listener in opened.difference(config.listeners)}
+        for listener in config.listeners:
+            if listener in opened:
+                continue
+            if listener.protocol.sasl:
+                sasl_config.check(listener.name, config.of_listener(listener.name))
+            try:
+                addresses = _resolve(listener)
+                if listener.port and listener.port not in freed:
+                    with _bound(*addresses[0], listener.port):
+                        pass
+            except (ListenError, OSError) as e:
+                why = str(_listen_error(listener, listener.port, e)) if isinstance(e, OSError) else str(e)
+                raise invalid("listeners", str(listener), why) from None
+
+    def _reconfigure(self) -> None:
+        """Open and close listeners as the configuration says now. Connections of those that are gone end after a moment."""
+        config = self.broker.config
+        self._prepare_tls(config)
+        gone = {listener for _, listener in self._sockets}.difference(config.listeners)
+        for sock, listener in [item for item in self._sockets if item[1] in gone]:
+            self.loop.remove_reader(sock.fileno())
+            sock.close()
+            self._sockets.remove((sock, listener))
+            self._ports.pop(listener.name, None)
+            log.info("listener %s is closed", listener)
+        names = {listener.name for listener in gone}
+        for connection in [c for c in self.connections if c.listener in names]:
+            end = partial(connection.close, "its listener was removed", level=logging.INFO)
+            self.loop.call_later(LINGER_S, end)
+        for listener in config.listeners:
+            if listener.name not in self._ports:
+                self._open(listener)
+        self._advertise()
+
+    def _open(self, listener: Listener) -> None:
+        before = len(self._sockets)
+        try:
+            self._bind_one(listener)
+        except ListenError as e:
+            log.error("listener %s stays closed: %s", listener, e)  # noqa: TRY400
+            return
+        log.info("listener %s is open", listener)
+        if self._serving:
+            for sock, _ in self._sockets[before:]:
+                self.loop.add_reader(sock.fileno(), self._accept, sock, listener)
+
     def serve(self) -> None:
         """Begin to accept. The broker is open. Raises ConfigError when a listener's logins cannot be had."""
         for _, listener in self._sockets:
@@ -95,9 +166,8 @@ class Server:
                 self._login_settings(listener.name)
         for sock, listener in self._sockets:
             self.loop.add_reader(sock.fileno(), self._accept, sock, listener)
+        self._serving = True
         self._sweep()
-        if self._tls is not None:
-            self._tls.watch()
 
     def close_listeners(self) -> None:
         for sock, _ in self._sockets:
@@ -133,27 +203,22 @@ class Server:
         for connection in list(self.connections):
             connection.close("the broker stops", level=logging.DEBUG)
 
-    def _bind_one(self, listener: Listener) -> int:
-        """Bind one socket per address of the host (`localhost` has two). The first one decides about port 0. Returns the port."""
+    def _bind_one(self, listener: Listener) -> None:
+        """Bind one socket per address of the host (`localhost` has two). The first one decides about port 0."""
         port = listener.port
         addresses = _resolve(listener)
         for family, host in addresses:
-            sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
             try:
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                if family == socket.AF_INET6:
-                    sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-                sock.bind((host, port))
+                sock = _bound(family, host, port)
                 sock.listen(self.broker.config["socket.listen.backlog.size"])
             except OSError as e:
-                sock.close()
                 taken = e.errno == errno.EADDRINUSE and listener.port != 0
                 if family == socket.AF_INET6 and len(addresses) > 1 and not taken:
                     continue  # a name with two addresses on a machine without IPv6: the other one serves
                 raise _listen_error(listener, port, e) from e
             port = sock.getsockname()[1]
             self._sockets.append((sock, listener))
-        return port
+        self._ports[listener.name] = port
 
     # ---- connections
 
@@ -232,6 +297,20 @@ class Server:
                 connection.close("idle for connections.max.idle.ms", level=logging.DEBUG)
         pause = SWEEP_S_MAX if self._idle_s < 0 else min(SWEEP_S_MAX, max(self._idle_s / 4, 0.05))
         self._sweeper = self.loop.call_later(pause, self._sweep)
+
+
+def _bound(family: socket.AddressFamily, host: str, port: int) -> socket.socket:
+    """Returns a socket at an address. Raises OSError."""
+    sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        sock.bind((host, port))
+    except BaseException:
+        sock.close()
+        raise
+    return sock
 
 
 def _resolve(listener: Listener) -> list[tuple[socket.AddressFamily, str]]:

@@ -12,7 +12,6 @@ import resource
 import signal
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final
 
 from klamm_base.errors import ConfigError
@@ -57,7 +56,6 @@ async def _serve(config: BrokerConfig, ready: Callable[[str], None]) -> None:
     bound = server.bind()  # before recovery: a taken port must not cost a minute of it
     metrics: MetricsServer | None = None
     try:
-        broker.listeners = _advertise(config, bound)
         if config["klamm.metrics.port"] >= 0:
             metrics = MetricsServer(lambda: families(broker, server))
             metrics_url = await _bind_metrics(metrics, config)
@@ -114,21 +112,6 @@ def _raise_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     except (ValueError, OSError) as e:
         log.warning("the limit of open files stays at %d: %s", soft, e)
-
-
-def _advertise(config: BrokerConfig, bound: list[Listener]) -> dict[str, Listener]:
-    """Returns the addresses that clients are told: `advertised.listeners`, with the real port in place of a 0."""
-    ports = {listener.name: listener.port for listener in bound}
-    return {
-        item.name: replace(item, host=item.host or _host_name(), port=item.port or ports[item.name])
-        for item in config.advertised
-    }
-
-
-def _host_name() -> str:
-    import socket
-
-    return socket.getfqdn()
 
 
 def _address(listener: Listener) -> str:

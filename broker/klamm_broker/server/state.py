@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from klamm_broker.log.config import LogConfig
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 class BrokerState(Storage):
     """The state of one node.
 
-    `listeners` are the addresses that clients are told, by listener name; `main` sets them once the ports are known.
+    `listeners` are the addresses that clients are told, by listener name; the server sets them once the ports are known.
+    `config_checks` raise ConfigError for a configuration that cannot be; `config_changes` are called once there is another.
     """
 
     topic_changes: TopicChanges
@@ -49,6 +50,8 @@ class BrokerState(Storage):
         super().__init__(config, loop)
         self.node_id = config.node_id
         self.listeners: dict[str, Listener] = {}
+        self.config_checks: list[Callable[[BrokerConfig], None]] = []
+        self.config_changes: list[Callable[[], None]] = []
         self.started_s = time.time()
         self.idle = IdleMeter()
 
@@ -76,10 +79,14 @@ class BrokerState(Storage):
             defaults=stored.get(ResourceType.BROKER, ""),
             own=stored.get(ResourceType.BROKER, str(self.node_id)),
         )
+        for check in self.config_checks:
+            check(config)
         self.logs.set_defaults(
             config.topic_defaults, producer_id_expiration_ms=config["producer.id.expiration.ms"]
         )
         self.config = config
+        for changed in self.config_changes:
+            changed()
 
     def check_dynamic_config(self, name: str, configs: Mapping[str, str]) -> None:
         """Raise ConfigError if the broker cannot run with these, for all brokers (`name` is empty) or for this one."""
@@ -88,6 +95,8 @@ class BrokerState(Storage):
             defaults=config.dynamic_defaults if name else configs, own=configs if name else config.dynamic
         )
         LogConfig.from_topic({}, changed.topic_defaults)
+        for check in self.config_checks:
+            check(changed)
 
     def log_config(self, overrides: Mapping[str, str]) -> LogConfig:
         """Returns the configuration of a topic with these own properties. Raises ConfigError."""

@@ -24,18 +24,16 @@ class TlsAcceptor:
         self._server = server
         self.contexts = TlsContexts()
         self._handshakes = Handshakes(server.loop, server.metrics)
-        self._watcher: asyncio.TimerHandle | None = None
+        self._watcher: asyncio.TimerHandle = server.loop.call_later(LOOK_S, self._watch)
 
     def connection(self, sock: socket.socket, peer: tuple[str, int], listener: str) -> TlsConnection:
         """Returns a connection whose handshake is still to come."""
         setup, handshakes = self.contexts[listener], self._handshakes
         return TlsConnection(self._server, sock, peer, listener, setup=setup, handshakes=handshakes)
 
-    def watch(self) -> None:
-        """Look at the files of stores from now on."""
+    def _watch(self) -> None:
         self.contexts.look(self._server.loop)
-        self._watcher = self._server.loop.call_later(LOOK_S, self.watch)
+        self._watcher = self._server.loop.call_later(LOOK_S, self._watch)
 
     def stop(self) -> None:
-        if self._watcher is not None:
-            self._watcher.cancel()
+        self._watcher.cancel()

@@ -68,12 +68,18 @@ class TlsContexts:
         for listener in config.listeners:
             if listener.protocol.tls:
                 props = tls_properties(config, listener)
-                before, stamp = self._kept.get(listener.name), _stamp(props)
-                same = before is not None and before.props == props and before.stamp == stamp
-                kept[listener.name] = (
-                    before if before is not None and same else _Kept(props, stamp, make(listener.name, props))
-                )
+                before = self._kept.get(listener.name)
+                if before is not None and before.props == props:
+                    kept[listener.name] = before
+                else:
+                    kept[listener.name] = _Kept(props, _stamp(props), make(listener.name, props))
         self._kept = kept
+
+    def check(self, config: BrokerConfig) -> None:
+        """Raises ConfigError unless every TLS listener of a configuration can be served. Changes nothing."""
+        trial = TlsContexts()
+        trial._kept = self._kept
+        trial.take(config)
 
     def look(self, loop: asyncio.AbstractEventLoop) -> None:
         """Begin to renew the setups whose files have changed. They are read in a thread."""
@@ -92,11 +98,6 @@ class TlsContexts:
             return
         kept.setup = done.result()
         log.info("listener %s has read its key store and trust store again", name)
-
-
-def check(config: BrokerConfig) -> None:
-    """Raises ConfigError unless every TLS listener of a configuration can be served."""
-    TlsContexts().take(config)
 
 
 def tls_properties(config: BrokerConfig, listener: Listener) -> dict[str, str]:

@@ -75,36 +75,31 @@ class TlsSocket:
 
     def recv_into(self, view: memoryview) -> int:
         """Decrypt into `view`. Returns the count, 0 at the end; raises BlockingIOError if nothing is there, or OSError."""
-        total, asked = 0, False
-        self.more = False
+        if not self.more:
+            count = self.raw.recv_into(_ARRIVED)
+            if count:
+                self._in.write(_ARRIVED[:count])
+            else:
+                self._in.write_eof()
+        self.more = True
+        total = 0
         while total < len(view):
             try:
                 count = int(self.tls.read(len(view) - total, view[total:]))
             except ssl.SSLWantReadError:
-                if total:
-                    return total
-                if asked:
-                    raise BlockingIOError from None
-                asked = True
-                if not self._receive():
-                    return 0
-                continue
+                self.more = False
+                break
             except (ssl.SSLZeroReturnError, ssl.SSLEOFError):  # a frame that was cut is noticed by its size
                 count = 0
             if not count:
-                break
+                return total
             total += count
-        self.more = total > 0
+            if not self._in.pending and not self._in.eof and not self.tls.pending():
+                self.more = False  # as the next read would say, by an error that takes longer than a read
+                break
+        if not total:
+            raise BlockingIOError
         return total
-
-    def _receive(self) -> bool:
-        """Take what has arrived. Returns False at the end of the stream."""
-        count = self.raw.recv_into(_ARRIVED)
-        if count == 0:
-            self._in.write_eof()
-            return False
-        self._in.write(_ARRIVED[:count])
-        return True
 
     def flush(self) -> bool:
         """Send encrypted bytes. Returns whether the socket has taken all of them. Raises OSError."""
