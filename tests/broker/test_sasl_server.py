@@ -18,7 +18,7 @@ from joserfc import jwk, jwt
 from support.broker import new_name, wait_until
 from support.raw import framed, request_frame
 from support.secure_broker import LoginClient, SecureBroker
-from support.secure_kafka import PASSWORD, USER
+from support.secure_kafka import PASSWORD, STORES, USER
 
 from klamm.testing import BrokerFailed, EmbeddedBroker
 from klamm_broker.server.sasl_keys import HANDLER
@@ -239,6 +239,28 @@ def test_confluents_client(secure, mechanism):
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", *SCRAM])
+def test_confluents_client_over_tls(secure, mechanism):
+    tls = {
+        "bootstrap.servers": f"127.0.0.1:{secure.tls_port}",
+        "security.protocol": "SASL_SSL",
+        "ssl.ca.location": str(STORES / "ca.pem"),
+    }
+    topic, value = new_name(), b"x" * 300_000
+    producer = Producer(librdkafka(secure, mechanism) | tls)
+    producer.produce(topic, value)
+    assert producer.flush(30) == 0
+    settings = {"group.id": new_name(), "auto.offset.reset": "earliest"}
+    with closing(Consumer(librdkafka(secure, mechanism) | tls | settings)) as consumer:
+        consumer.subscribe([topic])
+        seen: list[bytes] = []
+        wait_until(lambda: seen.extend(m.value() for m in consumer.consume(1, 0.5) if not m.error()) or seen, "the record")  # fmt: skip
+    assert seen == [value]
+    refused = AdminClient(librdkafka(secure, mechanism, password="wrong") | tls)
+    with pytest.raises(KafkaException):
+        refused.list_topics(timeout=0.5)
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", *SCRAM])
 def test_kafka_python(secure, mechanism):
     def connect(password: str) -> kafka.KafkaAdminClient:
         return kafka.KafkaAdminClient(
@@ -267,7 +289,7 @@ def test_signed_tokens(tmp_path):
     keys.write_text(json.dumps({"keys": [key.as_dict(private=False)]}))
     config = {
         "sasl.enabled.mechanisms": "OAUTHBEARER",
-        f"listener.name.sasl_plaintext.oauthbearer.{HANDLER}": "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler",
+        f"oauthbearer.{HANDLER}": "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler",
         "sasl.oauthbearer.jwks.endpoint.url": keys.as_uri(),
         "sasl.oauthbearer.expected.audience": "kafka",
     }
@@ -385,7 +407,7 @@ def test_tokens_are_switched_off_without_a_key(tmp_path):
     ("config", "why"),
     [
         ({}, "sasl.enabled.mechanisms: GSSAPI|GSSAPI for configuration sasl.enabled.mechanisms"),
-        ({"sasl.enabled.mechanisms": "PLAIN"}, "listener.name.sasl_plaintext.plain.sasl.jaas.config is missing"),
+        ({"sasl.enabled.mechanisms": "PLAIN", "listener.name.other.plain.sasl.jaas.config": "x"}, "listener.name.sasl_plaintext.plain.sasl.jaas.config is missing"),
         ({"sasl.enabled.mechanisms": "OAUTHBEARER"}, "sasl.oauthbearer.jwks.endpoint.url is missing"),
         ({"sasl.enabled.mechanisms": "OAUTHBEARER", "sasl.oauthbearer.jwks.endpoint.url": "ftp://x"}, "must begin with https: or file:"),
         ({"sasl.enabled.mechanisms": "PLAIN", f"plain.{HANDLER}": "com.example.Ldap"}, "classes of Java cannot be loaded"),

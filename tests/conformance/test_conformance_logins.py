@@ -11,9 +11,21 @@ from typing import Any
 import pytest
 from support import kafka_oracle
 from support.broker import wait_until
+from support.kafka_tools import ToolResult
 from support.raw import framed
 from support.secure_broker import LoginClient, SecureBroker
-from support.secure_kafka import PASSWORD, PLAIN, USER, SecureKafka, quoted
+from support.secure_kafka import (
+    MECHANISMS,
+    PASSWORD,
+    PLAIN,
+    SCRAM,
+    USER,
+    SecureKafka,
+    jaas,
+    property_,
+    quoted,
+    trust,
+)
 
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.api_versions import ApiVersionsRequest
@@ -42,15 +54,22 @@ Dialog = Callable[[LoginClient], list[Any]]
 
 
 @pytest.fixture(scope="module")
-def ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ports]:
-    """Yields the SASL_PLAINTEXT ports of both."""
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureBroker]:
+    """Yields ours, for Apache's tools as well."""
     kafka_oracle.require()
-    work = tmp_path_factory.mktemp("logins")
-    escaped = "".join(c if ord(c) < 128 else f"\\u{ord(c):04x}" for c in USERS.replace("\\", "\\\\"))
-    theirs = CONFIG | {"listener.name.sasl_plaintext.plain.sasl.jaas.config": escaped}
-    with SecureKafka(work, theirs) as kafka, SecureBroker(work / "ours", CONFIG) as ours:
+    with SecureBroker(tmp_path_factory.mktemp("ours"), CONFIG) as ours:
         ours.add_user()
-        yield {"ours": ours.sasl_port, "kafka": kafka.ports["SASL_PLAINTEXT"]}
+        yield ours
+
+
+@pytest.fixture(scope="module")
+def ports(both: SecureBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ports]:
+    """Yields the SASL_PLAINTEXT ports of both."""
+    work = tmp_path_factory.mktemp("logins")
+    escaped = property_(USERS)
+    theirs = CONFIG | {"listener.name.sasl_plaintext.plain.sasl.jaas.config": escaped}
+    with SecureKafka(work, theirs) as kafka:
+        yield {"ours": both.sasl_port, "kafka": kafka.ports["SASL_PLAINTEXT"]}
 
 
 def told(answer: Any) -> list[Any]:
@@ -264,3 +283,38 @@ def test_tokens_of_others_are_told_by_kafka_without_an_authorizer_and_not_by_our
             wait_until(lambda made=made, ann=ann, ids=ids: made.token_id in ids(ann), "the token to be known")
             seen[who] = made.token_id in ids(bob)
     assert seen == {"ours": False, "kafka": True}
+
+
+@pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL"])
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_apaches_tools_log_in(both, kafka_tools, tmp_path, protocol, mechanism):
+    port = both.sasl_port if protocol == "SASL_PLAINTEXT" else both.tls_port
+
+    def ask(password: str) -> ToolResult:
+        settings = {"security.protocol": protocol, "sasl.mechanism": mechanism}
+        settings["sasl.jaas.config"] = jaas(mechanism, password=password)
+        if protocol == "SASL_SSL":
+            settings |= trust()
+        file = tmp_path / "client.properties"
+        file.write_text("".join(f"{name}={property_(text)}\n" for name, text in settings.items()))
+        words = ("--bootstrap-server", f"localhost:{port}", "--command-config", str(file), "--list")
+        return kafka_tools.run("kafka-topics", *words)
+
+    assert ask(PASSWORD).ok()
+    if mechanism != "OAUTHBEARER":
+        failed = ask("wrong")
+        assert failed.code == 1
+        assert "Authentication failed" in failed.out + failed.err
+
+
+def test_apaches_tool_for_tokens_makes_one_that_its_clients_log_in_with(both, kafka_tools, tmp_path):
+    file = tmp_path / "ann.properties"
+    settings = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-256", "sasl.jaas.config": jaas("SCRAM-SHA-256")}  # fmt: skip
+    file.write_text("".join(f"{name}={property_(text)}\n" for name, text in settings.items()))
+    place = ("--bootstrap-server", f"localhost:{both.sasl_port}", "--command-config", str(file))
+    made = kafka_tools.run("kafka-delegation-tokens", *place, "--create", "--max-life-time-period", "-1", "--renewer-principal", "User:bob").out  # fmt: skip
+    line = next(line for line in made.splitlines() if "User:ann" in line).split()
+    token_id, password = line[0], line[1]
+    login = f'{SCRAM} required username="{token_id}" password="{password}" tokenauth="true";'
+    file.write_text("".join(f"{name}={property_(text)}\n" for name, text in (settings | {"sasl.jaas.config": login}).items()))  # fmt: skip
+    assert kafka_tools.run("kafka-topics", *place, "--list").ok()

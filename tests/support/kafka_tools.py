@@ -36,6 +36,7 @@ CLASSES = {
     "kafka-groups": _TOOLS + "GroupsCommand",
     "kafka-leader-election": _TOOLS + "LeaderElectionCommand",
     "kafka-log-dirs": _TOOLS + "LogDirsCommand",
+    "kafka-delegation-tokens": _TOOLS + "DelegationTokenCommand",
     "kafka-metadata-quorum": _TOOLS + "MetadataQuorumCommand",
     "kafka-producer-perf-test": _TOOLS + "ProducerPerformance",
     "kafka-reassign-partitions": _TOOLS + "reassign.ReassignPartitionsCommand",

@@ -13,7 +13,7 @@ from confluent_kafka.admin import (
 )
 from support.kafka_broker import free_port
 from support.raw import RawClient
-from support.secure_kafka import MECHANISMS, PASSWORD, PLAIN, USER, quoted
+from support.secure_kafka import MECHANISMS, PASSWORD, PLAIN, USER, key, quoted
 
 from klamm.testing import EmbeddedBroker
 from klamm_broker.server.sasl_keys import HANDLER, UNSECURED
@@ -23,18 +23,18 @@ from klamm_kafka.wire.messages.sasl_handshake import SaslHandshakeRequest
 
 
 class SecureBroker(EmbeddedBroker):
-    """PLAINTEXT beside SASL_PLAINTEXT with all mechanisms; user `USER` with `PASSWORD` in all, `bob` with `bob-secret` in PLAIN."""
+    """PLAINTEXT beside SASL_PLAINTEXT and SASL_SSL with all mechanisms; user `USER` with `PASSWORD` in all, `bob` with `bob-secret` in PLAIN."""
 
     def __init__(self, work: Path, config: dict[str, str] | None = None) -> None:
-        self.sasl_port = free_port()
-        prefix = "listener.name.sasl_plaintext"
+        self.sasl_port, self.tls_port = free_port(), free_port()
         super().__init__(
             work / "data",
             config={
-                "listeners": f"PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:{self.sasl_port}",
+                "listeners": f"PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:{self.sasl_port},SASL_SSL://127.0.0.1:{self.tls_port}",
                 "sasl.enabled.mechanisms": ",".join(MECHANISMS),
-                f"{prefix}.plain.sasl.jaas.config": f'{PLAIN} required user_{USER}={quoted(PASSWORD)} user_bob="bob-secret";',
-                f"{prefix}.oauthbearer.{HANDLER}": UNSECURED,
+                **key("server", "jks"),
+                "plain.sasl.jaas.config": f'{PLAIN} required user_{USER}={quoted(PASSWORD)} user_bob="bob-secret";',
+                f"oauthbearer.{HANDLER}": UNSECURED,
                 "delegation.token.secret.key": "token-secret-key",
                 **(config or {}),
             },

@@ -87,7 +87,7 @@ class SecureKafka(KafkaBroker):
         for name in ("sasl_plaintext", "sasl_ssl"):
             prefix = f"listener.name.{name}"
             users = f"{PLAIN} required user_{USER}={quoted(PASSWORD)};"
-            secure[f"{prefix}.plain.sasl.jaas.config"] = _property(users)
+            secure[f"{prefix}.plain.sasl.jaas.config"] = property_(users)
             for mechanism in ("scram-sha-256", "scram-sha-512"):
                 secure[f"{prefix}.{mechanism}.sasl.jaas.config"] = f"{SCRAM} required;"
             secure[f"{prefix}.oauthbearer.sasl.jaas.config"] = f"{OAUTH} required;"
@@ -138,7 +138,7 @@ class SecureKafka(KafkaBroker):
         return props
 
 
-def _property(value: str) -> str:
+def property_(value: str) -> str:
     """Returns a value as a `.properties` file holds it (read as ISO-8859-1)."""
     value = value.replace("\\", "\\\\")
     return "".join(c if ord(c) < 128 else f"\\u{ord(c):04x}" for c in value)

@@ -16,7 +16,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
 from klamm_base.configdef import invalid
-from klamm_base.errors import KlammError
+from klamm_base.errors import ConfigError, KlammError
 from klamm_broker.api import registry
 from klamm_broker.server import sasl_config
 from klamm_broker.server.connection import Connection, Dispatch
@@ -267,11 +267,18 @@ class Server:
             connection.dispatch = Login(connection, self._login_settings(listener.name))
 
     def _login_settings(self, listener: str) -> LoginSettings:
-        """Returns the logins of a listener as the configuration has them now. Raises ConfigError."""
+        """Returns the logins of a listener as the configuration has them now. Raises ConfigError for its first ones."""
         known = self._logins.get(listener)
         if known is not None and known.config is self.broker.config:
             return known
-        made = self._logins[listener] = sasl_config.make(self.broker, listener, known)
+        try:
+            made = sasl_config.make(self.broker, listener, known)
+        except ConfigError as e:
+            if known is None:
+                raise
+            log.error("listener %s keeps its logins: %s", listener, e)  # noqa: TRY400
+            made = replace(known, config=self.broker.config)
+        self._logins[listener] = made
         return made
 
     def _set_buffer(self, sock: socket.socket, option: int, key: str) -> None:

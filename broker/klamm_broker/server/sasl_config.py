@@ -59,10 +59,8 @@ def check(name: str, texts: Mapping[str, str]) -> None:
 def make(broker: BrokerState, listener: str, before: LoginSettings | None = None) -> LoginSettings:
     """Returns the logins of one of the broker's listeners, in place of those `before`. Raises ConfigError."""
     texts = {name: text for name, text in broker.config.of_listener(listener).items() if name in KEYS}
-    if before is not None:
-        if before.texts == texts:
-            return replace(before, config=broker.config)
-        before.close()
+    if before is not None and before.texts == texts:
+        return replace(before, config=broker.config)
     broker.scram_users.keep_secret()
     values = parse(BROKER_CONFIG, texts)
     offers: dict[str, Offer] = {}
@@ -73,6 +71,8 @@ def make(broker: BrokerState, listener: str, before: LoginSettings | None = None
             make=_maker(broker, listener, mechanism, values, closing),
             session_ms=values["connections.max.reauth.ms"] if own is None else own,
         )
+    if before is not None:
+        before.close()
     return LoginSettings(
         offers=offers,
         max_frame=values["sasl.server.max.receive.size"],

@@ -83,7 +83,7 @@ def parse_initial(data: bytes) -> tuple[str, str]:
     properties: dict[str, str] = {}
     for pair in pairs[:-2]:
         key, equals, value = pair.partition("=")
-        if not equals or not _KEY.fullmatch(key) or not value:
+        if not equals or not _KEY.fullmatch(key) or not value or key in properties:
             raise invalid
         properties[key] = value
     auth = _AUTH.fullmatch(properties.get("auth", ""))
