@@ -33,6 +33,11 @@ from klamm_kafka.wire.messages.describe_delegation_token import (
     DescribeDelegationTokenRequest,
 )
 from klamm_kafka.wire.messages.expire_delegation_token import ExpireDelegationTokenRequest
+from klamm_kafka.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from klamm_kafka.wire.messages.metadata import MetadataRequest
 from klamm_kafka.wire.messages.renew_delegation_token import RenewDelegationTokenRequest
 from klamm_kafka.wire.messages.sasl_authenticate import SaslAuthenticateRequest
@@ -281,6 +286,35 @@ def test_users_that_are_changed_take_effect_at_once(secure):
             assert client.scram("eve", password).error_code == 0
     with LoginClient(secure.sasl_port) as client:
         assert client.scram("eve", "first").error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+
+
+def test_users_of_plain_and_mechanisms_are_changed_while_it_runs(tmp_path):
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+    prefix = "listener.name.sasl_plaintext"
+
+    def change(admin: LoginClient, **values: str) -> tuple[int, str | None]:
+        configs = [AlterableConfig(name=f"{prefix}.{n.replace('_', '.')}", config_operation=0, value=v) for n, v in values.items()]  # fmt: skip
+        asked = AlterConfigsResource(resource_type=4, resource_name="1", configs=configs)
+        (answer,) = admin.request(IncrementalAlterConfigsRequest(resources=[asked]), 1).responses
+        return answer.error_code, answer.error_message
+
+    def log_in(user: str, password: str) -> int:
+        with LoginClient(broker.sasl_port) as client:
+            return client.plain(user, password).error_code
+
+    with SecureBroker(tmp_path) as broker, LoginClient(broker.port) as admin:
+        assert log_in("bob", "bob-secret") == 0
+        assert change(admin, plain_sasl_jaas_config=f'{module} user_zoe="zoe-secret";') == (0, None)
+        assert (log_in("zoe", "zoe-secret"), log_in("bob", "bob-secret")) == (0, ErrorCode.SASL_AUTHENTICATION_FAILED)  # fmt: skip
+        code, why = change(admin, plain_sasl_jaas_config=f'{module} user_eve="eve-secret"')
+        assert code == ErrorCode.INVALID_REQUEST
+        assert "does not end with a semicolon" in (why or "")
+        assert "eve-secret" not in (why or "")
+        assert change(admin, sasl_enabled_mechanisms="GSSAPI")[0] == ErrorCode.INVALID_REQUEST
+        assert change(admin, sasl_enabled_mechanisms="SCRAM-SHA-256") == (0, None)
+        with LoginClient(broker.sasl_port) as client:
+            assert client.shake("PLAIN").error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
+    assert "zoe-secret" not in broker.log_text
 
 
 def test_signed_tokens(tmp_path):

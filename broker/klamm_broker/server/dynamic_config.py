@@ -37,6 +37,10 @@ DYNAMIC: Final = frozenset(SERVER_DEFAULTS.values()) | {
 """Properties whose change takes effect at once."""
 PER_LISTENER: Final = frozenset(name for name in BROKER_CONFIG.names if name.startswith("ssl."))
 """Properties that can be changed for one listener of one broker, with `listener.name.<name>.` before them, as in Kafka."""
+_LOGINS: Final = frozenset({"sasl.enabled.mechanisms"}) | {
+    name for name in BROKER_CONFIG.names if name.endswith(".sasl.jaas.config")
+}
+"""Properties of logins that can be changed in the same way."""
 
 _INT, _LONG, _TEXT, _LIST, _DOUBLE, _SHORT = (
     Type.INT,
@@ -114,7 +118,7 @@ def check(configs: Mapping[str, str], *, per_broker: bool) -> None:
 
 def is_of_listener(name: str) -> bool:
     """Decides whether this is a changeable property of one listener."""
-    return name.startswith(LISTENER_PREFIX) and general_key(name) in PER_LISTENER
+    return name.startswith(LISTENER_PREFIX) and general_key(name) in PER_LISTENER | _LOGINS
 
 
 def key_of(name: str) -> ConfigKey:

@@ -114,10 +114,10 @@ class Server:
         opened = {listener for _, listener in self._sockets}
         freed = {self._ports[listener.name] for listener in opened.difference(config.listeners)}
         for listener in config.listeners:
-            if listener in opened:
-                continue
             if listener.protocol.sasl:
                 sasl_config.check(listener.name, config.of_listener(listener.name))
+            if listener in opened:
+                continue
             try:
                 addresses = _resolve(listener)
                 if listener.port and listener.port not in freed:
