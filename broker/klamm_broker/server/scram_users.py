@@ -69,9 +69,9 @@ class ScramUsers:
         """Returns a user's account, or one that cannot be told from it and that nobody can log in to."""
         decoy = self.decoys(mechanism).make(name)  # also for those that exist: it takes time
         credential = self.users.get(name, {}).get(mechanism)
-        if credential is None:
-            return Account(credential=decoy, identity=None)
-        return Account(credential=credential, identity=Identity(name=name))
+        identity = Identity(name=name)
+        known = credential is not None
+        return Account(credential=credential or decoy, identity=identity if known else None)
 
     def decoys(self, mechanism: Mechanism) -> Decoys:
         """Returns the maker of credentials for users who do not exist."""

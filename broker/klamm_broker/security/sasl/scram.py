@@ -103,7 +103,8 @@ class ScramServer:
         proved = len(proof) == len(signature) and hmac.compare_digest(stored_key, credential.stored_key)
         if not proved or account.identity is None:
             # the name of nobody is not logged: it may be a password in the wrong field
-            who = "no such user" if account.identity is None else f"user {self._name!r}"
+            named = f"user {self._name!r}"  # made for nobody as well: it takes time
+            who = "no such user" if account.identity is None else named
             raise LoginRefused(f"Invalid client credentials ({who})")
         expires = account.identity.expires_ms
         if expires is not None and expires < now_ms:
