@@ -17,6 +17,7 @@ from klamm_spark.datasource.offsets import (
     limited,
     ranges,
     split,
+    tasks,
     up_to,
     waiting,
 )
@@ -87,6 +88,28 @@ def test_split_ranges_hold_the_same_records(sizes: list[int], parts: int | None,
     assert all(len(r) for r in found)
 
 
+@given(st.lists(st.integers(1, 100), min_size=1, max_size=8), st.integers(1, 300))
+def test_small_ranges_share_tasks_whole_and_evenly(sizes: list[int], least: int) -> None:
+    whole = [Range("t", i, 5, 5 + n) for i, n in enumerate(sizes)]
+    found = tasks(whole, (None, None, least))
+    assert sorted((r for task in found for r in task), key=lambda r: r.partition) == whole
+    assert len(found) == min(len(whole), -(-sum(sizes) // least))
+    loads = [sum(map(len, task)) for task in found]
+    assert min(loads) > 0
+    assert max(loads) - min(loads) <= max(sizes), "no task has more than one range too much"
+    assert tasks(whole, (2, None, least)) == [[r] for r in split(whole, 2)], "minPartitions decides alone"
+    assert tasks(whole, (None, 7, least)) == [[r] for r in split(whole, None, 7)], "and so does the other"
+
+
+def test_a_batch_that_an_older_version_planned_keeps_its_tasks() -> None:
+    """The JSON of before: two numbers in `parts`, or none."""
+    for parts, expected in (({}, (None, None, None)), ({"parts": [2, None]}, (2, None, None))):
+        end = Position.from_json({"partitions": {"t": {"0": 9, "1": 9}}, "lost": 0, **parts})
+        assert end.parts == expected
+        whole = [Range("t", 0, 0, 9), Range("t", 1, 0, 9)]
+        assert [len(task) for task in tasks(whole, end.parts)] == [1, 1]
+
+
 def test_records_that_are_gone_are_an_error_or_counted() -> None:
     start = Position({("t", 0): 10, ("t", 1): 5})
     earliest, latest = {("t", 0): 30, ("t", 1): 0}, {("t", 0): 40, ("t", 1): 5}
@@ -127,7 +150,7 @@ def test_a_run_until_now_ends_although_more_comes() -> None:
 
 def test_how_a_batch_was_cut_is_part_of_where_it_ends() -> None:
     """Another minPartitions must not change the tasks of a batch that is run again."""
-    position = Position({("t", 0): 10}, parts=(5, None))
+    position = Position({("t", 0): 10}, parts=(5, None, 1000))
     assert through_json(position) == position
     assert "parts" not in Position({("t", 0): 10}).to_json()
 

@@ -46,11 +46,11 @@ _consumers: dict[tuple[tuple[str, str], ...], OneConsumer] = {}
 
 
 class RangePartition(InputPartition):
-    """One task's range, pickled to the worker under Spark's interface."""
+    """One task's ranges, pickled to the worker under Spark's interface."""
 
-    def __init__(self, value: Range) -> None:
+    def __init__(self, value: list[Range]) -> None:
         super().__init__(value)
-        self.range = value
+        self.ranges = value
 
 
 class OneConsumer:

@@ -9,8 +9,8 @@ is not where the batch before ended: a partition that is new, or one whose next 
 two positions alone, so a batch that is run again reads exactly the same records. `lost` counts, since the query was
 first started, the records that were gone before they were read (only with failOnDataLoss=false).
 
-`parts` ([minPartitions, maxRecordsPerPartition]) is how the batch that ends here was cut into tasks, where it was: a task
-that has written its records (exactly-once) must find the same ones when the batch is run again.
+`parts` ([minPartitions, maxRecordsPerPartition, minRecordsPerPartition]) is how the batch that ends here was made into tasks,
+where it was: a task that has written its records (exactly-once) must find the same ones when the batch is run again.
 
 Where a query begins (`"first": true`) is in no checkpoint: Spark asks for it anew when it runs the first batch again, and
 by then "latest" is somewhere else. So the end of the first batch has every partition in `from`.
@@ -27,6 +27,7 @@ from klamm_base.errors import KlammError
 
 Partition = tuple[str, int]
 Offsets = Mapping[Partition, int]
+Parts = tuple[int | None, int | None, int | None]
 
 
 class DataLossError(KlammError):
@@ -41,7 +42,7 @@ class Position:
     begins: Offsets = field(default_factory=dict)
     lost: int = 0
     first: bool = False
-    parts: tuple[int | None, int | None] = (None, None)
+    parts: Parts = (None, None, None)
 
     def to_json(self) -> dict[str, Any]:
         answer: dict[str, Any] = {"partitions": nested(self.next), "lost": self.lost}
@@ -49,19 +50,19 @@ class Position:
             answer["from"] = nested(self.begins)
         if self.first:
             answer["first"] = True
-        if self.parts != (None, None):
+        if any(self.parts):
             answer["parts"] = list(self.parts)
         return answer
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Position:
-        parts = data.get("parts", (None, None))
+        least, most, together = [*data.get("parts", (None, None)), None][:3]
         return cls(
             flat(data["partitions"]),
             flat(data.get("from", {})),
             int(data.get("lost", 0)),
             first=bool(data.get("first", False)),
-            parts=(parts[0], parts[1]),
+            parts=(least, most, together),
         )
 
 
@@ -202,6 +203,28 @@ def split(whole: list[Range], min_parts: int | None, most: int | None = None) ->
 def _cut(whole: Range, parts: int) -> list[Range]:
     cuts = [whole.start + len(whole) * i // parts for i in range(parts + 1)]
     return [replace(whole, start=a, end=b) for a, b in pairwise(cuts)]
+
+
+def tasks(whole: list[Range], parts: Parts) -> list[list[Range]]:
+    """Returns the ranges of each task: cut as `split` says, then small ones together.
+
+    With `parts[2]` (minRecordsPerPartition) there are no more tasks than have so many records on average; every range
+    stays whole. Where the number or size of tasks is given (minPartitions, maxRecordsPerPartition), each has one range.
+    """
+    least, most, together = parts
+    cut = split(whole, least, most)
+    number = len(cut)
+    if least is None and most is None and together is not None:
+        number = min(number, -(-sum(map(len, cut)) // together))
+    if number == len(cut):
+        return [[r] for r in cut]
+    answer: list[list[Range]] = [[] for _ in range(number)]
+    sizes = [0] * number
+    for r in sorted(cut, key=len, reverse=True):  # the largest first, each to the smallest task so far
+        smallest = sizes.index(min(sizes))
+        answer[smallest].append(r)
+        sizes[smallest] += len(r)
+    return answer
 
 
 def lag(position: Position, latest: Offsets) -> dict[str, int]:

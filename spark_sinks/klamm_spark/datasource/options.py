@@ -44,6 +44,7 @@ _READ: Final = (
     "maxTriggerDelay",
     "minPartitions",
     "maxRecordsPerPartition",
+    "minRecordsPerPartition",
     "groupIdPrefix",
     "fetchOffset.numRetries",
     "fetchOffset.retryIntervalMs",
@@ -59,6 +60,8 @@ _WRITE: Final = (
     "txnAppId",
     "txnVersion",
 )
+TOGETHER: Final = 1000
+"""A task's start costs two Python workers some 20 ms each, as much as reading a thousand records."""
 _GUARANTEES: Final = ("at-least-once", "exactly-once")
 _SPARKS_OWN: Final = frozenset({"path", "checkpointlocation", "queryname", figures.OPTION})
 _OURS_TO_SET: Final = (
@@ -84,6 +87,7 @@ class ReadOptions:
     max_delay_s: float
     min_partitions: int | None
     max_per_partition: int | None
+    min_per_partition: int | None
     include_headers: bool
     poll_timeout_s: float
     group: str
@@ -150,6 +154,7 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
         max_delay_s=duration_s("maxTriggerDelay", found.get("maxTriggerDelay", "15m")),
         min_partitions=number(found, "minPartitions", 1),
         max_per_partition=number(found, "maxRecordsPerPartition", 1),
+        min_per_partition=number(found, "minRecordsPerPartition", 1) or TOGETHER,
         include_headers=flag(found, "includeHeaders", default=False),
         poll_timeout_s=(timeout_ms or 120_000) / 1000,
         group=client.pop("group.id", "") or f"{found.get('groupIdPrefix') or 'klamm-spark'}-source",

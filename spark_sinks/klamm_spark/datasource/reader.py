@@ -31,6 +31,7 @@ from klamm_spark.datasource.offsets import (
     advance,
     ranges,
     split,
+    tasks,
     up_to,
     waiting,
 )
@@ -70,7 +71,7 @@ class _Reading:
         if not isinstance(partition, RangePartition):  # Spark's own placeholder: there was nothing to read
             return iter(())
         schema = to_arrow_schema(self._schema, timezone="UTC")
-        return read_range(partition.range, self._options, schema)
+        return chain.from_iterable(read_range(r, self._options, schema) for r in partition.ranges)
 
 
 class KlammBatchReader(_Reading, DataSourceReader):
@@ -83,14 +84,12 @@ class KlammBatchReader(_Reading, DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         if self._options.refresh:
             return [UnplannedPartition(None)]
-        return [RangePartition(r) for r in self._ranges()]
+        return [RangePartition([r]) for r in self._ranges()]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, UnplannedPartition):
             return super().read(partition)
-        return chain.from_iterable(
-            super(KlammBatchReader, self).read(RangePartition(r)) for r in self._ranges()
-        )
+        return super().read(RangePartition(self._ranges()))
 
     def _ranges(self) -> list[Range]:
         options, cluster = self._options, Cluster(self._options)
@@ -176,7 +175,7 @@ class KlammStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailab
         if after is before:
             return start
         o = self._options
-        return replace(after, parts=(o.min_partitions, o.max_per_partition)).to_json()
+        return replace(after, parts=(o.min_partitions, o.max_per_partition, o.min_per_partition)).to_json()
 
     def _too_few(
         self, before: Position, earliest: dict[Partition, int], latest: dict[Partition, int]
@@ -199,7 +198,8 @@ class KlammStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailab
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         until = Position.from_json(end)
-        return [RangePartition(r) for r in split(ranges(Position.from_json(start), until), *until.parts)]
+        whole = ranges(Position.from_json(start), until)
+        return [RangePartition(some) for some in tasks(whole, until.parts)]
 
     def _look(self) -> Look:
         """Returns the present ends of logs. Topics and beginnings, which change seldom, may be a moment old."""
