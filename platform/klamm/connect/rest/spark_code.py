@@ -36,7 +36,7 @@ PLAIN: Final = frozenset(
         # klamm
         "subscribe", "subscribepattern", "assign", "startingoffsets", "endingoffsets", "startingtimestamp", "endingtimestamp",
         "startingoffsetsbytimestamp", "endingoffsetsbytimestamp", "startingoffsetsbytimestampstrategy", "failondataloss",
-        "maxoffsetspertrigger", "minoffsetspertrigger", "maxtriggerdelay", "minpartitions", "maxrecordsperpartition",
+        "maxoffsetspertrigger", "minoffsetspertrigger", "maxtriggerdelay", "minpartitions", "maxrecordsperpartition", "minrecordsperpartition",
         "groupidprefix", "fetchoffset.numretries", "fetchoffset.retryintervalms", "includeheaders",
         "kafkaconsumer.polltimeoutms", "refresheachbatch",
         "topic", "deliveryguarantee", "transactionalidprefix", "markertopic", "txnappid", "txnversion",
