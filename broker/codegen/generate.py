@@ -2,8 +2,8 @@
 
     python broker/codegen/generate.py [--output DIRECTORY] SOURCE...
 
-SOURCE is a jar (kafka-clients-*.jar, kafka-group-coordinator-*.jar, kafka-transaction-coordinator-*.jar) or a
-directory that holds the definitions as *.json. This is a development tool: the tables are checked in, and they take
+SOURCE is a jar (kafka-clients-*.jar, kafka-group-coordinator-*.jar, kafka-share-coordinator-*.jar,
+kafka-transaction-coordinator-*.jar) or a directory that holds the definitions as *.json. This is a development tool: the tables are checked in, and they take
 over facts only (names, types, versions, tags, defaults), not Kafka's sentences.
 
 Rules: names become snake_case. If both messages of a module use a struct's name, the message's name goes in front.
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 OUTPUT = Path(__file__).parent.parent / "klamm_kafka" / "wire" / "messages"
-API_KEYS = {*range(4), *range(8, 52), 55, 57, 60, 61, 64, 65, 66, 68, 69, 74, 75, 90, 91, 92}
+API_KEYS = {*range(4), *range(8, 52), 55, 57, 60, 61, 64, 65, 66, 68, 69, 74, 75, *range(76, 80), 90, 91, 92}
 RECORDS = {  # module: messages, other than requests and responses
     "header": ("RequestHeader", "ResponseHeader"),
     "group_records": ("OffsetCommitKey", "OffsetCommitValue", "GroupMetadataKey", "GroupMetadataValue"),
@@ -43,6 +43,21 @@ RECORDS = {  # module: messages, other than requests and responses
         "ConsumerGroupRegularExpressionKey",
         "ConsumerGroupRegularExpressionValue",
     ),
+    "share_group_records": (
+        "ShareGroupMemberMetadataKey",
+        "ShareGroupMemberMetadataValue",
+        "ShareGroupMetadataKey",
+        "ShareGroupMetadataValue",
+        "ShareGroupTargetAssignmentMetadataKey",
+        "ShareGroupTargetAssignmentMetadataValue",
+        "ShareGroupTargetAssignmentMemberKey",
+        "ShareGroupTargetAssignmentMemberValue",
+        "ShareGroupCurrentMemberAssignmentKey",
+        "ShareGroupCurrentMemberAssignmentValue",
+        "ShareGroupStatePartitionMetadataKey",
+        "ShareGroupStatePartitionMetadataValue",
+    ),
+    "share_state_records": ("ShareSnapshotKey", "ShareSnapshotValue", "ShareUpdateKey", "ShareUpdateValue"),
     "transaction_records": ("TransactionLogKey", "TransactionLogValue"),
     "consumer_protocol": ("ConsumerProtocolSubscription", "ConsumerProtocolAssignment"),
     "end_txn_marker": ("EndTxnMarker",),
@@ -51,6 +66,8 @@ BRIEFS = {
     "header": "Headers in front of every request and response.",
     "group_records": "Records of `__consumer_offsets`.",
     "consumer_group_records": "Records of `__consumer_offsets` that hold groups of the consumer protocol (KIP-848).",
+    "share_group_records": "Records of `__consumer_offsets` that hold share groups (KIP-932).",
+    "share_state_records": "Records of `__share_group_state`: the state of share groups' partitions (KIP-932).",
     "transaction_records": "Records of `__transaction_state`.",
     "consumer_protocol": "What consumers put into the metadata and assignments of classic groups.",
     "end_txn_marker": "The value of the control record that ends a transaction.",

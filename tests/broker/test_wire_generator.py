@@ -22,7 +22,12 @@ def generator():
 @pytest.mark.usefixtures("apache_kafka")
 def test_tables_are_up_to_date(generator, tmp_path):
     libs = kafka_oracle.require().home / "libs"
-    parts = ("kafka-clients", "kafka-group-coordinator", "kafka-transaction-coordinator")
+    parts = (
+        "kafka-clients",
+        "kafka-group-coordinator",
+        "kafka-share-coordinator",
+        "kafka-transaction-coordinator",
+    )
     jars = [str(next(libs.glob(f"{part}-[0-9]*.jar"))) for part in parts]
     assert generator.main(["--output", str(tmp_path), *jars]) == 0
     checked_in = {
