@@ -13,13 +13,16 @@ import asyncio
 import errno
 import logging
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from klamm_base.errors import KlammError
 from klamm_base.metrics_text import CONTENT_TYPE, Family, lines
+
+if TYPE_CHECKING:
+    import ssl
 
 log = logging.getLogger(__name__)
 
@@ -32,13 +35,23 @@ LINES_A_SLICE: Final = 250
 
 
 class MetricsServer:
-    """A server of the text of `families`, and of JSON by path. It calls them for each request."""
+    """A server of the text of `families`, and of JSON by path. It calls them for each request.
+
+    With `tls` it speaks HTTPS. With `tokens`, SHA-256 hashes in hex, it answers whoever shows one of these tokens.
+    """
 
     def __init__(
-        self, families: Callable[[], Iterator[Family]], pages: Mapping[str, Callable[[], bytes]] | None = None
+        self,
+        families: Callable[[], Iterator[Family]],
+        pages: Mapping[str, Callable[[], bytes]] | None = None,
+        *,
+        tls: ssl.SSLContext | None = None,
+        tokens: Collection[str] = (),
     ) -> None:
         self._families = families
         self._pages = dict(pages or {})
+        self._tls = tls
+        self._tokens = [token.lower() for token in tokens]
         self._server: asyncio.Server | None = None
         self._scrapes = 0
 
@@ -46,7 +59,7 @@ class MetricsServer:
         """Takes the port and returns it (0 takes any free port); nothing is answered before `serve`. Raises KlammError."""
         try:
             self._server = await asyncio.start_server(
-                self._serve, host, port, limit=REQUEST_BYTES_MAX, start_serving=False
+                self._serve, host, port, limit=REQUEST_BYTES_MAX, ssl=self._tls, start_serving=False
             )
         except OSError as e:
             why = e.strerror or e
@@ -94,9 +107,14 @@ class MetricsServer:
             writer.transport.abort() if writer.transport.get_write_buffer_size() else writer.close()
 
     async def _answer(self, head: bytes, writer: asyncio.StreamWriter) -> None:
-        method, _, rest = head.split(b"\r\n", 1)[0].decode("latin-1").partition(" ")
+        first, *headers = head.decode("latin-1").split("\r\n")
+        method, _, rest = first.partition(" ")
         path = rest.partition(" ")[0].partition("?")[0]
-        if method not in {"GET", "HEAD"}:
+        if self._tokens and not self._is_known(headers):
+            await _say(
+                writer, "401 Unauthorized", "a bearer token is needed\n", "WWW-Authenticate: Bearer\r\n"
+            )
+        elif method not in {"GET", "HEAD"}:
             await _say(
                 writer, "405 Method Not Allowed", "GET /metrics is what there is\n", "Allow: GET, HEAD\r\n"
             )
@@ -115,6 +133,16 @@ class MetricsServer:
             finally:
                 self._scrapes -= 1
 
+    def _is_known(self, headers: list[str]) -> bool:
+        import hashlib  # OpenSSL, which most servers do without
+        import hmac
+
+        given = (line.partition(":") for line in headers)
+        value = next((v.strip() for name, _, v in given if name.strip().lower() == "authorization"), "")
+        kind, _, token = value.partition(" ")
+        shown = hashlib.sha256(token.strip().encode("latin-1")).hexdigest()
+        return kind.lower() == "bearer" and any(hmac.compare_digest(shown, t) for t in self._tokens)
+
     async def _scrape(self, writer: asyncio.StreamWriter, *, body: bool) -> None:
         text = await self.text() if body else iter(())
         writer.write(_head("200 OK", CONTENT_TYPE).encode())
@@ -125,10 +153,10 @@ class MetricsServer:
         await writer.drain()
 
 
-def url_of(host: str, port: int) -> str:
+def url_of(host: str, port: int, scheme: str = "http") -> str:
     """Returns the address of the metrics, for a ready line."""
     shown = "127.0.0.1" if host == "localhost" else host
-    return f"http://[{shown}]:{port}/metrics" if ":" in shown else f"http://{shown}:{port}/metrics"
+    return f"{scheme}://[{shown}]:{port}/metrics" if ":" in shown else f"{scheme}://{shown}:{port}/metrics"
 
 
 async def _say(writer: asyncio.StreamWriter, status: str, text: str, headers: str = "") -> None:

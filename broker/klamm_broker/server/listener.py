@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from klamm_broker.server.sasl_config import LoginSettings
     from klamm_broker.server.state import BrokerState
     from klamm_broker.server.tls_acceptor import TlsAcceptor
+    from klamm_broker.server.tls_contexts import TlsContexts
 
 log = logging.getLogger(__name__)
 
@@ -83,6 +84,11 @@ class Server:
             raise
         self._advertise()
         return [replace(item, port=self._ports[item.name]) for item in self.broker.config.listeners]
+
+    @property
+    def tls_contexts(self) -> TlsContexts | None:
+        """The TLS settings of the listeners; None where none has TLS."""
+        return None if self._tls is None else self._tls.contexts
 
     def _advertise(self) -> None:
         """Set the addresses that clients are told: `advertised.listeners`, with the real port in place of a 0."""

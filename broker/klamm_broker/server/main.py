@@ -12,16 +12,17 @@ import resource
 import signal
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from klamm_base.errors import ConfigError
 from klamm_base.extras import how_to_install
-from klamm_base.metrics_server import MetricsServer, url_of
+from klamm_base.metrics_server import MetricsServer
+from klamm_broker.server import metrics_families, metrics_listener
 from klamm_broker.server.broker import Broker
 from klamm_broker.server.config import BrokerConfig
 from klamm_broker.server.listener import Server
 from klamm_broker.server.listener_config import Listener
-from klamm_broker.server.metrics_families import families
 
 log = logging.getLogger(__name__)
 
@@ -57,8 +58,8 @@ async def _serve(config: BrokerConfig, ready: Callable[[str], None]) -> None:
     metrics: MetricsServer | None = None
     try:
         if config["klamm.metrics.port"] >= 0:
-            metrics = MetricsServer(lambda: families(broker, server))
-            metrics_url = await _bind_metrics(metrics, config)
+            families = partial(metrics_families.families, broker, server)
+            metrics, metrics_url = await metrics_listener.bind(families, config, server.tls_contexts)
         broker.open()
         gc.enable()
         gc.collect()
@@ -94,12 +95,6 @@ async def _serve(config: BrokerConfig, ready: Callable[[str], None]) -> None:
         server.close_listeners()
         await broker.close()
     log.info("stopped")
-
-
-async def _bind_metrics(metrics: MetricsServer, config: BrokerConfig) -> str:
-    host = config["klamm.metrics.host"]
-    port = await metrics.bind(host, config["klamm.metrics.port"])
-    return url_of(host, port)
 
 
 def _raise_file_limit() -> None:

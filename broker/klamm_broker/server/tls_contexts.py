@@ -59,6 +59,9 @@ class TlsContexts:
     def __init__(self) -> None:
         self._kept: dict[str, _Kept] = {}
 
+    def __contains__(self, listener: str) -> bool:
+        return listener in self._kept
+
     def __getitem__(self, listener: str) -> TlsSetup:
         return self._kept[listener].setup
 

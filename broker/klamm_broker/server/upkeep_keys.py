@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
-from klamm_base.configdef import Importance, Type, between, non_empty, one_of
+from klamm_base.configdef import Importance, Type, between, invalid, non_empty, one_of
 
 MINUTE: Final = 60_000
+_HASH: Final = re.compile(r"[0-9a-fA-F]{64}")
 
 
 def define(key: Any) -> None:
@@ -127,3 +129,23 @@ def _klamm_keys(key: Any) -> None:
         non_empty,
         "Address that `klamm.metrics.port` is on. The metrics name topics and groups: do not open it to everybody.",
     )
+    key(
+        "klamm.metrics.listener.name",
+        Type.STRING,
+        None,
+        None,
+        "A listener with TLS: the metrics are served over HTTPS with its certificate. Without it they are served over HTTP.",
+    )
+    key(
+        "klamm.metrics.tokens.sha256",
+        Type.LIST,
+        [],
+        _hashes,
+        "SHA-256 hashes in hex of the bearer tokens that may read the metrics (`klamm connect token` makes one); empty: everybody.",
+    )
+
+
+def _hashes(name: str, value: Any) -> None:
+    for item in value or ():
+        if not _HASH.fullmatch(item):
+            raise invalid(name, item, "must be SHA-256 hashes, each of 64 hexadecimal digits")

@@ -45,7 +45,11 @@ BootstrapOption = Annotated[
 ]
 CommandConfigOption = Annotated[
     Path | None,
-    typer.Option("--command-config", help="A .properties file with client settings (Java's names)."),
+    typer.Option(
+        "--command-config",
+        envvar="KLAMM_COMMAND_CONFIG",
+        help="A .properties file with client settings (Java's names).",
+    ),
 ]
 TimeoutOption = Annotated[
     float, typer.Option("--timeout", min=0.001, help="Seconds to wait for the cluster, retries included.")

@@ -28,6 +28,7 @@ GROUPS: Final = {
     "group": "klamm.cli.group",
     "config": "klamm.cli.config",
     "txn": "klamm.cli.txn",
+    "user": "klamm.cli.user",
     "log": "klamm.cli.log",
     "connector": "klamm.cli.connector",
     "plugins": "klamm.cli.plugins",
