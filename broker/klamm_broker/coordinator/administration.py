@@ -7,10 +7,8 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
-from klamm_broker.coordinator import records
+from klamm_broker.coordinator import kinds
 from klamm_broker.coordinator.base import Group
-from klamm_broker.coordinator.consumer import migration
-from klamm_broker.coordinator.consumer.group import ConsumerGroup
 from klamm_broker.coordinator.consumer.journal import Journal
 from klamm_broker.coordinator.effects import Token, Turn
 from klamm_broker.coordinator.group import ClassicGroup
@@ -151,11 +149,7 @@ class Administration:
                 log.warning("group %s could not be deleted: %s", group.group_id, error.name)
             done(error)
 
-        if isinstance(group, ConsumerGroup):
-            last = migration.tombstones(group)
-        else:
-            last = [records.group_tombstone(group.group_id)]
-        self._offsets.delete(group, self._offsets.known(group), then, last=last)
+        self._offsets.delete(group, self._offsets.known(group), then, last=kinds.tombstones(group))
 
     def remove(self, group: Group) -> None:
         """Forget a group that has nothing in the log."""

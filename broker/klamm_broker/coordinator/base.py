@@ -8,7 +8,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Set as AbstractSet
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from klamm_kafka.wire.errors import ErrorCode
 
@@ -22,6 +23,9 @@ Clock = Callable[["CommittedOffset"], int]
 class Group(ABC):
     """A group of any kind."""
 
+    kind: ClassVar[str]
+    """The type of group, as ListGroups tells it."""
+    protocol_type: str | None
     members: Mapping[str, Any]
     """By member id."""
 
@@ -39,6 +43,14 @@ class Group(ABC):
     def take_offsets(self, other: Group) -> None:
         """Take over the offsets of a group that had this name; appends under way still find them."""
         self.offsets, self.pending_offsets = other.offsets, other.pending_offsets
+
+    def on_topics_changed(self, names: AbstractSet[str], *, created: bool) -> None:  # noqa: B027  # a kind may not care
+        """Note topics that were created, deleted or have more partitions."""
+
+    @property
+    @abstractmethod
+    def state_name(self) -> str:
+        """The state, as DescribeGroups and ListGroups tell it."""
 
     @property
     @abstractmethod

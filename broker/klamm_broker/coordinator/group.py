@@ -58,6 +58,8 @@ class Member:
 class ClassicGroup(Group):
     """A group of the classic protocol. See the module's docstring."""
 
+    kind = "classic"
+
     def __init__(self, group_id: str, *, partition: int, wall_ms: int) -> None:
         super().__init__(group_id, partition=partition)
         self.state = GroupState.EMPTY
@@ -88,6 +90,10 @@ class ClassicGroup(Group):
         """Move to the state that `event` leads to."""
         self.state = group_state.after(self.state, event)
         self.state_since_ms = wall_ms
+
+    @property
+    def state_name(self) -> str:
+        return self.state.value
 
     @property
     def can_rebalance(self) -> bool:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import uuid
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
@@ -151,9 +152,7 @@ class GroupCoordinator:
         for name in changed:
             self._steps.hashes.forget(name)
         for group in self.groups.values():
-            if isinstance(group, ConsumerGroup):
-                group.regexes_stale |= created
-                group.metadata_stale |= any(group.is_subscribed_to(name) for name in changed)
+            group.on_topics_changed(changed, created=created)
 
     # Offsets
 
@@ -414,9 +413,7 @@ class GroupCoordinator:
 
     def statistics(self) -> Mapping[str, int]:
         """Returns numbers for metrics and logs."""
-        counts = {state.value: 0 for state in GroupState if state is not GroupState.DEAD}
+        counts = Counter({state.value: 0 for state in GroupState if state is not GroupState.DEAD})
         counts |= {state.value: 0 for state in ConsumerGroupState}
-        for group in self.groups.values():
-            if isinstance(group, ClassicGroup | ConsumerGroup):
-                counts[group.state.value] += 1
+        counts.update(group.state_name for group in self.groups.values())
         return {**counts, "offsets": sum(len(g.offsets) for g in self.groups.values())}

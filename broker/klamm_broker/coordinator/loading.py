@@ -10,22 +10,21 @@ import logging
 from collections.abc import Iterable, Iterator
 from sys import intern
 
-from klamm_broker.coordinator import records
+from klamm_broker.coordinator import kinds, records
 from klamm_broker.coordinator.base import Group
 from klamm_broker.coordinator.consumer.group import ConsumerGroup
 from klamm_broker.coordinator.consumer.records import ConsumerRecord
 from klamm_broker.coordinator.effects import KeyValue
 from klamm_broker.coordinator.group import ClassicGroup, Member
 from klamm_broker.coordinator.group_state import GroupState
+from klamm_broker.coordinator.kinds import Record
 from klamm_broker.coordinator.model import CommittedOffset, Protocol, TopicPartition
 from klamm_broker.coordinator.producer_ids import NO_PRODUCER_ID
-from klamm_broker.coordinator.records import GroupRecord, OffsetRecord
+from klamm_broker.coordinator.records import OffsetRecord
 from klamm_kafka.wire.errors import ProtocolError
 from klamm_kafka.wire.messages.group_records import GroupMetadataValue, MemberMetadata
 
 log = logging.getLogger(__name__)
-
-Record = GroupRecord | OffsetRecord | ConsumerRecord
 
 
 class InconsistentGroup(ValueError):
@@ -113,8 +112,8 @@ class Loader:
                 foreign += 1
                 continue
             group = groups.get(record.group_id)
-            if group is None or not _fits(group, record):
-                groups[record.group_id] = group = _made(record, partition, group)
+            if group is None or not kinds.fits(group, record):
+                groups[record.group_id] = group = kinds.made(record, partition, group)
             try:
                 _apply(group, record)
             except InconsistentGroup as e:
@@ -127,25 +126,6 @@ class Loader:
                 foreign,
             )
         return list(groups.values())
-
-
-def _fits(group: Group, record: Record) -> bool:
-    """Decides whether a record can belong to a group of this kind. Offsets belong to any kind."""
-    return isinstance(record, OffsetRecord) or (
-        isinstance(record, ConsumerRecord) == isinstance(group, ConsumerGroup)
-    )
-
-
-def _made(record: Record, partition: int, old: Group | None) -> Group:
-    group: Group = ConsumerGroup(record.group_id, partition=partition)
-    if not isinstance(record, ConsumerRecord):
-        group = ClassicGroup(record.group_id, partition=partition, wall_ms=-1)
-    if old is not None:
-        group.take_offsets(old)
-        if isinstance(old, ConsumerGroup) or (isinstance(old, ClassicGroup) and old.has_metadata_record):
-            # The append of a conversion was reported as failed, but is in the log.
-            log.warning("group %s is stored as two kinds of group: it is the later one", group.group_id)
-    return group
 
 
 def _apply(group: Group, record: Record) -> None:

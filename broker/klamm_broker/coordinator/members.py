@@ -83,6 +83,8 @@ class Members:
                 self._make_classic(group, request, token)
             else:
                 self._classic_members.join(group, request, token)
+        elif group is not None and not isinstance(group, ClassicGroup):
+            self._refuse_join(request, token, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         elif group is None and request.member_id != UNKNOWN_MEMBER_ID:
             self._refuse_join(request, token, ErrorCode.UNKNOWN_MEMBER_ID)
         else:

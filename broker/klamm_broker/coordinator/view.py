@@ -5,15 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from klamm_broker.coordinator.base import Group
-from klamm_broker.coordinator.consumer.group import ConsumerGroup
 from klamm_broker.coordinator.group import ClassicGroup
 from klamm_broker.coordinator.group_state import GroupState
-from klamm_broker.coordinator.model import (
-    CONSUMER_PROTOCOL_TYPE,
-    GroupDescription,
-    ListedGroup,
-    MemberDescription,
-)
+from klamm_broker.coordinator.model import GroupDescription, ListedGroup, MemberDescription
 from klamm_kafka.wire.errors import ErrorCode
 
 
@@ -56,16 +50,10 @@ def list_groups(
     """Returns the groups that pass both filters."""
     wanted_states = {state.lower().strip() for state in states}
     wanted_types = {type_.lower() for type_ in types}
-    listed = [_listed(group) for group in groups if isinstance(group, ClassicGroup | ConsumerGroup)]
+    listed = [ListedGroup(g.group_id, g.protocol_type or "", g.state_name, g.kind) for g in groups]
     return [
         item
         for item in listed
         if (not wanted_states or item.state.lower() in wanted_states)
         and (not wanted_types or item.type in wanted_types)
     ]
-
-
-def _listed(group: ClassicGroup | ConsumerGroup) -> ListedGroup:
-    if isinstance(group, ConsumerGroup):
-        return ListedGroup(group.group_id, CONSUMER_PROTOCOL_TYPE, group.state.value, "consumer")
-    return ListedGroup(group.group_id, group.protocol_type or "", group.state.value)

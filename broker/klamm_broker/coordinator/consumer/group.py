@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from enum import StrEnum
 
@@ -18,7 +19,12 @@ from klamm_broker.coordinator.consumer import records
 from klamm_broker.coordinator.consumer.assignment import Assignment
 from klamm_broker.coordinator.consumer.member import LEAVE_EPOCH, ConsumerMember, MemberState
 from klamm_broker.coordinator.consumer.records import ConsumerRecord, ResolvedRegex
-from klamm_broker.coordinator.model import UNKNOWN_MEMBER_ID, CommitRequest, CommittedOffset
+from klamm_broker.coordinator.model import (
+    CONSUMER_PROTOCOL_TYPE,
+    UNKNOWN_MEMBER_ID,
+    CommitRequest,
+    CommittedOffset,
+)
 from klamm_kafka.wire.errors import ErrorCode
 
 Replaced = tuple[ConsumerMember | None, ConsumerMember | None]
@@ -38,6 +44,9 @@ class ConsumerGroupState(StrEnum):
 
 class ConsumerGroup(Group):
     """A group of the consumer protocol. See the module's docstring."""
+
+    kind = "consumer"
+    protocol_type = CONSUMER_PROTOCOL_TYPE
 
     def __init__(self, group_id: str, *, partition: int) -> None:
         super().__init__(group_id, partition=partition)
@@ -171,6 +180,10 @@ class ConsumerGroup(Group):
         return ConsumerGroupState.RECONCILING
 
     @property
+    def state_name(self) -> str:
+        return self.state.value
+
+    @property
     def is_empty(self) -> bool:
         return not self.members
 
@@ -202,6 +215,10 @@ class ConsumerGroup(Group):
         return self.target.get(member_id, {})
 
     # Subscriptions
+
+    def on_topics_changed(self, names: AbstractSet[str], *, created: bool) -> None:
+        self.regexes_stale |= created
+        self.metadata_stale |= any(self.is_subscribed_to(name) for name in names)
 
     @property
     def subscribed_topics(self) -> set[str]:
