@@ -66,6 +66,18 @@ _KNOWN: Final[dict[int, tuple[str, str]]] = {
         "LogDirNotFoundException",
         "The user-specified log directory is not found in the broker config.",
     ),
+    61: ("DelegationTokenDisabledException", "Delegation Token feature is not enabled."),
+    62: ("DelegationTokenNotFoundException", "Delegation Token is not found on server."),
+    63: ("DelegationTokenOwnerMismatchException", "Specified Principal is not valid Owner/Renewer."),
+    64: (
+        "UnsupportedByAuthenticationException",
+        (
+            "Delegation Token requests are not allowed on PLAINTEXT/1-way SSL channels and on delegation token "
+            "authenticated channels."
+        ),
+    ),
+    65: ("DelegationTokenAuthorizationException", "Delegation Token authorization failed."),
+    66: ("DelegationTokenExpiredException", "Delegation Token is expired."),
     68: ("GroupNotEmptyException", "The group is not empty."),
     69: ("GroupIdNotFoundException", "The group id does not exist."),
     86: (
