@@ -23,7 +23,9 @@ from pathlib import Path
 from typing import Any
 
 OUTPUT = Path(__file__).parent.parent / "klamm_kafka" / "wire" / "messages"
-API_KEYS = {*range(4), *range(8, 52), 55, 57, 60, 61, 64, 65, 66, 68, 69, 74, 75, *range(76, 80), 90, 91, 92}
+API_KEYS = {
+    *range(4), *range(8, 52), 55, 57, 60, 61, 64, 65, 66, 68, 69, 71, 72, 74, 75, *range(76, 80), 88, 89, 90, 91, 92,
+}  # fmt: skip
 RECORDS = {  # module: messages, other than requests and responses
     "header": ("RequestHeader", "ResponseHeader"),
     "group_records": ("OffsetCommitKey", "OffsetCommitValue", "GroupMetadataKey", "GroupMetadataValue"),
@@ -58,6 +60,20 @@ RECORDS = {  # module: messages, other than requests and responses
         "ShareGroupStatePartitionMetadataValue",
     ),
     "share_state_records": ("ShareSnapshotKey", "ShareSnapshotValue", "ShareUpdateKey", "ShareUpdateValue"),
+    "streams_group_records": (
+        "StreamsGroupMetadataKey",
+        "StreamsGroupMetadataValue",
+        "StreamsGroupMemberMetadataKey",
+        "StreamsGroupMemberMetadataValue",
+        "StreamsGroupTargetAssignmentMetadataKey",
+        "StreamsGroupTargetAssignmentMetadataValue",
+        "StreamsGroupTargetAssignmentMemberKey",
+        "StreamsGroupTargetAssignmentMemberValue",
+        "StreamsGroupCurrentMemberAssignmentKey",
+        "StreamsGroupCurrentMemberAssignmentValue",
+        "StreamsGroupTopologyKey",
+        "StreamsGroupTopologyValue",
+    ),
     "transaction_records": ("TransactionLogKey", "TransactionLogValue"),
     "consumer_protocol": ("ConsumerProtocolSubscription", "ConsumerProtocolAssignment"),
     "end_txn_marker": ("EndTxnMarker",),
@@ -68,6 +84,7 @@ BRIEFS = {
     "consumer_group_records": "Records of `__consumer_offsets` that hold groups of the consumer protocol (KIP-848).",
     "share_group_records": "Records of `__consumer_offsets` that hold share groups (KIP-932).",
     "share_state_records": "Records of `__share_group_state`: the state of share groups' partitions (KIP-932).",
+    "streams_group_records": "Records of `__consumer_offsets` that hold Streams groups (KIP-1071).",
     "transaction_records": "Records of `__transaction_state`.",
     "consumer_protocol": "What consumers put into the metadata and assignments of classic groups.",
     "end_txn_marker": "The value of the control record that ends a transaction.",

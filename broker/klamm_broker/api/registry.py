@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from asyncio import Future
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -61,6 +61,10 @@ class RequestContext:
     port: int
     listener: str
     principal: KafkaPrincipal = ANONYMOUS
+    software: tuple[str, str] = ("unknown", "unknown")
+    """Name and version of the client's software, as ApiVersions told them."""
+    connection: Hashable = None
+    """Tells the connection from others while it is open."""
 
 
 class Api:

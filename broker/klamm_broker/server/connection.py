@@ -128,7 +128,7 @@ class Connection:
     __slots__ = (
         "_buf", "_end", "_fd", "_held", "_need", "_out", "_parked", "_parked_bytes", "_peak", "_processing", "_quiet", "_reading", "_start",
         "_view", "_writing", "began", "broker", "closed", "dispatch", "host", "last_active", "listener", "loop", "max_frame", "metrics", "on_close",
-        "port", "principal", "server", "sock",
+        "port", "principal", "server", "sock", "software",
     )  # fmt: skip
     _send: Callable[[Any, Sequence[Piece]], list[Piece]] = staticmethod(outgoing.send)
 
@@ -142,6 +142,7 @@ class Connection:
         self.host, self.port = peer
         self.listener = listener
         self.principal: KafkaPrincipal = ANONYMOUS
+        self.software = ("unknown", "unknown")
         self.on_close: Callable[[], None] | None = None
         self.max_frame: int = server.broker.config["socket.request.max.bytes"]
         self.last_active = self.began = perf_counter()

@@ -16,6 +16,7 @@ from klamm_broker.server.connection import BadRequest, Connection, Slot
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode, ProtocolError
 from klamm_kafka.wire.headers import decode_request_header, frame_response
+from klamm_kafka.wire.messages.api_versions import ApiVersionsRequest
 
 if TYPE_CHECKING:
     from klamm_broker.server.outgoing import Reply
@@ -55,6 +56,8 @@ def dispatch(conn: Connection, view: memoryview, pos: int, end: int) -> Reply | 
     except ProtocolError as e:
         raise BadRequest(f"{api.name} version {version} ({end - pos} bytes): {e}") from e
     # Bytes behind the last field are ignored, as in Kafka: librdkafka sends some with Metadata.
+    if isinstance(message, ApiVersionsRequest) and version >= 3:
+        conn.software = message.client_software_name, message.client_software_version
     context = RequestContext(
         api_key=key,
         api_version=version,
@@ -64,6 +67,8 @@ def dispatch(conn: Connection, view: memoryview, pos: int, end: int) -> Reply | 
         port=conn.port,
         listener=conn.listener,
         principal=conn.principal,
+        software=conn.software,
+        connection=conn,
     )
     return _call(conn, api, context, message)
 

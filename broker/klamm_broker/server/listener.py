@@ -296,6 +296,7 @@ class Server:
     def forget(self, connection: Connection) -> None:
         """Remove a connection that has closed."""
         self.connections.discard(connection)
+        self.broker.telemetry.subscriptions.on_disconnect(connection)
         self.metrics.connections_closed += 1
         self._per_ip[connection.host] -= 1
         if self._per_ip[connection.host] <= 0:

@@ -48,6 +48,7 @@ def families(broker: BrokerState, server: Server) -> Iterator[Family]:
     yield from _partitions(broker)
     yield from _groups(broker)
     yield from _upkeep(broker)
+    yield from broker.telemetry.families(broker.mono_ms())
 
 
 def _gauge(name: str, help: str, value: Number, **labels: str | int) -> Family:

@@ -19,6 +19,7 @@ from klamm_broker.server.storage import Storage
 
 if TYPE_CHECKING:
     from klamm_broker.server.cleaner import LogCleaner
+    from klamm_broker.server.client_telemetry import ClientTelemetry
     from klamm_broker.server.cluster_config import ClusterConfig
     from klamm_broker.server.config import BrokerConfig
     from klamm_broker.server.groups import GroupShell
@@ -45,6 +46,7 @@ class BrokerState(Storage):
     cluster_config: ClusterConfig
     scram_users: ScramUsers
     tokens: TokenFile
+    telemetry: ClientTelemetry
 
     def __init__(self, config: BrokerConfig, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(config, loop)
@@ -58,6 +60,10 @@ class BrokerState(Storage):
     @property
     def cluster_id(self) -> str:
         return self.logs.cluster_id
+
+    def mono_ms(self) -> int:
+        """Returns the time by a clock that never jumps, for deadlines."""
+        return int(self.loop.time() * 1000)
 
     # ---- users
 

@@ -15,6 +15,7 @@ def define(key: Any) -> None:
     """Define the properties with `key(name, type, default, validator, documentation)`."""
     _log_keys(key)
     _cleaner_keys(key)
+    _telemetry_keys(key)
     _klamm_keys(key)
 
 
@@ -95,6 +96,17 @@ def _cleaner_keys(key: Any) -> None:
         15_000,
         not_negative,
         "The pause when there is no log to clean, in milliseconds.",
+    )
+
+
+def _telemetry_keys(key: Any) -> None:
+    key(
+        "telemetry.max.bytes",
+        Type.INT,
+        1024 * 1024,
+        between(1),
+        "The most bytes of metrics that a client may push at once, compressed and decompressed.",
+        importance=Importance.LOW,
     )
 
 

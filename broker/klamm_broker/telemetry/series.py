@@ -1,0 +1,122 @@
+"""The latest values that clients pushed, with limits: the source of `klamm_client_*` at /metrics. Pure.
+
+A name or label comes from a client, which may be anybody: a client has at most `SERIES_PER_CLIENT` series, all together
+`SERIES_MAX`; what is above is counted. Series go when their client has not pushed for a while (`expire`), so that a
+client that has ended is still seen by the next scrape.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from klamm_base.metrics_text import Family, Sample
+from klamm_broker.coordinator.timers import Timers
+from klamm_broker.telemetry.otlp import Point
+
+SERIES_PER_CLIENT: Final = 1_000
+"""A Java producer with all metrics pushes about 100, and 10 for each node and topic."""
+SERIES_MAX: Final = 20_000
+"""A scrape of as many takes about 0.1 s, in pieces."""
+_TEXT_MAX: Final = 200
+"""Characters of a name or label value."""
+_FOREIGN: Final = re.compile(r"[^a-zA-Z0-9_]")
+_PREFIX: Final = "org.apache.kafka."
+_OWN: Final = frozenset({"client_instance_id", "client_id"})
+
+Labels = tuple[tuple[str, str], ...]
+
+
+@dataclass(slots=True)
+class Series:
+    """One metric of one client."""
+
+    value: int | float
+    is_monotonic: bool
+
+
+@dataclass(slots=True)
+class ClientSeries:
+    """The series of one client, by family name and labels."""
+
+    client_id: str
+    values: dict[tuple[str, Labels], Series] = field(default_factory=dict)
+
+
+class PushedSeries:
+    """All series by client instance. `dropped` counts points that found no room, `left_out` those of other kinds."""
+
+    def __init__(self) -> None:
+        self._clients: dict[str, ClientSeries] = {}
+        self._timers = Timers()
+        self._count = 0
+        self.dropped = 0
+        self.left_out = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def take(
+        self, instance_id: str, client_id: str, points: Iterable[Point], *, now_ms: int, keep_ms: int
+    ) -> None:
+        """Take in a push; the client's series are kept for `keep_ms` from now on."""
+        self.expire(now_ms)
+        client = self._clients.setdefault(instance_id, ClientSeries(client_id))
+        client.client_id = client_id
+        self._timers.set((instance_id,), now_ms + keep_ms)
+        for point in points:
+            key = _family(point), _labels(point)
+            known = client.values.get(key)
+            if known is not None:
+                known.value = known.value + point.value if point.is_delta else point.value
+            elif len(client.values) >= SERIES_PER_CLIENT or self._count >= SERIES_MAX:
+                self.dropped += 1
+            else:
+                client.values[key] = Series(point.value, point.is_monotonic)
+                self._count += 1
+
+    def expire(self, now_ms: int) -> None:
+        """Forget the series of clients that have not pushed for too long."""
+        while (key := self._timers.pop_due(now_ms)) is not None:
+            self._count -= len(self._clients.pop(key[0]).values)
+
+    def families(self) -> Iterator[Family]:
+        """Yields a family for each name: a counter if all of its series only grow."""
+        by_name: dict[str, list[tuple[str, str, Labels, Series]]] = {}
+        for instance_id, client in self._clients.items():
+            for (name, labels), series in client.values.items():
+                by_name.setdefault(name, []).append((instance_id, client.client_id, labels, series))
+        for name, rows in sorted(by_name.items()):
+            monotonic = all(series.is_monotonic for *_, series in rows)
+            yield Family(
+                f"klamm_client_{name}",
+                "counter" if monotonic else "gauge",
+                "Pushed by clients (KIP-714).",
+                [
+                    Sample(
+                        {"client_instance_id": instance_id, "client_id": client_id, **dict(labels)},
+                        series.value,
+                    )
+                    for instance_id, client_id, labels, series in rows
+                ],
+            )
+
+
+def _family(point: Point) -> str:
+    """Returns `producer_request_latency_avg` for `org.apache.kafka.producer.request.latency.avg`."""
+    name = _FOREIGN.sub("_", point.name[: _TEXT_MAX + len(_PREFIX)].removeprefix(_PREFIX))
+    return f"{name}_total" if point.is_monotonic and not name.endswith("_total") else name
+
+
+def _labels(point: Point) -> Labels:
+    """Returns the labels, sorted; a label that the broker itself sets is left out."""
+    named = {_label(key): value[:_TEXT_MAX] for key, value in point.labels.items()}
+    return tuple(sorted((key, value) for key, value in named.items() if key not in _OWN))
+
+
+def _label(key: str) -> str:
+    """Returns a name that Prometheus takes: no digit in front, and not its own `__`."""
+    name = _FOREIGN.sub("_", key[:_TEXT_MAX])
+    return f"x_{name}" if not name or name[0].isdigit() or name.startswith("__") else name
