@@ -29,6 +29,7 @@ class Copies(World):
             return []
         self.counter += 1
         target = self.folder / f"a.log.{self.counter}"
+        late = late and path.stat().st_size >= HEAD  # else the copy ends before the beginning that is known
         if late:
             self.look_around()  # else what is read next begins before the end of the copy: that comes twice
         content, lines = path.read_bytes(), []
@@ -75,7 +76,7 @@ def world(tmp_path):
 
 STEPS = st.lists(
     st.one_of(
-        st.tuples(st.just("append"), st.integers(30, 90)),
+        st.tuples(st.just("append"), st.integers(1, 90)),
         st.tuples(
             st.just("copy"),
             st.sampled_from([(), ("look",), ("slow",), ("late",), ("look", "late"), ("slow", "late")]),
@@ -222,12 +223,55 @@ def test_a_copy_waits_while_nobody_looks_into_its_original(world):
     assert world.tracker.gaps == []
 
 
-def test_a_short_file_is_never_taken_for_a_copy(world):
+@pytest.mark.parametrize("grown", [0, 60])
+def test_a_file_that_was_short_when_it_was_read_is_known_in_its_copy(world, grown):
     world.append("a", 3)
     world.look_around()
+    world.append("a", grown)
     world.copy(look=False)
     world.append("a", 1)
-    assert sorted(world.settle()) == [1, 1, 2, 2, 3, 3, 5]
+    last = world.counter
+    assert sorted(world.settle()) == [*range(1, 4 + grown), last]
+
+
+def test_a_short_file_is_known_in_its_copy_although_it_was_closed_and_the_agent_killed(world):
+    world.append("a", 3)
+    world.look_around()
+    world.ack(9)
+    world.now += LIMITS.close_inactive + 1
+    world.look_around()
+    world.save()
+    world.copy(look=False)
+    world.kill()
+    world.append("a", 1)
+    assert sorted(world.settle()) == [1, 2, 3, 5]
+
+
+@pytest.mark.parametrize("name", ["b.log", "a.lo.log"])
+def test_a_short_beginning_under_another_name_is_no_copy(world, name):
+    world.append("a", 3)
+    world.look_around()
+    world.write(world.folder / name, world.path("a").read_bytes())
+    os.truncate(world.path("a"), 0)
+    world.touch(world.path("a"))
+    assert sorted(world.settle()) == [1, 1, 2, 2, 3, 3]
+
+
+def test_another_short_beginning_under_the_name_of_a_copy_is_read_whole(world):
+    world.append("a", 3)
+    world.look_around()
+    os.truncate(world.path("a"), 0)
+    world.touch(world.path("a"))
+    world.write(world.folder / "a.log.1", world.line() + b"\n")
+    assert sorted(world.settle()) == [1, 2, 3, 4]
+
+
+def test_a_short_file_that_stays_is_read_again_in_its_copy_after_a_while(world):
+    world.append("a", 3)
+    world.look_around()
+    shutil.copy(world.path("a"), world.folder / "a.log.1")
+    world.touch(world.folder / "a.log.1")
+    assert sorted(world.settle()) == [1, 1, 2, 2, 3, 3]
 
 
 def test_the_same_content_again_is_no_copy(world):

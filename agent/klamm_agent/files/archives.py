@@ -39,6 +39,7 @@ class Archives:
         self._changed = changed
         self._files, self._gap, self._restart, self._topic = files, gap, restart, topic
         self._heads: dict[str, list[Tracked]] = {}  # by digest, of whole beginnings
+        self._short: dict[str, list[Tracked]] = {}  # by path: what is known of them is shorter
         self._replaced: dict[int, Tracked] = {}  # by generation, as long as something of it is in flight
 
     def remember(self, file: Tracked, known: int, reason: str, now: float) -> None:
@@ -56,8 +57,7 @@ class Archives:
             marks=file.marks, reason=reason,
         )  # fmt: skip
         self._changed[inode] = None
-        if file.head_print.length == HEAD:
-            self._heads.setdefault(file.head_print.digest, []).append(content)
+        self._index(content)
         if content.acked != content.position:
             self._replaced[file.generation] = content
 
@@ -85,27 +85,42 @@ class Archives:
     def index(self) -> None:
         """Indexes files by their beginnings, for `copied`; call it before files are opened."""
         self._heads.clear()
+        self._short.clear()
         for file in self._files.values():
-            if file.archive is None and file.head_print.length == HEAD:
-                self._heads.setdefault(file.head_print.digest, []).append(file)
+            if file.archive is None and file.head_print.length:
+                self._index(file)
+
+    def _index(self, file: Tracked) -> None:
+        if file.head_print.length == HEAD:
+            self._heads.setdefault(file.head_print.digest, []).append(file)
+        else:
+            self._short.setdefault(file.path, []).append(file)
 
     def copied(self, file: Tracked, head: bytes, size: int) -> list[Candidate]:
         """Returns the contents that a new file with this beginning and `size` may be a copy of.
 
         These are replaced contents, and files that are there and may be truncated soon. The file is a copy of a candidate if the bytes
         before the candidate's offset are the same; a candidate without `tail` must be compared as far as the file goes, which may not be
-        its end. A short beginning gives no candidates.
+        its end.
         """
-        if len(head) < HEAD or file.position or not self._heads:
+        if file.position:
             return []
         found = [
             other
-            for other in self._heads.get(Print.of(head).digest, ())
+            for other in self._alike(file.path, head)
             if self._files.get(other.inode) is other and self._goes_with(other, file)
             and other is not file and other.was != file.inode and (other.seen or other.was is not None)
         ]  # fmt: skip
         found.sort(key=lambda other: other.was is None)
         return [c for other in found if (c := _candidate(other, size)) is not None]
+
+    def _alike(self, path: str, head: bytes) -> Iterator[Tracked]:
+        """Yields the contents that begin as `head` does. A shorter beginning proves little: the name must be theirs with an ending, too."""
+        if len(head) == HEAD:
+            yield from self._heads.get(Print.of(head).digest, ())
+        if self._short:
+            for end in range(path.rfind("/") + 2, len(path)):
+                yield from (other for other in self._short.get(path[:end], ()) if other.head_print.fits(head))
 
     def is_copy(self, file: Tracked, candidate: Candidate, size: int, now: float) -> bool:
         """Takes `file`, of `size` bytes, for a copy of `candidate` up to its offset; returns whether it can be read now.
@@ -273,7 +288,8 @@ class Archives:
 
 def _candidate(other: Tracked, size: int) -> Candidate | None:
     """Returns the place where a copy of `size` bytes must agree with `other`; None when no such place is known."""
-    if other.was is None and not HEAD <= other.position <= size:
+    least = HEAD if other.head_print.length == HEAD else 1  # of a short beginning, all that was read is compared
+    if other.was is None and not least <= other.position <= size:
         return Candidate(other.inode, size, Print())
     if other.position <= size:
         return Candidate(other.inode, other.position, other.tail_print)
