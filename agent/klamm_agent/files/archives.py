@@ -288,7 +288,7 @@ class Archives:
 
 def _candidate(other: Tracked, size: int) -> Candidate | None:
     """Returns the place where a copy of `size` bytes must agree with `other`; None when no such place is known."""
-    least = HEAD if other.head_print.length == HEAD else 1  # of a short beginning, all that was read is compared
+    least = HEAD if other.head_print.length == HEAD else 1  # a short beginning has all that was read
     if other.was is None and not least <= other.position <= size:
         return Candidate(other.inode, size, Print())
     if other.position <= size:

@@ -18,11 +18,9 @@ from typing import TYPE_CHECKING, Final
 from klamm_base.configdef import invalid
 from klamm_base.errors import ConfigError, KlammError
 from klamm_broker.api import registry
-from klamm_broker.server import sasl_config
 from klamm_broker.server.connection import Connection, Dispatch
 from klamm_broker.server.dispatch import dispatch
 from klamm_broker.server.listener_config import Listener
-from klamm_broker.server.login import Login
 from klamm_broker.server.metrics import RequestMetrics
 
 if TYPE_CHECKING:
@@ -76,8 +74,7 @@ class Server:
         self._prepare_tls(self.broker.config)
         try:
             for listener in self.broker.config.listeners:
-                if listener.protocol.sasl:
-                    sasl_config.check(listener.name, self.broker.config.of_listener(listener.name))
+                _check_logins(listener, self.broker.config)
                 self._bind_one(listener)
         except BaseException:
             self.close_listeners()
@@ -120,8 +117,7 @@ class Server:
         opened = {listener for _, listener in self._sockets}
         freed = {self._ports[listener.name] for listener in opened.difference(config.listeners)}
         for listener in config.listeners:
-            if listener.protocol.sasl:
-                sasl_config.check(listener.name, config.of_listener(listener.name))
+            _check_logins(listener, config)
             if listener in opened:
                 continue
             try:
@@ -270,13 +266,20 @@ class Server:
             connection = Connection(self, sock, peer, listener.name)
         self.connections.add(connection)
         if listener.protocol.sasl:
-            connection.dispatch = Login(connection, self._login_settings(listener.name))
+            self._ask_for_login(connection)
+
+    def _ask_for_login(self, connection: Connection) -> None:
+        from klamm_broker.server.login import Login
+
+        connection.dispatch = Login(connection, self._login_settings(connection.listener))
 
     def _login_settings(self, listener: str) -> LoginSettings:
         """Returns the logins of a listener as the configuration has them now. Raises ConfigError for its first ones."""
         known = self._logins.get(listener)
         if known is not None and known.config is self.broker.config:
             return known
+        from klamm_broker.server import sasl_config
+
         try:
             made = sasl_config.make(self.broker, listener, known)
         except ConfigError as e:
@@ -311,6 +314,14 @@ class Server:
                 connection.close("idle for connections.max.idle.ms", level=logging.DEBUG)
         pause = SWEEP_S_MAX if self._idle_s < 0 else min(SWEEP_S_MAX, max(self._idle_s / 4, 0.05))
         self._sweeper = self.loop.call_later(pause, self._sweep)
+
+
+def _check_logins(listener: Listener, config: BrokerConfig) -> None:
+    """Raises ConfigError when a listener's logins cannot be had. A broker without logins does not load what they need."""
+    if listener.protocol.sasl:
+        from klamm_broker.server import sasl_config
+
+        sasl_config.check(listener.name, config.of_listener(listener.name))
 
 
 def _bound(family: socket.AddressFamily, host: str, port: int) -> socket.socket:

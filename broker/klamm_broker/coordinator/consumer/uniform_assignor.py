@@ -6,7 +6,6 @@ This module handles groups whose members all subscribe to the same topics; `unif
 from __future__ import annotations
 
 from klamm_broker.coordinator import java_order
-from klamm_broker.coordinator.consumer import uniform_mixed
 from klamm_broker.coordinator.consumer.assignment import Assignment, GroupSpec
 
 TopicPartition = tuple[bytes, int]
@@ -17,6 +16,8 @@ def assign(group: GroupSpec) -> dict[str, dict[bytes, set[int]]]:
     if not group.members:
         return {}
     if not group.homogeneous:
+        from klamm_broker.coordinator.consumer import uniform_mixed  # rare, and fractions are slow to import
+
         return uniform_mixed.assign(group)
     topic_ids = java_order.uuids(next(iter(group.members.values())).topic_ids, copied=True)
     if not topic_ids:
