@@ -13,6 +13,7 @@ from support.secure_kafka import quoted
 from klamm_base.errors import ConfigError
 from klamm_base.jaas import parse_jaas
 from klamm_base.references import replaced
+from klamm_broker.security.kerberos_names import KerberosNames, NoRule
 
 pytestmark = pytest.mark.usefixtures("apache_kafka")
 ORACLE = Path(kafka_oracle.__file__).with_name("SecurityOracle.java")
@@ -106,3 +107,57 @@ def test_references_are_replaced_as_java_replaces_them():
 
     for text, answer in zip(texts, ask("refs", texts), strict=True):
         assert replaced(text, value) == decoded(answer.removeprefix("ok ")), text
+
+
+PRINCIPALS = [
+    "ann@R",
+    "ann/h@R",
+    "ann@S",
+    "App.Big@R",
+    "ann/admin@S",
+    "plain",
+    "a/b/c@R",
+    "@R",
+    "ann@",
+    "Ann-9/Host.x@R",
+    "a@b@c",
+    "",
+]
+RULES = [
+    "DEFAULT",
+    "RULE:[1:$1]",
+    "RULE:[1:$1@$0](.*@R)s/@.*//",
+    "RULE:[2:$1;$2](^.*;admin$)s/;admin$//",
+    "RULE:[2:$2](h|Host.*)/L",
+    "RULE:[1:$1](A.*)s/[.]/_/g/U",
+    "RULE:[1:$1]s/n/m/",
+    "RULE:[1:$1]s/n/m/g",
+    "RULE:[1:$0$1]/L",
+    "RULE:[1:$1]s/(.)(.)/$2$1/",
+    "RULE:[2:$1/$2]",
+    "RULE:[1:$3]",
+    "RULE:[2:$1](x),RULE:[1:$1](a.*),DEFAULT",
+    "RULE:[1:$1](zzz),DEFAULT",
+    "nothing",
+    "RULE:[1:$1",
+]  # fmt: skip
+
+
+def test_names_of_kerberos_principals_are_kafkas():
+    cases = [(rules, principal) for rules in RULES for principal in PRINCIPALS]
+    theirs = ask("names", [f"R\n{rules}\n{principal}" for rules, principal in cases])
+    # a user without a name is nobody here
+    told = [
+        f"ok {name}" if (name := decoded(answer[3:]) if answer[:3] == "ok " else "") else "error"
+        for answer in theirs
+    ]
+    assert [f"{case}: {short(*case)}" for case in cases] == [
+        f"{case}: {said}" for case, said in zip(cases, told, strict=True)
+    ]
+
+
+def short(rules: str, principal: str) -> str:
+    try:
+        return f"ok {KerberosNames(rules.split(','), 'R').short(principal)}"
+    except (NoRule, ConfigError):
+        return "error"

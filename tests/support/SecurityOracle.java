@@ -5,8 +5,9 @@ import org.apache.kafka.common.config.*;
 import org.apache.kafka.common.config.provider.ConfigProvider;
 import org.apache.kafka.common.config.types.Password;
 import org.apache.kafka.common.security.JaasContext;
+import org.apache.kafka.common.security.kerberos.*;
 
-/** Says how Kafka reads JAAS lines ("jaas TEXT") and references ("refs TEXT"); text and answers are base64, one a line. */
+/** Says how Kafka reads JAAS lines ("jaas TEXT"), references ("refs TEXT"), and principals ("names REALM\nRULE\nPRINCIPAL"); text and answers are base64, one a line. */
 public class SecurityOracle {
     static String b64(String text) {
         return Base64.getEncoder().encodeToString(text.getBytes(StandardCharsets.UTF_8));
@@ -42,12 +43,22 @@ public class SecurityOracle {
         return "ok " + b64(transformer.transform(Map.of("key", text)).data().get("key"));
     }
 
+    static String names(String text) {
+        var lines = text.split("\n", 3);
+        try {
+            var namer = KerberosShortNamer.fromUnparsedRules(lines[0], List.of(lines[1].split(",")));
+            return "ok " + b64(namer.shortName(KerberosName.parse(lines[2])));
+        } catch (Exception e) {
+            return "error";
+        }
+    }
+
     public static void main(String[] args) throws IOException {
         var in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line; (line = in.readLine()) != null; ) {
             var words = line.split(" ", 2);
             var text = new String(Base64.getDecoder().decode(words.length > 1 ? words[1] : ""), StandardCharsets.UTF_8);
-            System.out.println(words[0].equals("jaas") ? jaas(text) : references(text));
+            System.out.println(words[0].equals("jaas") ? jaas(text) : words[0].equals("names") ? names(text) : references(text));
         }
     }
 }

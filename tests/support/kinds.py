@@ -33,6 +33,7 @@ MARIADB = Needs("peer", "MariaDB")
 POSTGRESQL = Needs("peer", "PostgreSQL")
 RSYSLOG = Needs("peer", "rsyslog")
 SPARK = Needs("peer", "Apache Spark")
+KERBEROS = Needs("peer", "Kerberos")
 DOCKER = Needs("peer", "Docker")
 
 FIXTURES = {
@@ -55,6 +56,7 @@ FIXTURES = {
     "rsyslog": RSYSLOG,
     "apache_spark": SPARK,
     "spark": SPARK,
+    "kdc": KERBEROS,
     "docker_engine": DOCKER,
     "docker_services": DOCKER,
     "java_runtime": Needs("peer"),

@@ -54,6 +54,14 @@ def apache_spark() -> None:
 
 
 @pytest.fixture(scope="session")
+def kdc() -> None:
+    """Says that a test starts a Kerberos KDC."""
+    from support.kerberos import require
+
+    require()
+
+
+@pytest.fixture(scope="session")
 def elasticsearch() -> None:
     """Says that a test starts an Elasticsearch of its own."""
     from support.elasticsearch import require

@@ -31,10 +31,13 @@ MODULES: Final = {
     "elasticsearch": ("elasticsearch", "klamm_connectors.elasticsearch.task"),
     "schemas": ("fastavro", "jsonschema", "google.protobuf", "klamm_plugins.converters.protobuf"),
     "oauth": ("joserfc",),
+    "kerberos": ("gssapi",),
     "uvloop": ("uvloop",),
     "all": ("pyspark", "pymysql", "psycopg", "elasticsearch", "fastavro", "joserfc", "uvloop"),
 }
 """The modules that an extra's environment must be able to import."""
+COMPILED: Final = frozenset({"kerberos"})
+"""Extras whose packages are compiled where they are installed. The tests' environment has none of them."""
 ABSENT: Final = (
     "pyspark",
     "pyarrow",

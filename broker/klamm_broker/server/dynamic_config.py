@@ -33,11 +33,13 @@ DYNAMIC: Final = frozenset(SERVER_DEFAULTS.values()) | {
     "max.connections.per.ip",
     "producer.id.expiration.ms",
     "sasl.enabled.mechanisms",
+    "sasl.kerberos.principal.to.local.rules",
+    "sasl.kerberos.service.name",
 }
 """Properties whose change takes effect at once."""
 PER_LISTENER: Final = frozenset(name for name in BROKER_CONFIG.names if name.startswith("ssl."))
 """Properties that can be changed for one listener of one broker, with `listener.name.<name>.` before them, as in Kafka."""
-_LOGINS: Final = frozenset({"sasl.enabled.mechanisms"}) | {
+_LOGINS: Final = frozenset({"sasl.enabled.mechanisms", "sasl.kerberos.principal.to.local.rules"}) | {
     name for name in BROKER_CONFIG.names if name.endswith(".sasl.jaas.config")
 }
 """Properties of logins that can be changed in the same way."""
@@ -62,8 +64,6 @@ _NO_EFFECT: Final[Mapping[str, Type]] = {
     "principal.builder.class": Type.CLASS,
     "sasl.kerberos.kinit.cmd": _TEXT,
     "sasl.kerberos.min.time.before.relogin": _LONG,
-    "sasl.kerberos.principal.to.local.rules": _LIST,
-    "sasl.kerberos.service.name": _TEXT,
     "sasl.kerberos.ticket.renew.jitter": _DOUBLE,
     "sasl.kerberos.ticket.renew.window.factor": _DOUBLE,
     "sasl.login.refresh.buffer.seconds": _SHORT,

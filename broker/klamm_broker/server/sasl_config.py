@@ -11,8 +11,11 @@ from klamm_base.errors import ConfigError
 from klamm_base.extras import how_to_install
 from klamm_base.jaas import JaasEntry, parse_jaas
 from klamm_base.properties import parse
+from klamm_broker.security.kerberos_names import KEY as RULES
+from klamm_broker.security.kerberos_names import KerberosNames
 from klamm_broker.security.sasl.credentials import Mechanism
 from klamm_broker.security.sasl.exchange import Offer
+from klamm_broker.security.sasl.gssapi import GssapiServer
 from klamm_broker.security.sasl.jwt import JwtValidator
 from klamm_broker.security.sasl.mechanism import MakeMechanism
 from klamm_broker.security.sasl.oauthbearer import ClaimRules, OAuthServer, UnsecuredValidator, Validator
@@ -24,6 +27,7 @@ from klamm_broker.server.sasl_keys import HANDLER, KEYS, MECHANISMS, UNSECURED, 
 
 if TYPE_CHECKING:
     from klamm_broker.server.config import BrokerConfig
+    from klamm_broker.server.gssapi_context import Acceptor
     from klamm_broker.server.state import BrokerState
 
 
@@ -54,6 +58,8 @@ def check(name: str, texts: Mapping[str, str]) -> None:
             _plain_module(name, values)
         elif mechanism == "OAUTHBEARER":
             _is_unsecured(name, values)
+        elif mechanism == "GSSAPI":
+            _acceptor(name, values)
 
 
 def make(broker: BrokerState, listener: str, before: LoginSettings | None = None) -> LoginSettings:
@@ -110,19 +116,33 @@ def _maker(
     if mechanism == "OAUTHBEARER":
         validator = _validator(broker, listener, values, closing)
         return lambda: OAuthServer(validator)
+    if mechanism == "GSSAPI":
+        acceptor, names = _acceptor(listener, values)
+        return lambda: GssapiServer(acceptor.context, names)
     kind = next(m for m in Mechanism if m.sasl_name == mechanism)
     return lambda: ScramServer(kind, lambda name, tokens: broker.account(kind, name, tokens))
 
 
-def _plain_module(listener: str, values: Mapping[str, Any]) -> JaasEntry:
-    key = "plain.sasl.jaas.config"
+def _acceptor(listener: str, values: Mapping[str, Any]) -> tuple[Acceptor, KerberosNames]:
+    from klamm_broker.server.gssapi_context import Acceptor, KeyTable
+
+    example = 'Krb5LoginModule required useKeyTab=true keyTab="…" principal="kafka/host@REALM";'
+    entry, full = _module(listener, values, "GSSAPI", example)
+    table = KeyTable.of_module(entry, full)
+    return Acceptor(table, full), KerberosNames(values[RULES] or (), table.realm)
+
+
+def _module(listener: str, values: Mapping[str, Any], mechanism: str, example: str) -> tuple[JaasEntry, str]:
+    """Returns a mechanism's login module, and the property that has it. Raises ConfigError."""
+    key = f"{mechanism.lower()}.sasl.jaas.config"
     full = f"listener.name.{listener.lower()}.{key}"
     if values[key] is None:
-        raise ConfigError(
-            f'{full} is missing: PLAIN needs a login module with its users, as PlainLoginModule required user_ann="…";',
-            key=full,
-        )
-    entry = parse_jaas(values[key].value, full)
+        raise ConfigError(f"{full} is missing: {mechanism} needs a login module, as {example}", key=full)
+    return parse_jaas(values[key].value, full), full
+
+
+def _plain_module(listener: str, values: Mapping[str, Any]) -> JaasEntry:
+    entry, full = _module(listener, values, "PLAIN", 'PlainLoginModule required user_ann="…";')
     if entry.name != "PlainLoginModule":
         raise invalid(full, entry.module, "the login module of PLAIN is PlainLoginModule")
     return entry

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any, Final
 
 from klamm_base.configdef import Type, between
+from klamm_broker.security.kerberos_names import KEY as RULES
+from klamm_broker.security.kerberos_names import KerberosNames
 
-MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
 """The mechanisms that listeners can have."""
 HANDLER: Final = "sasl.server.callback.handler.class"
 UNSECURED: Final = "org.apache.kafka.common.security.oauthbearer.internals.unsecured.OAuthBearerUnsecuredValidatorCallbackHandler"
@@ -16,6 +18,10 @@ VALIDATOR: Final = "org.apache.kafka.common.security.oauthbearer.OAuthBearerVali
 def _not_negative(name: str, value: Any) -> None:
     if value is not None:
         between(0)(name, value)
+
+
+def _rules(name: str, value: Any) -> None:
+    KerberosNames(value or (), "")
 
 
 def define(key: Any) -> None:
@@ -36,8 +42,16 @@ def _general(key: Any) -> None:
         Type.LIST,
         ["GSSAPI"],
         None,
-        f"The mechanisms that clients may log in with, of {', '.join(MECHANISMS)}. Kafka's default, GSSAPI, is not served.",
+        f"The mechanisms that clients may log in with, of {', '.join(MECHANISMS)}.",
     )
+    key(
+        RULES,
+        Type.LIST,
+        ["DEFAULT"],
+        _rules,
+        "Rules that make a user's name of a Kerberos principal, the first that fits: DEFAULT, or RULE:[n:string](pattern)s/from/to/g/[LU].",
+    )
+    key("sasl.kerberos.service.name", Type.STRING, None, None, "Accepted; the service is in the principal of `gssapi.sasl.jaas.config`.")  # fmt: skip
     key(HANDLER, Type.CLASS, None, None, "As with a mechanism's name before it.")
     key(
         "connections.max.reauth.ms",
