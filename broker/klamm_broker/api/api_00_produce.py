@@ -18,11 +18,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from klamm_broker.api.registry import handles
-from klamm_broker.api.transactional_produce import Verification
+from klamm_broker.api.registry import Need, handles
+from klamm_broker.api.transactional_produce import Verification, may_use, may_write
 from klamm_broker.log.errors import LogError, StorageError
 from klamm_broker.server import recompression
 from klamm_broker.server.topics import Topic
+from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode, ProtocolError
 from klamm_kafka.wire.hot import (
@@ -38,6 +39,7 @@ from klamm_kafka.wire.hot import (
 if TYPE_CHECKING:
     from asyncio import Future
 
+    from klamm_broker.security.authorizer import Access
     from klamm_broker.server.connection import Connection, Slot
     from klamm_broker.server.outgoing import Reply
     from klamm_broker.server.state import BrokerState
@@ -55,9 +57,20 @@ _EXPECTED: Final = frozenset({
 """Answers of a healthy broker to a faulty producer: they are not worth a line of the broker's log each time."""
 
 
-@handles(ApiKey.PRODUCE, versions=(3, 13), advertised_min=0, raw=True, request_max=None)
+@handles(
+    ApiKey.PRODUCE,
+    versions=(3, 13),
+    advertised_min=0,
+    raw=True,
+    request_max=None,
+    needs=[
+        Need(AclOperation.WRITE, ResourceType.TOPIC),
+        Need(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, "within a transaction"),
+    ],
+)
 def produce(conn: Connection, body: memoryview, version: int, correlation_id: int) -> Reply | None:
-    straight = _straight(conn.broker, body, version, correlation_id)
+    access = conn.access
+    straight = _straight(conn.broker, body, version, correlation_id, access)
     if straight is not None:
         return straight
     data = parse_produce(body, 0, version)
@@ -66,9 +79,9 @@ def produce(conn: Connection, body: memoryview, version: int, correlation_id: in
         _recompress_first(conn, bytearray(body), version, correlation_id)
         return None
     if data.transactional_id is None:
-        answer = append_all(conn.broker, data)
+        answer = append_all(conn.broker, data, access=access)
     else:
-        verification = Verification(conn.broker, data, version)
+        verification = Verification(conn.broker, data, version, access)
         if not verification.attempt():
             kept = bytearray(body)
             _append_verified(
@@ -79,7 +92,7 @@ def produce(conn: Connection, body: memoryview, version: int, correlation_id: in
                 correlation_id,
             )
             return None
-        answer = append_all(conn.broker, data, verification)
+        answer = append_all(conn.broker, data, verification, access=access)
     if data.acks == 0:
         _close_if_failed(conn, answer)
         return None
@@ -88,7 +101,9 @@ def produce(conn: Connection, body: memoryview, version: int, correlation_id: in
     return (encode_produce_response(correlation_id, version, answer),)
 
 
-def _straight(broker: BrokerState, body: memoryview, version: int, correlation_id: int) -> Reply | None:
+def _straight(
+    broker: BrokerState, body: memoryview, version: int, correlation_id: int, access: Access | None
+) -> Reply | None:
     """Handle the common request: one batch for one partition, which goes the log's straight way.
 
     Returns the answer, or None: nothing has changed, and the request needs more care.
@@ -99,6 +114,8 @@ def _straight(broker: BrokerState, body: memoryview, version: int, correlation_i
     acks, key, index, records = single
     topics = broker.topics
     topic = topics.by_name.get(key) if type(key) is str else topics.by_id.get(key)  # type: ignore[arg-type]
+    if access is not None and (topic is None or topic.name not in access.writable):
+        return None
     if topic is None or topic.internal or not 0 <= index < len(topic.partitions):
         return None
     partition = topic.partitions[index]
@@ -125,7 +142,7 @@ def _recompress_first(conn: Connection, body: bytearray, version: int, correlati
     def done(future: Future[ProduceData]) -> None:
         verification = None
         if future.exception() is None and future.result().transactional_id is not None:
-            verification = Verification(broker, future.result(), version)
+            verification = Verification(broker, future.result(), version, conn.access)
             if not verification.attempt():
                 _append_verified(conn, verification, future.result, version, correlation_id, held=slot)
                 return
@@ -180,7 +197,7 @@ def _append_held(
     broker = conn.broker
     try:
         data = get()
-        answer = append_all(broker, data, verification)
+        answer = append_all(broker, data, verification, access=conn.access)
         if data.acks == 0:
             _close_if_failed(conn, answer)
             slot.resolve(())
@@ -198,14 +215,26 @@ def _append_held(
 Answer = list[tuple[TopicKey, list[ProduceResult]]]
 
 
-def append_all(broker: BrokerState, data: ProduceData, verification: Verification | None = None) -> Answer:
-    """Append every partition's records, unless the request, the topic or the transaction forbids it."""
+def append_all(
+    broker: BrokerState,
+    data: ProduceData,
+    verification: Verification | None = None,
+    *,
+    access: Access | None = None,
+) -> Answer:
+    """Append every partition's records, unless rights, the request, the topic or the transaction forbid it."""
+    denied = None
+    if data.transactional_id is not None and not may_use(access, data.transactional_id):
+        denied = _refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     refused = _refused(data)
     now_ms = broker.now_ms()
     answer: Answer = []
     for key, partitions in data.topics:
         topic = broker.topics.by_name.get(key) if type(key) is str else broker.topics.by_id.get(key)  # type: ignore[arg-type]
-        refusal = refused or _refused_topic(topic, key, data.acks)
+        refusal = denied
+        if denied is None and not may_write(access, topic, key):
+            refusal = _refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        refusal = refusal or refused or _refused_topic(topic, key, data.acks)
         results = []
         for index, records in partitions:
             if refusal is not None or topic is None:

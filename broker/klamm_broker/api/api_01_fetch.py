@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm_broker.api.registry import LARGE_ELEMENTS_MAX, LARGE_REQUEST_MAX, handles
+from klamm_broker.api.registry import LARGE_ELEMENTS_MAX, LARGE_REQUEST_MAX, Need, handles
 from klamm_broker.server.fetch_sessions import FULL_EPOCHS, INITIAL_EPOCH
 from klamm_broker.server.fetching import IDS_FROM, FullFetch, IncrementalFetch
+from klamm_kafka.wire.acls import CLUSTER_NAME, AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
-from klamm_kafka.wire.hot import encode_fetch_response
+from klamm_kafka.wire.hot import FetchResult, encode_fetch_response
 from klamm_kafka.wire.messages.fetch import FetchRequest
 
 if TYPE_CHECKING:
@@ -24,15 +25,29 @@ if TYPE_CHECKING:
     from klamm_broker.server.outgoing import Reply
 
 
-@handles(ApiKey.FETCH, versions=(4, 18), raw=True, request_max=LARGE_REQUEST_MAX)
+@handles(
+    ApiKey.FETCH,
+    versions=(4, 18),
+    raw=True,
+    request_max=LARGE_REQUEST_MAX,
+    needs=[
+        Need(AclOperation.READ, ResourceType.TOPIC),
+        Need(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, "instead of READ, for followers"),
+    ],
+)
 def fetch(conn: Connection, body: memoryview, version: int, correlation_id: int) -> Reply | None:
     request, _ = FetchRequest.decode(bytes(body), version, 0, LARGE_ELEMENTS_MAX)
     broker, epoch = conn.broker, request.session_epoch
+    access = conn.access
+    if access is not None and (request.replica_id >= 0 or request.replica_state.replica_id >= 0):
+        if not access.may(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME, ApiKey.FETCH.name):
+            return _denied(request, version, correlation_id)
+        access = None  # a broker copies whatever there is
     work: FullFetch | IncrementalFetch
     if epoch in FULL_EPOCHS:
         if request.session_id:  # a full fetch ends the session that it names
             broker.fetch_sessions.remove(request.session_id)
-        work = FullFetch(broker, request, version, correlation_id, session=epoch == INITIAL_EPOCH)
+        work = FullFetch(broker, request, version, correlation_id, access, session=epoch == INITIAL_EPOCH)
     else:
         now_ms = int(broker.loop.time() * 1000)
         session = broker.fetch_sessions.advance(request, uses_ids=version >= IDS_FROM, now_ms=now_ms)
@@ -41,9 +56,19 @@ def fetch(conn: Connection, body: memoryview, version: int, correlation_id: int)
         if session is None:  # no partition is left in it, so the fetch asks for nothing
             work = FullFetch(broker, FetchRequest(), version, correlation_id, session=False)
         else:
-            work = IncrementalFetch(broker, request, version, correlation_id, session)
+            work = IncrementalFetch(broker, request, version, correlation_id, access, session=session)
     reply = work.attempt(final=request.max_wait_ms <= 0)
     if reply is not None:
         return reply
     work.park(conn.park(), request.max_wait_ms / 1000)
     return None
+
+
+def _denied(request: FetchRequest, version: int, correlation_id: int) -> Reply:
+    """Returns the answer to one who is no broker and says so."""
+    code, by_id = ErrorCode.TOPIC_AUTHORIZATION_FAILED, version >= IDS_FROM
+    answer = [
+        (topic.topic_id if by_id else topic.topic, [FetchResult(p.partition, code) for p in topic.partitions])
+        for topic in request.topics
+    ]
+    return encode_fetch_response(correlation_id, version, answer)

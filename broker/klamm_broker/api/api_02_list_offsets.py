@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from klamm_broker.api.registry import RequestContext, handles
+from klamm_broker.api.registry import Need, RequestContext, handles
 from klamm_broker.log.errors import LogError
 from klamm_broker.server.fetching import READ_COMMITTED, epoch_error
 from klamm_broker.server.topics import Partition
+from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.list_offsets import (
@@ -42,7 +43,13 @@ Found = tuple[int, int, int]
 _NONE: Final[Found] = (-1, -1, -1)
 
 
-@handles(ApiKey.LIST_OFFSETS, versions=(1, 11))
+@handles(
+    ApiKey.LIST_OFFSETS,
+    versions=(1, 11),
+    needs=[
+        Need(AclOperation.DESCRIBE, ResourceType.TOPIC),
+    ],
+)
 def list_offsets(
     broker: BrokerState, ctx: RequestContext, request: ListOffsetsRequest
 ) -> ListOffsetsResponse:
@@ -53,13 +60,16 @@ def list_offsets(
     topics = []
     for topic in request.topics:
         answers = []
+        may = ctx.may(AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name)
         for asked in topic.partitions:
             where = (topic.name, asked.partition_index)
             times = named.pop(where, 0)
             if not times:
                 continue  # refused already
-            partition = broker.partition(*where)
-            if times > 1:
+            partition = broker.partition(*where) if may else None
+            if not may:
+                answers.append(_error(asked, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+            elif times > 1:
                 answers.append(_error(asked, ErrorCode.INVALID_REQUEST))
             elif partition is None:
                 answers.append(_error(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))

@@ -4,7 +4,6 @@ Behaviour: one broker leads every partition and is the controller. A topic that 
 `auto.create.topics.enable` and the request allow it; the first answer already has it. Of many topics only the first
 are created (100 partitions, in slices); clients ask again for the others. Null topics (or none in version 0) mean all.
 From version 12 a request may name topics by id; versions 10 and 11 have the field, and Kafka refuses its use.
-Every operation is authorized, as there is no authorizer yet.
 """
 
 from __future__ import annotations
@@ -16,9 +15,10 @@ from typing import TYPE_CHECKING, Final
 
 from klamm_base.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from klamm_broker.api import authorized
-from klamm_broker.api.registry import RequestContext, handles
+from klamm_broker.api.registry import Need, RequestContext, handles
 from klamm_broker.server.slices import when_done
 from klamm_broker.server.topics import Topic, metric_name, why_invalid
+from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.metadata import (
@@ -42,28 +42,58 @@ AUTO_CREATE_PARTITIONS: Final = 100
 """Partitions that one request may create, as each costs directories and files: about a millisecond."""
 
 
-@handles(ApiKey.METADATA, versions=(0, 13))
+@handles(
+    ApiKey.METADATA,
+    versions=(0, 13),
+    needs=[
+        Need(
+            AclOperation.DESCRIBE,
+            ResourceType.TOPIC,
+            "topics that may not be described are left out where all are asked for",
+        ),
+        Need(AclOperation.CREATE, ResourceType.CLUSTER, "to create a missing topic; or CREATE of the topic"),
+        Need(AclOperation.CREATE, ResourceType.TOPIC),
+        Need(AclOperation.DESCRIBE, ResourceType.CLUSTER, "for the operations on the cluster"),
+    ],
+)
 def metadata(
     broker: BrokerState, ctx: RequestContext, request: MetadataRequest
 ) -> MetadataResponse | asyncio.Future[MetadataResponse]:
     asked = request.topics
     if asked is None or (ctx.api_version == 0 and not asked):
-        return _response(broker, ctx, request, [_found(broker, topic) for topic in broker.topics])
+        told = [topic for topic in broker.topics if _may_describe(ctx, topic.name, tell=False)]
+        return _response(broker, ctx, request, [_found(broker, topic) for topic in told])
     distinct = {(item.name, item.topic_id): item for item in asked}.values()
     if ctx.api_version < BY_ID and any(item.name is None or item.topic_id != NO_ID for item in distinct):
         refusals = [_error(ErrorCode.INVALID_REQUEST, item, name=item.name or "") for item in distinct]
         return _response(broker, ctx, request, refusals)
-    missing: list[str] = []
+    missing, denied = [], set()
     if request.allow_auto_topic_creation and broker.config["auto.create.topics.enable"]:
-        missing = _missing(broker, [item.name for item in distinct if item.name and item.topic_id == NO_ID])
+        named = [item.name for item in distinct if item.name and item.topic_id == NO_ID]
+        denied = _not_to_create(broker, ctx, named)
+        missing = _missing(
+            broker, [name for name in named if name not in denied and _may_describe(ctx, name, tell=False)]
+        )
 
     def answer(_: object) -> MetadataResponse:
-        refused = _refused(broker, missing)
+        refused = _refused(broker, missing) | dict.fromkeys(denied, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         return _response(broker, ctx, request, [_topic(broker, ctx, item, refused) for item in distinct])
 
     return (
         when_done(broker.loop, _create(broker, _wanted(broker, missing)), answer) if missing else answer(None)
     )
+
+
+def _may_describe(ctx: RequestContext, name: str, *, tell: bool = True) -> bool:
+    return ctx.may(AclOperation.DESCRIBE, ResourceType.TOPIC, name, tell=tell)
+
+
+def _not_to_create(broker: BrokerState, ctx: RequestContext, names: list[str]) -> set[str]:
+    """Returns the topics that do not exist and that the sender may not create."""
+    missing = [name for name in names if name not in broker.topics.by_name]
+    if not missing or ctx.may_cluster(AclOperation.CREATE, tell=False):
+        return set()
+    return {name for name in missing if not ctx.may(AclOperation.CREATE, ResourceType.TOPIC, name)}
 
 
 def _create(broker: BrokerState, names: list[str]) -> asyncio.Future[None] | None:
@@ -97,14 +127,17 @@ def _response(
     )
     if request.include_topic_authorized_operations:
         for topic in topics:
-            topic.topic_authorized_operations = authorized.TOPIC
+            if topic.name and topic.error_code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                topic.topic_authorized_operations = authorized.operations(ctx, ResourceType.TOPIC, topic.name)
     asked_cluster = request.include_cluster_authorized_operations
     return MetadataResponse(
         brokers=[me],
         cluster_id=broker.cluster_id,
         controller_id=broker.node_id,
         topics=topics,
-        cluster_authorized_operations=authorized.CLUSTER if asked_cluster else authorized.NOT_ASKED,
+        cluster_authorized_operations=authorized.cluster_operations(ctx)
+        if asked_cluster
+        else authorized.NOT_ASKED,
     )
 
 
@@ -113,13 +146,19 @@ def _topic(
 ) -> MetadataResponseTopic:
     if asked.topic_id != NO_ID:
         topic = broker.topics.by_id.get(asked.topic_id)
-        return _found(broker, topic) if topic is not None else _error(ErrorCode.UNKNOWN_TOPIC_ID, asked)
+        if topic is None:
+            return _error(ErrorCode.UNKNOWN_TOPIC_ID, asked)
+        if not _may_describe(ctx, topic.name):
+            return _error(ErrorCode.TOPIC_AUTHORIZATION_FAILED, asked)
+        return _found(broker, topic)
     if asked.name is None:
         return _error(ErrorCode.INVALID_REQUEST, asked)
+    if not _may_describe(ctx, asked.name):
+        return _error(ErrorCode.TOPIC_AUTHORIZATION_FAILED, asked)
     topic = broker.topics.by_name.get(asked.name)
     if topic is not None:
         return _found(broker, topic)
-    if why_invalid(asked.name) is not None:
+    if why_invalid(asked.name) is not None and asked.name not in refused:
         return _error(ErrorCode.INVALID_TOPIC_EXCEPTION, asked)
     return _error(refused.get(asked.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), asked)
 

@@ -12,8 +12,9 @@ from __future__ import annotations
 from asyncio import Future
 from typing import TYPE_CHECKING, Any, Final
 
-from klamm_broker.api.registry import LARGE_REQUEST_MAX, RequestContext, handles
+from klamm_broker.api.registry import LARGE_REQUEST_MAX, Need, RequestContext, handles
 from klamm_broker.coordinator.model import CommitRequest, CommitResult, OffsetToCommit, TopicPartition
+from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.offset_commit import (
@@ -30,11 +31,22 @@ if TYPE_CHECKING:
 TOPIC_IDS_FROM: Final = 10
 
 
-@handles(ApiKey.OFFSET_COMMIT, versions=(2, 10), request_max=LARGE_REQUEST_MAX)
+@handles(
+    ApiKey.OFFSET_COMMIT,
+    versions=(2, 10),
+    request_max=LARGE_REQUEST_MAX,
+    needs=[
+        Need(AclOperation.READ, ResourceType.GROUP),
+        Need(AclOperation.READ, ResourceType.TOPIC),
+    ],
+)
 def offset_commit(
     broker: BrokerState, ctx: RequestContext, request: OffsetCommitRequest
 ) -> OffsetCommitResponse | Future[OffsetCommitResponse]:
-    partitions = _Partitions(broker, by_id=ctx.api_version >= TOPIC_IDS_FROM)
+    if not ctx.may(AclOperation.READ, ResourceType.GROUP, request.group_id):
+        refused = _Partitions(broker, ctx, by_id=ctx.api_version >= TOPIC_IDS_FROM)
+        return refused.response(request, CommitResult(error=ErrorCode.GROUP_AUTHORIZATION_FAILED))
+    partitions = _Partitions(broker, ctx, by_id=ctx.api_version >= TOPIC_IDS_FROM)
     for topic in request.topics:
         partitions.add(topic)
     if not partitions.offsets:
@@ -59,9 +71,10 @@ def offset_commit(
 class _Partitions:
     """The partitions of a request: those that exist, and the errors of the others."""
 
-    def __init__(self, broker: BrokerState, *, by_id: bool) -> None:
+    def __init__(self, broker: BrokerState, ctx: RequestContext, *, by_id: bool) -> None:
         self.offsets: dict[TopicPartition, OffsetToCommit] = {}
         self._broker = broker
+        self._ctx = ctx
         self._by_id = by_id
         self._names: dict[bytes, str] = {}
         self._refused: dict[tuple[str | bytes, int], ErrorCode] = {}
@@ -72,6 +85,9 @@ class _Partitions:
         unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if topic is None and self._by_id:
             unknown = ErrorCode.UNKNOWN_TOPIC_ID
+        name = asked.name if topic is None else topic.name
+        if name and not self._ctx.may(AclOperation.READ, ResourceType.TOPIC, name):
+            topic, unknown = None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
         count = 0 if topic is None else len(topic.partitions)
         for p in asked.partitions:
             if topic is not None and 0 <= p.partition_index < count:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from klamm_broker.api.registry import RequestContext, handles
+from klamm_broker.api.registry import Need, RequestContext, handles
 from klamm_broker.coordinator.model import (
     INVALID_OFFSET,
     NO_TOPIC_ID,
@@ -20,11 +20,13 @@ from klamm_broker.coordinator.model import (
     FetchResult,
     TopicPartition,
 )
+from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartition,
@@ -41,21 +43,41 @@ TOPIC_IDS_FROM: Final = 10
 _NOTHING: Final = CommittedOffset(offset=INVALID_OFFSET, commit_timestamp_ms=-1)
 
 
-@handles(ApiKey.OFFSET_FETCH, versions=(1, 10))
+@handles(
+    ApiKey.OFFSET_FETCH,
+    versions=(1, 10),
+    needs=[
+        Need(AclOperation.DESCRIBE, ResourceType.GROUP),
+        Need(
+            AclOperation.DESCRIBE,
+            ResourceType.TOPIC,
+            "topics that may not be described are left out where all are asked for",
+        ),
+    ],
+)
 def offset_fetch(
     broker: BrokerState, ctx: RequestContext, request: OffsetFetchRequest
 ) -> OffsetFetchResponse:
     if ctx.api_version >= GROUPS_FROM:
         distinct = {group.group_id: group for group in request.groups}.values()
         by_id, stable = ctx.api_version >= TOPIC_IDS_FROM, request.require_stable
-        groups = [_group(broker, group, by_id=by_id, require_stable=stable) for group in distinct]
+        groups = [_group(broker, ctx, group, by_id=by_id, require_stable=stable) for group in distinct]
         return OffsetFetchResponse(groups=groups)
-    return _single(broker, ctx.api_version, request)
+    return _single(broker, ctx, request)
 
 
 def _group(
-    broker: BrokerState, asked: OffsetFetchRequestGroup, *, by_id: bool, require_stable: bool
+    broker: BrokerState,
+    ctx: RequestContext,
+    asked: OffsetFetchRequestGroup,
+    *,
+    by_id: bool,
+    require_stable: bool,
 ) -> OffsetFetchResponseGroup:
+    if not ctx.may(AclOperation.DESCRIBE, ResourceType.GROUP, asked.group_id):
+        return OffsetFetchResponseGroup(
+            group_id=asked.group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED
+        )
     result = broker.groups.coordinator.fetch(
         asked.group_id,
         member_id=asked.member_id,
@@ -66,7 +88,7 @@ def _group(
     if result.error is not ErrorCode.NONE:
         return group
     if asked.topics is None:
-        for name, indexes in _all(broker, result):
+        for name, indexes in _all(broker, ctx, result):
             topic_id = _topic_id(broker, name)
             if topic_id == NO_TOPIC_ID and by_id:
                 continue
@@ -77,11 +99,14 @@ def _group(
         if by_id:
             topic = broker.topics.by_id.get(t.topic_id)
             if topic is None:
-                group.topics.append(_unknown_id(t.topic_id, t.partition_indexes))
+                group.topics.append(_refused(t, ErrorCode.UNKNOWN_TOPIC_ID))
                 continue
             name = topic.name
         else:
             topic_id = _topic_id(broker, name)
+        if not _may_describe(ctx, name):
+            group.topics.append(_refused(t, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+            continue
         group.topics.append(_topic(name, t.topic_id, topic_id, t.partition_indexes, result))
     return group
 
@@ -122,28 +147,40 @@ def _is_of_former_topic(found: CommittedOffset, topic_id: bytes) -> bool:
     return NO_TOPIC_ID != found.topic_id != topic_id != NO_TOPIC_ID
 
 
-def _unknown_id(topic_id: bytes, indexes: Iterable[int]) -> OffsetFetchResponseTopics:
+def _may_describe(ctx: RequestContext, topic: str, *, tell: bool = True) -> bool:
+    return ctx.may(AclOperation.DESCRIBE, ResourceType.TOPIC, topic, tell=tell)
+
+
+def _refused(asked: OffsetFetchRequestTopics, error: ErrorCode) -> OffsetFetchResponseTopics:
     return OffsetFetchResponseTopics(
-        topic_id=topic_id,
+        name=asked.name,
+        topic_id=asked.topic_id,
         partitions=[
             OffsetFetchResponsePartitions(
                 partition_index=index,
                 committed_offset=INVALID_OFFSET,
                 metadata="",
-                error_code=ErrorCode.UNKNOWN_TOPIC_ID,
+                error_code=error,
             )
-            for index in indexes
+            for index in asked.partition_indexes
         ],
     )
 
 
-def _single(broker: BrokerState, version: int, request: OffsetFetchRequest) -> OffsetFetchResponse:
-    result = broker.groups.coordinator.fetch(request.group_id, require_stable=request.require_stable)
+def _single(broker: BrokerState, ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    version = ctx.api_version
+    if ctx.may(AclOperation.DESCRIBE, ResourceType.GROUP, request.group_id):
+        result = broker.groups.coordinator.fetch(request.group_id, require_stable=request.require_stable)
+    else:
+        result = FetchResult(error=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if request.topics is None:
-        asked = _all(broker, result)
+        asked = _all(broker, ctx, result)
+    elif result.error is not ErrorCode.NONE and version > 1:
+        asked = []
     else:
         asked = [(t.name, t.partition_indexes) for t in request.topics]
     ids = {name: _topic_id(broker, name) for name, _ in asked}
+    denied = {name for name, _ in asked if not _may_describe(ctx, name)}
     # Version 1 has no error for the whole answer: every partition gets it, as Kafka does in all of these versions.
     return OffsetFetchResponse(
         error_code=result.error if version > 1 else ErrorCode.NONE,
@@ -152,6 +189,8 @@ def _single(broker: BrokerState, version: int, request: OffsetFetchRequest) -> O
                 name=name,
                 partitions=[
                     _partition(index, *_find(result, TopicPartition(name, index), ids[name]))
+                    if name not in denied
+                    else _partition(index, _NOTHING, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                     for index in indexes
                 ],
             )
@@ -170,8 +209,8 @@ def _partition(index: int, found: CommittedOffset, error: ErrorCode) -> OffsetFe
     )
 
 
-def _all(broker: BrokerState, result: FetchResult) -> list[tuple[str, list[int]]]:
-    """Returns every committed partition, by topic, except those of topics that others have replaced."""
+def _all(broker: BrokerState, ctx: RequestContext, result: FetchResult) -> list[tuple[str, list[int]]]:
+    """Returns every committed partition, by topic, except those of topics that others have replaced or the sender may not see."""
     topics: dict[str, list[int]] = {}
     ids: dict[str, bytes] = {}
     for at, committed in result.offsets.items():
@@ -179,4 +218,4 @@ def _all(broker: BrokerState, result: FetchResult) -> list[tuple[str, list[int]]
             ids[at.topic] = _topic_id(broker, at.topic)
         if not _is_of_former_topic(committed, ids[at.topic]):
             topics.setdefault(at.topic, []).append(at.partition)
-    return list(topics.items())
+    return [item for item in topics.items() if _may_describe(ctx, item[0], tell=False)]

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from klamm_broker.api.registry import RequestContext, handles
+from klamm_broker.api.authorized import DENIED
+from klamm_broker.api.registry import Need, RequestContext, handles
+from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.find_coordinator import (
@@ -26,25 +28,53 @@ BATCHED_FROM: Final = 4
 _GROUP: Final = 0
 _TRANSACTION: Final = 1
 _NO_NODE: Final = -1
+_KINDS: Final = {_GROUP: ResourceType.GROUP, _TRANSACTION: ResourceType.TRANSACTIONAL_ID}
 
 
-@handles(ApiKey.FIND_COORDINATOR, versions=(0, 6))
+@handles(
+    ApiKey.FIND_COORDINATOR,
+    versions=(0, 6),
+    needs=[
+        Need(AclOperation.DESCRIBE, ResourceType.GROUP, "for groups"),
+        Need(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, "for transactions"),
+    ],
+)
 def find_coordinator(
     broker: BrokerState, ctx: RequestContext, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse:
-    error, why = _problem(broker, request.key_type)
-    listener = broker.listeners[ctx.listener]
-    ok = error is ErrorCode.NONE
-    node_id, host, port = (broker.node_id, listener.host, listener.port) if ok else (_NO_NODE, "", -1)
-    if ctx.api_version < BATCHED_FROM:
+    if ctx.api_version >= BATCHED_FROM:
+        keys = request.coordinator_keys
         return FindCoordinatorResponse(
-            error_code=error, error_message=why or "NONE", node_id=node_id, host=host, port=port
+            coordinators=[_one(broker, ctx, request.key_type, key) for key in keys]
         )
+    found = _one(broker, ctx, request.key_type, request.key)
     return FindCoordinatorResponse(
-        coordinators=[
-            Coordinator(key=key, node_id=node_id, host=host, port=port, error_code=error, error_message=why)
-            for key in request.coordinator_keys
-        ]
+        error_code=found.error_code,
+        error_message=found.error_message or "NONE",
+        node_id=found.node_id,
+        host=found.host,
+        port=found.port,
+    )
+
+
+def _one(broker: BrokerState, ctx: RequestContext, key_type: int, key: str) -> Coordinator:
+    kind = _KINDS.get(key_type)
+    error: ErrorCode
+    why: str | None
+    if kind is not None and not ctx.may(AclOperation.DESCRIBE, kind, key):
+        error, why = DENIED[kind], DENIED[kind].message
+    else:
+        error, why = _problem(broker, key_type)
+    if error is not ErrorCode.NONE:
+        return Coordinator(key=key, node_id=_NO_NODE, host="", port=-1, error_code=error, error_message=why)
+    listener = broker.listeners[ctx.listener]
+    return Coordinator(
+        key=key,
+        node_id=broker.node_id,
+        host=listener.host,
+        port=listener.port,
+        error_code=error,
+        error_message=why,
     )
 
 

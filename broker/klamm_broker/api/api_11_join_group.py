@@ -10,9 +10,11 @@ from __future__ import annotations
 from asyncio import Future
 from typing import TYPE_CHECKING, Any
 
-from klamm_broker.api.registry import LARGE_REQUEST_MAX, RequestContext, handles
+from klamm_broker.api.registry import LARGE_REQUEST_MAX, Need, RequestContext, handles
 from klamm_broker.coordinator.model import JoinRequest, JoinResult, Protocol
+from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
+from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.join_group import (
     JoinGroupRequest,
     JoinGroupResponse,
@@ -23,10 +25,19 @@ if TYPE_CHECKING:
     from klamm_broker.server.state import BrokerState
 
 
-@handles(ApiKey.JOIN_GROUP, versions=(0, 9), request_max=LARGE_REQUEST_MAX)
+@handles(
+    ApiKey.JOIN_GROUP,
+    versions=(0, 9),
+    request_max=LARGE_REQUEST_MAX,
+    needs=[
+        Need(AclOperation.READ, ResourceType.GROUP),
+    ],
+)
 def join_group(
     broker: BrokerState, ctx: RequestContext, request: JoinGroupRequest
 ) -> JoinGroupResponse | Future[JoinGroupResponse]:
+    if not ctx.may(AclOperation.READ, ResourceType.GROUP, request.group_id):
+        return JoinGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     join = JoinRequest(
         group_id=request.group_id,
         member_id=request.member_id,

@@ -11,8 +11,9 @@ from __future__ import annotations
 from asyncio import Future
 from typing import TYPE_CHECKING, Any, Final
 
-from klamm_broker.api.registry import RequestContext, handles
+from klamm_broker.api.registry import Need, RequestContext, handles
 from klamm_broker.coordinator.model import LeaveResult, LeavingMember
+from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
@@ -23,10 +24,18 @@ if TYPE_CHECKING:
 BATCHED_FROM: Final = 3
 
 
-@handles(ApiKey.LEAVE_GROUP, versions=(0, 5))
+@handles(
+    ApiKey.LEAVE_GROUP,
+    versions=(0, 5),
+    needs=[
+        Need(AclOperation.READ, ResourceType.GROUP),
+    ],
+)
 def leave_group(
     broker: BrokerState, ctx: RequestContext, request: LeaveGroupRequest
 ) -> LeaveGroupResponse | Future[LeaveGroupResponse]:
+    if not ctx.may(AclOperation.READ, ResourceType.GROUP, request.group_id):
+        return LeaveGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     batched = ctx.api_version >= BATCHED_FROM
     if batched:
         leaving = [LeavingMember(m.member_id, m.group_instance_id, m.reason) for m in request.members]

@@ -9,8 +9,9 @@ from __future__ import annotations
 from asyncio import Future
 from typing import TYPE_CHECKING, Any, Final
 
-from klamm_broker.api.registry import ASSIGNMENT_MAX, RequestContext, handles
+from klamm_broker.api.registry import ASSIGNMENT_MAX, Need, RequestContext, handles
 from klamm_broker.coordinator.model import SyncRequest, SyncResult
+from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
@@ -21,13 +22,22 @@ if TYPE_CHECKING:
 PROTOCOL_FROM: Final = 5
 
 
-@handles(ApiKey.SYNC_GROUP, versions=(0, 5), request_max=ASSIGNMENT_MAX)
+@handles(
+    ApiKey.SYNC_GROUP,
+    versions=(0, 5),
+    request_max=ASSIGNMENT_MAX,
+    needs=[
+        Need(AclOperation.READ, ResourceType.GROUP),
+    ],
+)
 def sync_group(
     broker: BrokerState, ctx: RequestContext, request: SyncGroupRequest
 ) -> SyncGroupResponse | Future[SyncGroupResponse]:
     nameless = request.protocol_type is None or request.protocol_name is None
     if ctx.api_version >= PROTOCOL_FROM and nameless:
         return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    if not ctx.may(AclOperation.READ, ResourceType.GROUP, request.group_id):
+        return SyncGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     sync = SyncRequest(
         group_id=request.group_id,
         generation_id=request.generation_id,

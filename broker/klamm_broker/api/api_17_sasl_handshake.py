@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from klamm_broker.server.state import BrokerState
 
 
-@handles(ApiKey.SASL_HANDSHAKE, versions=(0, 1))
+@handles(ApiKey.SASL_HANDSHAKE, versions=(0, 1), needs=())
 def sasl_handshake(
     broker: BrokerState, ctx: RequestContext, request: SaslHandshakeRequest
 ) -> SaslHandshakeResponse:

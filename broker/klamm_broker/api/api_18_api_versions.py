@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-@handles(ApiKey.API_VERSIONS, versions=(0, 4))
+@handles(ApiKey.API_VERSIONS, versions=(0, 4), needs=())
 def api_versions(
     broker: BrokerState, ctx: RequestContext, request: ApiVersionsRequest
 ) -> ApiVersionsResponse:

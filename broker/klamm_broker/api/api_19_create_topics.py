@@ -4,7 +4,7 @@ Behaviour: checks name, counts, replica assignment and configuration of each top
 what would be right. `validate_only` checks without creating. From version 5 the answer has the topic's effective
 configuration, from 7 its id. A topic is on the disk when it is answered, so `timeout_ms` is not needed. Many partitions
 are made in slices, so that nobody else waits for them.
-Not supported: more than one replica; authorization; create policies.
+Not supported: more than one replica; create policies.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ from typing import TYPE_CHECKING, Final
 from klamm_base.errors import ConfigError, KlammError
 from klamm_base.internal_topics import INTERNAL_TOPICS
 from klamm_broker.api.assignments import why_not_assignable
-from klamm_broker.api.registry import RequestContext, handles
+from klamm_broker.api.registry import Need, RequestContext, handles
 from klamm_broker.api.topic_configs import topic_entries
 from klamm_broker.log import mirror_topic
 from klamm_broker.log.steps import Steps, finish
+from klamm_broker.server import audit
 from klamm_broker.server.topics import metric_name, why_invalid
+from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.create_topics import (
@@ -56,23 +58,45 @@ class Refused(KlammError):
         self.code = code
 
 
-@handles(ApiKey.CREATE_TOPICS, versions=(2, 7))
+@handles(
+    ApiKey.CREATE_TOPICS,
+    versions=(2, 7),
+    needs=[
+        Need(AclOperation.CREATE, ResourceType.CLUSTER, "or CREATE of the topic"),
+        Need(AclOperation.CREATE, ResourceType.TOPIC),
+        Need(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, "for the configuration in the answer"),
+    ],
+)
 def create_topics(
     broker: BrokerState, ctx: RequestContext, request: CreateTopicsRequest
 ) -> CreateTopicsResponse | asyncio.Future[CreateTopicsResponse]:
     names = [topic.name for topic in request.topics]
-    return broker.topic_changes.run(_creation(broker, request), creates=names)
+    return broker.topic_changes.run(_creation(broker, ctx, request), creates=names)
 
 
-def _creation(broker: BrokerState, request: CreateTopicsRequest) -> Steps[CreateTopicsResponse]:
+def _creation(
+    broker: BrokerState, ctx: RequestContext, request: CreateTopicsRequest
+) -> Steps[CreateTopicsResponse]:
     named = Counter(topic.name for topic in request.topics)
     asked = {topic.name: topic for topic in request.topics}
     new: dict[str, New] = {}
     failed: dict[str, Exception] = {}
     by_metric: dict[str, str] = {}  # the new ones, which may collide with each other
-    total = sum(max(topic.num_partitions, len(topic.assignments), 1) for topic in request.topics)
+    all_of_them = ctx.may_cluster(AclOperation.CREATE, tell=False)
+    denied = {
+        name
+        for name in asked
+        if not all_of_them and named[name] == 1 and not ctx.may(AclOperation.CREATE, ResourceType.TOPIC, name)
+    }
+    total = sum(
+        max(topic.num_partitions, len(topic.assignments), 1)
+        for topic in request.topics
+        if topic.name not in denied
+    )
     for name, topic in asked.items():
         try:
+            if name in denied:
+                raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
             if total > PARTITIONS_MAX and len(asked) > 1:
                 raise Refused(ErrorCode.POLICY_VIOLATION, _TOO_MANY)
             if named[name] > 1:
@@ -92,9 +116,14 @@ def _creation(broker: BrokerState, request: CreateTopicsRequest) -> Steps[Create
             failed |= yield from broker.topic_changes.creating(new)
         else:  # coordinators create internal topics too, and cannot wait
             failed |= finish(broker.topic_changes.creating(new))
+    made = [name for name in new if name not in failed]
+    if made and not request.validate_only:
+        audit.changed(ctx, "topics", created=made)
     results = []
     for name in asked:
-        results.append(_failed(name, failed[name]) if name in failed else _created(broker, name, *new[name]))
+        results.append(
+            _failed(name, failed[name]) if name in failed else _created(broker, ctx, name, new[name])
+        )
         yield None
     return CreateTopicsResponse(topics=results)
 
@@ -134,10 +163,20 @@ def _checked(broker: BrokerState, asked: CreatableTopic, by_metric: dict[str, st
     return partitions, overrides
 
 
-def _created(
-    broker: BrokerState, name: str, partitions: int, overrides: Mapping[str, str]
-) -> CreatableTopicResult:
+def _created(broker: BrokerState, ctx: RequestContext, name: str, new: New) -> CreatableTopicResult:
+    partitions, overrides = new
     topic = broker.topics.by_name.get(name)  # None when it was only validated
+    if not ctx.may(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name, tell=False):
+        return CreatableTopicResult(
+            name=name,
+            topic_id=bytes(16) if topic is None else topic.id,
+            error_code=ErrorCode.NONE,
+            error_message=None,
+            topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            num_partitions=-1,
+            replication_factor=-1,
+            configs=None,
+        )
     return CreatableTopicResult(
         name=name,
         topic_id=bytes(16) if topic is None else topic.id,

@@ -3,7 +3,6 @@
 Behaviour: deletes topics by name, from version 6 also by id, with their records and committed offsets.
 `delete.topic.enable=false` refuses. The deletion is on the disk when it is answered; deletions that come together are
 written together (`server/topic_changes.py`).
-Not supported: authorization.
 """
 
 from __future__ import annotations
@@ -14,8 +13,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from klamm_broker.api.registry import RequestContext, handles
+from klamm_broker.api.registry import Need, RequestContext, handles
+from klamm_broker.server import audit
 from klamm_broker.server.topics import Topic
+from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.delete_topics import (
@@ -33,7 +34,19 @@ log = logging.getLogger(__name__)
 _NO_ID = bytes(16)
 
 
-@handles(ApiKey.DELETE_TOPICS, versions=(1, 6))
+@handles(
+    ApiKey.DELETE_TOPICS,
+    versions=(1, 6),
+    needs=[
+        Need(AclOperation.DELETE, ResourceType.TOPIC, "or DELETE of the cluster"),
+        Need(
+            AclOperation.DESCRIBE,
+            ResourceType.TOPIC,
+            "without it the name of a topic that is named by its id is not told",
+        ),
+        Need(AclOperation.DELETE, ResourceType.CLUSTER, "instead of the rights for topics"),
+    ],
+)
 def delete_topics(
     broker: BrokerState, ctx: RequestContext, request: DeleteTopicsRequest
 ) -> DeleteTopicsResponse | asyncio.Future[DeleteTopicsResponse]:
@@ -53,6 +66,7 @@ def delete_topics(
 
     def settle(done: asyncio.Future[list[OSError | None]]) -> None:
         if not answer.cancelled():
+            audit.changed(ctx, "topics", deleted=[item.name for item in found if isinstance(item, Topic)])
             errors = dict(zip(going, done.result(), strict=True))
             answer.set_result(DeleteTopicsResponse(responses=[_answer(item, errors) for item in found]))
 
@@ -99,7 +113,23 @@ def _find(broker: BrokerState, ctx: RequestContext, asked: DeleteTopicState) -> 
     else:
         topic = broker.topics.by_name.get(asked.name or "")
         missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    denied = _denied(ctx, asked, topic)
+    if denied is not None:
+        return denied
     return _result(asked, missing, "This server does not host this topic.") if topic is None else topic
+
+
+def _denied(ctx: RequestContext, asked: DeleteTopicState, topic: Topic | None) -> DeletableTopicResult | None:
+    """Returns the refusal where the sender may not delete a topic. Nobody learns by it whether there is one of this name."""
+    name = asked.name if topic is None else topic.name
+    if name is None or ctx.may_cluster(AclOperation.DELETE, tell=False):
+        return None
+    seen = ctx.may(AclOperation.DESCRIBE, ResourceType.TOPIC, name)
+    if (seen and topic is None) or (seen and ctx.may(AclOperation.DELETE, ResourceType.TOPIC, name)):
+        return None
+    told = name if seen or asked.name is not None else None
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return _result(DeleteTopicState(name=told, topic_id=asked.topic_id), code, code.message)
 
 
 def _answer(

@@ -12,10 +12,11 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
-from klamm_broker.api.registry import RequestContext, handles
+from klamm_broker.api.registry import Need, RequestContext, handles
 from klamm_broker.log.errors import LogError
 from klamm_broker.log.steps import Steps
 from klamm_broker.server.slices import when_done
+from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.delete_records import (
@@ -34,14 +35,25 @@ log = logging.getLogger(__name__)
 HIGH_WATERMARK: Final = -1
 
 
-@handles(ApiKey.DELETE_RECORDS, versions=(0, 2))
+@handles(
+    ApiKey.DELETE_RECORDS,
+    versions=(0, 2),
+    needs=[
+        Need(AclOperation.DELETE, ResourceType.TOPIC),
+    ],
+)
 def delete_records(
     broker: BrokerState, ctx: RequestContext, request: DeleteRecordsRequest
 ) -> DeleteRecordsResponse | asyncio.Future[DeleteRecordsResponse]:
-    topics = [
-        DeleteRecordsTopicResult(name=t.name, partitions=[_delete(broker, t.name, p) for p in t.partitions])
-        for t in request.topics
-    ]
+    topics = []
+    for topic in request.topics:
+        may = ctx.may(AclOperation.DELETE, ResourceType.TOPIC, topic.name)
+        denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        partitions = [
+            _delete(broker, topic.name, p) if may else _error(p.partition_index, denied)
+            for p in topic.partitions
+        ]
+        topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=partitions))
     response = DeleteRecordsResponse(topics=topics)
     moved = [p for t in topics for p in t.partitions if p.error_code == ErrorCode.NONE]
     if not moved:

@@ -13,9 +13,10 @@ from __future__ import annotations
 from asyncio import Future
 from typing import TYPE_CHECKING, Any, Final
 
-from klamm_broker.api.registry import RequestContext, handles
+from klamm_broker.api.registry import Need, RequestContext, handles
 from klamm_broker.coordinator.producer_ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerIdResult
 from klamm_broker.coordinator.transactions.model import InitRequest
+from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -26,7 +27,19 @@ if TYPE_CHECKING:
 FENCED_FROM: Final = 4
 
 
-@handles(ApiKey.INIT_PRODUCER_ID, versions=(0, 5))
+@handles(
+    ApiKey.INIT_PRODUCER_ID,
+    versions=(0, 5),
+    needs=[
+        Need(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, "with a transactional id"),
+        Need(
+            AclOperation.IDEMPOTENT_WRITE,
+            ResourceType.CLUSTER,
+            "without one; WRITE of any topic is enough, too",
+        ),
+        Need(AclOperation.WRITE, ResourceType.TOPIC),
+    ],
+)
 def init_producer_id(
     broker: BrokerState, ctx: RequestContext, request: InitProducerIdRequest
 ) -> InitProducerIdResponse | Future[InitProducerIdResponse]:
@@ -43,6 +56,9 @@ def init_producer_id(
     no_id, no_epoch = request.producer_id == NO_PRODUCER_ID, request.producer_epoch == NO_PRODUCER_EPOCH
     if no_id != no_epoch:
         return response(ProducerIdResult(error=ErrorCode.INVALID_REQUEST))
+    denied = _denial(ctx, request.transactional_id)
+    if denied is not None:
+        return response(ProducerIdResult(error=denied))
     if request.transactional_id is None:
         return response(shell.new_producer_id())
     init = InitRequest(
@@ -52,3 +68,16 @@ def init_producer_id(
     )
     answer: Any = shell.ask(lambda token, now: shell.coordinator.init(init, token, now), response)
     return answer  # type: ignore[no-any-return]
+
+
+def _denial(ctx: RequestContext, transactional_id: str | None) -> ErrorCode | None:
+    """Returns why the sender may not have a producer id."""
+    if transactional_id is not None:
+        may = ctx.may(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+        return None if may else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if ctx.may_cluster(AclOperation.IDEMPOTENT_WRITE, tell=False):
+        return None
+    if ctx.may_any(AclOperation.WRITE, ResourceType.TOPIC):
+        return None
+    ctx.may_cluster(AclOperation.IDEMPOTENT_WRITE)  # tells of the denial
+    return ErrorCode.CLUSTER_AUTHORIZATION_FAILED

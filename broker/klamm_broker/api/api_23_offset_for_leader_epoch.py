@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm_broker.api.registry import RequestContext, handles
+from klamm_broker.api.registry import Need, RequestContext, handles
 from klamm_broker.server.fetching import epoch_error
+from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.offset_for_leader_epoch import (
@@ -25,18 +26,29 @@ if TYPE_CHECKING:
     from klamm_broker.server.state import BrokerState
 
 
-@handles(ApiKey.OFFSET_FOR_LEADER_EPOCH, versions=(2, 4))
+@handles(
+    ApiKey.OFFSET_FOR_LEADER_EPOCH,
+    versions=(2, 4),
+    needs=[
+        Need(AclOperation.DESCRIBE, ResourceType.TOPIC, "not for a sender with CLUSTER_ACTION"),
+        Need(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, "instead of DESCRIBE of topics"),
+    ],
+)
 def offset_for_leader_epoch(
     broker: BrokerState, ctx: RequestContext, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
-    return OffsetForLeaderEpochResponse(
-        topics=[
-            OffsetForLeaderTopicResult(
-                topic=topic.topic, partitions=[_answer(broker, topic.topic, p) for p in topic.partitions]
-            )
-            for topic in request.topics
+    is_broker = ctx.may_cluster(AclOperation.CLUSTER_ACTION, tell=False)
+    topics = []
+    for topic in request.topics:
+        may = is_broker or ctx.may(AclOperation.DESCRIBE, ResourceType.TOPIC, topic.topic)
+        partitions = [
+            _answer(broker, topic.topic, p)
+            if may
+            else EpochEndOffset(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, partition=p.partition)
+            for p in topic.partitions
         ]
-    )
+        topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=partitions))
+    return OffsetForLeaderEpochResponse(topics=topics)
 
 
 def _answer(broker: BrokerState, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:

@@ -10,12 +10,14 @@ partitions are in them.
 from __future__ import annotations
 
 from asyncio import Future
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from klamm_broker.api.registry import RequestContext, handles
+from klamm_base.internal_topics import INTERNAL_TOPICS
+from klamm_broker.api.registry import Need, RequestContext, handles
 from klamm_broker.coordinator.model import TopicPartition
 from klamm_broker.coordinator.transactions.model import AddRequest
+from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.add_partitions_to_txn import (
@@ -35,14 +37,25 @@ BATCHED_FROM: Final = 4
 _VERSION_BATCHED: Final = 2
 """The transaction version of clients that use the batched versions."""
 
+_DENIED: Final = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 _Errors = Mapping[TopicPartition, ErrorCode]
 
 
-@handles(ApiKey.ADD_PARTITIONS_TO_TXN, versions=(0, 5))
+@handles(
+    ApiKey.ADD_PARTITIONS_TO_TXN,
+    versions=(0, 5),
+    needs=[
+        Need(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, "below version 4"),
+        Need(AclOperation.WRITE, ResourceType.TOPIC, "below version 4"),
+        Need(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, "from version 4 on, which is for brokers"),
+    ],
+)
 def add_partitions_to_txn(
     broker: BrokerState, ctx: RequestContext, request: AddPartitionsToTxnRequest
 ) -> AddPartitionsToTxnResponse | Future[AddPartitionsToTxnResponse]:
     if ctx.api_version >= BATCHED_FROM:
+        if not ctx.may_cluster(AclOperation.CLUSTER_ACTION):
+            return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         return broker.loop.create_task(_batched(broker, request))
     asked = AddPartitionsToTxnTransaction(
         transactional_id=request.v3_and_below_transactional_id,
@@ -59,7 +72,11 @@ def add_partitions_to_txn(
             }
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_topics(errors))
 
-    return _add(broker, asked, 0, response)  # type: ignore[no-any-return]
+    named = [TopicPartition(topic.name, index) for topic in asked.topics for index in topic.partitions]
+    if not ctx.may(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, asked.transactional_id):
+        return response(dict.fromkeys(named, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+    denied = {at.topic for at in named if not _may_write(broker, ctx, at.topic)}
+    return _add(broker, asked, 0, response, denied=denied)  # type: ignore[no-any-return]
 
 
 async def _batched(broker: BrokerState, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
@@ -73,10 +90,25 @@ async def _batched(broker: BrokerState, request: AddPartitionsToTxnRequest) -> A
     return AddPartitionsToTxnResponse(results_by_transaction=results)
 
 
-def _add(broker: BrokerState, asked: AddPartitionsToTxnTransaction, client_version: int, convert: Any) -> Any:
-    """Add partitions to a transaction. Returns `convert` of the error for each partition, or a Future of it."""
+def _may_write(broker: BrokerState, ctx: RequestContext, topic: str) -> bool:
+    return topic not in INTERNAL_TOPICS and ctx.may(AclOperation.WRITE, ResourceType.TOPIC, topic)
+
+
+def _add(
+    broker: BrokerState,
+    asked: AddPartitionsToTxnTransaction,
+    client_version: int,
+    convert: Any,
+    *,
+    denied: Collection[str] = (),
+) -> Any:
+    """Add partitions to a transaction, unless topics are `denied`. Returns `convert` of the error for each partition, or a Future of it."""
     partitions = [TopicPartition(topic.name, index) for topic in asked.topics for index in topic.partitions]
-    refused = {at: error for at in partitions if (error := _refusal(broker, at)) is not None}
+    refused = {
+        at: error
+        for at in partitions
+        if (error := _DENIED if at.topic in denied else _refusal(broker, at)) is not None
+    }
     if refused:
         return convert({at: refused.get(at, ErrorCode.OPERATION_NOT_ATTEMPTED) for at in partitions})
     shell = broker.transactions

@@ -11,9 +11,10 @@ from asyncio import Future
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm_base.internal_topics import OFFSETS_TOPIC
-from klamm_broker.api.registry import RequestContext, handles
+from klamm_broker.api.registry import Need, RequestContext, handles
 from klamm_broker.coordinator.model import TopicPartition
 from klamm_broker.coordinator.transactions.model import AddRequest
+from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
@@ -24,10 +25,21 @@ if TYPE_CHECKING:
 FENCED_FROM: Final = 2
 
 
-@handles(ApiKey.ADD_OFFSETS_TO_TXN, versions=(0, 4))
+@handles(
+    ApiKey.ADD_OFFSETS_TO_TXN,
+    versions=(0, 4),
+    needs=[
+        Need(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID),
+        Need(AclOperation.READ, ResourceType.GROUP),
+    ],
+)
 def add_offsets_to_txn(
     broker: BrokerState, ctx: RequestContext, request: AddOffsetsToTxnRequest
 ) -> AddOffsetsToTxnResponse | Future[AddOffsetsToTxnResponse]:
+    if not ctx.may(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
+        return AddOffsetsToTxnResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if not ctx.may(AclOperation.READ, ResourceType.GROUP, request.group_id):
+        return AddOffsetsToTxnResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if not broker.groups.ensure_topic():
         return AddOffsetsToTxnResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
     index = broker.groups.coordinator.partition_for(request.group_id)

@@ -11,8 +11,9 @@ from __future__ import annotations
 from asyncio import Future
 from typing import TYPE_CHECKING, Any, Final
 
-from klamm_broker.api.registry import RequestContext, handles
+from klamm_broker.api.registry import Need, RequestContext, handles
 from klamm_broker.coordinator.transactions.model import EndRequest, EndResult
+from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
@@ -24,10 +25,18 @@ FENCED_FROM: Final = 2
 BUMPS_FROM: Final = 5
 
 
-@handles(ApiKey.END_TXN, versions=(0, 5))
+@handles(
+    ApiKey.END_TXN,
+    versions=(0, 5),
+    needs=[
+        Need(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID),
+    ],
+)
 def end_txn(
     broker: BrokerState, ctx: RequestContext, request: EndTxnRequest
 ) -> EndTxnResponse | Future[EndTxnResponse]:
+    if not ctx.may(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
+        return EndTxnResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     end = EndRequest(
         transactional_id=request.transactional_id,
         producer_id=request.producer_id,

@@ -12,8 +12,9 @@ from asyncio import Future, gather
 from functools import partial
 from typing import TYPE_CHECKING
 
-from klamm_broker.api.registry import RequestContext, handles
+from klamm_broker.api.registry import Need, RequestContext, handles
 from klamm_broker.server.effects import Marker
+from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.write_txn_markers import (
@@ -29,18 +30,27 @@ if TYPE_CHECKING:
     from klamm_broker.server.state import BrokerState
 
 
-@handles(ApiKey.WRITE_TXN_MARKERS, versions=(1, 2))
+@handles(
+    ApiKey.WRITE_TXN_MARKERS,
+    versions=(1, 2),
+    needs=[
+        Need(AclOperation.ALTER, ResourceType.CLUSTER, "or CLUSTER_ACTION"),
+        Need(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER),
+    ],
+)
 def write_txn_markers(
     broker: BrokerState, ctx: RequestContext, request: WriteTxnMarkersRequest
 ) -> Future[WriteTxnMarkersResponse]:
+    may = ctx.may_cluster(AclOperation.ALTER, tell=False) or ctx.may_cluster(AclOperation.CLUSTER_ACTION)
+
     async def answer() -> WriteTxnMarkersResponse:
-        results = [await _write(broker, asked) for asked in request.markers]
+        results = [await _write(broker, asked, may=may) for asked in request.markers]
         return WriteTxnMarkersResponse(markers=results)
 
     return broker.loop.create_task(answer())
 
 
-async def _write(broker: BrokerState, asked: WritableTxnMarker) -> WritableTxnMarkerResult:
+async def _write(broker: BrokerState, asked: WritableTxnMarker, *, may: bool) -> WritableTxnMarkerResult:
     marker = Marker(
         producer_id=asked.producer_id,
         epoch=asked.producer_epoch,
@@ -53,6 +63,9 @@ async def _write(broker: BrokerState, asked: WritableTxnMarker) -> WritableTxnMa
         for index in topic.partition_indexes:
             outcome: Future[ErrorCode] = broker.loop.create_future()
             outcomes.append(outcome)
+            if not may:
+                outcome.set_result(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+                continue
             broker.transactions.write_marker(topic.name, index, marker, partial(_tell, outcome))
     errors = iter(await gather(*outcomes))
     return WritableTxnMarkerResult(

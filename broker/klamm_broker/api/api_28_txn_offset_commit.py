@@ -12,11 +12,12 @@ from __future__ import annotations
 from asyncio import Future
 from typing import TYPE_CHECKING, Any, Final
 
-from klamm_broker.api.registry import LARGE_REQUEST_MAX, RequestContext, handles
+from klamm_broker.api.registry import LARGE_REQUEST_MAX, Need, RequestContext, handles
 from klamm_broker.coordinator.model import CommitResult, OffsetToCommit, TopicPartition
 from klamm_broker.coordinator.transactions.model import ProducerRequest
 from klamm_broker.coordinator.txn_offsets import TxnCommitRequest
 from klamm_broker.server.transactions import Errors, Support
+from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.txn_offset_commit import (
@@ -34,11 +35,25 @@ ABORTABLE_FROM: Final = 4
 ADDS_FROM: Final = 5
 
 
-@handles(ApiKey.TXN_OFFSET_COMMIT, versions=(0, 5), request_max=LARGE_REQUEST_MAX)
+@handles(
+    ApiKey.TXN_OFFSET_COMMIT,
+    versions=(0, 5),
+    request_max=LARGE_REQUEST_MAX,
+    needs=[
+        Need(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID),
+        Need(AclOperation.READ, ResourceType.GROUP),
+        Need(AclOperation.READ, ResourceType.TOPIC),
+    ],
+)
 def txn_offset_commit(
     broker: BrokerState, ctx: RequestContext, request: TxnOffsetCommitRequest
 ) -> TxnOffsetCommitResponse | Future[TxnOffsetCommitResponse]:
-    commit = _Commit(broker, request, ctx.api_version)
+    commit = _Commit(broker, ctx, request)
+    if not ctx.may(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
+        return commit.refuse(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if not ctx.may(AclOperation.READ, ResourceType.GROUP, request.group_id):
+        return commit.refuse(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    commit.collect()
     if not commit.offsets:
         return commit.response(CommitResult())
     if not request.group_id:
@@ -57,13 +72,21 @@ def txn_offset_commit(
 class _Commit:
     """One request: the offsets whose partitions exist, and their way through both coordinators."""
 
-    def __init__(self, broker: BrokerState, request: TxnOffsetCommitRequest, version: int) -> None:
+    def __init__(self, broker: BrokerState, ctx: RequestContext, request: TxnOffsetCommitRequest) -> None:
         self._broker = broker
+        self._ctx = ctx
         self._request = request
-        self._version = version
+        self._version = ctx.api_version
+        self._denied: set[str] = set()
         self.offsets: dict[TopicPartition, OffsetToCommit] = {}
-        for topic in request.topics:
-            found = broker.topics.by_name.get(topic.name)
+
+    def collect(self) -> None:
+        """Find the partitions that exist and that the sender may read."""
+        for topic in self._request.topics:
+            if not self._ctx.may(AclOperation.READ, ResourceType.TOPIC, topic.name):
+                self._denied.add(topic.name)
+                continue
+            found = self._broker.topics.by_name.get(topic.name)
             if found is None:
                 continue
             for p in topic.partitions:
@@ -71,6 +94,15 @@ class _Commit:
                     self.offsets[TopicPartition(topic.name, p.partition_index)] = OffsetToCommit(
                         p.committed_offset, p.committed_leader_epoch, p.committed_metadata, found.id
                     )
+
+    def refuse(self, error: ErrorCode) -> TxnOffsetCommitResponse:
+        """Returns the answer with one error for all partitions."""
+        self.offsets = {
+            TopicPartition(topic.name, p.partition_index): OffsetToCommit(-1, -1, None, bytes(16))
+            for topic in self._request.topics
+            for p in topic.partitions
+        }
+        return self.response(CommitResult(error=error))
 
     def verify(self) -> Errors | Future[Errors]:
         groups, request = self._broker.groups, self._request
@@ -128,6 +160,8 @@ class _Commit:
         )
 
     def _error(self, at: TopicPartition, result: CommitResult) -> ErrorCode:
+        if at.topic in self._denied:
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         if at not in self.offsets:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         error = result.partitions[at] if result.error is ErrorCode.NONE else result.error

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from klamm_broker.api.config_changes import check_rights, rights
 from klamm_broker.api.registry import RequestContext, handles
 from klamm_broker.api.topic_configs import (
     TYPE_CODES,
@@ -26,6 +27,7 @@ from klamm_broker.server import cluster_config, loggers
 from klamm_broker.server.config_refused import ConfigRefused
 from klamm_broker.server.slices import in_slices, when_done
 from klamm_broker.server.topics import why_invalid
+from klamm_kafka.wire.acls import AclOperation
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.describe_configs import (
@@ -41,17 +43,20 @@ if TYPE_CHECKING:
     from klamm_broker.server.state import BrokerState
 
 
-@handles(ApiKey.DESCRIBE_CONFIGS, versions=(1, 4))
+@handles(ApiKey.DESCRIBE_CONFIGS, versions=(1, 4), needs=rights(AclOperation.DESCRIBE_CONFIGS))
 def describe_configs(
     broker: BrokerState, ctx: RequestContext, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse | asyncio.Future[DescribeConfigsResponse]:
     distinct = {(resource.resource_type, resource.resource_name): resource for resource in request.resources}
-    results = in_slices(broker.loop, distinct.values(), lambda resource: _one(broker, request, resource))
+    results = in_slices(broker.loop, distinct.values(), lambda resource: _one(broker, ctx, request, resource))
     return when_done(broker.loop, results, lambda found: DescribeConfigsResponse(results=found))
 
 
 def _one(
-    broker: BrokerState, request: DescribeConfigsRequest, resource: DescribeConfigsResource
+    broker: BrokerState,
+    ctx: RequestContext,
+    request: DescribeConfigsRequest,
+    resource: DescribeConfigsResource,
 ) -> DescribeConfigsResult:
     keys = resource.configuration_keys
     wanted = set(keys) if keys else None
@@ -62,6 +67,7 @@ def _one(
         resource_name=resource.resource_name,
     )
     try:
+        check_rights(ctx, AclOperation.DESCRIBE_CONFIGS, resource.resource_type, resource.resource_name)
         if resource.resource_type == ResourceType.BROKER_LOGGER:
             configs = _loggers(broker, resource.resource_name)
         else:

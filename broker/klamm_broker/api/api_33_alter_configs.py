@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from klamm_broker.api import config_changes
 from klamm_broker.api.registry import RequestContext, handles
+from klamm_kafka.wire.acls import AclOperation
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.messages.alter_configs import (
     AlterConfigsRequest,
@@ -25,16 +26,18 @@ if TYPE_CHECKING:
     from klamm_broker.server.state import BrokerState
 
 
-@handles(ApiKey.ALTER_CONFIGS, versions=(0, 2))
+@handles(ApiKey.ALTER_CONFIGS, versions=(0, 2), needs=config_changes.rights(AclOperation.ALTER_CONFIGS))
 def alter_configs(
     broker: BrokerState, ctx: RequestContext, request: AlterConfigsRequest
 ) -> AlterConfigsResponse | asyncio.Future[AlterConfigsResponse]:
-    return broker.topic_changes.run(_alteration(broker, request))
+    return broker.topic_changes.run(_alteration(broker, ctx, request))
 
 
-def _alteration(broker: BrokerState, request: AlterConfigsRequest) -> Steps[AlterConfigsResponse]:
+def _alteration(
+    broker: BrokerState, ctx: RequestContext, request: AlterConfigsRequest
+) -> Steps[AlterConfigsResponse]:
     results = yield from config_changes.each_resource(
-        request.resources, lambda resource: _alter(broker, resource, validate_only=request.validate_only)
+        request.resources, lambda resource: _alter(broker, ctx, resource, validate_only=request.validate_only)
     )
     return AlterConfigsResponse(
         responses=[
@@ -49,12 +52,17 @@ def _alteration(broker: BrokerState, request: AlterConfigsRequest) -> Steps[Alte
     )
 
 
-def _alter(broker: BrokerState, resource: AlterConfigsResource, *, validate_only: bool) -> None:
-    name = resource.resource_name
+def _alter(
+    broker: BrokerState, ctx: RequestContext, resource: AlterConfigsResource, *, validate_only: bool
+) -> None:
+    kind, name = resource.resource_type, resource.resource_name
+    config_changes.check_rights(ctx, AclOperation.ALTER_CONFIGS, kind, name)
     config_changes.check_plain(
         [config.name for config in resource.configs],
         (config.name for config in resource.configs if config.value is None),
     )
-    target = config_changes.resource(broker, resource.resource_type, name)
+    target = config_changes.resource(broker, kind, name)
     configs = {config.name: config.value or "" for config in resource.configs}
     config_changes.alter(target, configs, validate_only=validate_only)
+    if not validate_only:
+        config_changes.report(ctx, kind, name, configs)

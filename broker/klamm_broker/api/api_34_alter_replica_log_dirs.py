@@ -13,8 +13,9 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from klamm_broker.api.registry import RequestContext, handles
+from klamm_broker.api.registry import Need, RequestContext, handles
 from klamm_broker.log.errors import LogError
+from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.alter_replica_log_dirs import (
@@ -30,15 +31,22 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-@handles(ApiKey.ALTER_REPLICA_LOG_DIRS, versions=(1, 2))
+@handles(
+    ApiKey.ALTER_REPLICA_LOG_DIRS,
+    versions=(1, 2),
+    needs=[
+        Need(AclOperation.ALTER, ResourceType.CLUSTER),
+    ],
+)
 def alter_replica_log_dirs(
     broker: BrokerState, ctx: RequestContext, request: AlterReplicaLogDirsRequest
 ) -> AlterReplicaLogDirsResponse:
+    may, denied = ctx.may_cluster(AclOperation.ALTER), ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     outcomes: dict[str, dict[int, ErrorCode]] = {}
     for directory in request.dirs:
         for topic in directory.topics:
             for index in topic.partitions:
-                code = _begin(broker, topic.name, index, directory.path)
+                code = _begin(broker, topic.name, index, directory.path) if may else denied
                 outcomes.setdefault(topic.name, {})[index] = code
     return AlterReplicaLogDirsResponse(
         results=[

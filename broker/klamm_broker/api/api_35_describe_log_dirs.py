@@ -13,7 +13,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from klamm_broker.api.registry import RequestContext, handles
+from klamm_broker.api.registry import Need, RequestContext, handles
+from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.describe_log_dirs import (
@@ -31,10 +32,18 @@ Found = dict[Path, dict[str, list[DescribeLogDirsPartition]]]
 """Partitions by directory and topic."""
 
 
-@handles(ApiKey.DESCRIBE_LOG_DIRS, versions=(1, 5))
+@handles(
+    ApiKey.DESCRIBE_LOG_DIRS,
+    versions=(1, 5),
+    needs=[
+        Need(AclOperation.DESCRIBE, ResourceType.CLUSTER),
+    ],
+)
 def describe_log_dirs(
     broker: BrokerState, ctx: RequestContext, request: DescribeLogDirsRequest
 ) -> DescribeLogDirsResponse:
+    if not ctx.may_cluster(AclOperation.DESCRIBE):
+        return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     asked: Iterable[tuple[str, Iterable[int]]]
     if request.topics is None:
         asked = ((topic.name, range(len(topic.partitions))) for topic in broker.topics)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from klamm_broker.server.state import BrokerState
 
 
-@handles(ApiKey.SASL_AUTHENTICATE, versions=(0, 2))
+@handles(ApiKey.SASL_AUTHENTICATE, versions=(0, 2), needs=())
 def sasl_authenticate(
     broker: BrokerState, ctx: RequestContext, request: SaslAuthenticateRequest
 ) -> SaslAuthenticateResponse:

@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING
 from klamm_base.errors import KlammError
 from klamm_broker.api.api_19_create_topics import PARTITIONS_MAX
 from klamm_broker.api.assignments import why_not_assignable
-from klamm_broker.api.registry import RequestContext, handles
+from klamm_broker.api.registry import Need, RequestContext, handles
 from klamm_broker.log.steps import Steps
+from klamm_broker.server import audit
 from klamm_broker.server.slices import when_done
+from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.create_partitions import (
@@ -33,22 +35,30 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-@handles(ApiKey.CREATE_PARTITIONS, versions=(0, 3))
+@handles(
+    ApiKey.CREATE_PARTITIONS,
+    versions=(0, 3),
+    needs=[
+        Need(AclOperation.ALTER, ResourceType.TOPIC),
+    ],
+)
 def create_partitions(
     broker: BrokerState, ctx: RequestContext, request: CreatePartitionsRequest
 ) -> CreatePartitionsResponse | asyncio.Future[CreatePartitionsResponse]:
-    results = broker.topic_changes.run(_grow_all(broker, request))
+    results = broker.topic_changes.run(_grow_all(broker, ctx, request))
     return when_done(broker.loop, results, lambda found: CreatePartitionsResponse(results=found))
 
 
 def _grow_all(
-    broker: BrokerState, request: CreatePartitionsRequest
+    broker: BrokerState, ctx: RequestContext, request: CreatePartitionsRequest
 ) -> Steps[list[CreatePartitionsTopicResult]]:
     named = Counter(topic.name for topic in request.topics)
     results = []
     for asked in {topic.name: topic for topic in request.topics}.values():
         if named[asked.name] > 1:
             code, why = ErrorCode.INVALID_REQUEST, "Duplicate topic name."
+        elif not ctx.may(AclOperation.ALTER, ResourceType.TOPIC, asked.name):
+            code, why = ErrorCode.TOPIC_AUTHORIZATION_FAILED, ""
         else:
             code, why = _why_not(broker, asked)
         if code == ErrorCode.NONE and not request.validate_only:
@@ -59,6 +69,8 @@ def _grow_all(
             except (KlammError, OSError) as e:
                 log.error("topic %s could not get %d partitions: %s", asked.name, asked.count, e)  # noqa: TRY400
                 code, why = ErrorCode.KAFKA_STORAGE_ERROR, str(e)
+            else:
+                audit.changed(ctx, "topics", grown=asked.name, partitions=asked.count)
         results.append(
             CreatePartitionsTopicResult(name=asked.name, error_code=code, error_message=why or None)
         )

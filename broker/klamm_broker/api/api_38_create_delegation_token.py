@@ -12,9 +12,13 @@ import uuid
 from typing import TYPE_CHECKING
 
 from klamm_broker.api.delegation_tokens import refusal
-from klamm_broker.api.registry import RequestContext, handles
+from klamm_broker.api.registry import Need, RequestContext, handles
 from klamm_broker.security.principal import KafkaPrincipal
+from klamm_broker.security.tokens import TokenRefused
+from klamm_broker.server import audit
+from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
+from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.create_delegation_token import (
     CreateDelegationTokenRequest,
     CreateDelegationTokenResponse,
@@ -24,7 +28,13 @@ if TYPE_CHECKING:
     from klamm_broker.server.state import BrokerState
 
 
-@handles(ApiKey.CREATE_DELEGATION_TOKEN, versions=(1, 3))
+@handles(
+    ApiKey.CREATE_DELEGATION_TOKEN,
+    versions=(1, 3),
+    needs=[
+        Need(AclOperation.CREATE_TOKENS, ResourceType.USER, "the owner, where it is not the sender"),
+    ],
+)
 def create_delegation_token(
     broker: BrokerState, ctx: RequestContext, request: CreateDelegationTokenRequest
 ) -> CreateDelegationTokenResponse:
@@ -42,12 +52,15 @@ def create_delegation_token(
     )
 
     def create() -> None:
+        if owner != asker and not ctx.may(AclOperation.CREATE_TOKENS, ResourceType.USER, str(owner)):
+            raise TokenRefused(ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED)
         renewers = tuple(KafkaPrincipal(r.principal_type, r.principal_name) for r in request.renewers)
         token = broker.tokens.create(
             _new_id(), owner, requester=asker, renewers=renewers,
             lifetime_ms=request.max_lifetime_ms, now_ms=broker.now_ms(),
         )  # fmt: skip
         broker.tokens.store(token)
+        audit.changed(ctx, "tokens", created=token.id, owner=token.owner)
         answer.issue_timestamp_ms, answer.expiry_timestamp_ms = token.issued_ms, token.expires_ms
         answer.max_timestamp_ms, answer.token_id = token.max_ms, token.id
         answer.hmac = broker.tokens.password(token.id)

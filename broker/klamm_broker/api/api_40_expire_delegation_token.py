@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from klamm_broker.api.delegation_tokens import refusal
 from klamm_broker.api.registry import RequestContext, handles
+from klamm_broker.server import audit
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.expire_delegation_token import (
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from klamm_broker.server.state import BrokerState
 
 
-@handles(ApiKey.EXPIRE_DELEGATION_TOKEN, versions=(1, 2))
+@handles(ApiKey.EXPIRE_DELEGATION_TOKEN, versions=(1, 2), needs=())
 def expire_delegation_token(
     broker: BrokerState, ctx: RequestContext, request: ExpireDelegationTokenRequest
 ) -> ExpireDelegationTokenResponse:
@@ -33,6 +34,7 @@ def expire_delegation_token(
             tokens.remove(token)
         else:
             tokens.store(token)
+        audit.changed(ctx, "tokens", ended=token.id, owner=token.owner)
         answer.expiry_timestamp_ms = token.expires_ms
 
     answer.error_code = refusal(broker, ctx, expire)

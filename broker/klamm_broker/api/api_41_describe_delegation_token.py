@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from klamm_broker.api.delegation_tokens import may_ask
-from klamm_broker.api.registry import RequestContext, handles
+from klamm_broker.api.registry import Need, RequestContext, handles
 from klamm_broker.security.principal import KafkaPrincipal
 from klamm_broker.security.tokens import Token
+from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.describe_delegation_token import (
@@ -25,7 +26,14 @@ if TYPE_CHECKING:
     from klamm_broker.server.state import BrokerState
 
 
-@handles(ApiKey.DESCRIBE_DELEGATION_TOKEN, versions=(1, 3))
+@handles(
+    ApiKey.DESCRIBE_DELEGATION_TOKEN,
+    versions=(1, 3),
+    needs=[
+        Need(AclOperation.DESCRIBE, ResourceType.DELEGATION_TOKEN, "tokens of others"),
+        Need(AclOperation.DESCRIBE_TOKENS, ResourceType.USER, "the owner, instead of DESCRIBE of the token"),
+    ],
+)
 def describe_delegation_token(
     broker: BrokerState, ctx: RequestContext, request: DescribeDelegationTokenRequest
 ) -> DescribeDelegationTokenResponse:
@@ -39,9 +47,18 @@ def describe_delegation_token(
         _described(token, broker.tokens.password(token.id), ctx.api_version)
         for token in broker.tokens.all()
         if owners is None or any(token.may_be_renewed_by(owner) for owner in named)
-        if token.may_be_renewed_by(ctx.principal)
+        if token.may_be_renewed_by(ctx.principal) or _may_describe(broker, ctx, token)
     ]
     return DescribeDelegationTokenResponse(error_code=ErrorCode.NONE, tokens=told)
+
+
+def _may_describe(broker: BrokerState, ctx: RequestContext, token: Token) -> bool:
+    """Decides whether the sender may see a token of others. Without an authorizer nobody may."""
+    if broker.authorizer is None:
+        return False
+    return ctx.may(AclOperation.DESCRIBE, ResourceType.DELEGATION_TOKEN, token.id) or ctx.may(
+        AclOperation.DESCRIBE_TOKENS, ResourceType.USER, str(token.owner)
+    )
 
 
 def _described(token: Token, password: bytes, version: int) -> DescribedDelegationToken:

@@ -10,9 +10,11 @@ from asyncio import Future
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from klamm_broker.api.registry import RequestContext, handles
+from klamm_broker.api.registry import Need, RequestContext, handles
 from klamm_broker.coordinator.effects import Effect, Now, Token
+from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
+from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.delete_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
@@ -23,7 +25,13 @@ if TYPE_CHECKING:
     from klamm_broker.server.state import BrokerState
 
 
-@handles(ApiKey.DELETE_GROUPS, versions=(0, 2))
+@handles(
+    ApiKey.DELETE_GROUPS,
+    versions=(0, 2),
+    needs=[
+        Need(AclOperation.DELETE, ResourceType.GROUP),
+    ],
+)
 def delete_groups(
     broker: BrokerState, ctx: RequestContext, request: DeleteGroupsRequest
 ) -> Future[DeleteGroupsResponse]:
@@ -31,11 +39,16 @@ def delete_groups(
         return lambda token, now: broker.groups.coordinator.delete_group(group_id, token, now)
 
     async def answer() -> DeleteGroupsResponse:
-        errors = await broker.groups.ask_all(deletion(group_id) for group_id in request.groups_names)
+        names = request.groups_names
+        allowed = [name for name in names if ctx.may(AclOperation.DELETE, ResourceType.GROUP, name)]
+        outcomes = await broker.groups.ask_all(deletion(group_id) for group_id in allowed)
+        errors = dict(zip(allowed, outcomes, strict=True))
         return DeleteGroupsResponse(
             results=[
-                DeletableGroupResult(group_id=group_id, error_code=error)
-                for group_id, error in zip(request.groups_names, errors, strict=True)
+                DeletableGroupResult(
+                    group_id=name, error_code=errors.get(name, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+                )
+                for name in names
             ]
         )
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from klamm_broker.api.registry import RequestContext, handles
+from klamm_broker.api.registry import Need, RequestContext, handles
+from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.elect_leaders import (
@@ -25,10 +26,18 @@ _ELECTION_TYPES: Final = (0, 1)
 """Preferred and unclean."""
 
 
-@handles(ApiKey.ELECT_LEADERS, versions=(0, 2))
+@handles(
+    ApiKey.ELECT_LEADERS,
+    versions=(0, 2),
+    needs=[
+        Need(AclOperation.ALTER, ResourceType.CLUSTER),
+    ],
+)
 def elect_leaders(
     broker: BrokerState, ctx: RequestContext, request: ElectLeadersRequest
 ) -> ElectLeadersResponse:
+    if not ctx.may_cluster(AclOperation.ALTER):
+        return _denied(request, ctx.api_version)
     known_type = request.election_type in _ELECTION_TYPES
     if request.topic_partitions is None:
         results = [ReplicaElectionResult(topic=name, partition_result=[]) for name in broker.topics.by_name]
@@ -44,6 +53,23 @@ def elect_leaders(
         ]
     code = ErrorCode.NONE if known_type else ErrorCode.INVALID_REQUEST
     return ElectLeadersResponse(error_code=code, replica_election_results=results)
+
+
+def _denied(request: ElectLeadersRequest, version: int) -> ElectLeadersResponse:
+    code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    results = [
+        ReplicaElectionResult(
+            topic=asked.topic,
+            partition_result=[
+                PartitionResult(partition_id=index, error_code=code, error_message=code.message)
+                for index in asked.partitions
+            ],
+        )
+        for asked in request.topic_partitions or ()
+    ]
+    return ElectLeadersResponse(
+        error_code=code if version else ErrorCode.NONE, replica_election_results=results
+    )
 
 
 def _one(broker: BrokerState, topic: str, index: int, election_type: int) -> PartitionResult:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from klamm_broker.api import config_changes
 from klamm_broker.api.registry import RequestContext, handles
 from klamm_broker.api.topic_configs import ResourceType
+from klamm_kafka.wire.acls import AclOperation
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.messages.incremental_alter_configs import (
     AlterConfigsResource,
@@ -26,18 +27,20 @@ if TYPE_CHECKING:
     from klamm_broker.server.state import BrokerState
 
 
-@handles(ApiKey.INCREMENTAL_ALTER_CONFIGS, versions=(0, 1))
+@handles(
+    ApiKey.INCREMENTAL_ALTER_CONFIGS, versions=(0, 1), needs=config_changes.rights(AclOperation.ALTER_CONFIGS)
+)
 def incremental_alter_configs(
     broker: BrokerState, ctx: RequestContext, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse | asyncio.Future[IncrementalAlterConfigsResponse]:
-    return broker.topic_changes.run(_alteration(broker, request))
+    return broker.topic_changes.run(_alteration(broker, ctx, request))
 
 
 def _alteration(
-    broker: BrokerState, request: IncrementalAlterConfigsRequest
+    broker: BrokerState, ctx: RequestContext, request: IncrementalAlterConfigsRequest
 ) -> Steps[IncrementalAlterConfigsResponse]:
     results = yield from config_changes.each_resource(
-        request.resources, lambda resource: _alter(broker, resource, validate_only=request.validate_only)
+        request.resources, lambda resource: _alter(broker, ctx, resource, validate_only=request.validate_only)
     )
     return IncrementalAlterConfigsResponse(
         responses=[
@@ -52,11 +55,16 @@ def _alteration(
     )
 
 
-def _alter(broker: BrokerState, resource: AlterConfigsResource, *, validate_only: bool) -> None:
+def _alter(
+    broker: BrokerState, ctx: RequestContext, resource: AlterConfigsResource, *, validate_only: bool
+) -> None:
     kind, name = resource.resource_type, resource.resource_name
+    config_changes.check_rights(ctx, AclOperation.ALTER_CONFIGS, kind, name)
     if kind == ResourceType.BROKER_LOGGER:
         config_changes.alter_loggers(broker, name, resource.configs, validate_only=validate_only)
-        return
-    target = config_changes.resource(broker, kind, name)
-    configs = config_changes.incremental(target, resource.configs)
-    config_changes.alter(target, configs, validate_only=validate_only)
+    else:
+        target = config_changes.resource(broker, kind, name)
+        configs = config_changes.incremental(target, resource.configs)
+        config_changes.alter(target, configs, validate_only=validate_only)
+    if not validate_only:
+        config_changes.report(ctx, kind, name, [config.name for config in resource.configs])

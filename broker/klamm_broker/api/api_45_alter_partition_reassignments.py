@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from klamm_broker.api.assignments import why_not_assignable
-from klamm_broker.api.registry import RequestContext, handles
+from klamm_broker.api.registry import Need, RequestContext, handles
+from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.alter_partition_reassignments import (
@@ -24,17 +25,32 @@ if TYPE_CHECKING:
     from klamm_broker.server.state import BrokerState
 
 
-@handles(ApiKey.ALTER_PARTITION_REASSIGNMENTS, versions=(0, 1))
+@handles(
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+    versions=(0, 1),
+    needs=[
+        Need(AclOperation.ALTER, ResourceType.CLUSTER),
+    ],
+)
 def alter_partition_reassignments(
     broker: BrokerState, ctx: RequestContext, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
+    may, denied = ctx.may_cluster(AclOperation.ALTER), ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change,
-        error_code=ErrorCode.NONE,
-        error_message=None,
+        error_code=ErrorCode.NONE if may else denied,
+        error_message=None if may else denied.message,
         responses=[
             ReassignableTopicResponse(
-                name=topic.name, partitions=[_one(broker, topic.name, asked) for asked in topic.partitions]
+                name=topic.name,
+                partitions=[
+                    _one(broker, topic.name, asked)
+                    if may
+                    else ReassignablePartitionResponse(
+                        partition_index=asked.partition_index, error_code=denied, error_message=denied.message
+                    )
+                    for asked in topic.partitions
+                ],
             )
             for topic in request.topics
         ],

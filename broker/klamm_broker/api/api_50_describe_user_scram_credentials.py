@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from klamm_broker.api.registry import RequestContext, handles
+from klamm_broker.api.registry import Need, RequestContext, handles
+from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.describe_user_scram_credentials import (
@@ -22,10 +23,18 @@ if TYPE_CHECKING:
     from klamm_broker.server.state import BrokerState
 
 
-@handles(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, versions=(0, 0))
+@handles(
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+    versions=(0, 0),
+    needs=[
+        Need(AclOperation.DESCRIBE, ResourceType.CLUSTER),
+    ],
+)
 def describe_user_scram_credentials(
     broker: BrokerState, ctx: RequestContext, request: DescribeUserScramCredentialsRequest
 ) -> DescribeUserScramCredentialsResponse:
+    if not ctx.may_cluster(AclOperation.DESCRIBE):
+        return _denied(request)
     users = broker.scram_users.users
     named = Counter(user.name for user in request.users or ())
     results = [
@@ -35,6 +44,19 @@ def describe_user_scram_credentials(
         for name in (named or users)
     ]  # fmt: skip
     return DescribeUserScramCredentialsResponse(error_code=ErrorCode.NONE, error_message="", results=results)
+
+
+def _denied(request: DescribeUserScramCredentialsRequest) -> DescribeUserScramCredentialsResponse:
+    """Returns the refusal; as in Kafka, it does not repeat the names."""
+    code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    return DescribeUserScramCredentialsResponse(
+        error_code=code,
+        error_message=code.message,
+        results=[
+            DescribeUserScramCredentialsResult(error_code=code, error_message=code.message)
+            for _ in request.users or ()
+        ],
+    )
 
 
 def _describe(broker: BrokerState, name: str) -> DescribeUserScramCredentialsResult:

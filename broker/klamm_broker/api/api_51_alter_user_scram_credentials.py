@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from klamm_broker.api.registry import RequestContext, handles
+from klamm_broker.api.registry import Need, RequestContext, handles
 from klamm_broker.security.sasl.credentials import ITERATIONS, Credential, Mechanism, derive
+from klamm_broker.server import audit
 from klamm_broker.server.scram_users import Users
+from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.alter_user_scram_credentials import (
@@ -32,11 +35,20 @@ Refusal = tuple[ErrorCode, str]
 Change = ScramCredentialDeletion | ScramCredentialUpsertion
 
 
-@handles(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, versions=(0, 0))
+@handles(
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+    versions=(0, 0),
+    needs=[
+        Need(AclOperation.ALTER, ResourceType.CLUSTER),
+    ],
+)
 def alter_user_scram_credentials(
     broker: BrokerState, ctx: RequestContext, request: AlterUserScramCredentialsRequest
 ) -> AlterUserScramCredentialsResponse:
     asked: list[Change] = [*request.deletions, *request.upsertions]
+    if not ctx.may_cluster(AclOperation.ALTER):
+        denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED.message
+        return _response({change.name: denied for change in asked})
     named = Counter(change.name for change in asked)
     users = {user: dict(credentials) for user, credentials in broker.scram_users.users.items()}
     results: dict[str, Refusal | None] = {}
@@ -55,6 +67,12 @@ def alter_user_scram_credentials(
         log.error("the credentials of users could not be stored: %s", e)  # noqa: TRY400
         failed = ErrorCode.KAFKA_STORAGE_ERROR, str(e)
         results = {name: refusal or failed for name, refusal in results.items()}
+    if None in results.values():
+        audit.changed(ctx, "users", users=[name for name, refusal in results.items() if refusal is None])
+    return _response(results)
+
+
+def _response(results: Mapping[str, Refusal | None]) -> AlterUserScramCredentialsResponse:
     return AlterUserScramCredentialsResponse(
         results=[
             AlterUserScramCredentialsResult(

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from klamm_broker.api.registry import RequestContext, handles
+from klamm_broker.api.registry import Need, RequestContext, handles
 from klamm_broker.log.log_dir import uuid_to_bytes
+from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.describe_quorum import (
@@ -28,10 +29,19 @@ if TYPE_CHECKING:
 METADATA_TOPIC: Final = "__cluster_metadata"
 
 
-@handles(ApiKey.DESCRIBE_QUORUM, versions=(0, 2))
+@handles(
+    ApiKey.DESCRIBE_QUORUM,
+    versions=(0, 2),
+    needs=[
+        Need(AclOperation.DESCRIBE, ResourceType.CLUSTER),
+    ],
+)
 def describe_quorum(
     broker: BrokerState, ctx: RequestContext, request: DescribeQuorumRequest
 ) -> DescribeQuorumResponse:
+    if not ctx.may_cluster(AclOperation.DESCRIBE):
+        denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        return DescribeQuorumResponse(error_code=denied, error_message=denied.message)
     topics = [
         DescribeQuorumResponseTopicData(
             topic_name=topic.topic_name,

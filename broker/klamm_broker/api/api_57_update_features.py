@@ -10,8 +10,10 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from klamm_broker.api.registry import RequestContext, handles
+from klamm_broker.api.registry import Need, RequestContext, handles
+from klamm_broker.server import audit
 from klamm_broker.server.features import FeatureRefused, FeatureUpdate, UpgradeType, updated
+from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.update_features import (
@@ -26,16 +28,26 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-@handles(ApiKey.UPDATE_FEATURES, versions=(0, 2))
+@handles(
+    ApiKey.UPDATE_FEATURES,
+    versions=(0, 2),
+    needs=[
+        Need(AclOperation.ALTER, ResourceType.CLUSTER),
+    ],
+)
 def update_features(
     broker: BrokerState, ctx: RequestContext, request: UpdateFeaturesRequest
 ) -> UpdateFeaturesResponse:
+    if not ctx.may_cluster(AclOperation.ALTER):
+        denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        return UpdateFeaturesResponse(error_code=denied, error_message=denied.message)
     cluster = broker.cluster_config
     updates = _updates(request, ctx.api_version)
     try:
         levels = updated(cluster.features, updates, node_id=broker.node_id)
         if not request.validate_only and levels != cluster.features:
             cluster.update_features(levels)
+            audit.changed(ctx, "features", levels=levels)
             log.info("feature levels are now %s", levels)
     except FeatureRefused as e:
         why = f"The update failed for all features since the following feature had an error: {e}"

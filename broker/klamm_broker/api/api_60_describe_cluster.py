@@ -1,7 +1,7 @@
 """DescribeCluster, key 60: versions 0 to 2.
 
 Behaviour: answers one broker, which is its own controller. Endpoint type 1 (brokers) is answered; 2 (controllers) is
-refused with MISMATCHED_ENDPOINT_TYPE, as by every broker's listener. Every operation is authorized.
+refused with MISMATCHED_ENDPOINT_TYPE, as by every broker's listener.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from klamm_broker.api import authorized
-from klamm_broker.api.registry import RequestContext, handles
+from klamm_broker.api.registry import Need, RequestContext, handles
+from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.describe_cluster import (
@@ -25,7 +26,13 @@ BROKERS: Final = 1
 CONTROLLERS: Final = 2
 
 
-@handles(ApiKey.DESCRIBE_CLUSTER, versions=(0, 2))
+@handles(
+    ApiKey.DESCRIBE_CLUSTER,
+    versions=(0, 2),
+    needs=[
+        Need(AclOperation.DESCRIBE, ResourceType.CLUSTER, "for the operations on the cluster"),
+    ],
+)
 def describe_cluster(
     broker: BrokerState, ctx: RequestContext, request: DescribeClusterRequest
 ) -> DescribeClusterResponse:
@@ -46,5 +53,5 @@ def describe_cluster(
         cluster_id=broker.cluster_id,
         controller_id=broker.node_id,
         brokers=[me],
-        cluster_authorized_operations=authorized.CLUSTER if asked else authorized.NOT_ASKED,
+        cluster_authorized_operations=authorized.cluster_operations(ctx) if asked else authorized.NOT_ASKED,
     )

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm_broker.api.registry import RequestContext, handles
+from klamm_broker.api.registry import Need, RequestContext, handles
 from klamm_broker.server.topics import Partition, why_invalid
+from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.describe_producers import (
@@ -24,7 +25,13 @@ if TYPE_CHECKING:
     from klamm_broker.server.state import BrokerState
 
 
-@handles(ApiKey.DESCRIBE_PRODUCERS, versions=(0, 0))
+@handles(
+    ApiKey.DESCRIBE_PRODUCERS,
+    versions=(0, 0),
+    needs=[
+        Need(AclOperation.READ, ResourceType.TOPIC),
+    ],
+)
 def describe_producers(
     broker: BrokerState, ctx: RequestContext, request: DescribeProducersRequest
 ) -> DescribeProducersResponse:
@@ -32,18 +39,28 @@ def describe_producers(
         topics=[
             TopicResponse(
                 name=topic.name,
-                partitions=[_partition(broker, topic.name, index) for index in topic.partition_indexes],
+                partitions=[
+                    _partition(broker, topic.name, index, may=_may_read(ctx, topic.name))
+                    for index in topic.partition_indexes
+                ],
             )
             for topic in request.topics
         ]
     )
 
 
-def _partition(broker: BrokerState, topic: str, index: int) -> PartitionResponse:
+def _may_read(ctx: RequestContext, topic: str) -> bool:
+    return why_invalid(topic) is None and ctx.may(AclOperation.READ, ResourceType.TOPIC, topic)
+
+
+def _partition(broker: BrokerState, topic: str, index: int, *, may: bool) -> PartitionResponse:
     if (why := why_invalid(topic)) is not None:
         return PartitionResponse(
             partition_index=index, error_code=ErrorCode.INVALID_TOPIC_EXCEPTION, error_message=why
         )
+    if not may:
+        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return PartitionResponse(partition_index=index, error_code=code, error_message=code.message)
     partition = broker.partition(topic, index)
     if topic not in broker.topics.by_name:
         return PartitionResponse(

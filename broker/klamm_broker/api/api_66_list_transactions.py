@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm_broker.api.registry import RequestContext, handles
+from klamm_broker.api.registry import Need, RequestContext, handles
 from klamm_broker.coordinator.transactions.model import ListFilter
+from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.messages.list_transactions import (
     ListTransactionsRequest,
@@ -22,7 +23,13 @@ if TYPE_CHECKING:
     from klamm_broker.server.state import BrokerState
 
 
-@handles(ApiKey.LIST_TRANSACTIONS, versions=(0, 2))
+@handles(
+    ApiKey.LIST_TRANSACTIONS,
+    versions=(0, 2),
+    needs=[
+        Need(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, "others are left out"),
+    ],
+)
 def list_transactions(
     broker: BrokerState, ctx: RequestContext, request: ListTransactionsRequest
 ) -> ListTransactionsResponse:
@@ -40,5 +47,6 @@ def list_transactions(
         transaction_states=[
             TransactionState(transactional_id=name, producer_id=producer_id, transaction_state=state)
             for name, producer_id, state in found.transactions
+            if ctx.may(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, name, tell=False)
         ],
     )

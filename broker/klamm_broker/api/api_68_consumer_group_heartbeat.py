@@ -11,9 +11,11 @@ from __future__ import annotations
 from asyncio import Future
 from typing import TYPE_CHECKING, Any
 
-from klamm_broker.api.registry import LARGE_REQUEST_MAX, RequestContext, handles
+from klamm_broker.api.registry import LARGE_REQUEST_MAX, Need, RequestContext, handles
 from klamm_broker.coordinator.consumer.model import HeartbeatRequest, HeartbeatResult
+from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
+from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.consumer_group_heartbeat import (
     Assignment,
     ConsumerGroupHeartbeatRequest,
@@ -25,10 +27,23 @@ if TYPE_CHECKING:
     from klamm_broker.server.state import BrokerState
 
 
-@handles(ApiKey.CONSUMER_GROUP_HEARTBEAT, versions=(0, 1), request_max=LARGE_REQUEST_MAX)
+@handles(
+    ApiKey.CONSUMER_GROUP_HEARTBEAT,
+    versions=(0, 1),
+    request_max=LARGE_REQUEST_MAX,
+    needs=[
+        Need(AclOperation.READ, ResourceType.GROUP),
+        Need(AclOperation.DESCRIBE, ResourceType.TOPIC, "the topics of the subscription"),
+    ],
+)
 def consumer_group_heartbeat(
     broker: BrokerState, ctx: RequestContext, request: ConsumerGroupHeartbeatRequest
 ) -> ConsumerGroupHeartbeatResponse | Future[ConsumerGroupHeartbeatResponse]:
+    if not ctx.may(AclOperation.READ, ResourceType.GROUP, request.group_id):
+        return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    names = dict.fromkeys(request.subscribed_topic_names or ())
+    if not all(ctx.may(AclOperation.DESCRIBE, ResourceType.TOPIC, name) for name in names):
+        return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     owned = request.topic_partitions
     heartbeat = HeartbeatRequest(
         group_id=request.group_id,

@@ -3,7 +3,7 @@
 Behaviour: tells epochs, and members with their present and their target assignment. A group that does not exist or is of
 another kind is GROUP_ID_NOT_FOUND; the message says which of both.
 Versions: 1 tells members of the classic protocol (0) from those of the consumer protocol (1).
-Every operation is authorized, as there is no authorizer yet.
+A group with a topic that the sender may not describe is not told (TOPIC_AUTHORIZATION_FAILED).
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from klamm_broker.api import authorized
-from klamm_broker.api.registry import RequestContext, handles
+from klamm_broker.api.registry import Need, RequestContext, handles
 from klamm_broker.coordinator.consumer.model import (
     ConsumerGroupDescription,
     ConsumerMemberDescription,
     NamedPartitions,
 )
+from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.consumer_group_describe import (
@@ -33,22 +34,49 @@ if TYPE_CHECKING:
     from klamm_broker.server.state import BrokerState
 
 
-@handles(ApiKey.CONSUMER_GROUP_DESCRIBE, versions=(0, 1))
+@handles(
+    ApiKey.CONSUMER_GROUP_DESCRIBE,
+    versions=(0, 1),
+    needs=[
+        Need(AclOperation.DESCRIBE, ResourceType.GROUP),
+        Need(AclOperation.DESCRIBE, ResourceType.TOPIC, "all topics of the assignments"),
+    ],
+)
 def consumer_group_describe(
-    broker: BrokerState, _ctx: RequestContext, request: ConsumerGroupDescribeRequest
+    broker: BrokerState, ctx: RequestContext, request: ConsumerGroupDescribeRequest
 ) -> ConsumerGroupDescribeResponse:
     describe = broker.groups.coordinator.describe_consumer
-    groups = [
-        _described(describe(group_id))
-        if group_id
-        else DescribedGroup(group_id="", error_code=ErrorCode.INVALID_GROUP_ID)
-        for group_id in dict.fromkeys(request.group_ids)
-    ]
+    groups = []
+    for group_id in dict.fromkeys(request.group_ids):
+        if not ctx.may(AclOperation.DESCRIBE, ResourceType.GROUP, group_id):
+            groups.append(DescribedGroup(group_id=group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
+        elif group_id:
+            groups.append(_visible(ctx, _described(describe(group_id))))
+        else:
+            groups.append(DescribedGroup(group_id="", error_code=ErrorCode.INVALID_GROUP_ID))
     if request.include_authorized_operations:
         for group in groups:
             if group.error_code == ErrorCode.NONE:
-                group.authorized_operations = authorized.GROUP
+                operations = authorized.operations(ctx, ResourceType.GROUP, group.group_id)
+                group.authorized_operations = operations
     return ConsumerGroupDescribeResponse(groups=groups)
+
+
+def _visible(ctx: RequestContext, group: DescribedGroup) -> DescribedGroup:
+    """Returns the group, or what is told of it to one who may not see all of its topics."""
+    topics = {
+        partitions.topic_name
+        for member in group.members
+        for assignment in (member.assignment, member.target_assignment)
+        for partitions in assignment.topic_partitions
+    }
+    if all(ctx.may(AclOperation.DESCRIBE, ResourceType.TOPIC, topic) for topic in topics):
+        return group
+    return DescribedGroup(
+        group_id=group.group_id,
+        error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        error_message="The group has described topic(s) that the client is not authorized to describe.",
+    )
 
 
 def _described(group: ConsumerGroupDescription) -> DescribedGroup:

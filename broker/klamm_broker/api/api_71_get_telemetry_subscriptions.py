@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from klamm_broker.server.state import BrokerState
 
 
-@handles(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, versions=(0, 0))
+@handles(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, versions=(0, 0), needs=())
 def get_telemetry_subscriptions(
     broker: BrokerState, ctx: RequestContext, request: GetTelemetrySubscriptionsRequest
 ) -> GetTelemetrySubscriptionsResponse:

@@ -19,7 +19,7 @@ _REQUEST_MAX: Final = 4 * 1024 * 1024
 """Above `telemetry.max.bytes` (1 MiB), so that a client learns what is wrong."""
 
 
-@handles(ApiKey.PUSH_TELEMETRY, versions=(0, 0), request_max=_REQUEST_MAX)
+@handles(ApiKey.PUSH_TELEMETRY, versions=(0, 0), request_max=_REQUEST_MAX, needs=())
 def push_telemetry(
     broker: BrokerState, ctx: RequestContext, request: PushTelemetryRequest
 ) -> PushTelemetryResponse:

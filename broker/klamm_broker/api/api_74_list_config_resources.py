@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm_broker.api.registry import RequestContext, handles
+from klamm_broker.api.registry import Need, RequestContext, handles
 from klamm_broker.api.topic_configs import ResourceType
 from klamm_broker.server import cluster_config
+from klamm_kafka.wire.acls import AclOperation
+from klamm_kafka.wire.acls import ResourceType as Kind
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.list_config_resources import (
@@ -24,10 +26,18 @@ if TYPE_CHECKING:
     from klamm_broker.server.state import BrokerState
 
 
-@handles(ApiKey.LIST_CONFIG_RESOURCES, versions=(0, 1))
+@handles(
+    ApiKey.LIST_CONFIG_RESOURCES,
+    versions=(0, 1),
+    needs=[
+        Need(AclOperation.DESCRIBE_CONFIGS, Kind.CLUSTER),
+    ],
+)
 def list_config_resources(
     broker: BrokerState, ctx: RequestContext, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse:
+    if not ctx.may_cluster(AclOperation.DESCRIBE_CONFIGS):
+        return ListConfigResourcesResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     asked = [ResourceType.CLIENT_METRICS] if ctx.api_version == 0 else request.resource_types
     names = {
         ResourceType.GROUP: broker.cluster_config.names(cluster_config.ResourceType.GROUP),

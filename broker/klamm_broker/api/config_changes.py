@@ -11,18 +11,22 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from klamm_base.configdef import ConfigDef, Type, parse_type, to_string
 from klamm_base.errors import ConfigError
+from klamm_broker.api.authorized import DENIED
+from klamm_broker.api.registry import Need, RequestContext
 from klamm_broker.api.topic_configs import ResourceType
 from klamm_broker.log import mirror_topic
 from klamm_broker.log.errors import LogError
 from klamm_broker.log.topic_config import TOPIC_CONFIGS
-from klamm_broker.server import cluster_config, dynamic_config, group_config, loggers, mirror_topics
+from klamm_broker.server import audit, cluster_config, dynamic_config, group_config, loggers, mirror_topics
 from klamm_broker.server.config_keys import BROKER_CONFIG
 from klamm_broker.server.config_refused import ConfigRefused
 from klamm_broker.server.topics import why_invalid
+from klamm_kafka.wire.acls import CLUSTER_NAME, AclOperation
+from klamm_kafka.wire.acls import ResourceType as Kind
 from klamm_kafka.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -34,6 +38,41 @@ log = logging.getLogger(__name__)
 
 INVALID_REQUEST, INVALID_CONFIG = ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_CONFIG
 VALUE_MAX = 32767
+
+
+_KINDS: Final[Mapping[int, Kind]] = {
+    ResourceType.TOPIC: Kind.TOPIC,
+    ResourceType.GROUP: Kind.GROUP,
+    ResourceType.BROKER: Kind.CLUSTER,
+    ResourceType.BROKER_LOGGER: Kind.CLUSTER,
+    ResourceType.CLIENT_METRICS: Kind.CLUSTER,
+}
+"""The resources for which a client must have rights."""
+
+
+def rights(operation: AclOperation) -> list[Need]:
+    """Returns the rights that a request for configurations needs."""
+    return [
+        Need(operation, Kind.CLUSTER, "brokers, their loggers, client metrics"),
+        Need(operation, Kind.TOPIC, "topics"),
+        Need(operation, Kind.GROUP, "groups"),
+    ]
+
+
+def check_rights(ctx: RequestContext, operation: AclOperation, kind: int, name: str) -> None:
+    """Raise ConfigRefused if the sender may not do this with the configuration of a resource."""
+    needed = _KINDS.get(kind)
+    if needed is None:
+        return  # it will be refused as unknown
+    if not ctx.may(operation, needed, CLUSTER_NAME if needed is Kind.CLUSTER else name):
+        raise ConfigRefused(DENIED[needed], DENIED[needed].message)
+
+
+def report(ctx: RequestContext, kind: int, name: str, keys: Iterable[str]) -> None:
+    """Tell the audit log of changed keys, without their values."""
+    audit.changed(
+        ctx, "configurations", resource_type=ResourceType(kind).name, resource=name, keys=list(keys)
+    )
 
 
 class Operation(IntEnum):

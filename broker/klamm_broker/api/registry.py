@@ -10,14 +10,16 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from asyncio import Future
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from klamm_broker.security.principal import ANONYMOUS, KafkaPrincipal
+from klamm_kafka.wire.acls import CLUSTER_NAME, AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey, message_types
 
 if TYPE_CHECKING:
+    from klamm_broker.security.authorizer import Access
     from klamm_broker.server.state import BrokerState
     from klamm_kafka.wire.struct import Message
 
@@ -65,6 +67,30 @@ class RequestContext:
     """Name and version of the client's software, as ApiVersions told them."""
     connection: Hashable = None
     """Tells the connection from others while it is open."""
+    access: Access | None = None
+    """The sender's rights; None where there is no authorizer, and everybody may do everything."""
+
+    def may(self, operation: AclOperation, kind: ResourceType, name: str, *, tell: bool = True) -> bool:
+        """Decides whether the sender may do this with a resource. `tell` the audit log of a denial: False where it only filters."""
+        access = self.access
+        return access is None or access.may(operation, kind, name, ApiKey(self.api_key).name, tell=tell)
+
+    def may_cluster(self, operation: AclOperation, *, tell: bool = True) -> bool:
+        """Decides whether the sender may do this with the cluster."""
+        return self.may(operation, ResourceType.CLUSTER, CLUSTER_NAME, tell=tell)
+
+    def may_any(self, operation: AclOperation, kind: ResourceType) -> bool:
+        """Decides whether the sender may do this with some resource of a kind, existing or not."""
+        return self.access is None or self.access.may_any(operation, kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """A right that an API asks for. The table in docs/security.md is made of these; `note` says when, and what its lack means."""
+
+    operation: AclOperation
+    kind: ResourceType
+    note: str = ""
 
 
 class Api:
@@ -79,7 +105,7 @@ class Api:
 
     __slots__ = (
         "advertised_min", "elements_max", "flexible_from", "handler", "key", "max_version", "min_version", "module",
-        "name", "raw", "request_max", "request_type",
+        "name", "needs", "raw", "request_max", "request_type",
     )  # fmt: skip
 
     def __init__(
@@ -91,8 +117,10 @@ class Api:
         handler: Handler,
         raw: bool,
         request_max: int | None = REQUEST_MAX,
+        needs: Sequence[Need] | None = None,
     ) -> None:
         self.key = key
+        self.needs = needs
         self.name = key.name
         self.min_version, self.max_version = versions
         self.advertised_min = self.min_version if advertised_min is None else advertised_min
@@ -115,8 +143,11 @@ def handles(
     advertised_min: int | None = None,
     raw: bool = False,
     request_max: int | None = REQUEST_MAX,
+    needs: Sequence[Need] | None = None,
 ) -> Callable[[_H], _H]:
     """Register a function `(broker, ctx, request)` as the handler of an API, for these versions (inclusive).
+
+    `needs` are the rights that the handler asks for, by `ctx.may`; () for an API that everybody may use.
 
     The handler returns the response message, or an `asyncio.Future` of it (a parked request), or None if the protocol wants
     no answer (Produce with acks=0).
@@ -132,6 +163,7 @@ def handles(
             handler=handler,
             raw=raw,
             request_max=request_max,
+            needs=needs,
         )
         return handler
 

@@ -15,13 +15,17 @@ from typing import TYPE_CHECKING, Final
 from klamm_broker.coordinator.model import TopicPartition
 from klamm_broker.coordinator.transactions.model import ProducerRequest
 from klamm_broker.server.transactions import Errors, Support
+from klamm_kafka.wire.acls import AclOperation, ResourceType
+from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.batch import iter_headers
 from klamm_kafka.wire.errors import ErrorCode, ProtocolError
 from klamm_kafka.wire.hot import ProduceData
 
 if TYPE_CHECKING:
+    from klamm_broker.security.authorizer import Access
     from klamm_broker.server.state import BrokerState
-    from klamm_broker.server.topics import Partition
+    from klamm_broker.server.topics import Partition, Topic
+    from klamm_kafka.wire.hot import TopicKey
 
 log = logging.getLogger(__name__)
 
@@ -34,10 +38,29 @@ _NOT_VERIFIED: Final = frozenset({
 """Errors that a client does not expect of a partition's leader: it gets NOT_ENOUGH_REPLICAS instead, and tries again."""
 
 
+def may_use(access: Access | None, transactional_id: str) -> bool:
+    """Decides whether a producer may write as this transactional id."""
+    return access is None or access.may(
+        AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id, ApiKey.PRODUCE.name
+    )
+
+
+def may_write(access: Access | None, topic: Topic | None, key: TopicKey) -> bool:
+    """Decides whether a producer may write to a topic, existing or not. Of an unknown id there is nothing to protect."""
+    if access is None:
+        return True
+    name = key if topic is None else topic.name
+    if isinstance(name, bytes) or name in access.writable:
+        return True
+    return access.may(AclOperation.WRITE, ResourceType.TOPIC, name, ApiKey.PRODUCE.name)
+
+
 class Verification:
     """The verification of one request. `transaction_version` goes to the log with the records."""
 
-    def __init__(self, broker: BrokerState, data: ProduceData, version: int) -> None:
+    def __init__(
+        self, broker: BrokerState, data: ProduceData, version: int, access: Access | None = None
+    ) -> None:
         self._broker = broker
         self._adds = version >= ADDS_FROM
         self._support = Support.INVALID_STATE
@@ -49,15 +72,18 @@ class Verification:
         self._transactional_id = data.transactional_id or ""
         self._partitions: list[Partition] = []
         self._producers: set[tuple[int, int]] = set()
-        self._collect(data)
+        if may_use(access, self._transactional_id):
+            self._collect(data, access)
         self._errors: Errors = {}
         self._waiting: asyncio.Future[Errors] | None = None
         self._give_up_at = 0.0
 
-    def _collect(self, data: ProduceData) -> None:
+    def _collect(self, data: ProduceData, access: Access | None) -> None:
         topics = self._broker.topics
         for key, partitions in data.topics:
             topic = topics.by_name.get(key) if isinstance(key, str) else topics.by_id.get(key)
+            if not may_write(access, topic, key):
+                continue
             for index, records in partitions:
                 if topic is None or records is None or not 0 <= index < len(topic.partitions):
                     continue

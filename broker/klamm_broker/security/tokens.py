@@ -40,7 +40,8 @@ class Token:
     max_ms: int
 
     def may_be_renewed_by(self, principal: KafkaPrincipal) -> bool:
-        return principal == self.owner or principal in self.renewers
+        """Decides whether a principal may see, renew and end the token. Who asked for it may, too."""
+        return principal in (self.owner, self.requester) or principal in self.renewers
 
     def is_over(self, now_ms: int) -> bool:
         return self.expires_ms < now_ms or self.max_ms < now_ms

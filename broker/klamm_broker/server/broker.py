@@ -18,6 +18,7 @@ from klamm_broker.log.disk_failure import is_broken
 from klamm_broker.log.errors import LogError, UnusableDirectory
 from klamm_broker.log.log_manager import LogManager
 from klamm_broker.security.tokens import TokenRules
+from klamm_broker.server.acl_file import open_authorizer
 from klamm_broker.server.cleaner import LogCleaner
 from klamm_broker.server.client_telemetry import ClientTelemetry
 from klamm_broker.server.cluster_config import FILE_NAME as CLUSTER_FILE
@@ -81,6 +82,7 @@ class Broker(BrokerState):
         self.scram_users = ScramUsers.load(config.log_dir / USERS_FILE)
         self._open_tokens()
         self.telemetry = ClientTelemetry(self.cluster_config, max_bytes=config["telemetry.max.bytes"])
+        self.authorizer = open_authorizer(config, self.loop.time)
         for name in self.logs.topics:
             self.serve_topic(name)
         self.groups = GroupShell(self, self.topic_changes, self.cluster_config)

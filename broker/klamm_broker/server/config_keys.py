@@ -21,6 +21,7 @@ from klamm_base.configdef import (
 )
 from klamm_broker.log.topic_config import TOPIC_CONFIGS
 from klamm_broker.server import (
+    authorizer_keys,
     consumer_group_keys,
     sasl_keys,
     single_node,
@@ -102,6 +103,7 @@ def _define() -> ConfigDef:
         _group_keys,
         consumer_group_keys.define,
         sasl_keys.define,
+        authorizer_keys.define,
     ):
         define(key)
     _topic_rows(d)
@@ -397,7 +399,7 @@ def _group_keys(key: Any) -> None:
 BROKER_CONFIG: Final[ConfigDef] = _define()
 
 NOT_IMPLEMENTED: Final = (  # prefixes of keys that Kafka 4.3 knows and that have no effect here
-    "advertised.", "allow.everyone.", "alter.", "authorizer.", "auto.include.jmx.",
+    "advertised.", "alter.", "auto.include.jmx.",
     "auto.leader.", "background.threads", "broker.", "client.quota.", "config.providers", "connection.",
     "connections.", "control.plane.", "controlled.", "controller.", "create.topic.policy.", "delegation.",
     "early.start.", "enable.", "fetch.purgatory.", "follower.", "group.consumer.", "group.coordinator.",

@@ -23,6 +23,7 @@ from klamm_broker.server import outgoing, residency
 from klamm_broker.server.outgoing import Cold, Piece, Reply
 
 if TYPE_CHECKING:
+    from klamm_broker.security.authorizer import Access
     from klamm_broker.server.metrics import ApiMetrics, RequestMetrics
     from klamm_broker.server.state import BrokerState
     from klamm_broker.server.waiting import WaitingRoom
@@ -126,7 +127,7 @@ class Connection:
     """
 
     __slots__ = (
-        "_buf", "_end", "_fd", "_held", "_need", "_out", "_parked", "_parked_bytes", "_peak", "_processing", "_quiet", "_reading", "_start",
+        "_access", "_buf", "_end", "_fd", "_held", "_need", "_out", "_parked", "_parked_bytes", "_peak", "_processing", "_quiet", "_reading", "_start",
         "_view", "_writing", "began", "broker", "closed", "dispatch", "host", "last_active", "listener", "loop", "max_frame", "metrics", "on_close",
         "port", "principal", "server", "sock", "software",
     )  # fmt: skip
@@ -143,6 +144,7 @@ class Connection:
         self.listener = listener
         self.principal: KafkaPrincipal = ANONYMOUS
         self.software = ("unknown", "unknown")
+        self._access: Access | None = None
         self.on_close: Callable[[], None] | None = None
         self.max_frame: int = server.broker.config["socket.request.max.bytes"]
         self.last_active = self.began = perf_counter()
@@ -161,6 +163,16 @@ class Connection:
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"
+
+    @property
+    def access(self) -> Access | None:
+        """The rights of the client; None where there is no authorizer. The first request after the login fixes whose rights count."""
+        access = self._access
+        if access is None:
+            authorizer = self.broker.authorizer
+            if authorizer is not None:
+                access = self._access = authorizer.access(self.principal, self.host)
+        return access
 
     # ---- in
 

@@ -69,6 +69,7 @@ def dispatch(conn: Connection, view: memoryview, pos: int, end: int) -> Reply | 
         principal=conn.principal,
         software=conn.software,
         connection=conn,
+        access=conn.access,
     )
     return _call(conn, api, context, message)
 

@@ -101,7 +101,7 @@ class FetchSession:
     """One client's session. `changed` are the partitions that may have something to tell, the longest waiting first."""
 
     __slots__ = (
-        "changed", "closed", "committed", "counted", "created_ms", "epoch", "evictable", "id", "last_used_ms",
+        "acl_version", "changed", "closed", "committed", "counted", "created_ms", "epoch", "evictable", "id", "last_used_ms",
         "partitions", "uses_ids", "waiter",
     )  # fmt: skip
 
@@ -117,6 +117,7 @@ class FetchSession:
         self.evictable = False
         self.closed = False
         self.waiter: Waiter | None = None  # the fetch that is parked
+        self.acl_version = 0
 
     def add(self, key: TopicKey, asked: FetchPartition) -> Watched:
         """Add a partition, or replace what is asked of it."""
@@ -134,6 +135,12 @@ class FetchSession:
         if watched is not None:
             self.changed.pop(watched, None)
             watched.leave()
+
+    def note_acls(self, version: int) -> None:
+        """Take note of the version of the ACLs. If it is a new one, every partition may have something to tell."""
+        if version != self.acl_version:
+            self.acl_version = version
+            self.changed |= dict.fromkeys(self.partitions.values())
 
     def isolate(self, *, committed: bool) -> None:
         """Read with this isolation. If it is a new one, every partition may have something to tell."""

@@ -13,11 +13,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from klamm_broker.log.errors import LogError
 from klamm_broker.server.waiting import Waiter
+from klamm_kafka.wire.acls import AclOperation, ResourceType
+from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.hot import FetchResult, TopicKey, encode_fetch_response
 
 if TYPE_CHECKING:
     from klamm_broker.log.partition_log import PartitionLog
+    from klamm_broker.security.authorizer import Access
     from klamm_broker.server.connection import Slot
     from klamm_broker.server.fetch_sessions import FetchSession, Watched
     from klamm_broker.server.outgoing import Reply
@@ -30,13 +33,21 @@ log = logging.getLogger(__name__)
 READ_COMMITTED: Final = 1
 IDS_FROM: Final = 13
 """The version from which topics come as ids."""
+_DENIED: Final = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 _STALE_EPOCH: Final = ErrorCode.INVALID_FETCH_SESSION_EPOCH
+
+
+def _may_read(access: Access, topic: str) -> bool:
+    return topic in access.readable or access.may(
+        AclOperation.READ, ResourceType.TOPIC, topic, ApiKey.FETCH.name
+    )
 
 
 class Fetch:
     """The common part of both kinds: the limits, reading a partition, waiting."""
 
     __slots__ = (
+        "_access",
         "_committed",
         "_correlation_id",
         "_max_bytes",
@@ -46,8 +57,16 @@ class Fetch:
         "missing",
     )
 
-    def __init__(self, storage: Storage, request: FetchRequest, version: int, correlation_id: int) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        request: FetchRequest,
+        version: int,
+        correlation_id: int,
+        access: Access | None = None,
+    ) -> None:
         self._storage = storage
+        self._access = access
         self._version = version
         self._correlation_id = correlation_id
         self._max_bytes = max_bytes = min(request.max_bytes, storage.config["fetch.max.bytes"])
@@ -121,9 +140,16 @@ class FullFetch(Fetch):
     __slots__ = ("_session", "_topics")
 
     def __init__(
-        self, storage: Storage, request: FetchRequest, version: int, correlation_id: int, *, session: bool
+        self,
+        storage: Storage,
+        request: FetchRequest,
+        version: int,
+        correlation_id: int,
+        access: Access | None = None,
+        *,
+        session: bool,
     ) -> None:
-        Fetch.__init__(self, storage, request, version, correlation_id)  # half the time of super()
+        Fetch.__init__(self, storage, request, version, correlation_id, access)  # half the time of super()
         self._session = session
         by_id = version >= IDS_FROM
         topics: Mapping[Any, Topic] = storage.topics.by_id if by_id else storage.topics.by_name
@@ -131,13 +157,17 @@ class FullFetch(Fetch):
         for topic in request.topics:
             key: TopicKey = topic.topic_id if by_id else topic.topic
             found = topics.get(key)
+            denied = False
+            if access is not None and (found is not None or not by_id):
+                denied = not _may_read(access, key if found is None else found.name)  # type: ignore[arg-type]
+                found = None if denied else found
             partitions = found.partitions if found is not None else ()
             count = len(partitions)
-            unknown = (
-                ErrorCode.UNKNOWN_TOPIC_ID
-                if by_id and found is None
-                else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            )
+            unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if found is None and by_id:
+                unknown = ErrorCode.UNKNOWN_TOPIC_ID
+            if denied:
+                unknown = _DENIED
             asked = [
                 (p, partitions[p.partition] if 0 <= p.partition < count else None) for p in topic.partitions
             ]
@@ -232,15 +262,19 @@ class IncrementalFetch(Fetch):
         request: FetchRequest,
         version: int,
         correlation_id: int,
+        access: Access | None = None,
+        *,
         session: FetchSession,
     ) -> None:
-        Fetch.__init__(self, storage, request, version, correlation_id)
+        Fetch.__init__(self, storage, request, version, correlation_id, access)
         self._session = session
         self._epoch = session.epoch
         session.isolate(committed=self._committed)
+        if access is not None:
+            session.note_acls(access.version)
 
     def attempt(self, *, final: bool) -> Reply | None:
-        session, topics = self._session, self._storage.topics
+        session, topics, access = self._session, self._storage.topics, self._access
         if session.epoch != self._epoch:  # another request has continued the session
             return self._encode([], error_code=_STALE_EPOCH)
         total, urgent, missing = 0, final, 0
@@ -248,6 +282,8 @@ class IncrementalFetch(Fetch):
         for watched in list(session.changed):
             partition = watched.partition
             error = watched.resolve(topics) if partition is None or partition.deleted else None
+            if access is not None and watched.name is not None and not _may_read(access, watched.name):
+                error = _DENIED
             if error is not None:
                 missing += error != ErrorCode.INCONSISTENT_TOPIC_ID
                 result = FetchResult(watched.asked.partition, error)
@@ -255,7 +291,8 @@ class IncrementalFetch(Fetch):
                 result = self._read(watched.partition.log, watched.asked, total)  # type: ignore[union-attr]
                 error = result.error_code or None  # type: ignore[assignment]
             if error is not None:
-                urgent = urgent or watched.partition is not None or error == ErrorCode.INCONSISTENT_TOPIC_ID
+                known = watched.partition is not None and error is not _DENIED
+                urgent = urgent or known or error == ErrorCode.INCONSISTENT_TOPIC_ID
                 news.append((watched, result))
                 continue
             if result.records is not None:

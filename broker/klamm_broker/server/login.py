@@ -6,7 +6,6 @@ server's own dispatch, or `SessionWatch` before it when the session ends some ti
 
 from __future__ import annotations
 
-import json
 import logging
 import struct
 from typing import TYPE_CHECKING, Any, Final
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from klamm_broker.api.registry import Api, RequestContext
 from klamm_broker.security.principal import KafkaPrincipal
 from klamm_broker.security.sasl.exchange import Exchange, OutOfOrder, Session, State
+from klamm_broker.server import audit
 from klamm_broker.server.connection import BadRequest, Connection
 from klamm_broker.server.dispatch import dispatch, frame
 from klamm_kafka.wire.api_keys import ApiKey
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from klamm_broker.server.sasl_config import LoginSettings
 
 log = logging.getLogger(__name__)
-audit = logging.getLogger("klamm.audit")
 
 _KEY: Final = struct.Struct(">hh")
 _SIZE: Final = struct.Struct(">i")
@@ -147,17 +146,15 @@ class Login:
         conn.on_close = timer.cancel
 
     def _report(self, conn: Connection, user: str | None, failed: str | None) -> None:
-        if not audit.isEnabledFor(logging.INFO):
-            return
-        said = {
-            "event": "login" if self._renewed is None else "login renewed",
-            "outcome": "ok" if failed is None else "refused",
-            "mechanism": self._exchange.mechanism,
-            "listener": conn.listener,
-            "peer": str(conn),
-        }
-        said |= {"principal": f"User:{user}"} if user is not None else {"why": failed or ""}
-        audit.info(json.dumps(said, ensure_ascii=False))
+        said = {"principal": f"User:{user}"} if user is not None else {"why": failed or ""}
+        audit.write(
+            "login" if self._renewed is None else "login renewed",
+            outcome="ok" if failed is None else "refused",
+            mechanism=self._exchange.mechanism,
+            listener=conn.listener,
+            peer=str(conn),
+            **said,
+        )
 
     def _too_late(self, conn: Connection) -> None:
         conn.close(f"no login within klamm.login.timeout.ms={self._settings.timeout_s * 1000:.0f}")

@@ -18,6 +18,7 @@ from klamm_broker.server.metrics import IdleMeter
 from klamm_broker.server.storage import Storage
 
 if TYPE_CHECKING:
+    from klamm_broker.server.acl_file import StoredAuthorizer
     from klamm_broker.server.cleaner import LogCleaner
     from klamm_broker.server.client_telemetry import ClientTelemetry
     from klamm_broker.server.cluster_config import ClusterConfig
@@ -47,6 +48,7 @@ class BrokerState(Storage):
     scram_users: ScramUsers
     tokens: TokenFile
     telemetry: ClientTelemetry
+    authorizer: StoredAuthorizer | None = None
 
     def __init__(self, config: BrokerConfig, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(config, loop)

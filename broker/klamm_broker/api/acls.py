@@ -1,0 +1,73 @@
+"""ACLs of requests and answers: what is checked before one is made or a filter is used, in Kafka's words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from klamm_broker.security import principal
+from klamm_broker.security.acl import Acl, AclFilter
+from klamm_broker.server.connection import BadRequest
+from klamm_kafka.wire.acls import CLUSTER_NAME, AclOperation, AclPermissionType, PatternType, ResourceType
+
+if TYPE_CHECKING:
+    from klamm_kafka.wire.messages.create_acls import AclCreation
+    from klamm_kafka.wire.messages.delete_acls import DeleteAclsFilter
+    from klamm_kafka.wire.messages.describe_acls import DescribeAclsRequest
+
+NO_AUTHORIZER: Final = "No Authorizer is configured."
+
+
+class AclRefused(Exception):
+    """An ACL that cannot be (INVALID_REQUEST), with the reason."""
+
+
+def created(asked: AclCreation) -> Acl:
+    """Returns the ACL that a request describes."""
+    return Acl(
+        resource_type=ResourceType(asked.resource_type),
+        resource_name=asked.resource_name,
+        pattern_type=PatternType(asked.resource_pattern_type),
+        principal=asked.principal,
+        host=asked.host,
+        operation=AclOperation(asked.operation),
+        permission=AclPermissionType(asked.permission_type),
+    )
+
+
+def check_new(acl: Acl) -> None:
+    """Raise AclRefused for an ACL that must not be made."""
+    if acl.resource_type is ResourceType.CLUSTER and acl.resource_name != CLUSTER_NAME:
+        raise AclRefused(f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
+    if not acl.resource_name:
+        raise AclRefused("Invalid empty resource name")
+    if acl.resource_type is ResourceType.ANY:
+        raise AclRefused("Invalid resourceType ANY")
+    if acl.pattern_type not in (PatternType.LITERAL, PatternType.PREFIXED):
+        raise AclRefused(f"Invalid patternType {acl.pattern_type.name}")
+    if acl.operation is AclOperation.ANY:
+        raise AclRefused("Invalid operation ANY")
+    if acl.permission is AclPermissionType.ANY:
+        raise AclRefused("Invalid permissionType ANY")
+    try:
+        principal.parse(acl.principal)
+    except ValueError as e:
+        raise AclRefused(str(e)) from None
+
+
+def selected(asked: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
+    """Returns the filter that a request describes."""
+    return AclFilter(
+        resource_type=ResourceType(asked.resource_type_filter),
+        resource_name=asked.resource_name_filter,
+        pattern_type=PatternType(asked.pattern_type_filter),
+        principal=asked.principal_filter,
+        host=asked.host_filter,
+        operation=AclOperation(asked.operation),
+        permission=AclPermissionType(asked.permission_type),
+    )
+
+
+def check_known(item: Acl | AclFilter, message: str) -> None:
+    """Raise BadRequest for a code that this version does not know: the connection closes, as Kafka's does."""
+    if 0 in (item.resource_type, item.pattern_type, item.operation, item.permission):
+        raise BadRequest(f"{message} contains UNKNOWN elements: {item}")

@@ -1,0 +1,109 @@
+"""ACLs on the disk, and the audit log's lines about denials."""
+
+from __future__ import annotations
+
+import json
+import logging
+import stat
+
+import pytest
+
+from klamm_base.errors import ConfigError
+from klamm_broker.log.errors import DirectoryError
+from klamm_broker.security.acl import Acl
+from klamm_broker.security.authorizer import Denial
+from klamm_broker.server import audit
+from klamm_broker.server.acl_file import StoredAuthorizer
+from klamm_broker.server.authorizer_keys import STANDARD
+from klamm_broker.server.config import BrokerConfig
+from klamm_kafka.wire.acls import AclOperation, AclPermissionType, PatternType, ResourceType
+
+
+def acl(name: str = "orders") -> Acl:
+    return Acl(
+        resource_type=ResourceType.TOPIC, resource_name=name, pattern_type=PatternType.LITERAL, principal='User:"ä',
+        host="*", operation=AclOperation.READ, permission=AclPermissionType.ALLOW,
+    )  # fmt: skip
+
+
+def opened(path) -> StoredAuthorizer:
+    return StoredAuthorizer(path, super_users=frozenset(), allow_without_acls=False, on_denied=print)
+
+
+def test_what_is_stored_is_there_after_a_restart(tmp_path):
+    path = tmp_path / "acls.json"
+    first = opened(path)
+    first.store(add=[acl("a"), acl("b"), acl("a")])
+    first.store(remove=[acl("a")], add=[acl("c")])
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert list(opened(path).index) == [acl("b"), acl("c")] == list(first.index)
+    before = path.stat().st_mtime_ns
+    first.store(add=[acl("c")], remove=[acl("none")])
+    assert path.stat().st_mtime_ns == before, "nothing has changed, and nothing is written"
+    first.store(remove=[acl("b"), acl("c")])
+    assert json.loads(path.read_text()) == {"version": 1, "acls": []}
+
+
+def test_what_cannot_be_stored_does_not_hold(tmp_path):
+    found = opened(tmp_path / "no such folder" / "acls.json")
+    with pytest.raises(OSError, match="no such folder"):
+        found.store(add=[acl()])
+    assert not len(found.index)
+    assert found.version == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("{", "not JSON"),
+        ("[]", "no document of version 1"),
+        ('{"version": 2}', "no document of version 1"),
+        ('{"version": 1, "acls": [{}]}', "missing or bad value"),
+        ('{"version": 1, "acls": [{"resourceType": "QUEUE"}]}', "QUEUE"),
+    ],
+)
+def test_a_file_that_cannot_be_read_stops_the_start(tmp_path, text, why):
+    path = tmp_path / "acls.json"
+    path.write_text(text)
+    with pytest.raises(DirectoryError, match=why):
+        opened(path)
+
+
+@pytest.mark.parametrize(
+    ("properties", "why"),
+    [
+        ({"authorizer.class.name": "org.example.Mine"}, "must be org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
+        ({"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer"}, "Kafka 4 has no AclAuthorizer"),
+        ({"super.users": "admin"}, "super.users"),
+        ({"allow.everyone.if.no.acl.found": "maybe"}, "allow.everyone.if.no.acl.found"),
+    ],
+)  # fmt: skip
+def test_bad_properties_are_errors(tmp_path, properties, why):
+    with pytest.raises(ConfigError, match=why):
+        BrokerConfig.load({"log.dirs": str(tmp_path), **properties})
+
+
+def test_good_properties_are_taken_without_a_warning(tmp_path, caplog):
+    config = BrokerConfig.load(
+        {"log.dirs": str(tmp_path), "authorizer.class.name": STANDARD, "super.users": "User:a;User:b"}
+    )
+    assert config["authorizer.class.name"] == STANDARD
+    assert not caplog.records
+
+
+def test_a_repeated_denial_is_counted_and_told_once_in_a_while(caplog):
+    now = [0.0]
+    denials = audit.Denials(lambda: now[0])
+    denial = Denial(
+        principal="User:ann", host="h", operation=AclOperation.READ, resource_type=ResourceType.TOPIC,
+        resource_name="secret", api="FETCH", rule="none",
+    )  # fmt: skip
+    with caplog.at_level(logging.INFO, "klamm.audit"):
+        for now[0] in (0, 1, 9, 10.5, 30):
+            denials(denial)
+    lines = [json.loads(record.getMessage()) for record in caplog.records]
+    assert [line.pop("times") for line in lines] == [1, 3, 1]
+    assert lines[0] == {
+        "event": "denied", "principal": "User:ann", "host": "h", "api": "FETCH", "operation": "READ",
+        "resource_type": "TOPIC", "resource": "secret", "rule": "none",
+    }  # fmt: skip
