@@ -14,6 +14,7 @@ import pytest
 ESSENTIAL: Final[dict[str, tuple[str, ...]]] = {
     "Broker": (
         "tests/broker/test_server_clients.py",
+        "tests/broker/test_authorizer_broker.py::test_rights_are_there_after_kill_9",
         "tests/broker/test_group_clients.py::test_aiokafka",
         "tests/broker/test_group_clients.py::test_members_share_partitions_and_inherit_them",
         "tests/broker/test_consumer_group_clients.py::test_members_join_and_leave",

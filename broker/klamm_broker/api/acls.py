@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from klamm_broker.security import principal
 from klamm_broker.security.acl import Acl, AclFilter
 from klamm_broker.server.connection import BadRequest
 from klamm_kafka.wire.acls import CLUSTER_NAME, AclOperation, AclPermissionType, PatternType, ResourceType
@@ -14,6 +13,7 @@ if TYPE_CHECKING:
     from klamm_kafka.wire.messages.delete_acls import DeleteAclsFilter
     from klamm_kafka.wire.messages.describe_acls import DescribeAclsRequest
 
+_NO_TYPE: Final = (ResourceType.UNKNOWN, ResourceType.ANY)
 NO_AUTHORIZER: Final = "No Authorizer is configured."
 
 
@@ -40,18 +40,18 @@ def check_new(acl: Acl) -> None:
         raise AclRefused(f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
     if not acl.resource_name:
         raise AclRefused("Invalid empty resource name")
-    if acl.resource_type is ResourceType.ANY:
-        raise AclRefused("Invalid resourceType ANY")
+    if acl.resource_type in _NO_TYPE:
+        raise AclRefused(f"Invalid resourceType {acl.resource_type.name}")
     if acl.pattern_type not in (PatternType.LITERAL, PatternType.PREFIXED):
         raise AclRefused(f"Invalid patternType {acl.pattern_type.name}")
-    if acl.operation is AclOperation.ANY:
-        raise AclRefused("Invalid operation ANY")
-    if acl.permission is AclPermissionType.ANY:
-        raise AclRefused("Invalid permissionType ANY")
-    try:
-        principal.parse(acl.principal)
-    except ValueError as e:
-        raise AclRefused(str(e)) from None
+    if acl.operation in (AclOperation.UNKNOWN, AclOperation.ANY):
+        raise AclRefused(f"Invalid operation {acl.operation.name}")
+    if acl.permission not in (AclPermissionType.ALLOW, AclPermissionType.DENY):
+        raise AclRefused(f"Invalid permissionType {acl.permission.name}")
+    if ":" not in acl.principal:
+        raise AclRefused(
+            f"Could not parse principal from `{acl.principal}` (no colon is present separating the principal type from the name)"
+        )
 
 
 def selected(asked: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
@@ -67,7 +67,15 @@ def selected(asked: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
     )
 
 
-def check_known(item: Acl | AclFilter, message: str) -> None:
-    """Raise BadRequest for a code that this version does not know: the connection closes, as Kafka's does."""
-    if 0 in (item.resource_type, item.pattern_type, item.operation, item.permission):
-        raise BadRequest(f"{message} contains UNKNOWN elements: {item}")
+def check_filter(wanted: AclFilter) -> None:
+    """Raise AclRefused for a filter with which nothing may be deleted."""
+    if wanted.resource_type is ResourceType.UNKNOWN or wanted.pattern_type is PatternType.UNKNOWN:
+        raise AclRefused("Unknown patternFilter.")
+    if wanted.operation is AclOperation.UNKNOWN or wanted.permission is AclPermissionType.UNKNOWN:
+        raise AclRefused("Unknown entryFilter.")
+
+
+def check_codes(message: str, *codes: int) -> None:
+    """Raise BadRequest for code 0, UNKNOWN: the connection closes, as Kafka's does. Other codes that are unknown have answers."""
+    if 0 in codes:
+        raise BadRequest(f"{message} contains UNKNOWN elements: codes {codes}")

@@ -1,14 +1,14 @@
 """DescribeAcls, key 29: versions 1 to 3.
 
 Behaviour: tells the ACLs that a filter selects, by resource. Without an authorizer it answers SECURITY_DISABLED. A filter with
-an unknown code closes the connection, as in Kafka.
+code 0 (unknown) closes the connection, as in Kafka; one with a code of the future selects nothing.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm_broker.api.acls import check_known, selected
+from klamm_broker.api.acls import check_codes, selected
 from klamm_broker.api.registry import Need, RequestContext, handles
 from klamm_broker.security.acl import Acl
 from klamm_kafka.wire.acls import AclOperation, PatternType, ResourceType
@@ -31,8 +31,14 @@ _Pattern = tuple[ResourceType, str, PatternType]
 def describe_acls(
     broker: BrokerState, ctx: RequestContext, request: DescribeAclsRequest
 ) -> DescribeAclsResponse:
+    check_codes(
+        "DescribeAclsRequest",
+        request.resource_type_filter,
+        request.pattern_type_filter,
+        request.operation,
+        request.permission_type,
+    )
     wanted = selected(request)
-    check_known(wanted, "DescribeAclsRequest")
     if not ctx.may_cluster(AclOperation.DESCRIBE):
         return DescribeAclsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if broker.authorizer is None:

@@ -1,8 +1,8 @@
 """CreateAcls, key 30: versions 1 to 3.
 
 Behaviour: makes ACLs; one that is there already is made again without a trace. They are on the disk when it is answered
-(`server/acl_file.py`), and hold for every later request. Without an authorizer it answers SECURITY_DISABLED. An unknown code closes the
-connection, as in Kafka.
+(`server/acl_file.py`), and hold for every later request. Without an authorizer it answers SECURITY_DISABLED. Code 0
+(unknown) closes the connection, as in Kafka. ANY is refused for the one ACL; there the whole request is UNKNOWN_SERVER_ERROR.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from klamm_broker.api.acls import NO_AUTHORIZER, AclRefused, check_known, check_new, created
+from klamm_broker.api.acls import NO_AUTHORIZER, AclRefused, check_codes, check_new, created
 from klamm_broker.api.registry import Need, RequestContext, handles
 from klamm_broker.security.acl import Acl
 from klamm_broker.server import audit
@@ -28,9 +28,15 @@ log = logging.getLogger(__name__)
 
 @handles(ApiKey.CREATE_ACLS, versions=(1, 3), needs=[Need(AclOperation.ALTER, ResourceType.CLUSTER)])
 def create_acls(broker: BrokerState, ctx: RequestContext, request: CreateAclsRequest) -> CreateAclsResponse:
+    for asked in request.creations:
+        check_codes(
+            "CreateAclsRequest",
+            asked.resource_type,
+            asked.resource_pattern_type,
+            asked.operation,
+            asked.permission_type,
+        )
     acls = [created(asked) for asked in request.creations]
-    for acl in acls:
-        check_known(acl, "CreateAclsRequest")
     authorizer = broker.authorizer
     if not ctx.may_cluster(AclOperation.ALTER):
         code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED

@@ -1,7 +1,8 @@
 """DeleteAcls, key 31: versions 1 to 3.
 
 Behaviour: deletes the ACLs that each filter selects and tells them; an ACL that several filters select is told by each. They are gone from
-the disk when it is answered. Without an authorizer it answers SECURITY_DISABLED. An unknown code closes the connection, as in Kafka.
+the disk when it is answered. Without an authorizer it answers SECURITY_DISABLED. Code 0 (unknown)
+closes the connection, as in Kafka.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from klamm_broker.api.acls import NO_AUTHORIZER, check_known, selected
+from klamm_broker.api.acls import NO_AUTHORIZER, AclRefused, check_codes, check_filter, selected
 from klamm_broker.api.registry import Need, RequestContext, handles
 from klamm_broker.security.acl import Acl, AclFilter
 from klamm_broker.server import audit
@@ -32,9 +33,15 @@ log = logging.getLogger(__name__)
 
 @handles(ApiKey.DELETE_ACLS, versions=(1, 3), needs=[Need(AclOperation.ALTER, ResourceType.CLUSTER)])
 def delete_acls(broker: BrokerState, ctx: RequestContext, request: DeleteAclsRequest) -> DeleteAclsResponse:
+    for asked in request.filters:
+        check_codes(
+            "DeleteAclsRequest",
+            asked.resource_type_filter,
+            asked.pattern_type_filter,
+            asked.operation,
+            asked.permission_type,
+        )
     filters = [selected(asked) for asked in request.filters]
-    for wanted in filters:
-        check_known(wanted, "DeleteAclsRequest")
     authorizer = broker.authorizer
     if not ctx.may_cluster(AclOperation.ALTER):
         code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
@@ -49,8 +56,8 @@ def delete_acls(broker: BrokerState, ctx: RequestContext, request: DeleteAclsReq
 def _delete(
     authorizer: StoredAuthorizer, ctx: RequestContext, filters: list[AclFilter]
 ) -> list[DeleteAclsFilterResult]:
-    found = [authorizer.select(wanted) for wanted in filters]
-    gone = dict.fromkeys(acl for acls in found for acl in acls)
+    found = [_select(authorizer, wanted) for wanted in filters]
+    gone = dict.fromkeys(acl for acls in found if not isinstance(acls, str) for acl in acls)
     try:
         authorizer.store(remove=gone)
     except OSError as e:
@@ -60,11 +67,22 @@ def _delete(
     if gone:
         audit.changed(ctx, "ACLs", removed=[str(acl) for acl in gone])
     return [
-        DeleteAclsFilterResult(
+        DeleteAclsFilterResult(error_code=ErrorCode.INVALID_REQUEST, error_message=acls)
+        if isinstance(acls, str)
+        else DeleteAclsFilterResult(
             error_code=ErrorCode.NONE, error_message=None, matching_acls=[_told(acl) for acl in acls]
         )
         for acls in found
     ]
+
+
+def _select(authorizer: StoredAuthorizer, wanted: AclFilter) -> list[Acl] | str:
+    """Returns the ACLs that a filter selects, or why it cannot be used."""
+    try:
+        check_filter(wanted)
+    except AclRefused as e:
+        return str(e)
+    return authorizer.select(wanted)
 
 
 def _told(acl: Acl) -> DeleteAclsMatchingAcl:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from klamm_broker.api.registry import REQUEST_MAX, Api
 from klamm_broker.security.principal import ANONYMOUS, KafkaPrincipal
 from klamm_broker.server import outgoing, residency
-from klamm_broker.server.outgoing import Cold, Piece, Reply
+from klamm_broker.server.outgoing import Cold, Piece, Reply, Transport
 
 if TYPE_CHECKING:
     from klamm_broker.security.authorizer import Access
@@ -55,15 +55,6 @@ class BadRequest(Exception):
 
 
 Dispatch = Callable[["Connection", memoryview, int, int], "Reply | None"]
-
-
-class Transport(Protocol):
-    """The socket of a connection, or TLS over it, with a socket's methods and errors. Non-blocking."""
-
-    def fileno(self) -> int: ...
-    def recv_into(self, view: memoryview, /) -> int: ...
-    def shutdown(self, how: int, /) -> None: ...
-    def close(self) -> None: ...
 
 
 class Owner(Protocol):
@@ -127,9 +118,9 @@ class Connection:
     """
 
     __slots__ = (
-        "_access", "_buf", "_end", "_fd", "_held", "_need", "_out", "_parked", "_parked_bytes", "_peak", "_processing", "_quiet", "_reading", "_start",
+        "_access", "_buf", "_end", "_fd", "_held", "_need", "_out", "_parked", "_parked_bytes", "_peak", "_principal", "_processing", "_quiet", "_reading", "_start",
         "_view", "_writing", "began", "broker", "closed", "dispatch", "host", "last_active", "listener", "loop", "max_frame", "metrics", "on_close",
-        "port", "principal", "server", "sock", "software",
+        "port", "server", "sock", "software",
     )  # fmt: skip
     _send: Callable[[Any, Sequence[Piece]], list[Piece]] = staticmethod(outgoing.send)
 
@@ -142,7 +133,7 @@ class Connection:
         self._fd = sock.fileno()
         self.host, self.port = peer
         self.listener = listener
-        self.principal: KafkaPrincipal = ANONYMOUS
+        self._principal: KafkaPrincipal = ANONYMOUS
         self.software = ("unknown", "unknown")
         self._access: Access | None = None
         self.on_close: Callable[[], None] | None = None
@@ -165,14 +156,21 @@ class Connection:
         return f"{self.host}:{self.port}"
 
     @property
+    def principal(self) -> KafkaPrincipal:
+        """The user that the connection acts for; another one has other rights."""
+        return self._principal
+
+    @principal.setter
+    def principal(self, principal: KafkaPrincipal) -> None:
+        self._principal = principal
+        self._access = None
+
+    @property
     def access(self) -> Access | None:
-        """The rights of the client; None where there is no authorizer. The first request after the login fixes whose rights count."""
-        access = self._access
-        if access is None:
-            authorizer = self.broker.authorizer
-            if authorizer is not None:
-                access = self._access = authorizer.access(self.principal, self.host)
-        return access
+        """The rights of the client; None where there is no authorizer."""
+        if self._access is None and (authorizer := self.broker.authorizer) is not None:
+            self._access = authorizer.access(self._principal, self.host)
+        return self._access
 
     # ---- in
 

@@ -11,7 +11,7 @@ import os
 import socket
 from collections import deque
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Protocol
 
 from klamm_broker.server import residency
 from klamm_broker.server.residency import FileRange
@@ -19,6 +19,15 @@ from klamm_broker.server.residency import FileRange
 READ_BYTES_MAX: Final = 16 * 1024
 """A file range up to this size is read and leaves with the bytes around it: two system calls, where sendfile takes four."""
 _MSG_MORE: Final = getattr(socket, "MSG_MORE", 0)
+
+
+class Transport(Protocol):
+    """The socket of a connection, or TLS over it, with a socket's methods and errors. Non-blocking."""
+
+    def fileno(self) -> int: ...
+    def recv_into(self, view: memoryview, /) -> int: ...
+    def shutdown(self, how: int, /) -> None: ...
+    def close(self) -> None: ...
 
 
 class RestOfRange:
