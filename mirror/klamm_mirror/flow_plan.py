@@ -263,7 +263,7 @@ def _of_plan(plan: TopicPlan, cluster: str) -> Iterator[Change]:
 
 
 def _number(quota: float | None) -> str | None:
-    return None if quota is None else f"{quota:g}" if quota != int(quota) else str(int(quota))
+    return None if quota is None else f"{quota:.0f}" if quota.is_integer() else f"{quota:g}"
 
 
 def _words(acl: AclBinding) -> str:

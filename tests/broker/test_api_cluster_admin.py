@@ -12,7 +12,7 @@ from support.raw import RawClient
 from klamm.testing import EmbeddedBroker
 from klamm_broker.log.errors import DirectoryError
 from klamm_broker.security.sasl.credentials import Mechanism, derive
-from klamm_broker.server.client_quotas import NOT_ENFORCED, QuotaRefused, check_change, check_filter
+from klamm_broker.server.client_quotas import QuotaRefused, changed, check_changes, check_entity, check_filter
 from klamm_broker.server.scram_users import ScramUsers
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages import alter_client_quotas as set_quotas
@@ -159,19 +159,25 @@ def test_without_authentication_there_are_no_tokens(client):
         ({"ip": None}, [("producer_byte_rate", 1.0)], "Invalid configuration key producer_byte_rate"),
         ({"user": "u"}, [("producer_byte_rate", -1.0)], "must be greater than 0"),
         ({"user": "u"}, [("producer_byte_rate", float("nan"))], "must be greater than 0"),
-        ({"user": "u"}, [("producer_byte_rate", float("inf"))], "must be greater than 0"),
+        ({"user": "u"}, [("producer_byte_rate", float("inf"))], "too large for a LONG"),
+        ({"ip": "::1"}, [("connection_creation_rate", 3e9)], "too large for an INT"),
         ({"user": "u"}, [("producer_byte_rate", 1.5)], "cannot be a fractional value"),
-        ({"user": "u"}, [("request_percentage", 1.5)], NOT_ENFORCED),
-        ({"client-id": None}, [("producer_byte_rate", None), ("consumer_byte_rate", 5.0)], NOT_ENFORCED),
+        (
+            {"user": None},
+            [("producer_byte_rate", 1.0), ("producer_byte_rate", 2.0)],
+            "Ignoring duplicate entity",
+        ),
     ],
 )
 def test_a_quota_is_refused_with_the_reason(entity, changes, says):
     with pytest.raises(QuotaRefused, match=says):
-        check_change(entity, changes)
+        check_changes(check_entity(list(entity.items())), changes)
 
 
 def test_what_is_not_there_can_be_removed():
-    check_change({"user": "u", "client-id": None}, [("producer_byte_rate", None)])
+    changes = [("producer_byte_rate", None), ("request_percentage", 1.5)]
+    check_changes(check_entity([("user", "u"), ("client-id", None)]), changes)
+    assert changed({"producer_byte_rate": 1.0}, changes) == {"request_percentage": 1.5}
 
 
 @pytest.mark.parametrize(
@@ -194,16 +200,26 @@ def test_a_filter_of_quotas_is_checked(components, code):
 
 def test_quotas_over_the_wire(client):
     user = set_quotas.AlterClientQuotasRequestEntityData(entity_type="user", entity_name="u")
-    ops = [set_quotas.OpData(key="producer_byte_rate", value=1000.0)]
+    ops = [set_quotas.OpData(key="producer_byte_rate", value=1e12)]
     entry = set_quotas.AlterClientQuotasRequestEntryData(entity=[user], ops=ops)
     for version in (0, 1):
-        (answer,) = client.request(set_quotas.AlterClientQuotasRequest(entries=[entry]), version).entries
-        assert (answer.error_code, answer.error_message) == (E.INVALID_REQUEST, NOT_ENFORCED)
+        for dry, stored in ((True, []), (False, [1e12])):
+            request = set_quotas.AlterClientQuotasRequest(entries=[entry], validate_only=dry)
+            (answer,) = client.request(request, version).entries
+            assert (answer.error_code, answer.error_message) == (0, None)
+            told = client.request(get_quotas.DescribeClientQuotasRequest(), version).entries
+            assert [value.value for found in told for value in found.values] == stored
+        gone = set_quotas.OpData(key="producer_byte_rate", remove=True)
+        removal = set_quotas.AlterClientQuotasRequestEntryData(entity=[user], ops=[gone])
+        for _ in range(2):
+            (answer,) = client.request(
+                set_quotas.AlterClientQuotasRequest(entries=[removal]), version
+            ).entries
+            assert (answer.error_code, answer.error_message) == (0, None), "what is not there can be removed"
         assert client.request(get_quotas.DescribeClientQuotasRequest(), version).entries == []
-    gone = set_quotas.OpData(key="producer_byte_rate", remove=True)
-    entry = set_quotas.AlterClientQuotasRequestEntryData(entity=[user], ops=[gone])
-    (answer,) = client.request(set_quotas.AlterClientQuotasRequest(entries=[entry]), 1).entries
-    assert (answer.error_code, answer.error_message) == (0, None), "what is not there can be removed"
+    twice = set_quotas.AlterClientQuotasRequest(entries=[entry, entry], validate_only=True)
+    (answer,) = client.request(twice, 1).entries
+    assert answer.error_message == "Ignoring duplicate entity ClientQuotaEntity(entries={user=u})"
     component = get_quotas.ComponentData(entity_type="foo", match_type=2, match=None)
     refused = client.request(get_quotas.DescribeClientQuotasRequest(components=[component]), 1)
     assert (refused.error_code, refused.entries) == (E.UNSUPPORTED_VERSION, None)

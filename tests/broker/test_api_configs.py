@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 import pytest
+from support.broker import wait_until
 from support.raw import RawClient, batch, produce_request
 
 from klamm.testing import EmbeddedBroker
@@ -319,8 +320,14 @@ def test_without_eligible_leader_replicas_min_insync_replicas_is_free(client):
 def test_a_limit_of_connections_is_in_force_at_once(tmp_path):
     with EmbeddedBroker(tmp_path / "data") as broker, RawClient(broker.port) as client:
         assert change(client, BROKER, "1", ("max.connections", SET, "1"))[0] == 0
+        with RawClient(broker.port) as waiting:
+            wait_until(lambda: "further ones wait" in broker.log_text, "a line about it")
+            assert change(client, BROKER, "1", ("max.connections", DELETE, None))[0] == 0
+            describe(waiting, BROKER, "1", "node.id")
+        assert change(client, BROKER, "1", ("max.connections.per.ip.overrides", SET, "127.0.0.1:1"))[0] == 0
         with RawClient(broker.port) as refused:
             refused.wait_closed()
-        assert change(client, BROKER, "1", ("max.connections", DELETE, None))[0] == 0
-        with RawClient(broker.port) as taken:
-            describe(taken, BROKER, "1", "node.id")
+        assert change(client, BROKER, "1", ("max.connections.per.ip.overrides", SET, "127.0.0.1"))[0] != 0
+        own = "listener.name.plaintext.max.connection.creation.rate"
+        assert change(client, BROKER, "1", (own, SET, "0"))[0] != 0
+        assert change(client, BROKER, "1", (own, SET, "5"))[0] == 0

@@ -106,7 +106,8 @@ async def test_an_answer_that_cannot_be_sent_ends_the_connection(server, client,
         raise ZeroDivisionError("a defect")
 
     with caplog.at_level(logging.ERROR), monkeypatch.context() as patch:
-        patch.setattr("klamm_broker.server.connection.Connection._send", staticmethod(broken))
+        for connection in server.connections:
+            patch.setattr(connection, "send", broken)
         with pytest.raises(ConnectionLost):
             await client.request(ASK)
     assert "could not be sent" in caplog.text

@@ -310,13 +310,17 @@ def test_acks_0_has_no_answer_and_an_error_ends_the_connection(broker, bystander
 @pytest.mark.usefixtures("processes")
 def test_limits_of_connections(tmp_path):
     own = EmbeddedBroker(tmp_path / "data", config={"max.connections": "2"})
-    with own, RawClient(own.port) as one, RawClient(own.port) as two, RawClient(own.port) as three:
+    with own, RawClient(own.port) as one, RawClient(own.port) as two:
         one.request(MetadataRequest(topics=[]), 12)
         two.request(MetadataRequest(topics=[]), 12)
-        three.wait_closed()
-        assert "refused: max.connections=2 reached" in own.log_text
-        two.sock.close()
-        wait_until(partial(served, own), "a place for another one")
+        with RawClient(own.port) as three, RawClient(own.port) as four:
+            three.send(MetadataRequest(topics=[]), 12)
+            wait_until(lambda: "further ones wait" in own.log_text, "a line about it")
+            one.request(MetadataRequest(topics=[]), 12)
+            two.sock.close()
+            assert three.receive(MetadataRequest, 12)[1].brokers, "it waited for its place"
+            three.sock.close()
+            assert four.request(MetadataRequest(topics=[]), 12).brokers
 
 
 def served(broker: EmbeddedBroker) -> bool:

@@ -17,7 +17,7 @@ from support.klamm import gone
 from support.raw import RawClient, batch, fetch_request, produce_request, request_frame
 
 from klamm.testing import BrokerFailed, EmbeddedBroker
-from klamm_broker.server.listener import ACCEPT_PAUSE_S
+from klamm_broker.server.doors import ACCEPT_PAUSE_S
 from klamm_kafka.wire.messages.fetch import FetchRequest
 from klamm_kafka.wire.messages.metadata import MetadataRequest
 

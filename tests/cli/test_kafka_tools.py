@@ -43,7 +43,7 @@ def ours(capfd):
     return run
 
 
-@pytest.mark.parametrize("section", [s for s in SECTIONS if s != "quotas"])
+@pytest.mark.parametrize("section", SECTIONS)
 def test_says_what_kafkas_tools_said(section, emptied, tmp_path, ours):
     recorded = json.loads(gzip.decompress(RECORDED.read_bytes()))[section]
     found = [[s.line, s.code, s.out] for s in play(section, emptied.bootstrap, tmp_path, ours)]
@@ -126,20 +126,6 @@ sys.exit(str(heavy) if heavy else 0)
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
     )
     assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_quotas_are_refused_with_the_brokers_reason(broker, capsys):
-    words = [
-        "--bootstrap-server",
-        broker.bootstrap,
-        "--alter",
-        "--user",
-        "u1",
-        "--add-config",
-        "producer_byte_rate=1",
-    ]
-    assert kafka_tools.main("kafka-configs", words) == 1
-    assert "InvalidRequestException: Client quotas are not enforced" in capsys.readouterr().err
 
 
 def test_no_broker_is_said_soon(capsys):

@@ -27,23 +27,6 @@ def test_access_control_is_named_as_disabled(tool: Tool) -> None:
     assert "No Authorizer is configured" in refused(tool, "kafka-acls", "--list")
 
 
-def test_quotas_are_not_kept_in_silence(tool: Tool) -> None:
-    said = refused(
-        tool,
-        "kafka-configs",
-        *(
-            "--alter",
-            "--entity-type",
-            "users",
-            "--entity-name",
-            "u",
-            "--add-config",
-            "producer_byte_rate=1000",
-        ),
-    )
-    assert "quota" in said
-
-
 def test_a_property_that_needs_a_restart_is_named(tool: Tool) -> None:
     said = refused(
         tool,

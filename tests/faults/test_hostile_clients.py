@@ -16,7 +16,7 @@ from support.broker import new_topic, wait_until
 from support.raw import RawClient, batch, fetch_request, produce_request, request_frame
 
 from klamm.testing import EmbeddedBroker
-from klamm_broker.server.listener import ACCEPT_PAUSE_S
+from klamm_broker.server.doors import ACCEPT_PAUSE_S
 from klamm_kafka.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from klamm_kafka.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from klamm_kafka.wire.messages.metadata import MetadataRequest

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import signal
@@ -109,7 +110,7 @@ def test_every_alert_of_schemas_quotas_and_users_fires_when_it_should(tmp_path):
     ):  # fmt: skip
         admin(at_a).register("com.acme.Order", record("Order", "a"), {})
         admin(at_b).register("mine", record("Mine", "z"), {})
-        set_quotas(a.address, ANN, {"producer_byte_rate": 1e6})
+        set_quotas(a.address, ANN, {"request_percentage": math.nan})  # which Klamm refuses
         add_user(a.address, "ann")
         settings = {
             "A->B.enabled": "true", "topics": made(a), "klamm.metrics.port": "0",
@@ -128,7 +129,7 @@ def test_every_alert_of_schemas_quotas_and_users_fires_when_it_should(tmp_path):
                 wait_for(prometheus, conflicts, fired)
                 at_b.schemas.clear()
                 at_b.subjects.clear()
-                set_quotas(a.address, ANN, {"producer_byte_rate": None})
+                set_quotas(a.address, ANN, {"request_percentage": None})
                 add_user(b.bootstrap, "ann")
                 wait_for(prometheus, (), fired)
                 at_a.proxy = (502, {"message": "nobody is there"})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -169,10 +170,11 @@ def test_quotas_and_users_between_clusters_of_kafka(pair, tmp_path):
         assert details(mirror, "users")["examples"] == ["ann (SCRAM-SHA-512, 5000 iterations)"]
 
 
-def test_a_target_without_quotas_is_named(pair, target, caplog):
+def test_a_target_that_refuses_a_quota_is_named(pair, target, caplog):
+    """Kafka takes what is no number for a percentage, and then bounds nothing; Klamm refuses it."""
     a, _ = pair
     caplog.set_level(logging.ERROR, "klamm_mirror.principals")
-    set_quotas(a.address, ANN, {PRODUCE: 1_000_000.0})
+    set_quotas(a.address, ANN, {"request_percentage": math.nan})
     config = props(
         a.address, target.bootstrap, topics=made(a), sync__client__quotas__enabled="true",
         client__quotas="user=ann", sync__client__quotas__interval__seconds="1",
@@ -180,5 +182,5 @@ def test_a_target_without_quotas_is_named(pair, target, caplog):
     with Running(config) as mirror:
         mirror.until(lambda: details(mirror, "quotas").get("conflicts"), "the refusal")
         [why] = details(mirror, "quotas")["conflicting"].values()
-        assert "not enforced by this broker" in why
+        assert "must be greater than 0" in why
     assert len([r for r in caplog.records if "user=ann" in r.getMessage()]) == 1

@@ -24,6 +24,7 @@ ESSENTIAL: Final[dict[str, tuple[str, ...]]] = {
         "tests/broker/test_fetch_session_clients.py::test_librdkafka_reads_many_partitions_without_sessions",
         "tests/broker/test_admin_clients.py",
         "tests/broker/test_api_configs.py::test_a_brokers_default_is_changed_while_it_runs",
+        "tests/broker/test_quotas.py::test_a_producer_over_its_quota_is_answered_at_once_and_then_waits",
         "tests/conformance/test_conformance_tools_topics.py",
         "tests/cli/test_console_tools.py::test_there_and_back",
     ),

@@ -89,7 +89,7 @@ class World:
         """Its answer, as the handler gives it."""
         from klamm_broker.api.api_01_fetch import fetch
 
-        conn = types.SimpleNamespace(broker=self, access=None, park=lambda: self.slot)
+        conn = types.SimpleNamespace(broker=self, access=None, charge=None, park=lambda: self.slot)
         self.slot = Slot(self.waiting)
         reply = fetch(conn, memoryview(request.encode(version)), version, 1)  # type: ignore[arg-type]
         return decoded(self.slot.reply if reply is None else reply, version)

@@ -18,7 +18,10 @@ from klamm_kafka.wire.struct import Message
 class RawClient:
     """One connection. `send` and `receive` are separate, so that requests can be pipelined, cut and reordered."""
 
-    def __init__(self, port: int, *, timeout_s: float = 60, receive_buffer: int | None = None) -> None:
+    def __init__(
+        self, port: int, *, timeout_s: float = 60, receive_buffer: int | None = None, client_id: str = "raw"
+    ) -> None:
+        self.client_id = client_id
         self.sock = socket.socket()
         if receive_buffer is not None:
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
@@ -36,7 +39,7 @@ class RawClient:
         self.sock.close()
 
     def send(self, message: Message, version: int, correlation_id: int = 1) -> None:
-        self.sock.sendall(request_frame(message, version, correlation_id))
+        self.sock.sendall(request_frame(message, version, correlation_id, self.client_id))
 
     def receive_frame(self) -> bytes:
         """Returns the next answer without its size. Raises ConnectionError when the broker has closed."""

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 )
 def fetch(conn: Connection, body: memoryview, version: int, correlation_id: int) -> Reply | None:
     request, _ = FetchRequest.decode(bytes(body), version, 0, LARGE_ELEMENTS_MAX)
-    broker, epoch = conn.broker, request.session_epoch
+    broker, epoch, charge = conn.broker, request.session_epoch, conn.charge
     access = conn.access
     if access is not None and (request.replica_id >= 0 or request.replica_state.replica_id >= 0):
         if not access.may(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME, ApiKey.FETCH.name):
@@ -47,16 +47,20 @@ def fetch(conn: Connection, body: memoryview, version: int, correlation_id: int)
     if epoch in FULL_EPOCHS:
         if request.session_id:  # a full fetch ends the session that it names
             broker.fetch_sessions.remove(request.session_id)
-        work = FullFetch(broker, request, version, correlation_id, access, session=epoch == INITIAL_EPOCH)
+        work = FullFetch(
+            broker, request, version, correlation_id, access, session=epoch == INITIAL_EPOCH, charge=charge
+        )
     else:
         now_ms = int(broker.loop.time() * 1000)
         session = broker.fetch_sessions.advance(request, uses_ids=version >= IDS_FROM, now_ms=now_ms)
         if isinstance(session, ErrorCode):
             return encode_fetch_response(correlation_id, version, [], error_code=session)
         if session is None:  # no partition is left in it, so the fetch asks for nothing
-            work = FullFetch(broker, FetchRequest(), version, correlation_id, session=False)
+            work = FullFetch(broker, FetchRequest(), version, correlation_id, session=False, charge=charge)
         else:
-            work = IncrementalFetch(broker, request, version, correlation_id, access, session=session)
+            work = IncrementalFetch(
+                broker, request, version, correlation_id, access, session=session, charge=charge
+            )
     reply = work.attempt(final=request.max_wait_ms <= 0)
     if reply is not None:
         return reply

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from klamm_base.errors import ConfigError, KlammError
 from klamm_base.internal_topics import INTERNAL_TOPICS
 from klamm_broker.api.assignments import why_not_assignable
-from klamm_broker.api.registry import Need, RequestContext, handles
+from klamm_broker.api.registry import OVER_QUOTA, Need, RequestContext, handles
 from klamm_broker.api.topic_configs import topic_entries
 from klamm_broker.log import mirror_topic
 from klamm_broker.log.steps import Steps, finish
@@ -101,7 +101,10 @@ def _creation(
                 raise Refused(ErrorCode.POLICY_VIOLATION, _TOO_MANY)
             if named[name] > 1:
                 raise Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            new[name] = _checked(broker, topic, by_metric)
+            partitions, overrides = _checked(broker, topic, by_metric)
+            if not ctx.may_mutate(partitions, strict_since=6):
+                raise Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, OVER_QUOTA)
+            new[name] = partitions, overrides
         except (KlammError, OSError) as e:
             failed[name] = e
         yield None

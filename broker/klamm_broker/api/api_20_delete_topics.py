@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from klamm_broker.api.registry import Need, RequestContext, handles
+from klamm_broker.api.registry import OVER_QUOTA, Need, RequestContext, handles
 from klamm_broker.server import audit
 from klamm_broker.server.topics import Topic
 from klamm_kafka.wire.acls import AclOperation, ResourceType
@@ -58,7 +58,7 @@ def delete_topics(
         _find(broker, ctx, item) if named[item.name, item.topic_id] == 1 else _twice(item)
         for item in {(item.name, item.topic_id): item for item in asked}.values()
     ]
-    found = _refuse_named_twice(found)
+    found = [_unless_over_quota(ctx, item) for item in _refuse_named_twice(found)]
     going = {topic.id: broker.topic_changes.delete(topic) for topic in found if isinstance(topic, Topic)}
     if not going:
         return DeleteTopicsResponse(responses=[item for item in found if not isinstance(item, Topic)])
@@ -72,6 +72,15 @@ def delete_topics(
 
     asyncio.gather(*going.values()).add_done_callback(settle)
     return answer
+
+
+def _unless_over_quota(
+    ctx: RequestContext, found: Topic | DeletableTopicResult
+) -> Topic | DeletableTopicResult:
+    if not isinstance(found, Topic) or ctx.may_mutate(len(found.partitions), strict_since=5):
+        return found
+    asked = DeleteTopicState(name=found.name, topic_id=found.id)
+    return _result(asked, ErrorCode.THROTTLING_QUOTA_EXCEEDED, OVER_QUOTA)
 
 
 def _twice(asked: DeleteTopicState) -> DeletableTopicResult:

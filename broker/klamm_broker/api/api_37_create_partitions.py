@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from klamm_base.errors import KlammError
 from klamm_broker.api.api_19_create_topics import PARTITIONS_MAX
 from klamm_broker.api.assignments import why_not_assignable
-from klamm_broker.api.registry import Need, RequestContext, handles
+from klamm_broker.api.registry import OVER_QUOTA, Need, RequestContext, handles
 from klamm_broker.log.steps import Steps
 from klamm_broker.server import audit
 from klamm_broker.server.slices import when_done
@@ -61,6 +61,10 @@ def _grow_all(
             code, why = ErrorCode.TOPIC_AUTHORIZATION_FAILED, ""
         else:
             code, why = _why_not(broker, asked)
+            if code == ErrorCode.NONE:
+                more = asked.count - len(broker.topics.by_name[asked.name].partitions)
+                if not ctx.may_mutate(more, strict_since=3):
+                    code, why = ErrorCode.THROTTLING_QUOTA_EXCEEDED, OVER_QUOTA
         if code == ErrorCode.NONE and not request.validate_only:
             try:
                 yield from broker.topic_changes.adding_partitions(

@@ -1,15 +1,28 @@
 """AlterClientQuotas, key 49: versions 0 to 1.
 
-Behaviour: checks entity, key and value as Kafka does. Quotas are not enforced, so a change that sets a quota is refused
-(INVALID_REQUEST, with a sentence that says so); a change that only removes quotas has nothing to do.
+Behaviour: sets and removes quotas of users, clients, both together, and addresses; an error is per entity. Changes are on the
+disk when they are answered, and hold from the next request on. The name of a host is looked up once, when its quota is set.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import socket
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from klamm_broker.api.registry import Need, RequestContext, handles
-from klamm_broker.server.client_quotas import QuotaRefused, check_change
+from klamm_broker.quota.limits import Entity
+from klamm_broker.server.client_quotas import (
+    Change,
+    QuotaRefused,
+    address_of,
+    changed,
+    check_changes,
+    check_entity,
+    duplicate,
+)
 from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
@@ -24,6 +37,11 @@ from klamm_kafka.wire.messages.alter_client_quotas import (
 if TYPE_CHECKING:
     from klamm_broker.server.state import BrokerState
 
+log = logging.getLogger(__name__)
+
+Parts = tuple[tuple[str, str | None], ...]
+Refusal = tuple[ErrorCode, str]
+
 
 @handles(
     ApiKey.ALTER_CLIENT_QUOTAS,
@@ -34,27 +52,78 @@ if TYPE_CHECKING:
 )
 def alter_client_quotas(
     broker: BrokerState, ctx: RequestContext, request: AlterClientQuotasRequest
+) -> AlterClientQuotasResponse | asyncio.Future[AlterClientQuotasResponse]:
+    if not ctx.may_cluster(AclOperation.ALTER_CONFIGS):
+        denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        refused = [_answer(_parts(entry), (denied, denied.message)) for entry in request.entries]
+        return AlterClientQuotasResponse(entries=refused)
+    hosts = {name for entry in request.entries if (name := address_of(_parts(entry))) is not None}
+    if not hosts:
+        return _alter(broker, request, {})
+
+    async def looked_up() -> AlterClientQuotasResponse:
+        found = await asyncio.gather(*(broker.loop.run_in_executor(None, _look_up, host) for host in hosts))
+        return _alter(broker, request, dict(zip(hosts, found, strict=True)))
+
+    return broker.loop.create_task(looked_up())
+
+
+def _alter(
+    broker: BrokerState, request: AlterClientQuotasRequest, addresses: dict[str, str | None]
 ) -> AlterClientQuotasResponse:
-    may = ctx.may_cluster(AclOperation.ALTER_CONFIGS)
-    return AlterClientQuotasResponse(entries=[_one(entry, may=may) for entry in request.entries])
+    quotas = dict(broker.quotas.all)
+    results: dict[Parts, Refusal | None] = {}  # by the entity as it was asked for
+    for entry in request.entries:
+        parts = _parts(entry)
+        try:
+            entity = check_entity(parts)
+            host = address_of(entity)
+            if host is not None and addresses.get(host) is None:
+                raise QuotaRefused(f"{host} is not a valid IP or resolvable host.")
+            if entity in {tuple(sorted(seen)) for seen in results}:
+                raise QuotaRefused(duplicate(entity))
+            changes: Sequence[Change] = [(op.key, None if op.remove else op.value) for op in entry.ops]
+            check_changes(entity, changes)
+        except QuotaRefused as e:
+            results[parts] = e.code, str(e)
+            continue
+        results[parts] = None
+        quotas[entity] = changed(quotas.get(entity, {}), changes)
+    kept = {entity: values for entity, values in quotas.items() if values}
+    if not request.validate_only and kept != broker.quotas.all:
+        failed = _store(broker, kept, {host: found for host, found in addresses.items() if found is not None})
+        results = {parts: refusal or failed for parts, refusal in results.items()}
+    return AlterClientQuotasResponse(entries=[_answer(parts, refusal) for parts, refusal in results.items()])
 
 
-def _one(asked: AlterClientQuotasRequestEntryData, *, may: bool) -> AlterClientQuotasResponseEntryData:
-    entity = {part.entity_type: part.entity_name for part in asked.entity}
-    answer = AlterClientQuotasResponseEntryData(
-        error_code=ErrorCode.NONE,
-        error_message=None,
+def _store(
+    broker: BrokerState, quotas: dict[Entity, dict[str, float]], addresses: dict[str, str]
+) -> Refusal | None:
+    try:
+        broker.quotas.replace(quotas, addresses)
+    except OSError as e:
+        log.error("quotas could not be stored: %s", e)  # noqa: TRY400
+        return ErrorCode.KAFKA_STORAGE_ERROR, str(e)
+    return None
+
+
+def _parts(entry: AlterClientQuotasRequestEntryData) -> Parts:
+    return tuple({part.entity_type: part.entity_name for part in entry.entity}.items())
+
+
+def _answer(parts: Parts, refusal: Refusal | None) -> AlterClientQuotasResponseEntryData:
+    return AlterClientQuotasResponseEntryData(
+        error_code=refusal[0] if refusal else ErrorCode.NONE,
+        error_message=refusal[1] if refusal else None,
         entity=[
-            AlterClientQuotasResponseEntityData(entity_type=kind, entity_name=name)
-            for kind, name in entity.items()
+            AlterClientQuotasResponseEntityData(entity_type=kind, entity_name=name) for kind, name in parts
         ],
     )
-    if not may:
-        code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-        answer.error_code, answer.error_message = code, code.message
-        return answer
+
+
+def _look_up(host: str) -> str | None:
+    """Returns the address of a host; None if it has none."""
     try:
-        check_change(entity, [(op.key, None if op.remove else op.value) for op in asked.ops])
-    except QuotaRefused as e:
-        answer.error_code, answer.error_message = e.code, str(e)
-    return answer
+        return str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
+    except OSError:
+        return None

@@ -20,6 +20,7 @@ from klamm_kafka.wire.api_keys import ApiKey, message_types
 
 if TYPE_CHECKING:
     from klamm_broker.security.authorizer import Access
+    from klamm_broker.server.metering import Charge
     from klamm_broker.server.state import BrokerState
     from klamm_kafka.wire.struct import Message
 
@@ -42,6 +43,8 @@ with names of three characters 512 KiB hold 130,000. The limit is room for 10,00
 """
 LARGE_ELEMENTS_MAX: Final = 25_000
 """For requests that name partitions, which take less each: 20,000 of them, or 10,000 that are assigned."""
+OVER_QUOTA: Final = "The throttling quota has been exceeded."
+"""The message for a topic that a client may not create or delete now."""
 _OF_PARTITIONS: Final = frozenset(
     {
         ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH,
@@ -69,6 +72,8 @@ class RequestContext:
     """Tells the connection from others while it is open."""
     access: Access | None = None
     """The sender's rights; None where there is no authorizer, and everybody may do everything."""
+    charge: Charge | None = None
+    """The request's account, if clients have quotas."""
 
     def may(self, operation: AclOperation, kind: ResourceType, name: str, *, tell: bool = True) -> bool:
         """Decides whether the sender may do this with a resource. `tell` the audit log of a denial: False where it only filters."""
@@ -82,6 +87,14 @@ class RequestContext:
     def may_any(self, operation: AclOperation, kind: ResourceType) -> bool:
         """Decides whether the sender may do this with some resource of a kind, existing or not."""
         return self.access is None or self.access.may_any(operation, kind)
+
+    def may_mutate(self, partitions: int, *, strict_since: int) -> bool:
+        """Charge the client for partitions that it creates or deletes (KIP-599). Returns False if it must not do so now.
+
+        From version `strict_since` on a client over its quota is refused; older ones are only slowed down.
+        """
+        strict = self.api_version >= strict_since
+        return self.charge is None or self.charge.mutate(partitions, strict=strict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,3 +197,9 @@ def load() -> dict[int, Api]:
 def table() -> dict[int, Api]:
     """Returns the registered APIs by key, as `load` left them."""
     return _apis
+
+
+def too_large(api: Api | None, key: int, size: int) -> str | None:
+    """Returns why a request of this size is not read; None if its API takes it."""
+    name, limit = (f"api key {key}", REQUEST_MAX) if api is None else (api.name, api.request_max)
+    return None if limit is None or size <= limit else f"{name} of {size} bytes: at most {limit} are taken"

@@ -26,6 +26,8 @@ from klamm_broker.server.cluster_config import ClusterConfig, ResourceType
 from klamm_broker.server.dynamic_config import MIN_ISR
 from klamm_broker.server.flusher import Flusher
 from klamm_broker.server.groups import GroupShell
+from klamm_broker.server.quotas import FILE_NAME as QUOTAS_FILE
+from klamm_broker.server.quotas import ClientQuotas
 from klamm_broker.server.replica_mover import ReplicaMover
 from klamm_broker.server.scram_users import FILE_NAME as USERS_FILE
 from klamm_broker.server.scram_users import ScramUsers
@@ -81,6 +83,7 @@ class Broker(BrokerState):
         self._load_cluster_config()
         self.scram_users = ScramUsers.load(config.log_dir / USERS_FILE)
         self._open_tokens()
+        self.quotas = ClientQuotas(config.log_dir / QUOTAS_FILE, config)
         self.telemetry = ClientTelemetry(self.cluster_config, max_bytes=config["telemetry.max.bytes"])
         self.authorizer = open_authorizer(config, self.loop.time)
         for name in self.logs.topics:

@@ -23,6 +23,7 @@ from klamm_broker.log.topic_config import TOPIC_CONFIGS
 from klamm_broker.server import (
     authorizer_keys,
     consumer_group_keys,
+    quota_keys,
     sasl_keys,
     single_node,
     tls_keys,
@@ -96,6 +97,7 @@ def _define() -> ConfigDef:
         _data_keys,
         _new_topic_keys,
         _socket_keys,
+        quota_keys.define,
         upkeep_keys.define,
         transaction_keys.define,
         _offsets_topic_keys,
@@ -255,16 +257,6 @@ def _socket_keys(key: Any) -> None:
         600_000,
         between(-1),
         "A connection without requests for this long is closed; -1 keeps it.",
-    )
-    key(
-        "max.connections",
-        Type.INT,
-        INT_MAX,
-        not_negative,
-        "The most client connections at a time. A further connection is closed at once.",
-    )
-    key(
-        "max.connections.per.ip", Type.INT, INT_MAX, not_negative, "Most client connections from one address."
     )
     key(
         "fetch.max.bytes",

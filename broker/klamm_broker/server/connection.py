@@ -10,20 +10,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 import struct
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
-from klamm_broker.api.registry import REQUEST_MAX, Api
+from klamm_broker.api.registry import REQUEST_MAX, Api, too_large
 from klamm_broker.security.principal import ANONYMOUS, KafkaPrincipal
-from klamm_broker.server import outgoing, residency
-from klamm_broker.server.outgoing import Cold, Piece, Reply, Transport
+from klamm_broker.server import outgoing
+from klamm_broker.server.delays import Delays
+from klamm_broker.server.outgoing import Cold, Piece, Reply, Send, Transport
 
 if TYPE_CHECKING:
+    from klamm_broker.quota.meters import Quota
     from klamm_broker.security.authorizer import Access
+    from klamm_broker.server.metering import Charge
     from klamm_broker.server.metrics import ApiMetrics, RequestMetrics
     from klamm_broker.server.state import BrokerState
     from klamm_broker.server.waiting import WaitingRoom
@@ -43,6 +46,8 @@ MAX_PARKED_BYTES: Final = 1024 * 1024
 CORK_PIECES: Final = 64
 CORK_BYTES: Final = 64 * 1024
 """Answers to requests that arrived together leave together: this many, of at most this size."""
+
+_BY_REQUEST, _BY_QUOTA = 1, 2  # by what a connection is held (bits)
 
 _SIZE: Final = struct.Struct(">i")
 _KEY: Final = struct.Struct(">h")
@@ -75,18 +80,16 @@ class Owner(Protocol):
 
 
 class Slot:
-    """The place of one parked request in its connection's order.
+    """The place of one parked request in its connection's order. `abandoned` is called if the connection closes first."""
 
-    If the connection closes before the answer has come, it calls `abandoned`.
-    """
-
-    __slots__ = ("_began", "_metrics", "abandoned", "connection", "reply", "size")
+    __slots__ = ("_began", "_metrics", "abandoned", "charge", "connection", "reply", "size")
 
     def __init__(self, connection: Connection, size: int) -> None:
         self.connection = connection
         self.size = size
         self._metrics, self._began = connection.metrics, connection.began
         self.reply: Reply | None = None
+        self.charge = None if connection.charge is None else connection.charge.park()
         self.abandoned: Callable[[], None] | None = None
 
     @property
@@ -101,6 +104,8 @@ class Slot:
     def resolve(self, reply: Reply) -> None:
         """Hand in the answer, once. It leaves after the answers to all earlier requests."""
         self._metrics.latency.observe(perf_counter() - self._began)
+        if self.charge is not None:
+            reply = self.charge.settle(reply)
         self.connection.resolve(self, reply)
 
     def fail(self, why: str) -> None:
@@ -114,15 +119,15 @@ class Connection:
     `dispatch` is the server's unless a login stands before it; a change holds from the next request on. `on_close` is
     called when the connection closes.
     `last_active` is when the last bytes came in, by `perf_counter`. `dispatch` sets `metrics`, those of the request that is
-    being handled; it `began` when its bytes came, or when the request before it was done.
+    being handled, and with quotas `charge`, its account; it `began` when its bytes came, or when the request before it was done.
     """
 
     __slots__ = (
-        "_access", "_buf", "_end", "_fd", "_held", "_need", "_out", "_parked", "_parked_bytes", "_peak", "_principal", "_processing", "_quiet", "_reading", "_start",
-        "_view", "_writing", "began", "broker", "closed", "dispatch", "host", "last_active", "listener", "loop", "max_frame", "metrics", "on_close",
-        "port", "server", "sock", "software",
+        "_access", "_buf", "_delays", "_end", "_fd", "_held", "_need", "_out", "_parked", "_parked_bytes", "_peak", "_principal",
+        "_processing", "_quiet", "_reading", "_start", "_view", "_writing", "began", "broker", "charge", "closed", "dispatch", "host",
+        "last_active", "listener", "loop", "max_frame", "metrics", "on_close", "port", "send", "server", "sock", "software",
     )  # fmt: skip
-    _send: Callable[[Any, Sequence[Piece]], list[Piece]] = staticmethod(outgoing.send)
+    _plain_send: Send = staticmethod(outgoing.send)
 
     def __init__(self, server: Owner, sock: Transport, peer: tuple[str, int], listener: str) -> None:
         self.server = server
@@ -146,9 +151,12 @@ class Connection:
         self._start = self._end = self._peak = 0
         self._need = 4  # bytes from `_start` that the next step needs: a size field or a whole frame
         self._parked: deque[Slot] = deque()
-        self._parked_bytes = 0
+        self._parked_bytes = self._held = 0
         self._out: list[Piece] = []
-        self._writing = self._processing = self._quiet = self._held = False
+        self._writing = self._processing = self._quiet = False
+        self._delays = Delays()
+        self.charge: Charge | None = None
+        self.send: Send = self._plain_send
         self._reading = True
         self.loop.add_reader(self._fd, self._on_readable)
 
@@ -268,7 +276,9 @@ class Connection:
             if held < _PREFIX:
                 return _PREFIX
             (key,) = _KEY.unpack_from(self._buf, start + 4)
-            _check_size(self.server.apis.get(key), key, size)
+            why = too_large(self.server.apis.get(key), key, size)
+            if why is not None:
+                raise BadRequest(why)
         return 4 + int(size)
 
     def _make_room(self) -> None:
@@ -316,12 +326,20 @@ class Connection:
 
     def hold(self) -> None:
         """Handle and read no further request before `go_on`: later requests must not overtake this one."""
-        self._held = True
+        self._held |= _BY_REQUEST
 
-    def go_on(self) -> None:
-        self._held = False
+    def go_on(self, held_by: int = _BY_REQUEST) -> None:
+        self._held &= ~held_by
+        self.began = perf_counter()
         if not self.closed:
             self._resume()
+
+    def throttle(self, delay_ms: int, quota: Quota) -> None:
+        """Handle and read no further request for this time; answers still leave. `quota` counts who is held up."""
+        self._held |= _BY_QUOTA
+        self._delays.begin(self.loop, delay_ms, quota, partial(self.go_on, _BY_QUOTA))
+        if not self._processing and not self.closed:
+            self._update_reading()
 
     def resolve(self, slot: Slot, reply: Reply) -> None:
         if self.closed:
@@ -364,7 +382,7 @@ class Connection:
             self._out += pieces
             return
         try:
-            self._out = self._send(self.sock, pieces)
+            self._out = self.send(self.sock, pieces)
         except OSError as e:
             self.close(f"write failed: {e.strerror or e}", level=logging.DEBUG)
             return
@@ -395,19 +413,14 @@ class Connection:
 
     def _warm(self, cold: Piece) -> None:
         """Have a thread read the next range from the disk, then continue to send."""
-        assert isinstance(cold, outgoing.RestOfRange)
 
-        def done(future: asyncio.Future[int]) -> None:
-            error = future.exception()
-            if self.closed:
-                return
+        def done(error: BaseException | None) -> None:
             if error is not None:
                 self.close(f"reading a segment failed: {error}", level=logging.ERROR)
-                return
-            cold.warm_until = cold.position + future.result()
-            self._go_on()
+            elif not self.closed:
+                self._go_on()
 
-        self.loop.run_in_executor(None, residency.bring_in, cold).add_done_callback(done)
+        outgoing.warm(self.loop, cold, done)
 
     def _blocked(self) -> bool:
         if self._out or self._quiet or self._held:
@@ -448,28 +461,6 @@ class Connection:
         """True while a request waits for its answer, or an answer for the peer."""
         return bool(self._parked or self._out)
 
-    def hang_up(self) -> None:
-        """Send nothing more. `discard` drops what the peer still sends."""
-        try:
-            self.sock.shutdown(socket.SHUT_WR)
-        except OSError as e:
-            self.close(f"write failed: {e.strerror or e}", level=logging.DEBUG)
-
-    def discard(self) -> None:
-        """Drop received bytes, and close once the peer has closed.
-
-        If a socket is closed with unread bytes, the system resets the connection, and answers on their way are lost.
-        """
-        try:
-            n = self.sock.recv_into(self._view)
-        except (BlockingIOError, InterruptedError):
-            return
-        except OSError as e:
-            self.close(f"read failed: {e.strerror or e}", level=logging.DEBUG)
-            return
-        if n == 0:
-            self.close("the broker stops", level=logging.DEBUG)
-
     def close(self, why: str, *, level: int = logging.WARNING) -> None:
         """Close, once, and log `why` with the peer's address."""
         if self.closed:
@@ -480,6 +471,7 @@ class Connection:
         if self._writing:
             self.loop.remove_writer(self._fd)
         self._out = []
+        self._delays.end()
         if self.on_close is not None:
             self.on_close()
         for slot in self._parked:
@@ -488,10 +480,3 @@ class Connection:
         self._parked.clear()
         self.sock.close()
         self.server.forget(self)
-
-
-def _check_size(api: Api | None, key: int, size: int) -> None:
-    """Raises BadRequest if the request is larger than its API allows."""
-    name, limit = (f"api key {key}", REQUEST_MAX) if api is None else (api.name, api.request_max)
-    if limit is not None and size > limit:
-        raise BadRequest(f"{name} of {size} bytes: at most {limit} are taken")

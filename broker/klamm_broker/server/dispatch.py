@@ -12,6 +12,7 @@ import struct
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm_broker.api.registry import Api, RequestContext
+from klamm_broker.server import metering
 from klamm_broker.server.connection import BadRequest, Connection, Slot
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode, ProtocolError
@@ -40,8 +41,10 @@ def dispatch(conn: Connection, view: memoryview, pos: int, end: int) -> Reply | 
             return _unsupported_version(api, correlation_id)
         served = f"{api.min_version} to {api.max_version}"
         raise BadRequest(f"{api.name} version {version} is not served, {served} are ({end - pos} bytes)")
-    metrics.requests[version] += 1
     try:
+        if conn.broker.quotas.active and conn.charge is None:
+            return metering.handle(dispatch, conn, view, pos, end)
+        metrics.requests[version] += 1
         if api.raw is not None:
             body = pos + _HEAD.size + (max(0, client_len))
             if version < api.flexible_from and client_len >= -1 and body <= end:
@@ -67,6 +70,7 @@ def dispatch(conn: Connection, view: memoryview, pos: int, end: int) -> Reply | 
         port=conn.port,
         listener=conn.listener,
         principal=conn.principal,
+        charge=conn.charge,
         software=conn.software,
         connection=conn,
         access=conn.access,
@@ -80,6 +84,8 @@ def _call(conn: Connection, api: Api, context: RequestContext, message: Any) -> 
         return None
     if not isinstance(result, asyncio.Future):
         count_error(conn, api, result)
+        if context.charge is not None:
+            context.charge.settle_message(result)
         return frame(api, context, result)
     slot = conn.park()
     result.add_done_callback(lambda done: _settle(slot, api, context, done))
@@ -96,6 +102,8 @@ def _settle(slot: Slot, api: Api, context: RequestContext, done: asyncio.Future[
         slot.fail(f"{api.name} version {context.api_version} failed here: {error!r}")
     elif not slot.closed:
         count_error(slot.connection, api, done.result())
+        if context.charge is not None:
+            context.charge.settle_message(done.result())
         slot.resolve(frame(api, context, done.result()))
 
 

@@ -14,6 +14,7 @@ from klamm_base.configdef import ConfigDef, ConfigKey, Importance, Type, parse_k
 from klamm_base.errors import ConfigError
 from klamm_base.properties import suggestion
 from klamm_broker.log.topic_config import SERVER_DEFAULTS
+from klamm_broker.server import quota_keys
 from klamm_broker.server.config_keys import BROKER_CONFIG, NOT_IMPLEMENTED
 from klamm_broker.server.config_refused import ConfigRefused
 from klamm_broker.server.listener_config import LISTENER_PREFIX, general_key
@@ -29,8 +30,10 @@ DYNAMIC: Final = frozenset(SERVER_DEFAULTS.values()) | {
     "log.cleaner.threads",
     "listener.security.protocol.map",
     "listeners",
+    "max.connection.creation.rate",
     "max.connections",
     "max.connections.per.ip",
+    "max.connections.per.ip.overrides",
     "producer.id.expiration.ms",
     "sasl.enabled.mechanisms",
     "sasl.kerberos.principal.to.local.rules",
@@ -39,10 +42,12 @@ DYNAMIC: Final = frozenset(SERVER_DEFAULTS.values()) | {
 """Properties whose change takes effect at once."""
 PER_LISTENER: Final = frozenset(name for name in BROKER_CONFIG.names if name.startswith("ssl."))
 """Properties that can be changed for one listener of one broker, with `listener.name.<name>.` before them, as in Kafka."""
-_LOGINS: Final = frozenset({"sasl.enabled.mechanisms", "sasl.kerberos.principal.to.local.rules"}) | {
-    name for name in BROKER_CONFIG.names if name.endswith(".sasl.jaas.config")
-}
-"""Properties of logins that can be changed in the same way."""
+_OF_LISTENERS: Final = (
+    quota_keys.PER_LISTENER
+    | {"sasl.enabled.mechanisms", "sasl.kerberos.principal.to.local.rules"}
+    | {name for name in BROKER_CONFIG.names if name.endswith(".sasl.jaas.config")}
+)
+"""Properties of logins and limits of connections that can be changed in the same way, and for the broker as a whole."""
 
 _INT, _LONG, _TEXT, _LIST, _DOUBLE, _SHORT = (
     Type.INT,
@@ -55,8 +60,6 @@ _INT, _LONG, _TEXT, _LIST, _DOUBLE, _SHORT = (
 _NO_EFFECT: Final[Mapping[str, Type]] = {
     "background.threads": _INT,
     "group.coordinator.cached.buffer.max.bytes": _INT,
-    "max.connection.creation.rate": _INT,
-    "max.connections.per.ip.overrides": _TEXT,
     "metric.reporters": _LIST,
     "num.io.threads": _INT,
     "num.network.threads": _INT,
@@ -118,7 +121,7 @@ def check(configs: Mapping[str, str], *, per_broker: bool) -> None:
 
 def is_of_listener(name: str) -> bool:
     """Decides whether this is a changeable property of one listener."""
-    return name.startswith(LISTENER_PREFIX) and general_key(name) in PER_LISTENER | _LOGINS
+    return name.startswith(LISTENER_PREFIX) and general_key(name) in PER_LISTENER | _OF_LISTENERS
 
 
 def key_of(name: str) -> ConfigKey:

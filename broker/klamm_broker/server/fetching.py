@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from klamm_broker.security.authorizer import Access
     from klamm_broker.server.connection import Slot
     from klamm_broker.server.fetch_sessions import FetchSession, Watched
+    from klamm_broker.server.metering import Charge
     from klamm_broker.server.outgoing import Reply
     from klamm_broker.server.storage import Storage
     from klamm_broker.server.topics import Partition, Topic
@@ -48,6 +49,7 @@ class Fetch:
 
     __slots__ = (
         "_access",
+        "_charge",
         "_committed",
         "_correlation_id",
         "_max_bytes",
@@ -64,12 +66,18 @@ class Fetch:
         version: int,
         correlation_id: int,
         access: Access | None = None,
+        *,
+        charge: Charge | None = None,
     ) -> None:
         self._storage = storage
         self._access = access
+        self._charge = charge
         self._version = version
         self._correlation_id = correlation_id
-        self._max_bytes = max_bytes = min(request.max_bytes, storage.config["fetch.max.bytes"])
+        max_bytes = min(request.max_bytes, storage.config["fetch.max.bytes"])
+        if charge is not None and (most := charge.fetch_bytes_max()) is not None:
+            max_bytes = min(max_bytes, most)
+        self._max_bytes = max_bytes
         self._min_bytes = min(request.min_bytes, max_bytes)
         self._committed = request.isolation_level == READ_COMMITTED
         self.missing = 0
@@ -112,12 +120,16 @@ class Fetch:
         def complete(final: bool) -> bool:
             if slot.closed:
                 return True
+            if self._charge is not None:
+                self._charge.go_on()
             try:
                 reply = self.attempt(final=final)
             except Exception as e:  # a defect of ours must not keep the other waiters waiting
                 log.exception("a parked fetch failed")
                 slot.fail(f"FETCH failed here: {e!r}")
                 return True
+            if self._charge is not None:
+                self._charge.pause()
             waiter.missing = self.missing
             if reply is not None:
                 slot.resolve(reply)
@@ -127,6 +139,18 @@ class Fetch:
         slot.abandoned = waiter.leave
         waiter.enter(slot.waiting_room, timeout_s)
         return waiter
+
+    def _held_up(self, answer: Answer, *, session_id: int = 0) -> Reply | None:
+        """Returns the empty answer of a client that is over its quota; None if it gets this one."""
+        if self._charge is None:
+            return None
+        (head, *_) = encode_fetch_response(self._correlation_id, self._version, answer)
+        throttle_ms = self._charge.fetched(int.from_bytes(head[:4], "big"))
+        if not throttle_ms:
+            return None
+        return encode_fetch_response(
+            self._correlation_id, self._version, [], throttle_time_ms=throttle_ms, session_id=session_id
+        )
 
 
 Asked = tuple[TopicKey, ErrorCode, list[tuple["FetchPartition", "Partition | None"]]]
@@ -148,8 +172,10 @@ class FullFetch(Fetch):
         access: Access | None = None,
         *,
         session: bool,
+        charge: Charge | None = None,
     ) -> None:
-        Fetch.__init__(self, storage, request, version, correlation_id, access)  # half the time of super()
+        # half the time of super()
+        Fetch.__init__(self, storage, request, version, correlation_id, access, charge=charge)
         self._session = session
         by_id = version >= IDS_FROM
         topics: Mapping[Any, Topic] = storage.topics.by_id if by_id else storage.topics.by_name
@@ -199,6 +225,9 @@ class FullFetch(Fetch):
         if total < self._min_bytes and known and not urgent:
             self.missing = self._min_bytes - total
             return None
+        held_up = self._held_up(answer)
+        if held_up is not None:
+            return held_up
         self._count(answer)
         session_id = self._open_session(answer) if self._session else 0
         return encode_fetch_response(self._correlation_id, self._version, answer, session_id=session_id)
@@ -265,8 +294,9 @@ class IncrementalFetch(Fetch):
         access: Access | None = None,
         *,
         session: FetchSession,
+        charge: Charge | None = None,
     ) -> None:
-        Fetch.__init__(self, storage, request, version, correlation_id, access)
+        Fetch.__init__(self, storage, request, version, correlation_id, access, charge=charge)
         self._session = session
         self._epoch = session.epoch
         session.isolate(committed=self._committed)
@@ -305,9 +335,17 @@ class IncrementalFetch(Fetch):
         if total < self._min_bytes and not urgent and missing < len(session.partitions):
             self.missing = self._min_bytes - total
             return None
+        answer = _by_topic(news)
+        held_up = self._held_up(answer, session_id=session.id)
+        if held_up is not None:
+            session.waiter = None
+            return held_up
         for watched, result in news:
             note_answer(session, watched, result)
-        return self._encode(news)
+            if watched.partition is not None:
+                size = 0 if result.records is None else result.records.size  # type: ignore[union-attr]
+                watched.partition.topic.metrics.note_fetch(result.error_code, size)
+        return self._encode(answer)
 
     def park(self, slot: Slot, timeout_s: float) -> None:
         """Wait for more; the answer goes into `slot`. The session's partitions wake the waiter."""
@@ -319,24 +357,25 @@ class IncrementalFetch(Fetch):
         if self._session.waiter is waiter:
             self._session.waiter = None
 
-    def _encode(self, news: list[tuple[Watched, FetchResult]], *, error_code: int = 0) -> Reply:
+    def _encode(self, answer: Answer, *, error_code: int = 0) -> Reply:
         session = self._session
         if session.epoch == self._epoch:
             session.waiter = None
-        by_topic: dict[TopicKey, list[FetchResult]] = {}
-        for watched, result in news:
-            results = by_topic.get(watched.key)
-            if results is None:
-                by_topic[watched.key] = [result]
-            else:
-                results.append(result)
-            if watched.partition is not None:
-                size = 0 if result.records is None else result.records.size  # type: ignore[union-attr]
-                watched.partition.topic.metrics.note_fetch(result.error_code, size)
-        answer = list(by_topic.items())
         return encode_fetch_response(
             self._correlation_id, self._version, answer, error_code=error_code, session_id=session.id
         )
+
+
+def _by_topic(news: list[tuple[Watched, FetchResult]]) -> Answer:
+    """Returns the results of an answer by topic."""
+    by_topic: dict[TopicKey, list[FetchResult]] = {}
+    for watched, result in news:
+        results = by_topic.get(watched.key)
+        if results is None:
+            by_topic[watched.key] = [result]
+        else:
+            results.append(result)
+    return list(by_topic.items())
 
 
 def has_more(session: FetchSession, watched: Watched, result: FetchResult) -> bool:

@@ -9,7 +9,6 @@ import asyncio
 import errno
 import logging
 import socket
-from collections import Counter
 from dataclasses import replace
 from functools import partial
 from time import perf_counter
@@ -18,8 +17,10 @@ from typing import TYPE_CHECKING, Final
 from klamm_base.configdef import invalid
 from klamm_base.errors import ConfigError, KlammError
 from klamm_broker.api import registry
-from klamm_broker.server.connection import Connection, Dispatch
+from klamm_broker.server.connection import IDLE_BUFFER_BYTES, Connection, Dispatch
+from klamm_broker.server.connection_limits import limits_of, windows_of
 from klamm_broker.server.dispatch import dispatch
+from klamm_broker.server.doors import Doors
 from klamm_broker.server.listener_config import Listener
 from klamm_broker.server.metrics import RequestMetrics
 
@@ -32,10 +33,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-ACCEPTS_PER_WAKEUP: Final = 16
-"""New connections taken at a time, so that a storm of them does not starve the others."""
-ACCEPT_PAUSE_S: Final = 0.5
-"""The pause after the process ran out of file descriptors: accepting at once would spin."""
 SWEEP_S_MAX: Final = 10.0
 LINGER_S: Final = 0.5
 """The time that peers have to take the last answers and to close their side."""
@@ -56,9 +53,9 @@ class Server:
         self.metrics = RequestMetrics()
         self.dispatch: Dispatch = dispatch
         self._logins: dict[str, LoginSettings] = {}
-        self._per_ip: Counter[str] = Counter()
         self._sockets: list[tuple[socket.socket, Listener]] = []
         config = broker.config
+        self.doors = Doors(loop, self.metrics, limits_of(config), windows_of(config, "quota"), self._enter)
         self._idle_s: float = config["connections.max.idle.ms"] / 1000
         self._sweeper: asyncio.TimerHandle | None = None
         self._tls: TlsAcceptor | None = None
@@ -114,6 +111,7 @@ class Server:
             from klamm_broker.server.tls_contexts import TlsContexts
 
             TlsContexts().check(config)
+        limits_of(config)
         opened = {listener for _, listener in self._sockets}
         freed = {self._ports[listener.name] for listener in opened.difference(config.listeners)}
         for listener in config.listeners:
@@ -133,10 +131,10 @@ class Server:
         """Open and close listeners as the configuration says now. Connections of those that are gone end after a moment."""
         config = self.broker.config
         self._prepare_tls(config)
+        self.doors.quotas.limits = limits_of(config)
         gone = {listener for _, listener in self._sockets}.difference(config.listeners)
         for sock, listener in [item for item in self._sockets if item[1] in gone]:
-            self.loop.remove_reader(sock.fileno())
-            sock.close()
+            self.doors.close(sock, listener)
             self._sockets.remove((sock, listener))
             self._ports.pop(listener.name, None)
             log.info("listener %s is closed", listener)
@@ -148,6 +146,8 @@ class Server:
             if listener.name not in self._ports:
                 self._open(listener)
         self._advertise()
+        self._make_room()
+        self.doors.knock()
 
     def _open(self, listener: Listener) -> None:
         before = len(self._sockets)
@@ -159,22 +159,24 @@ class Server:
         log.info("listener %s is open", listener)
         if self._serving:
             for sock, _ in self._sockets[before:]:
-                self.loop.add_reader(sock.fileno(), self._accept, sock, listener)
+                self.doors.open(sock, listener)
 
     def serve(self) -> None:
         """Begin to accept. The broker is open. Raises ConfigError when a listener's logins cannot be had."""
         for _, listener in self._sockets:
             if listener.protocol.sasl:
                 self._login_settings(listener.name)
+        self._take_ip_rates()
+        self.broker.quotas.changes.append(self._take_ip_rates)
         for sock, listener in self._sockets:
-            self.loop.add_reader(sock.fileno(), self._accept, sock, listener)
+            self.doors.open(sock, listener)
         self._serving = True
         self._sweep()
 
     def close_listeners(self) -> None:
-        for sock, _ in self._sockets:
-            self.loop.remove_reader(sock.fileno())
-            sock.close()
+        for sock, listener in self._sockets:
+            self.doors.close(sock, listener)
+        self.doors.let_go()
         self._sockets.clear()
         for logins in self._logins.values():
             logins.close()
@@ -196,11 +198,11 @@ class Server:
         while self.loop.time() < deadline and any(c.sending for c in self.connections):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         for connection in list(self.connections):
-            connection.hang_up()
+            _hang_up(connection)
         deadline = min(deadline, self.loop.time() + LINGER_S)
         while self.loop.time() < deadline and self.connections:
             for connection in list(self.connections):
-                connection.discard()
+                _discard(connection)
             await asyncio.sleep(0.005)
         for connection in list(self.connections):
             connection.close("the broker stops", level=logging.DEBUG)
@@ -224,47 +226,20 @@ class Server:
 
     # ---- connections
 
-    def _accept(self, sock: socket.socket, listener: Listener) -> None:
-        for _ in range(ACCEPTS_PER_WAKEUP):
-            try:
-                peer, address = sock.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
-            except OSError as e:
-                log.error("cannot accept on port %d: %s", listener.port, e.strerror or e)  # noqa: TRY400
-                fd = sock.fileno()
-                self.loop.remove_reader(fd)
-                self.loop.call_later(ACCEPT_PAUSE_S, self._resume_accept, sock, listener)
-                return
-            self._admit(peer, (address[0], address[1]), listener)
-
-    def _resume_accept(self, sock: socket.socket, listener: Listener) -> None:
-        if sock.fileno() >= 0:
-            self.loop.add_reader(sock.fileno(), self._accept, sock, listener)
-
-    def _admit(self, sock: socket.socket, peer: tuple[str, int], listener: Listener) -> None:
-        config, limit = self.broker.config, None  # read each time: the limits may change while it runs
-        if len(self.connections) >= config["max.connections"]:
-            limit = f"max.connections={config['max.connections']}"
-        elif self._per_ip[peer[0]] >= config["max.connections.per.ip"]:
-            limit = f"max.connections.per.ip={config['max.connections.per.ip']}"
-        if limit is not None:
-            log.warning("connection %s:%d refused: %s reached", *peer, limit)
-            self.metrics.connections_refused += 1
-            sock.close()
-            return
+    def _enter(self, sock: socket.socket, peer: tuple[str, int], listener: Listener) -> None:
+        """Serve a connection that was let in."""
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._set_buffer(sock, socket.SO_SNDBUF, "socket.send.buffer.bytes")
         self._set_buffer(sock, socket.SO_RCVBUF, "socket.receive.buffer.bytes")
-        self._per_ip[peer[0]] += 1
         self.metrics.connections_made += 1
         if self._tls is not None and listener.protocol.tls:
             connection: Connection = self._tls.connection(sock, peer, listener.name)
         else:
             connection = Connection(self, sock, peer, listener.name)
         self.connections.add(connection)
+        self._make_room()
         if listener.protocol.sasl:
             self._ask_for_login(connection)
 
@@ -296,18 +271,33 @@ class Server:
         if key in config.originals and config[key] > 0:
             sock.setsockopt(socket.SOL_SOCKET, option, config[key])
 
+    def _take_ip_rates(self) -> None:
+        quotas = self.doors.quotas
+        quotas.ip_rates, quotas.ip_default = self.broker.quotas.ip_rates()
+
+    def _make_room(self) -> None:
+        """Close those that have said nothing for the longest time, where there are more connections than there may be."""
+        protected = self.doors.quotas.limits.protected
+        excess = self.doors.quotas.excess
+        if not excess:
+            return
+        others = sorted((c for c in self.connections if c.listener != protected), key=lambda c: c.last_active)
+        for connection in others[:excess]:
+            connection.close("max.connections is exceeded", level=logging.INFO)
+
     def forget(self, connection: Connection) -> None:
         """Remove a connection that has closed."""
         self.connections.discard(connection)
         self.broker.telemetry.subscriptions.on_disconnect(connection)
         self.metrics.connections_closed += 1
-        self._per_ip[connection.host] -= 1
-        if self._per_ip[connection.host] <= 0:
-            del self._per_ip[connection.host]
+        self.doors.leave(connection.listener, connection.host)
 
     def _sweep(self) -> None:
         """Close idle connections, give back large buffers."""
         now = perf_counter()
+        now_ms = int(self.loop.time() * 1000)
+        self.broker.quotas.forget_idle(now_ms)
+        self.doors.quotas.forget_idle(now_ms)
         for connection in list(self.connections):
             connection.shrink()
             if 0 <= self._idle_s <= now - connection.last_active and not connection.busy:
@@ -322,6 +312,30 @@ def _check_logins(listener: Listener, config: BrokerConfig) -> None:
         from klamm_broker.server import sasl_config
 
         sasl_config.check(listener.name, config.of_listener(listener.name))
+
+
+def _hang_up(connection: Connection) -> None:
+    """Send nothing more. `_discard` drops what the peer still sends."""
+    try:
+        connection.sock.shutdown(socket.SHUT_WR)
+    except OSError as e:
+        connection.close(f"write failed: {e.strerror or e}", level=logging.DEBUG)
+
+
+def _discard(connection: Connection) -> None:
+    """Drop received bytes, and close once the peer has closed.
+
+    If a socket is closed with unread bytes, the system resets the connection, and answers on their way are lost.
+    """
+    try:
+        n = connection.sock.recv_into(memoryview(bytearray(IDLE_BUFFER_BYTES)))
+    except (BlockingIOError, InterruptedError):
+        return
+    except OSError as e:
+        connection.close(f"read failed: {e.strerror or e}", level=logging.DEBUG)
+        return
+    if n == 0:
+        connection.close("the broker stops", level=logging.DEBUG)
 
 
 def _bound(family: socket.AddressFamily, host: str, port: int) -> socket.socket:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from klamm_base.metrics_text import Family, Number, Sample
 from klamm_base.version import __version__
+from klamm_broker.server import metrics_quotas
 from klamm_broker.server.metrics import LATENCY_BUCKETS_S, ApiMetrics, TopicMetrics
 from klamm_kafka.wire.errors import ErrorCode
 
@@ -48,6 +49,7 @@ def families(broker: BrokerState, server: Server) -> Iterator[Family]:
     yield from _partitions(broker)
     yield from _groups(broker)
     yield from _upkeep(broker)
+    yield from metrics_quotas.families(broker, server)
     yield from broker.telemetry.families(broker.mono_ms())
 
 

@@ -7,11 +7,12 @@ answer from it waits.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 from collections import deque
-from collections.abc import Sequence
-from typing import Final, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol
 
 from klamm_broker.server import residency
 from klamm_broker.server.residency import FileRange
@@ -58,6 +59,10 @@ Reply = Sequence[Piece]
 """A whole answer, size prefix included, in pieces that leave in order."""
 
 
+Send = Callable[[Any, Sequence[Piece]], list[Piece]]
+"""Sends pieces to a socket and returns those that are left."""
+
+
 class Cold(list[Piece]):
     """The unsent pieces, when the first of them is a file range that is not in memory."""
 
@@ -89,6 +94,19 @@ def send(sock: socket.socket, pieces: Sequence[Piece]) -> list[Piece]:
             return Cold([stuck, *rest]) if cold else [stuck, *rest]
     left = _send_run(sock, run, more=False)
     return [] if left is None else [left]
+
+
+def warm(loop: asyncio.AbstractEventLoop, cold: Piece, then: Callable[[BaseException | None], None]) -> None:
+    """Have a thread bring the beginning of a cold range into memory; then call `then`, with the error if there is one."""
+    assert isinstance(cold, RestOfRange)
+
+    def done(future: asyncio.Future[int]) -> None:
+        error = future.exception()
+        if error is None:
+            cold.warm_until = cold.position + future.result()
+        then(error)
+
+    loop.run_in_executor(None, residency.bring_in, cold).add_done_callback(done)
 
 
 def _send_run(sock: socket.socket, run: list[bytes | memoryview], *, more: bool) -> memoryview | None:

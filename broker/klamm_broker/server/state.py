@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from klamm_broker.server.config import BrokerConfig
     from klamm_broker.server.groups import GroupShell
     from klamm_broker.server.listener_config import Listener
+    from klamm_broker.server.quotas import ClientQuotas
     from klamm_broker.server.replica_mover import ReplicaMover
     from klamm_broker.server.scram_users import ScramUsers
     from klamm_broker.server.token_file import TokenFile
@@ -47,6 +48,7 @@ class BrokerState(Storage):
     cluster_config: ClusterConfig
     scram_users: ScramUsers
     tokens: TokenFile
+    quotas: ClientQuotas
     telemetry: ClientTelemetry
     authorizer: StoredAuthorizer | None = None
 

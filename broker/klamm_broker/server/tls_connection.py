@@ -10,10 +10,9 @@ import asyncio
 import logging
 import ssl
 from collections import deque
-from collections.abc import Callable, Sequence
 from contextlib import suppress
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from klamm_base.tls import reason
 from klamm_broker.security.distinguished_name import BadCertificate, subject_of
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     import socket
 
     from klamm_broker.server.metrics import RequestMetrics
-    from klamm_broker.server.outgoing import Piece
+    from klamm_broker.server.outgoing import Send
     from klamm_broker.server.tls_contexts import TlsSetup
 
 log = logging.getLogger(__name__)
@@ -90,7 +89,7 @@ class TlsConnection(Connection):
     """
 
     __slots__ = ("_handshakes", "_late", "_setup", "_shaking", "_tls")
-    _send: Callable[[Any, Sequence[Piece]], list[Piece]] = staticmethod(tls_socket.send)
+    _plain_send: Send = staticmethod(tls_socket.send)
 
     def __init__(
         self,

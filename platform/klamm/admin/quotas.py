@@ -64,9 +64,17 @@ async def describe_quotas(admin: Admin, kinds: Mapping[str, str | None]) -> list
         )
         for kind, name in kinds.items()
     ]
+    return await _described(admin, DescribeClientQuotasRequest(components=components, strict=True))
 
+
+async def all_quotas(admin: Admin) -> list[Quotas]:
+    """Return the quotas of all entities, sorted by entity."""
+    return await _described(admin, DescribeClientQuotasRequest(components=[], strict=False))
+
+
+async def _described(admin: Admin, request: DescribeClientQuotasRequest) -> list[Quotas]:
     async def attempt() -> list[Quotas]:
-        answer = await admin.ask(DescribeClientQuotasRequest(components=components, strict=True))
+        answer = await admin.ask(request)
         if answer.error_code:
             raise AdminError(answer.error_code, "cannot describe quotas", answer.error_message)
         found = [

@@ -29,6 +29,7 @@ GROUPS: Final = {
     "config": "klamm.cli.config",
     "txn": "klamm.cli.txn",
     "user": "klamm.cli.user",
+    "quota": "klamm.cli.quota",
     "token": "klamm.cli.token",
     "log": "klamm.cli.log",
     "connector": "klamm.cli.connector",

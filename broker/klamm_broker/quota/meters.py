@@ -1,0 +1,120 @@
+"""Meters of one quota, by those who share it. Pure; time is passed in.
+
+Values come and go while meters stay, so that a change takes effect on what was used before it. Meters that nobody has
+used for an hour are forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from klamm_broker.quota.limits import Entity, Limits, QuotaKey, Tags
+from klamm_broker.quota.rate import INT_MAX, Rate, SlidingSum, TokenBucket, Windows
+
+IDLE_MS: Final = 3_600_000
+"""The time after which Kafka forgets a client's sensors, too."""
+_AVERAGED: Final = Windows(count=2, length_ms=30_000)
+"""The windows of the average throttle time: those of Kafka's metrics."""
+
+
+class Meter:
+    """The use of a quota by those who share it, and how long they had to wait."""
+
+    __slots__ = ("bucket", "rate", "throttled", "used_ms")
+
+    def __init__(self, windows: Windows, now_ms: int, *, bucket: bool) -> None:
+        self.rate = Rate(windows)
+        self.throttled = SlidingSum(_AVERAGED)
+        self.bucket = TokenBucket(windows, now_ms) if bucket else None
+        self.used_ms = now_ms
+
+
+class Quota:
+    """One kind of quota: its values and its meters.
+
+    `max_throttle_ms` bounds the delay that one request can cost. `queued` are the connections that are held up now.
+    """
+
+    def __init__(self, key: QuotaKey, windows: Windows, *, max_throttle_ms: int = INT_MAX) -> None:
+        self.key = key
+        self.windows = windows
+        self.queued = 0
+        self._max_throttle_ms = max_throttle_ms
+        self._limits = Limits(key, {})
+        self._meters: dict[Tags, Meter] = {}
+
+    def __bool__(self) -> bool:
+        """True if any entity has this quota."""
+        return bool(self._limits)
+
+    def take(self, quotas: Mapping[Entity, Mapping[str, float]]) -> None:
+        """Use other values from now on."""
+        self._limits = Limits(self.key, quotas)
+        if not self._limits:
+            self._meters.clear()
+
+    def value(self, user: str, client_id: str) -> float | None:
+        """Returns the value that holds for a client, if there is one."""
+        found = self._limits.find(user, client_id)
+        return None if found is None else found[1]
+
+    def most_at_once(self, user: str, client_id: str) -> float | None:
+        """Returns what can be used at once without a delay for sure, after a rest; None without a quota."""
+        value = self.value(user, client_id)
+        return None if value is None else value * (self.windows.count - 1) * self.windows.length_ms / 1000
+
+    def record(self, user: str, client_id: str, amount: float, now_ms: int) -> int:
+        """Note what was used. Returns the time in milliseconds that the client has to wait, 0 if it is within its quota."""
+        found = self._limits.find(user, client_id)
+        if found is None:
+            return 0
+        rate = self._meter(found[0], now_ms).rate
+        rate.record(amount, now_ms)
+        return min(rate.throttle_ms(found[1], now_ms), self._max_throttle_ms)
+
+    def note(self, user: str, client_id: str, amount: float, now_ms: int) -> None:
+        """Note what was used, or with a negative amount what was not used after all. Nobody waits for it now."""
+        found = self._limits.find(user, client_id)
+        if found is not None:
+            self._meter(found[0], now_ms).rate.record(amount, now_ms)
+
+    def draw(self, user: str, client_id: str, tokens: int, now_ms: int, *, strict: bool) -> tuple[bool, int]:
+        """Take tokens. Returns whether they were given, and the time until the debt is paid.
+
+        Where it is strict, whoever has a debt gets none, and whoever has none gets any number without a delay.
+        """
+        found = self._limits.find(user, client_id)
+        if found is None:
+            return True, 0
+        meter = self._meter(found[0], now_ms)
+        assert meter.bucket is not None, "a quota of tokens"
+        debt_ms = meter.bucket.throttle_ms(found[1], now_ms)
+        if strict and debt_ms > 0:
+            return False, debt_ms
+        meter.bucket.take(tokens, found[1], now_ms)
+        meter.rate.record(tokens, now_ms)
+        return True, 0 if strict else meter.bucket.throttle_ms(found[1], now_ms)
+
+    def throttled(self, user: str, client_id: str, throttle_ms: int, now_ms: int) -> None:
+        """Note that a client has to wait."""
+        found = self._limits.find(user, client_id)
+        if found is not None:
+            self._meter(found[0], now_ms).throttled.record(throttle_ms, now_ms)
+
+    def forget_idle(self, now_ms: int) -> None:
+        for tags in [tags for tags, meter in self._meters.items() if now_ms - meter.used_ms >= IDLE_MS]:
+            del self._meters[tags]
+
+    def figures(self) -> Iterator[tuple[Tags, Meter, float | None]]:
+        """Yields who has used the quota, their meters, and the value that holds for them now."""
+        for tags, meter in list(self._meters.items()):
+            yield tags, meter, self.value(*tags)
+
+    def _meter(self, tags: Tags, now_ms: int) -> Meter:
+        meter = self._meters.get(tags)
+        if meter is None:
+            bucket = self.key is QuotaKey.MUTATION
+            meter = self._meters[tags] = Meter(self.windows, now_ms, bucket=bucket)
+        meter.used_ms = now_ms
+        return meter

@@ -1,0 +1,128 @@
+"""The client quotas of this broker: `klamm-quotas.json` in the first log directory, and what clients have used of them.
+
+A change is on the disk when `replace` returns, and holds from the next request on; a method that raises has changed
+nothing. Event loop's thread only.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from klamm_base.files import write_atomically
+from klamm_broker.log.errors import DirectoryError
+from klamm_broker.quota.limits import IP, Entity, QuotaKey
+from klamm_broker.quota.meters import Quota
+from klamm_broker.server.client_quotas import Quotas
+from klamm_broker.server.connection_limits import windows_of
+
+if TYPE_CHECKING:
+    from klamm_broker.server.config import BrokerConfig
+
+FILE_NAME: Final = "klamm-quotas.json"
+VERSION: Final = 1
+
+
+class ClientQuotas:
+    """All quotas by entity, and the four kinds that requests are measured by.
+
+    `active` is True while any user or client has a quota: nobody is measured before.
+    """
+
+    def __init__(self, path: Path, config: BrokerConfig) -> None:
+        """Read the file; without a file there are no quotas. Raises DirectoryError."""
+        self._path = path
+        self.windows = windows_of(config, "quota")
+        self.produce = Quota(QuotaKey.PRODUCE, self.windows)
+        self.fetch = Quota(QuotaKey.FETCH, self.windows)
+        self.request = Quota(QuotaKey.REQUEST, self.windows, max_throttle_ms=self.windows.max_throttle_ms)
+        self.mutation = Quota(QuotaKey.MUTATION, windows_of(config, "controller.quota"))
+        self.kinds = (self.produce, self.fetch, self.request, self.mutation)
+        self.active = False
+        self.changes: list[Callable[[], None]] = []
+        self.all, self._addresses = _read(path)
+        self._apply()
+
+    def replace(self, quotas: Quotas, addresses: Mapping[str, str]) -> None:
+        """Replace all quotas. `addresses` has what new names of hosts were found to be. Raises OSError."""
+        known = {**self._addresses, **addresses}
+        entries = [_entry(entity, values, known) for entity, values in sorted(quotas.items(), key=_order)]
+        write_atomically(
+            self._path, (json.dumps({"version": VERSION, "quotas": entries}, indent=1) + "\n").encode()
+        )
+        self.all, self._addresses = {entity: dict(values) for entity, values in quotas.items()}, known
+        self._apply()
+
+    def ip_rates(self) -> tuple[dict[str, float], float | None]:
+        """Returns the connections per second that addresses may make, and what all others may."""
+        rates: dict[str, float] = {}
+        default = None
+        for entity, values in self.all.items():
+            parts = dict(entity)
+            if IP not in parts or QuotaKey.CONNECTION not in values:
+                continue
+            name, value = parts[IP], values[QuotaKey.CONNECTION]
+            if name is None:
+                default = value
+            else:
+                rates[_normal(self._addresses.get(name, name))] = value
+        return rates, default
+
+    def forget_idle(self, now_ms: int) -> None:
+        """Forget what those have used who were not there for an hour."""
+        for kind in self.kinds:
+            kind.forget_idle(now_ms)
+
+    def _apply(self) -> None:
+        for kind in self.kinds:
+            kind.take(self.all)
+        self.active = any(self.kinds)
+        for changed in self.changes:
+            changed()
+
+
+def _order(item: tuple[Entity, object]) -> list[tuple[str, str]]:
+    return [(kind, name or "") for kind, name in item[0]]
+
+
+def _normal(address: str) -> str:
+    """Returns an address as sockets tell it."""
+    try:
+        return str(ipaddress.ip_address(address))
+    except ValueError:
+        return address
+
+
+def _entry(entity: Entity, values: Mapping[str, float], addresses: Mapping[str, str]) -> dict[str, Any]:
+    parts = dict(entity)
+    entry: dict[str, Any] = {"entity": parts, "values": dict(values)}
+    name = parts.get(IP)
+    if name is not None and name in addresses:
+        entry["address"] = addresses[name]
+    return entry
+
+
+def _read(path: Path) -> tuple[dict[Entity, dict[str, float]], dict[str, str]]:
+    """Returns the quotas and the addresses of hosts that the file has."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}, {}
+    except (ValueError, RecursionError) as e:
+        raise DirectoryError(f"{path}: not JSON: {e}. Restore it from a backup") from e
+    if not isinstance(document, dict) or document.get("version") != VERSION:
+        raise DirectoryError(f"{path}: no document of version {VERSION}")
+    quotas: dict[Entity, dict[str, float]] = {}
+    addresses: dict[str, str] = {}
+    try:
+        for entry in document["quotas"]:
+            parts = {str(k): None if n is None else str(n) for k, n in entry["entity"].items()}
+            quotas[tuple(sorted(parts.items()))] = {str(k): float(v) for k, v in entry["values"].items()}
+            if "address" in entry:
+                addresses[str(parts[IP])] = str(entry["address"])
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as e:
+        raise DirectoryError(f"{path}: missing or bad value: {e!r}. Restore it from a backup") from e
+    return quotas, addresses

@@ -1,0 +1,212 @@
+"""Rates, buckets of tokens, precedence and limits of connections, against Kafka's own classes and its order of precedence."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support import kafka_oracle
+
+from klamm_broker.quota.connections import ConnectionLimits, ConnectionQuotas, ListenerLimits
+from klamm_broker.quota.limits import Limits, QuotaKey
+from klamm_broker.quota.meters import IDLE_MS, Quota
+from klamm_broker.quota.rate import INT_MAX, Rate, TokenBucket, Windows
+
+ORACLE = Path(kafka_oracle.__file__).with_name("QuotaOracle.java")
+USER, CLIENT, IP = "user", "client-id", "ip"
+PRODUCE = QuotaKey.PRODUCE
+
+
+# ---- measures
+
+
+@pytest.mark.usefixtures("apache_kafka")
+def test_measures_are_kafkas():
+    """Loads of every kind, by Kafka's own classes: steady ones, bursts, pauses longer than all windows, amounts that were taken back."""
+    rng, lines, ours = random.Random(17), [], []
+    for _ in range(60):
+        windows = Windows(count=rng.choice((1, 2, 5, 11)), length_ms=rng.choice((100, 1000, 3000)))
+        bound, now = rng.choice((0.5, 7.0, 1e6)), 1_700_000_000_000
+        lines.append(f"new {windows.count} {windows.length_ms} {bound}")
+        rate, bucket = Rate(windows), TokenBucket(windows, now)
+        for _ in range(80):
+            now += rng.choice(
+                (0, 1, 17, windows.length_ms - 1, windows.length_ms, rng.randrange(40 * windows.length_ms))
+            )
+            amount = rng.choice((0.0, 0.0, 1.0, bound, -1.0, 30 * bound * rng.random()))
+            lines.append(f"{now} {amount}")
+            if amount:
+                rate.record(amount, now)
+                bucket.take(amount, bound, now)
+            ours.append((rate.value(now), rate._sum.covered_ms(now), bucket.tokens(bound, now)))
+    done = kafka_oracle.require().run(str(ORACLE), stdin="\n".join(lines))
+    theirs = [tuple(map(float, line.split())) for line in done.stdout.splitlines()]
+    assert len(theirs) == len(ours), done.stderr
+    for line, (a, b) in enumerate(zip(ours, theirs, strict=True)):
+        assert a == pytest.approx(b, rel=1e-9, abs=1e-6), f"{line}: ours {a}, Kafka's {b}"
+
+
+def test_who_is_over_the_bound_waits_until_the_rate_is_down_to_it():
+    rate = Rate(Windows())
+    rate.record(12_000, 0)
+    assert rate.throttle_ms(1000, 0) == 2000, "12,000 in ten windows that are counted, at 1,000 a second"
+    assert rate.throttle_ms(1000, 1999) == 1001
+    assert rate.throttle_ms(1000, 2000) == 2000, (
+        "the second window begins: eight of the ten are counted as empty, as in Kafka"
+    )
+    assert rate.throttle_ms(1000, 12_000) == 0
+    assert Rate(Windows()).throttle_ms(1.0, 5) == 0
+
+
+def test_a_delay_fits_an_answer():
+    rate = Rate(Windows())
+    rate.record(1e15, 0)
+    assert rate.throttle_ms(1e-9, 0) == INT_MAX
+
+
+@given(st.floats(0.01, 1.0), st.integers(0, 50), st.sampled_from((1.0, 1e3, 1e6)))
+def test_who_takes_all_that_he_can_gets_his_quota(chunk, pause_ms, bound):
+    """Chunks of up to a second's worth; over three minutes what was used at first is a trifle, and the windows' sawtooth too."""
+    rate, now, used = Rate(Windows()), 0, 0.0
+    while now < 240_000:
+        rate.record(chunk * bound, now)
+        used += chunk * bound
+        now += rate.throttle_ms(bound, now) + pause_ms + 1
+    assert used / now * 1000 <= bound * 1.1
+    if pause_ms + 1 < chunk * 900:  # it offers more than its quota
+        assert used / now * 1000 >= bound * 0.9
+
+
+# ---- precedence
+
+PLACES = (
+    ((USER, "ann"), (CLIENT, "app")), ((USER, "ann"), (CLIENT, None)), ((USER, "ann"),), ((USER, None), (CLIENT, "app")),
+    ((USER, None), (CLIENT, None)), ((USER, None),), ((CLIENT, "app"),), ((CLIENT, None),),
+)  # fmt: skip
+"""Kafka's order: the first one that has a value decides."""
+SHARED = (
+    ("ann", "app"), ("ann", "app"), ("ann", ""), ("ann", "app"), ("ann", "app"), ("ann", ""), ("", "app"), ("", "app"),
+)  # fmt: skip
+
+
+def test_the_most_specific_entity_decides():
+    for present in itertools.product((False, True), repeat=len(PLACES)):
+        quotas = {
+            tuple(sorted(place)): {PRODUCE: 1.0 + n}
+            for n, (place, there) in enumerate(zip(PLACES, present, strict=True))
+            if there
+        }
+        limits = Limits(PRODUCE, quotas)
+        first = next((n for n, there in enumerate(present) if there), None)
+        expected = None if first is None else (SHARED[first], 1.0 + first)
+        assert limits.find("ann", "app") == expected
+        assert bool(limits) == any(present)
+
+
+def test_a_client_without_an_id_has_its_users_quota_only():
+    quotas = {((CLIENT, None),): {PRODUCE: 1.0}, ((CLIENT, None), (USER, None)): {PRODUCE: 2.0}}
+    assert Limits(PRODUCE, quotas).find("ann", "") is None
+    quotas[(USER, None),] = {PRODUCE: 3.0}
+    assert Limits(PRODUCE, quotas).find("ann", "") == (("ann", ""), 3.0)
+
+
+def test_other_keys_and_addresses_do_not_count():
+    quotas = {((USER, "ann"),): {QuotaKey.FETCH: 1.0}, ((IP, None),): {QuotaKey.CONNECTION: 1.0}}
+    assert not Limits(PRODUCE, quotas)
+    assert Limits(QuotaKey.FETCH, quotas).find("ann", "x") == (("ann", ""), 1.0)
+
+
+def test_client_ids_without_end_take_no_memory_without_end():
+    limits = Limits(PRODUCE, {((CLIENT, None),): {PRODUCE: 1.0}})
+    for n in range(3 * Limits.FOUND_MAX):
+        limits.find("ann", str(n))
+    assert len(limits._found) <= Limits.FOUND_MAX
+
+
+# ---- meters
+
+
+def test_a_change_holds_for_what_was_used_before_it():
+    quota = Quota(PRODUCE, Windows())
+    quota.take({((USER, None),): {PRODUCE: 1000.0}})
+    assert quota.record("ann", "a", 10_000, 0) == 0
+    quota.take({((USER, None),): {PRODUCE: 500.0}})
+    assert quota.record("ann", "b", 1, 0) > 9000, "both clients of the user share it"
+    assert quota.record("bob", "b", 1, 0) == 0
+    quota.take({})
+    assert quota.record("ann", "a", 1e9, 0) == 0
+    assert not list(quota.figures())
+
+
+def test_meters_that_nobody_uses_are_forgotten():
+    quota = Quota(PRODUCE, Windows())
+    quota.take({((CLIENT, None),): {PRODUCE: 1000.0}})
+    quota.record("ann", "old", 1, 0)
+    quota.record("ann", "new", 1, IDLE_MS)
+    quota.forget_idle(IDLE_MS)
+    assert [tags for tags, _, _ in quota.figures()] == [("", "new")]
+
+
+def test_mutations_are_refused_to_new_clients_and_slow_old_ones_down():
+    """KIP-599: strict ones get any number at once and then nothing until the debt is paid; the others wait."""
+    for strict in (True, False):
+        quota = Quota(QuotaKey.MUTATION, Windows())
+        quota.take({((USER, "ann"),): {QuotaKey.MUTATION: 2.0}})
+        assert quota.draw("ann", "", 30, 0, strict=strict) == (True, 0 if strict else 4000)
+        assert quota.draw("ann", "", 1, 1000, strict=strict) == ((False, 3000) if strict else (True, 3500))
+        assert quota.draw("bob", "", 1000, 0, strict=strict) == (True, 0)
+
+
+# ---- connections
+
+
+def quotas_of(**limits):
+    return ConnectionQuotas(ConnectionLimits(**limits), Windows())
+
+
+def test_connections_of_one_address_are_bounded_and_of_some_otherwise():
+    doors = quotas_of(per_ip=1, per_ip_overrides={"10.0.0.2": 2, "10.0.0.3": 0})
+    assert doors.admit("A", "10.0.0.1", 0) is None
+    assert "maximum of 1 connections" in doors.admit("A", "10.0.0.1", 0).why
+    assert [doors.admit("A", "10.0.0.2", 0) is None for _ in range(3)] == [True, True, False]
+    assert doors.admit("A", "10.0.0.3", 0) is not None
+    doors.leave("A", "10.0.0.1")
+    assert doors.admit("A", "10.0.0.1", 0) is None
+    assert doors.total == 3
+
+
+def test_a_full_broker_has_room_for_the_listener_of_brokers_only():
+    doors = quotas_of(connections=2, protected="IN", listeners={"OUT": ListenerLimits(connections=1)})
+    doors.admit("OUT", "::1", 0)
+    assert [doors.has_room(name) for name in ("OUT", "IN", "OTHER")] == [False, True, True]
+    doors.admit("IN", "::1", 0)
+    assert [doors.has_room(name) for name in ("OUT", "IN", "OTHER")] == [False, True, False]
+    doors.admit("IN", "::1", 0)
+    assert doors.excess == 1
+
+
+def test_connections_that_come_too_fast_wait():
+    doors = quotas_of(per_second=10, listeners={"SLOW": ListenerLimits(per_second=1)})
+    delays = [doors.arrive("FAST", 0) for _ in range(101)]
+    assert delays[:100] == [0] * 100
+    assert delays[100] == 100
+    doors = quotas_of(per_second=10, listeners={"SLOW": ListenerLimits(per_second=1)})
+    assert [doors.arrive("SLOW", 0) for _ in range(12)][-1] == 1000, "a window at the longest"
+
+
+def test_an_address_that_comes_too_fast_is_turned_away_and_the_others_do_not_pay():
+    doors = quotas_of(per_second=100)
+    doors.ip_rates, doors.ip_default = {"10.0.0.1": 1.0}, 50.0
+    taken = 0
+    for _ in range(500):
+        doors.arrive("A", 0)
+        taken += doors.admit("A", "10.0.0.1", 0) is None
+    assert taken == 10
+    assert doors.arrive("A", 0) == 0, "of those who were turned away nothing is counted"
+    refused = doors.admit("A", "10.0.0.1", 0)
+    assert 0 < refused.after_ms <= 1000
+    assert sum(doors.admit("A", "10.0.0.2", 0) is None for _ in range(600)) == 500
