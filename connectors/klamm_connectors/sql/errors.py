@@ -33,7 +33,7 @@ class Words:
         args = original.args
         return str(args[1]) if len(args) > 1 and isinstance(args[0], int) else str(original)
 
-    def cause(self, error: BaseException) -> BaseException | None:
+    def cause(self, error: BaseException | None) -> BaseException | None:
         """Returns what the error is raised from: logs show it with its text."""
         return None if self.trimmed else error
 

@@ -158,7 +158,7 @@ class SqlSinkTask(SinkTask):
             by_table.setdefault(self._table_of(batch.topic), []).append(batch)
 
         def refuse(record: SinkRecord, error: DataError) -> None:
-            self._set_aside(record, error, bad)
+            self._set_aside(record, error, bad, error.__cause__)
 
         return {name: found for name, of in by_table.items() if (found := self._rows.rows(of, refuse))}
 
@@ -167,9 +167,11 @@ class SqlSinkTask(SinkTask):
             self._names[topic] = table_name(self._settings.table_name, topic)
         return self._names[topic]
 
-    def _set_aside(self, record: SinkRecord, error: DataError, bad: Bad) -> None:
+    def _set_aside(self, record: SinkRecord, error: DataError, bad: Bad, cause: BaseException | None) -> None:
         if self.context.errant_record_reporter is None:
-            raise error
+            raise error from self._words.cause(
+                cause
+            )  # not from what is being handled: its text may have values
         bad.append((record, error))
 
     @contextmanager
@@ -198,7 +200,7 @@ class SqlSinkTask(SinkTask):
             if sum(map(len, parts)) == 1:
                 record = parts[0].first()
                 said = DataError(f"{record.where}: table {name} refuses it: {self._words.of(e)}")
-                self._set_aside(record, said, bad)
+                self._set_aside(record, said, bad, e)
                 return
             known = len(bad)
             for half in halved(parts):
