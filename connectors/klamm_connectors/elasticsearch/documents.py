@@ -34,6 +34,7 @@ _TEXTS: Final[frozenset[type]] = frozenset({str, bytes, NoneType})
 _LINE_FEED: Final[Any] = orjson.Fragment(b"\n")  # no text of orjson has one: it can part texts
 _OPTIONS: Final = orjson.OPT_UTC_Z
 ID_MAX: Final = 512  # bytes, the server's own limit: beyond it a whole request is refused
+_CONVERTS: Final = 1000  # schemas that are remembered; more are of records that each bring their own
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NO_TIMESTAMP: Final = (
     "a data stream needs a timestamp: the record has none, and data.stream.timestamp.field none either"
@@ -186,6 +187,8 @@ class DocumentBuilder:
 
     def _converted(self, schema: Schema, value: Any) -> Any:
         if schema not in self._converts:
+            if len(self._converts) >= _CONVERTS:
+                self._converts.clear()
             self._converts[schema] = _compile(schema, self._settings.compact_maps)
         convert = self._converts[schema]
         return value if convert is None else convert(value)
