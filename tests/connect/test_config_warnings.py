@@ -45,6 +45,12 @@ def test_a_key_that_nobody_knows_is_named(key: str, meant: str | None) -> None:
     assert warnings({**given, key: "x"}, "file") == [said]
 
 
+def test_a_salt_in_a_misspelt_key_is_not_shown() -> None:
+    (said,) = warnings({**SINK, "colum.mask.hash.SHA-256.with.salt.S3CR3T": "x"})
+    assert "colum.mask.hash.SHA-256.with.salt.***" in said
+    assert "S3CR3T" not in said
+
+
 @pytest.mark.parametrize(
     ("config", "said"),
     [

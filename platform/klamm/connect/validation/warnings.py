@@ -15,6 +15,7 @@ from klamm.connect.settings.override_policy import ignored_overrides
 from klamm.connect.validation import definitions, topic_creation
 from klamm.connect.validation.stages import unknown_keys
 from klamm_base.properties import suggestion
+from klamm_base.redaction import shown_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +57,7 @@ def config_warnings(
             found[name] = f"{name} has no effect here: it is a setting of workers"
         else:
             found[name] = (
-                f"{name} is a setting neither of this connector nor of Connect{suggestion(name, suggested)}"
+                f"{shown_name(name)} is a setting neither of this connector nor of Connect{suggestion(name, suggested)}"
             )
     return [found[name] for name in dict.fromkeys([*config, *found]) if name in found]
 
