@@ -3,7 +3,7 @@ r"""Java's regular expressions and replacement strings in Python's syntax, for c
 Most is the same in both. The differences are translated: named groups, flags amid a pattern, `\Q…\E`, `\z`, `\Z`,
 `\h`, `\v`, `\R`, `\e`, `\0nn`, `\p{Alpha}` and the like, `$1` and `${name}`. Syntax without a counterpart
 (classes within classes and their intersections) is refused with `re.error`, and so is syntax that only Python
-knows. The expressions are for names of topics, which are ASCII: Unicode properties stand for their ASCII part,
+knows. Most expressions are for names of topics, which are ASCII: Unicode properties stand for their ASCII part,
 and flags about Unicode have no effect. No I/O.
 """
 
@@ -60,13 +60,18 @@ _LINES: Final = "\\n-\\r\\x85\\u2028\\u2029"
 _GROUP: Final = re.compile(r"\(\?<([A-Za-z][A-Za-z0-9]*)>")
 
 
-def compile_java(pattern: str) -> re.Pattern[str]:
-    """Compiles the pattern. Raises `re.error` for a wrong pattern, and for one without a form in Python."""
+def compile_java(pattern: str, *, any_case: bool = False, ascii_only: bool = True) -> re.Pattern[str]:
+    """Compiles the pattern. Raises `re.error` for a wrong pattern, and for one without a form in Python.
+
+    `any_case` is Java's CASE_INSENSITIVE, which is about letters of ASCII. Without `ascii_only`, texts may have other characters:
+    then properties of Unicode are refused, because only their ASCII part is known here.
+    """
     try:
         with warnings.catch_warnings():
             # Python may one day read [a--b] as a difference of sets. Today it reads it as Java does.
             warnings.simplefilter("ignore", FutureWarning)
-            return re.compile(_Translation(pattern).python(), re.ASCII)
+            flags = re.ASCII | (re.IGNORECASE if any_case else re.NOFLAG)
+            return re.compile(_Translation(pattern, ascii_only=ascii_only).python(), flags)
     except (
         ValueError,
         OverflowError,
@@ -117,8 +122,9 @@ def _reference(text: str, at: int, pattern: re.Pattern[str]) -> tuple[int, int]:
 
 
 class _Translation:
-    def __init__(self, pattern: str) -> None:
+    def __init__(self, pattern: str, *, ascii_only: bool = True) -> None:
         self._text = pattern
+        self._properties = _POSIX | _UNICODE if ascii_only else _POSIX
         self._at = 0
         self._out: list[str] = []
         self._in_class = 0
@@ -261,7 +267,7 @@ class _Translation:
         self._out.append(members if self._in_class else f"[{'^' if negated else ''}{members}]")
 
     def _property(self, negated: bool, name: str) -> None:
-        members = _POSIX.get(name) or _UNICODE.get(name)
+        members = self._properties.get(name)
         if members is None or (negated and self._in_class):
             raise re.error(f"the character property {name} cannot be used here", self._text, self._at)
         self._set(members, negated=negated)

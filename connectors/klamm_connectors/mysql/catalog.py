@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from klamm_connectors.mysql.binlog_events import TableMapEvent
+from klamm_connectors.mysql.charsets import Charsets
 from klamm_connectors.mysql.columns import Column, Kind, Table, from_table_map, members
 from klamm_connectors.mysql.events import TableEvents
 from klamm_connectors.mysql.keys.capture import Capture
@@ -48,12 +49,18 @@ class Catalog:
     """The tables of one binlog reader, found by table map events. For one thread."""
 
     def __init__(
-        self, capture: Capture, shape: Shape, describe: Describe, signals: str | None = None
+        self,
+        capture: Capture,
+        shape: Shape,
+        describe: Describe,
+        charsets: Charsets,
+        signals: str | None = None,
     ) -> None:
         self._capture = capture
         self._signals = signals
         self._shape = shape
         self._describe = describe
+        self._charsets = charsets
         self._by_bytes: dict[bytes, Captured | None] = {}
         self._by_id: dict[int, Captured | None] = {}
 
@@ -86,15 +93,13 @@ class Catalog:
 
     def of_table(self, table: Table) -> Captured:
         """Returns a table that information_schema described, for the snapshot."""
-        return Captured(table, RowDecoder(table.full_name, ()), self._events(table))
+        events = TableEvents(table, self._capture.view(table), self._shape)
+        return Captured(table, RowDecoder(table.full_name, (), self._charsets), events)
 
     def present(self, database: str, name: str) -> Captured | None:
         """Returns a table as it is now; None when there is none."""
         table = self._describe(database, name)
         return self.of_table(table) if table is not None else None
-
-    def _events(self, table: Table) -> TableEvents:
-        return TableEvents(table, self._capture.view(table), self._shape)
 
     def _make(self, event: Any, *, shown: bool, signals: bool) -> Captured:
         named = bool(event.columns) and bool(event.columns[0].name)
@@ -112,7 +117,11 @@ class Catalog:
         if not named:
             _check_same(full_name, columns, declared)
         table = Table(event.schema, event.table, columns, self._key(event, columns, named=named))
-        return Captured(table, RowDecoder(full_name, columns), self._events(table), shown, signals)
+        view = self._capture.view(table)
+        # An incremental snapshot may read the table by any column.
+        wanted = {*view.captured, *view.key} if self._signals is None else None
+        decoder = RowDecoder(full_name, columns, self._charsets, wanted)
+        return Captured(table, decoder, TableEvents(table, view, self._shape), shown, signals)
 
     def _declared(self, event: Any, *, named: bool) -> dict[str | int, Column]:
         """Returns columns of information_schema by name or by position; empty when they are not needed."""

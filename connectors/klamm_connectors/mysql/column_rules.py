@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from klamm_base.redaction import shown_name
 from klamm_connectors.mysql.columns import Column, Kind
-from klamm_connectors.mysql.filters import compile_all
+from klamm_connectors.mysql.filters import compile_list
 from klamm_plugins.errors import ConfigError
 
 log = logging.getLogger(__name__)
@@ -68,8 +68,7 @@ class ColumnRules:
         for name, value in props.items():
             if _FAMILY.match(name):
                 kind, arguments = _kind(name)
-                expressions = [part.strip() for part in value.split(",") if part.strip()]
-                columns = tuple(compile_all(shown_name(name), expressions))
+                columns = tuple(compile_list(shown_name(name), value))
                 kinds, maker = _MAKERS[kind]
                 found[kind].append(Rule(shown_name(name), columns, kinds, maker(name, *arguments)))
         return cls(tuple(rule for rules in found.values() for rule in rules))

@@ -225,17 +225,6 @@ def _short(base: Column, found: Any, declared: Column | None) -> Column:
     return base
 
 
-CODECS: Final = {
-    "utf8mb4": "utf-8", "utf8mb3": "utf-8", "utf8": "utf-8", "latin1": "cp1252", "ascii": "ascii", "ucs2": "utf-16-be",
-    "utf16": "utf-16-be", "utf16le": "utf-16-le", "utf32": "utf-32-be", "latin2": "iso8859_2", "latin5": "iso8859_9",
-    "latin7": "iso8859_13", "greek": "iso8859_7", "hebrew": "iso8859_8", "cp1250": "cp1250", "cp1251": "cp1251",
-    "cp1256": "cp1256", "cp1257": "cp1257", "cp850": "cp850", "cp852": "cp852", "cp866": "cp866", "cp932": "cp932",
-    "sjis": "shift_jis", "ujis": "euc_jp", "eucjpms": "euc_jp", "euckr": "euc_kr", "big5": "big5", "gbk": "gbk",
-    "gb2312": "gb2312", "gb18030": "gb18030", "koi8r": "koi8_r", "koi8u": "koi8_u", "tis620": "tis_620",
-    "macroman": "mac_roman", "macce": "mac_latin2", "hp8": "hp_roman8",
-}  # fmt: skip
-"""MySQL's character sets as Python's codecs. MySQL's latin1 is cp1252."""
-
 _WIDEST: Final = {
     "utf8mb4": 4, "utf8mb3": 3, "utf8": 3, "ucs2": 2, "utf16": 4, "utf16le": 4, "utf32": 4, "ujis": 3, "eucjpms": 3,
     "gb18030": 4, "sjis": 2, "cp932": 2, "euckr": 2, "big5": 2, "gbk": 2, "gb2312": 2,

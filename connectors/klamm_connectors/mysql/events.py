@@ -12,13 +12,14 @@ from typing import Any, Final
 from klamm_base.version import __version__
 from klamm_connectors.mysql.column_rules import Mapped
 from klamm_connectors.mysql.columns import Column, Table
+from klamm_connectors.mysql.rows import Unreadable
 from klamm_connectors.mysql.shape import Shape
 from klamm_connectors.mysql.transactions import BLOCK_SCHEMA, TransactionCount
 from klamm_connectors.mysql.values import Convert, builder_and_converter, stand_in
 from klamm_connectors.mysql.view import View
 from klamm_plugins.batch import SourceBatch
 from klamm_plugins.columns import Repeated, StructColumn
-from klamm_plugins.errors import ConfigError
+from klamm_plugins.errors import ConfigError, DataError
 from klamm_plugins.records import SourceRecord
 from klamm_plugins.schema import (
     INT32,
@@ -199,6 +200,18 @@ class TableEvents:
                 value = missing
             found.append(value if convert is None or value is None else convert(value))
         return found
+
+    def convert_flawed(self, row: Sequence[Any]) -> list[Any]:
+        """Converts as `convert` does it a row that may have `Unreadable` values. Raises DataError for one, unless the runtime
+        shall refuse the record.
+        """
+        flaws = [(at, row[i]) for at, (i, _, _) in enumerate(self._columns) if type(row[i]) is Unreadable]
+        if flaws and not self._shape.modes.refused_later:
+            raise DataError(flaws[0][1].why)
+        values = self.convert([None if type(value) is Unreadable else value for value in row])
+        for at, flaw in flaws:
+            values[at] = flaw
+        return values
 
     def converted(self, columns: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
         """Converts columns of the table to columns of values, as `convert` does it for a row."""

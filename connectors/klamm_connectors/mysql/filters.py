@@ -1,15 +1,21 @@
-"""Selects databases, tables and columns by Debezium's lists of regular expressions. Pure: no I/O."""
+"""Selects databases, tables and columns by Debezium's lists of regular expressions. Pure: no I/O.
+
+The expressions are Java's, because they come in Debezium's JSON. What Python cannot have of them is refused: an expression
+that means something else here would show what it should hide.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 from klamm_plugins.errors import ConfigError
+from klamm_plugins.java_regex import compile_java
 
-_SYSTEM = frozenset({"mysql", "information_schema", "performance_schema", "sys"})
+_SYSTEM: Final = frozenset({"mysql", "information_schema", "performance_schema", "sys"})
+_PART: Final = re.compile(r"(?:\\.|[^,\\])+\\?", re.DOTALL)
 
 
 class Filters:
@@ -44,15 +50,30 @@ def _patterns(settings: Mapping[str, Any], key: str) -> list[re.Pattern[str]]:
     return compile_all(key, settings.get(key) or [])
 
 
-def compile_all(key: str, expressions: Sequence[str]) -> list[re.Pattern[str]]:
-    """Compiles the expressions. Raises ConfigError for an invalid one."""
-    found = []
-    for expression in expressions:
-        try:
-            found.append(re.compile(expression, re.IGNORECASE))
-        except re.error as e:
-            raise ConfigError(f"{key}: {expression!r} is not a regular expression: {e}", key=key) from None
-    return found
+def compile_list(key: str, text: str) -> list[re.Pattern[str]]:
+    r"""Compiles expressions that commas separate. A comma within an expression is written `\,`, as in Debezium."""
+    parts = (part.strip().replace("\\,", ",") for part in _PART.findall(text))
+    return [compile_one(key, part) for part in parts if part]
+
+
+def compile_all(key: str, parts: Sequence[str]) -> list[re.Pattern[str]]:
+    """Compiles the expressions of a list that was cut at each comma. Raises ConfigError for an invalid one."""
+    return compile_list(key, ",".join(parts))
+
+
+def compile_one(key: str, expression: str) -> re.Pattern[str]:
+    """Compiles an expression. Raises ConfigError for an invalid one."""
+    try:
+        return compile_name(expression)
+    except re.error as e:
+        cut = expression.count("{") != expression.count("}")
+        hint = r"; a comma within an expression, as in {1,3}, is written \," if cut else ""
+        raise ConfigError(f"{key}: {expression!r} is not a regular expression: {e}{hint}", key=key) from None
+
+
+def compile_name(expression: str) -> re.Pattern[str]:
+    """Compiles a Java expression for names of tables and columns, in any case. Raises `re.error`."""
+    return compile_java(expression, any_case=True, ascii_only=False)
 
 
 def _matches(patterns: Sequence[re.Pattern[str]], name: str) -> bool:

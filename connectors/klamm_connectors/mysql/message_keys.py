@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from klamm_connectors.mysql.filters import compile_all
+from klamm_connectors.mysql.filters import compile_one
 from klamm_plugins.errors import ConfigError
 
 _KEY: Final = "message.key.columns"
@@ -33,7 +33,7 @@ class MessageKeys:
                     key=_KEY,
                 )
             found += [f"{match[1].strip()}.{column.strip()}" for column in match[2].split(",")]
-        return cls(tuple(compile_all(_KEY, found)))
+        return cls(tuple(compile_one(_KEY, expression) for expression in found))
 
     def of(
         self, database: str, table: str, columns: Sequence[str], primary: Sequence[str]

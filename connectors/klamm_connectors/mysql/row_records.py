@@ -95,6 +95,7 @@ class RowRecords:
         if (
             rows.captured.events.one_for_each(op)
             and not rows.captured.signals
+            and not rows.captured.decoder.is_flawed
             and (self.count is None or first == 0)
         ):
             found = self._in_columns(rows, op, images, first)
@@ -128,7 +129,8 @@ class RowRecords:
         previous = self._progress.position.to_offset()
         base = self._progress.at(1, event.timestamp).to_offset()
         made: list[SourceRecord] = []
-        values = self._failures.all(events.convert, images[begin * step :], rows.captured.full_name)
+        convert = events.convert_flawed if rows.captured.decoder.is_flawed else events.convert
+        values = self._failures.all(convert, images[begin * step :], rows.captured.full_name)
         for number in range(begin, len(images) // step):
             at = (number - begin) * step
             before = None if op == "c" else values[at]

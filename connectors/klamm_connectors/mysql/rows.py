@@ -9,16 +9,20 @@ negative fractions, BINARY loses trailing zeros, and its dict for each row costs
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
 from typing import Any, Final
 
-from klamm_connectors.mysql.columns import CODECS, Column, Kind
+from klamm_connectors.mysql.charsets import UTF8, Charsets
+from klamm_connectors.mysql.columns import Column, Kind
 from klamm_plugins.errors import ConnectError, DataError
 
 Reader = Callable[[bytes, int], tuple[Any, int]]
 """Reads one value: from data and position to value and next position."""
+Failed = Callable[[str], "Unreadable"]
+"""Notes that a value cannot be read, and why. The reason has no part of the value, which may be a secret."""
 
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001  a TIMESTAMP is UTC, as PyMySQL gives it: without a zone
 _EXACT: Final = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])
@@ -26,14 +30,36 @@ _DIGIT_BYTES: Final = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)  # of a group of so many de
 _FRACTION_US: Final = (0, 10_000, 100, 1)  # microseconds of a unit, by bytes of the fraction
 
 
-class RowDecoder:
-    """Decodes the rows of one table. Row images must be full (`binlog_row_image=FULL`)."""
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """Stands for a value that cannot be read, in a row whose other values can."""
 
-    def __init__(self, table_name: str, columns: Sequence[Column]) -> None:
+    why: str
+
+
+class RowDecoder:
+    """Decodes the rows of one table. Row images must be full (`binlog_row_image=FULL`).
+
+    Texts of columns that are not `wanted` stay bytes.
+    """
+
+    def __init__(
+        self,
+        table_name: str,
+        columns: Sequence[Column],
+        charsets: Charsets,
+        wanted: Container[str] | None = None,
+    ) -> None:
         self._table_name = table_name
         self._count = len(columns)
         self._null_bytes = (len(columns) + 7) // 8
-        self._readers = [(1 << i, _reader(c, table_name)) for i, c in enumerate(columns)]
+        self._failed: list[Unreadable] = []
+        self._readers = [
+            (1 << i, self._reader(c, charsets, is_wanted=wanted is None or c.name in wanted))
+            for i, c in enumerate(columns)
+        ]
+        self.is_flawed = False
+        """True when the last rows have `Unreadable` values."""
 
     def check_present(self, bitmap: bytes) -> None:
         """Raises ConnectError when the event does not hold all columns."""
@@ -60,10 +86,34 @@ class RowDecoder:
             found.append(row)
         if position != end:
             raise DataError(f"{self._table_name}: a row event does not end where its last row ends")
+        self.is_flawed = bool(self._failed)
+        self._failed.clear()
         return found
 
+    def _reader(self, column: Column, charsets: Charsets, *, is_wanted: bool) -> Reader:
+        if column.kind is Kind.STRING and not is_wanted:
+            return _bytes_reader(column.length_bytes, 0)
 
-def _reader(column: Column, table: str) -> Reader:
+        def failed(why: str) -> Unreadable:
+            value = Unreadable(f"{self._table_name}.{column.name}: {why}")
+            self._failed.append(value)
+            return value
+
+        match column.kind:
+            case Kind.STRING:
+                return _text_reader(column, charsets, failed)
+            case Kind.JSON:
+                return _json_reader(column.length_bytes, failed)
+            case Kind.ENUM:
+                return _enum_reader(column, failed)
+            case Kind.SET:
+                return _set_reader(column, failed)
+            case _:
+                return _exact_reader(column)
+
+
+def _exact_reader(column: Column) -> Reader:
+    """Returns the reader of a kind whose bytes always are a value."""
     match column.kind:
         case Kind.INT:
             return _int_reader(column.size, signed=not column.unsigned)
@@ -73,20 +123,12 @@ def _reader(column: Column, table: str) -> Reader:
             return _struct_reader("<d")
         case Kind.DECIMAL:
             return _decimal_reader(column.precision, column.scale)
-        case Kind.STRING:
-            return _text_reader(column, table)
         case Kind.BYTES | Kind.UUID | Kind.INET4 | Kind.INET6:
             return _bytes_reader(column.length_bytes, column.size)
         case Kind.GEOMETRY:
             return _bytes_reader(column.length_bytes, 0)
-        case Kind.JSON:
-            return _json_reader(column.length_bytes)
         case Kind.BIT:
             return _fixed_reader((column.size + 7) // 8)
-        case Kind.ENUM:
-            return _enum_reader(column)
-        case Kind.SET:
-            return _set_reader(column)
         case Kind.YEAR:
             return lambda data, at: (data[at] + 1900 if data[at] else 0, at + 1)
         case Kind.DATE:
@@ -97,6 +139,7 @@ def _reader(column: Column, table: str) -> Reader:
             return _datetime_reader(column.fsp)
         case Kind.TIMESTAMP:
             return _timestamp_reader(column.fsp)
+    raise AssertionError(f"{column.kind} has a reader of its own")
 
 
 def _struct_reader(layout: str) -> Reader:
@@ -125,36 +168,22 @@ def _bytes_reader(length_bytes: int, size: int) -> Reader:
     return read
 
 
-def _text_reader(column: Column, table: str) -> Reader:
-    codec = CODECS.get(column.charset)
-    if codec is None:
-        raise ConnectError(
-            f"{table}.{column.name}: the character set {column.charset} is not known to this connector"
-        )
-    length_bytes = column.length_bytes
+def _text_reader(column: Column, charsets: Charsets, failed: Failed) -> Reader:
+    charset, length_bytes = column.charset, column.length_bytes
+    decode = charsets(charset) if charset not in UTF8 else None
 
     def read(data: bytes, at: int) -> tuple[Any, int]:
         begin = at + length_bytes
         end = begin + (data[at] if length_bytes == 1 else int.from_bytes(data[at:begin], "little"))
         try:
-            return str(data[begin:end], codec), end
+            return (str(data[begin:end], "utf-8") if decode is None else decode(data[begin:end])), end
         except UnicodeDecodeError:
-            raw = data[begin:end]
-            if codec == "cp1252":  # MySQL keeps the five bytes that cp1252 leaves open
-                return "".join(_cp1252(b) for b in raw), end
-            raise DataError(f"{table}.{column.name}: a value is not {column.charset}: {raw[:20]!r}") from None
+            return failed(f"a value is not {charset}"), end
 
     return read
 
 
-def _cp1252(byte: int) -> str:
-    try:
-        return bytes((byte,)).decode("cp1252")
-    except UnicodeDecodeError:
-        return chr(byte)
-
-
-def _json_reader(length_bytes: int) -> Reader:
+def _json_reader(length_bytes: int, failed: Failed) -> Reader:
     """Returns a reader of MySQL's binary JSON. MariaDB's JSON is text in a LONGTEXT and never comes here."""
 
     def read(data: bytes, at: int) -> tuple[Any, int]:
@@ -162,32 +191,33 @@ def _json_reader(length_bytes: int) -> Reader:
 
         begin = at + length_bytes
         end = begin + int.from_bytes(data[at:begin], "little")
-        return json_text(data[begin:end]), end
+        try:
+            return json_text(data[begin:end]), end
+        except Exception as e:  # the parser is a library's, and not made for wrong bytes
+            return failed(f"a value is no JSON document that can be read ({type(e).__name__})"), end
 
     return read
 
 
-def _enum_reader(column: Column) -> Reader:
+def _enum_reader(column: Column, failed: Failed) -> Reader:
     values, size = ("", *column.values), column.size
 
     def read(data: bytes, at: int) -> tuple[Any, int]:
         index = int.from_bytes(data[at : at + size], "little")
         if index >= len(values):
-            raise DataError(
-                f"{column.name}: the row has member {index} of an ENUM with {len(values) - 1} members"
-            )
+            return failed(f"the row has a member that its ENUM of {len(values) - 1} members lacks"), at + size
         return values[index], at + size
 
     return read
 
 
-def _set_reader(column: Column) -> Reader:
+def _set_reader(column: Column, failed: Failed) -> Reader:
     values, size = column.values, column.size
 
     def read(data: bytes, at: int) -> tuple[Any, int]:
         mask = int.from_bytes(data[at : at + size], "little")
         if mask >> len(values):
-            raise DataError(f"{column.name}: the row has bits {mask:b} of a SET with {len(values)} members")
+            return failed(f"the row has members that its SET of {len(values)} members lacks"), at + size
         return ",".join(v for i, v in enumerate(values) if mask >> i & 1), at + size
 
     return read

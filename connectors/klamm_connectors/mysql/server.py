@@ -162,6 +162,31 @@ def run(connection: Any, statement: str, args: Sequence[Any] | None = None) -> l
         return list(cursor.fetchall())
 
 
+_CODES: Final = (
+    "SELECT h AS code FROM ({0}) a",
+    "SELECT CONCAT(a.h, b.h) AS code FROM ({0}) a CROSS JOIN ({0}) b WHERE a.h >= '80' AND b.h >= '30'",
+    "SELECT CONCAT('8F', a.h, b.h) AS code FROM ({0}) a CROSS JOIN ({0}) b WHERE a.h >= '80' AND b.h >= '80'",
+)
+"""Numbers that may be characters of one, two and three bytes. Of three bytes are only some of EUC for Japanese."""
+
+
+def characters(connection: Any, charset: str) -> dict[bytes, str]:
+    """Returns how the server reads each character of a character set. Raises ConnectError for a set that it does not have."""
+    known = run(connection, "SHOW CHARACTER SET WHERE Charset = %s", (charset,))
+    if not known or not charset.isalnum():
+        raise ConnectError(f"the character set {charset} is in the binlog, and the server does not know it")
+    numbers = " UNION ALL ".join(f"SELECT '{byte:02X}' AS h" for byte in range(256))
+    raw = f"CONVERT(UNHEX(code) USING {charset})"
+    found: dict[bytes, str] = {}
+    for size, codes in enumerate(_CODES[: int(known[0][3])], 1):
+        statement = f"SELECT code, CONVERT({raw} USING utf8mb4) FROM ({codes.format(numbers)}) c WHERE HEX({raw}) = code"  # noqa: S608  a name that the server has
+        for code, text in run(connection, statement):
+            one = bytes.fromhex(code)
+            if size == 1 or one[:1] not in found:  # otherwise it is two characters
+                found[one] = text
+    return found
+
+
 def variables(connection: Any, *names: str) -> dict[str, str]:
     """Returns global variables, without those that the server does not have."""
     marks = ",".join(["%s"] * len(names))

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from klamm_connectors.mysql.filters import compile_name
 from klamm_plugins.errors import DataError
 
 WATERMARK = "snapshot-window-"
@@ -137,6 +138,6 @@ def _list(fields: Mapping[str, Any], name: str) -> Sequence[Any]:
 
 def _expression(text: Any) -> re.Pattern[str]:
     try:
-        return re.compile(str(text).strip().replace("`", ""), re.IGNORECASE)
+        return compile_name(str(text).strip().replace("`", ""))
     except re.error as e:
         raise DataError(f"{text!r} is not a regular expression: {e}") from None

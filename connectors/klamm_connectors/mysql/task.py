@@ -22,6 +22,7 @@ from klamm_connectors.mysql import server
 from klamm_connectors.mysql.binlog import BinlogReader
 from klamm_connectors.mysql.catalog import Captured, Catalog
 from klamm_connectors.mysql.changes import Changes
+from klamm_connectors.mysql.charsets import Charsets
 from klamm_connectors.mysql.columns import Table
 from klamm_connectors.mysql.config import parse
 from klamm_connectors.mysql.ddl import Affected
@@ -81,6 +82,7 @@ class MySqlSourceTask(SourceTask):
         )
         self._failures = Failures(events.failures)
         self._vanished = VanishedRows(settings.tombstones, lambda: self.context.offset(self._partition))
+        self._charsets = Charsets(lambda charset: server.characters(self._asking(), charset))
         self._catalog = self._new_catalog()
         offset = self.context.offset(self._partition)
         if offset is not None:
@@ -345,7 +347,7 @@ class MySqlSourceTask(SourceTask):
 
     def _new_catalog(self) -> Catalog:
         settings = self._settings
-        return Catalog(settings.capture, self._shape, self._describe, settings.signals.table)
+        return Catalog(settings.capture, self._shape, self._describe, self._charsets, settings.signals.table)
 
     def _new_incremental(self, state: str) -> Incremental:
         signals = self._settings.signals

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from klamm_connectors.mysql.binlog_events import CommitEvent, GtidEvent, QueryEvent, RowsEvent
 from klamm_connectors.mysql.catalog import Captured
 from klamm_connectors.mysql.changes import Changes, _check_type
+from klamm_connectors.mysql.charsets import Charsets
 from klamm_connectors.mysql.columns import Column, Kind, Table
 from klamm_connectors.mysql.config import parse
 from klamm_connectors.mysql.events import TableEvents
@@ -20,8 +21,10 @@ from klamm_connectors.mysql.rows import RowDecoder
 from klamm_connectors.mysql.server import PositionPurgedError
 from klamm_connectors.mysql.statements import changing_word, concerns, is_truncate, load_statement
 from klamm_connectors.mysql.view import View
-from klamm_plugins.errors import ConfigError, ConnectError
+from klamm_plugins.converters.json import JsonConverter
+from klamm_plugins.errors import ConfigError, ConnectError, DataError
 
+CHARSETS = Charsets({}.__getitem__)
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 
 
@@ -183,18 +186,20 @@ class OneTable:
         return self._captured
 
 
-def followed(events, start, *, gtids):
+ID = Column("id", Kind.INT, nullable=False, size=4)
+
+
+def followed(events, start, *, gtids, columns=(ID,), failures=None, hidden=(), **more):
     """Returns the records of events that change one table."""
-    columns = (Column("id", Kind.INT, nullable=False, size=4),)
     table = Table("d", "t", columns, ("id",))
     keys = {"database.hostname": "h", "database.user": "u", "topic.prefix": "p"}
-    settings = parse(keys | {"provide.transaction.metadata": "true"})
-    shape = settings.events.shape
-    made = TableEvents(table, View(frozenset({"id"}), ("id",)), shape)
-    one = OneTable(Captured(table, RowDecoder("d.t", columns), made))
+    settings = parse(keys | {"provide.transaction.metadata": "true"} | more)
+    shown = frozenset(c.name for c in columns) - {*hidden}
+    made = TableEvents(table, View(shown, ("id",)), settings.events.shape)
+    one = OneTable(Captured(table, RowDecoder("d.t", columns, CHARSETS, shown), made))
     changes = Changes(
         Played(events), one, Progress(start, gtids=gtids), {}, settings,
-        failures=Failures(), watcher=one, schema_changes=None,
+        failures=failures or Failures(), watcher=one, schema_changes=None,
     )  # fmt: skip
     return list(changes.batch(threading.Event()))
 
@@ -218,3 +223,44 @@ def test_changes_have_the_time_of_the_commit_where_the_binlog_has_it(committed_u
     assert {r.value["source"]["ts_us"] for r in rows} == {ns // 10**3}
     assert {first.value["ts_ms"], last.value["ts_ms"], rows[0].value["source"]["ts_ms"]} == {ns // 10**6}
     assert last.source_offset["gtids"] == f"{UUID}:1-5"
+
+
+COLUMNS = (
+    ID,
+    Column("v", Kind.STRING, length_bytes=1),
+    Column("e", Kind.ENUM, values=("a", "b"), size=1),
+    Column("s", Kind.SET, values=("a",), size=1),
+)
+WRONG = b"\0\2\0\0\0\x0asecret-1\xff!\1\0"  # no UTF-8
+
+
+@pytest.mark.parametrize("wrong", [WRONG, b"\0\2\0\0\0\1x\3\0", b"\0\2\0\0\0\1x\1\2"])
+def test_a_row_that_cannot_be_read_goes_the_way_of_rows_that_do_not_fit(wrong, caplog):
+    good = (b"\0\1\0\0\0\1x\1\1", b"\0\3\0\0\0\1x\2\0")
+    events = [
+        GtidEvent(7, 9, 100, f"{UUID}:5", False, False, 0),
+        QueryEvent(7, 9, 200, "d", "BEGIN"),
+        RowsEvent(7, 9, 300, "c", 71, (b"\xff",), good[0] + wrong + good[1]),
+        RowsEvent(7, 9, 300, "c", 71, (b"\xff",), good[0]),
+        CommitEvent(7, 9, 400),
+    ]
+
+    def rows(**more):
+        more |= {"gtids": True, "columns": COLUMNS, "provide.transaction.metadata": "false"}
+        return followed(events, Position(f"{UUID}:1-4", "f", 4), **more)
+
+    with pytest.raises(DataError, match=r"d\.t\.[ves]: ") as failed:
+        rows()
+    assert "secret" not in str(failed.value)
+    failures = Failures("warn")
+    assert [r.value["after"]["id"] for r in rows(failures=failures)] == [1, 3, 1]
+    assert failures.count == 1
+    assert "secret" not in caplog.text
+    later = rows(**{"errors.tolerance": "all"})
+    assert [r.value["after"]["id"] for r in later] == [1, 2, 3, 1]
+    converter = JsonConverter()
+    converter.configure({}, is_key=False)
+    with pytest.raises(DataError) as refused:
+        converter.from_connect_data("t", later[1].value_schema, later[1].value)
+    assert "secret" not in str(refused.value)
+    assert [r.value["after"]["id"] for r in rows(hidden=("v", "e", "s"))] == [1, 2, 3, 1]

@@ -13,6 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from klamm_connectors.mysql import signals
+from klamm_connectors.mysql.charsets import Charsets
+from klamm_connectors.mysql.column_rules import ColumnRules
 from klamm_connectors.mysql.columns import Column, Kind, Table, from_information_schema
 from klamm_connectors.mysql.config import parse
 from klamm_connectors.mysql.connector import MySqlSourceConnector
@@ -30,6 +33,8 @@ from klamm_plugins.schema import OPTIONAL_INT64, validate_value
 from klamm_plugins.transforms.debezium.extract_new_record_state import ExtractNewRecordState
 from klamm_plugins.transforms.debezium.scripting import FilterByCondition
 
+CHARSETS = Charsets({}.__getitem__)
+NEEDED = {"database.hostname": "h", "database.user": "u", "topic.prefix": "p"}
 UUIDS = ("3e11fa47-71ca-11e1-9e33-c80aa9429562", "1c2aad49-ae92-409a-b4df-d05a03e4702e")
 
 
@@ -92,6 +97,31 @@ def test_filters_match_whole_names_and_leave_the_system_out():
     assert filters.column("shop", "users", "secrets")
 
 
+def test_lists_are_those_of_debezium():
+    def hidden(text):
+        values = MySqlSourceConnector.config().parse(NEEDED | {"column.exclude.list": text})
+        filters = Filters(values)
+        names = ["ssn1", "ssn12", "SSN123", "ssn1234", "b", "c", "größe"]
+        return [name for name in names if not filters.column("s", "u", name)]
+
+    assert hidden(r"s\.u\.ssn[0-9]{1\,3}, s\.u\.b") == ["ssn1", "ssn12", "SSN123", "b"]
+    assert hidden(r"s\.u\.\p{Alpha},,") == ["b", "c"]
+    assert hidden(r"\Qs.u.b\E|(?<n>s.u.c)\z") == ["b", "c"]
+    assert hidden(r"s\.u\.[^a-z]+") == []
+    mask = "column.mask.with.3.chars"
+    rules = ColumnRules.from_properties({mask: r"s\.u\.ssn[0-9]{1\,3}"})
+    assert rules.of("s", "u", Column("ssn12", Kind.STRING)) is not None
+    for key in ("column.exclude.list", "table.include.list", mask, "gtid.source.includes"):
+        for text in (r"s\.u\.ssn[0-9]{1,3}", "s[a-z&&[^b]]", r"\p{L}+", "a\\"):
+            with pytest.raises(ConfigError, match=re.escape(key)) as refused:
+                parse(NEEDED | {key: text})
+            assert ("is written \\," in str(refused.value)) == ("{1,3}" in text)
+    with pytest.raises(ConfigError, match="&&"):
+        parse(NEEDED | {"message.key.columns": "s[a-z&&[^b]]:id"})
+    with pytest.raises(DataError, match="&&"):
+        signals.parse("execute-snapshot", '{"data-collections": ["s[a-z&&[^b]]"]}')
+
+
 @pytest.mark.parametrize(
     ("more", "key"),
     [
@@ -112,9 +142,6 @@ def test_configurations_that_cannot_work_are_refused_by_their_key(more, key):
     props = {"database.hostname": "h", "database.user": "u", "topic.prefix": "p"} | more
     errors = {v.name: v.errors for v in MySqlSourceConnector.validate(props)}
     assert errors[key]
-
-
-NEEDED = {"database.hostname": "h", "database.user": "u", "topic.prefix": "p"}
 
 
 def test_words_are_read_in_any_case():
@@ -165,7 +192,7 @@ def encode_time(value: timedelta, fsp: int) -> bytes:
 def test_times_of_both_signs_with_fractions(seconds, us, fsp):
     unit = (1_000_000, 10_000, 100, 1)[(fsp + 1) // 2]
     value = timedelta(seconds=seconds, microseconds=us // unit * unit if fsp else 0)
-    decoder = RowDecoder("d.t", [Column("t", Kind.TIME, fsp=fsp)])
+    decoder = RowDecoder("d.t", [Column("t", Kind.TIME, fsp=fsp)], CHARSETS)
     assert decoder.rows(b"\0" + encode_time(value, fsp)) == [[value]]
 
 
@@ -185,7 +212,7 @@ def test_decimals_are_exact(data, precision, scale):
     raw[0] ^= 0x80
     if unscaled < 0:
         raw = bytearray(b ^ 0xFF for b in raw)
-    decoder = RowDecoder("d.t", [Column("d", Kind.DECIMAL, precision=precision, scale=scale)])
+    decoder = RowDecoder("d.t", [Column("d", Kind.DECIMAL, precision=precision, scale=scale)], CHARSETS)
     ((found,),) = decoder.rows(b"\0" + bytes(raw))
     assert found == Decimal(f"{'-' if unscaled < 0 else ''}{whole or 0}.{part}0")
     assert -found.as_tuple().exponent == scale
@@ -203,11 +230,13 @@ def test_rows_with_nulls_follow_each_other(values):
         data += bytes([(number is None) | (text is None) << 1])
         data += b"" if number is None else number.to_bytes(3, "little", signed=True)
         data += b"" if text is None else struct.pack("<H", len(text.encode())) + text.encode()
-    assert RowDecoder("d.t", columns).rows(data) == [list(v) for v in values]
+    assert RowDecoder("d.t", columns, CHARSETS).rows(data) == [list(v) for v in values]
 
 
 def test_fixed_binary_gets_its_zeros_back_and_a_part_of_a_row_is_refused():
-    decoder = RowDecoder("d.t", [Column("b", Kind.BYTES, size=4, length_bytes=1), Column("x", Kind.YEAR)])
+    decoder = RowDecoder(
+        "d.t", [Column("b", Kind.BYTES, size=4, length_bytes=1), Column("x", Kind.YEAR)], CHARSETS
+    )
     assert decoder.rows(b"\0\x02ab\x7c") == [[b"ab\0\0", 2024]]
     with pytest.raises(ConnectError, match="binlog_row_image=FULL"):
         decoder.check_present(b"\x01")
