@@ -30,6 +30,7 @@ GROUPS: Final = {
     "txn": "klamm.cli.txn",
     "user": "klamm.cli.user",
     "quota": "klamm.cli.quota",
+    "security": "klamm.cli.security",
     "token": "klamm.cli.token",
     "log": "klamm.cli.log",
     "connector": "klamm.cli.connector",

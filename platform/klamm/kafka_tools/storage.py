@@ -6,8 +6,6 @@ import argparse
 import base64
 import binascii
 import re
-import secrets
-import string
 import sys
 import uuid
 from collections.abc import Sequence
@@ -31,8 +29,6 @@ COMMANDS: Final = {
 }
 _SCRAM: Final = re.compile(r"(SCRAM-SHA-\d+)=\[(.*)\]")
 _KEYS: Final = frozenset({"name", "password", "salt", "iterations", "saltedpassword"})
-_SALT: Final = string.digits + string.ascii_lowercase
-_SALT_BYTES: Final = 26
 
 
 def main(args: Sequence[str]) -> int:
@@ -76,11 +72,14 @@ def _random_id() -> str:
 
 
 def _format(given: argparse.Namespace) -> int:
+    from klamm.security.first_users import store
     from klamm_base.properties import layered
     from klamm_broker.log import log_dir
     from klamm_broker.server.config import BrokerConfig
 
-    users = [_user(text) for text in given.add_scram]
+    users: dict[str, dict[Mechanism, Credential]] = {}
+    for name, mechanism, credential in map(_user, given.add_scram):
+        users.setdefault(name, {})[mechanism] = credential
     config = BrokerConfig.load(layered(given.config, []))
     formatted = {path: log_dir.read_meta(path) is not None for path in config.log_dirs}
     done = [path for path, is_done in formatted.items() if is_done]
@@ -100,7 +99,7 @@ def _format(given: argparse.Namespace) -> int:
         _claim(path, config, given.cluster_id)
         sys.stdout.write(f"Formatting {path}.\n")
     if users:
-        _store(users, config)
+        store(config.log_dir, users)
     return 0
 
 
@@ -114,18 +113,9 @@ def _claim(path: Path, config: BrokerConfig, cluster_id: str) -> None:
     DataDirectory(path, node_id=config.node_id, cluster_id=cluster_id).release()
 
 
-def _store(users: list[tuple[str, Mechanism, Credential]], config: BrokerConfig) -> None:
-    from klamm_broker.server.scram_users import FILE_NAME, ScramUsers
-
-    file = ScramUsers.load(config.log_dir / FILE_NAME)
-    stored = {name: dict(credentials) for name, credentials in file.users.items()}
-    for name, mechanism, credential in users:
-        stored.setdefault(name, {})[mechanism] = credential
-    file.replace(stored)
-
-
 def _user(text: str) -> tuple[str, Mechanism, Credential]:
     """Returns (name, mechanism, credential) of an `--add-scram`. Errors never repeat its secrets."""
+    from klamm.security.first_users import new_credential
     from klamm_broker.security.sasl.credentials import ITERATIONS, Mechanism, derive, of_password
 
     match = _SCRAM.fullmatch(text)
@@ -153,13 +143,14 @@ def _user(text: str) -> tuple[str, Mechanism, Credential]:
     if not count.isdigit() or not least <= int(count) <= most:
         raise UsageError(f"The 'iterations' of add-scram must be {least} to {most}, not {count}")
     iterations = int(count)
-    new = "".join(secrets.choice(_SALT) for _ in range(_SALT_BYTES)).encode()
-    salt = _base64("salt", values["salt"]) if "salt" in values else new
     if "saltedpassword" in values:
-        salted = _base64("saltedpassword", values["saltedpassword"])
+        salt, salted = (_base64(key, values[key]) for key in ("salt", "saltedpassword"))
         made = derive(mechanism, salt=salt, salted_password=salted, iterations=iterations)
-    else:
+    elif "salt" in values:
+        salt = _base64("salt", values["salt"])
         made = of_password(mechanism, values["password"], salt=salt, iterations=iterations)
+    else:
+        made = new_credential(mechanism, values["password"], iterations)
     return values["name"], mechanism, made
 
 

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from klamm.up.ports import HOST
 from klamm.up.supervisor import ChildSpec
 from klamm_base.errors import KlammError
 from klamm_base.files import PRIVATE_FILE, make_private_folder, write_atomically
+from klamm_base.properties import load_properties
+
+if TYPE_CHECKING:
+    from klamm.security.folder import SecurityFolder
 
 # One machine, one broker: nothing to wait for, nothing to replicate.
 BROKER: Final = {
@@ -34,28 +39,41 @@ WORKER: Final = {
 }
 
 
-def children(data_dir: Path, broker_port: int, rest_port: int, metrics_port: int) -> list[ChildSpec]:
-    """Return the broker and the worker, in this order.
+def children(
+    data_dir: Path, broker_port: int, rest_port: int, metrics_port: int, secure: SecurityFolder | None = None
+) -> list[ChildSpec]:
+    """Return the broker and the worker, in this order. With `secure`, both have TLS and logins.
 
     Writes their settings beside the data, where users read and reuse them.
 
     Gives addresses and directories as overrides, too: a KLAMM_LISTENERS in the environment, which beats a file, must
     not move a server away from the address that `klamm up` prints.
     """
+    listener, scheme = ("SASL_SSL", "https") if secure else ("PLAINTEXT", "http")
     broker = {
-        "listeners": f"PLAINTEXT://{HOST}:{broker_port}",
+        "listeners": f"{listener}://{HOST}:{broker_port}",
         "klamm.metrics.host": HOST,
         "klamm.metrics.port": str(metrics_port),
         "log.dirs": str((data_dir / "broker").absolute()),
     }
     worker = {
         "bootstrap.servers": f"{HOST}:{broker_port}",
-        "listeners": f"http://{HOST}:{rest_port}",
+        "listeners": f"{scheme}://{HOST}:{rest_port}",
     }
+    once_ready = None
+    login: Mapping[str, str] = {}
+    if secure is not None:
+        from klamm.security.folder import ADMIN, CONNECT
+        from klamm.security.grants import grant_first
+
+        broker |= secure.broker(listener)
+        worker |= secure.worker()
+        login = load_properties(secure.client_file(CONNECT))  # a secret: in the file alone
+        once_ready = partial(grant_first, f"{HOST}:{broker_port}", secure.client_file(ADMIN), WORKER)
     broker_file = _write(data_dir / "broker.properties", BROKER | broker)
-    worker_file = _write(data_dir / "connect.properties", WORKER | worker)
+    worker_file = _write(data_dir / "connect.properties", {**WORKER, **worker, **login})
     return [
-        ChildSpec("broker", ("broker", "start", str(broker_file), *_overrides(broker))),
+        ChildSpec("broker", ("broker", "start", str(broker_file), *_overrides(broker)), once_ready),
         ChildSpec("worker", ("connect", "distributed", str(worker_file), *_overrides(worker))),
     ]
 

@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -47,10 +47,11 @@ class NotReadyError(KlammError):
 
 @dataclass(frozen=True, slots=True)
 class ChildSpec:
-    """A child by name and its `klamm` command line."""
+    """A child by name and its `klamm` command line. `once_ready` is awaited before the next child starts."""
 
     name: str
     args: tuple[str, ...]
+    once_ready: Callable[[], Awaitable[None]] | None = None
 
 
 class Child:
@@ -68,6 +69,8 @@ class Child:
         """Start and wait for the ready line. Raises NotReadyError when the process ends without one."""
         line = await self._spawn()
         self._keeper = asyncio.create_task(self._keep(), name=f"keep {self.spec.name}")
+        if self.spec.once_ready is not None:
+            await self.spec.once_ready()
         return line
 
     async def stop(self) -> None:

@@ -196,7 +196,7 @@ class KafkaBasedLog:
     """One topic, read whole. `start` returns when all its records have been handed over.
 
     `transactions`: others write to it in transactions. After the last marker only a fetch that finds
-    nothing shows the end, so such fetches must not wait long.
+    nothing shows the end, so such fetches must not wait long. `group`: a group that the client's user may describe.
     """
 
     def __init__(
@@ -207,8 +207,10 @@ class KafkaBasedLog:
         *,
         transactions: bool = False,
         admin: AdminClient | None = None,
+        group: str | None = None,
     ) -> None:
         self.topic = topic
+        self._group = group or f"klamm-log-{topic}"
         self._client_config = dict(client_config)
         self._fetch_wait_ms = _SHORT_FETCH_MS if transactions else _FETCH_MS
         self._on_record = on_record
@@ -313,8 +315,8 @@ class KafkaBasedLog:
         consumer = Consumer(
             {
                 **self._client_config,
-                # librdkafka insists on a name; without subscribe or commit no group ever comes to be.
-                "group.id": f"klamm-log-{self.topic}",
+                # librdkafka insists on a name, and asks for its coordinator; no group ever comes to be.
+                "group.id": self._group,
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,  # tells that trailing transaction markers were passed
                 "auto.offset.reset": "earliest",

@@ -65,6 +65,7 @@ class TopicStorage:
             on_record,
             transactions=which != "status" and self._config.transactional_leader,
             admin=self._admin,
+            group=self._config["group.id"],
         )
         if which == "config":
             self._config_log = made

@@ -1,0 +1,224 @@
+"""The folder with all that a safe system needs: authority, the server's certificate, and files for its users.
+
+    ca.pem              what clients trust
+    ca-key.pem          the authority's key: whoever has it can pretend to be the server
+    server.pem          the servers' key and certificates: broker, REST, metrics
+    admin.properties    how the administrator's clients log in; app.properties, connect.properties for the others
+    rest.toml           users of REST, for rest.auth.file
+    metrics.token       the token for the broker's metrics
+
+Only its owner may enter the folder, and read what is secret. A file that is there is kept: a start that was killed goes on
+where it was. The certificate is replaced when it ends soon, or when it is not for all hosts.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from klamm.security.authority import Signed, hosts_of, make_authority, make_server
+from klamm_base.errors import KlammError
+from klamm_base.files import PRIVATE_FILE, make_private_folder, write_atomically
+from klamm_base.jaas import parse_jaas
+from klamm_base.properties import load_properties
+
+ADMIN: Final = "admin"
+APP: Final = "app"
+CONNECT: Final = "connect"
+USERS: Final = (ADMIN, APP, CONNECT)
+MECHANISM: Final = "SCRAM-SHA-512"
+LOCAL_HOSTS: Final = ("localhost", "127.0.0.1", "::1")
+_AUTHORITY: Final = "Klamm's local authority"
+_SECRET_BYTES: Final = 24
+_READABLE: Final = 0o644
+_LOGIN: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
+
+
+@dataclass(frozen=True, slots=True)
+class SecurityFolder:
+    """The paths in the folder, and the passwords of its users."""
+
+    path: Path
+    passwords: Mapping[str, str] = field(repr=False)
+    made: frozenset[str]
+    """Users whose file was made just now: their passwords are new."""
+    token: str = field(repr=False)
+
+    @classmethod
+    def open(cls, path: Path, hosts: Sequence[str], now: dt.datetime) -> SecurityFolder:
+        """Makes what is missing, and replaces a certificate that is due. Raises KlammError."""
+        try:
+            make_private_folder(path)
+            _certificates(path, hosts, now)
+            made = frozenset(user for user in USERS if not (path / f"{user}.properties").exists())
+            passwords = {user: _client_file(path, user) for user in USERS}
+            token = _kept(path / "metrics.token", lambda: secrets.token_urlsafe(_SECRET_BYTES) + "\n").strip()
+            _rest_users(path, passwords, made)
+        except OSError as e:
+            raise KlammError(f"{e.filename or path}: {e.strerror or e}") from None
+        return cls(path, passwords, made, token)
+
+    @property
+    def authority(self) -> Path:
+        return (self.path / "ca.pem").absolute()
+
+    @property
+    def server(self) -> Path:
+        return (self.path / "server.pem").absolute()
+
+    def client_file(self, user: str) -> Path:
+        """Returns the file with which a user's clients log in."""
+        return (self.path / f"{user}.properties").absolute()
+
+    def store_users(self, log_directory: Path) -> None:
+        """Gives the users to a broker that does not run. One that the broker knows already keeps its password there.
+
+        Raises KlammError.
+        """
+        from klamm.security.first_users import known, new_credential, store
+        from klamm_broker.security.sasl.credentials import Mechanism
+
+        try:
+            make_private_folder(log_directory)
+            there = known(log_directory)
+            new = {
+                user: {Mechanism.SHA512: new_credential(Mechanism.SHA512, password)}
+                for user, password in self.passwords.items()
+                if user in self.made or user not in there
+            }
+            if new:
+                store(log_directory, new)
+        except OSError as e:
+            raise KlammError(f"{e.filename or log_directory}: {e.strerror or e}") from None
+
+    def write_server(self, host: str, port: int, log_directory: Path) -> Path:
+        """Writes server.properties for a broker on all addresses, unless it is there. Returns its path. Raises KlammError."""
+        path = self.path / "server.properties"
+        if path.exists():
+            return path
+        settings = {
+            "listeners": f"SASL_SSL://:{port}",
+            "advertised.listeners": f"SASL_SSL://{host}:{port}",
+            "log.dirs": str(log_directory.absolute()),
+            **self.broker("SASL_SSL"),
+        }
+        _write(path, "".join(f"{name}={value}\n" for name, value in settings.items()))
+        return path
+
+    def broker(self, listener: str) -> dict[str, str]:
+        """Returns a broker's properties for a SASL_SSL listener: logins, TLS and permissions. None of them is secret."""
+        return {
+            "sasl.enabled.mechanisms": MECHANISM,
+            "ssl.keystore.location": str(self.server),
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": f"User:{ADMIN}",
+            "inter.broker.listener.name": listener,
+            "klamm.metrics.listener.name": listener,
+            "klamm.metrics.tokens.sha256": hashlib.sha256(self.token.encode()).hexdigest(),
+        }
+
+    def worker(self) -> dict[str, str]:
+        """Returns a Connect worker's properties for its REST. Its login at the broker is in `client_file(CONNECT)`."""
+        return {
+            "listeners.https.ssl.keystore.location": str(self.server),
+            "listeners.https.ssl.truststore.location": str(self.authority),
+            "rest.auth.file": str((self.path / "rest.toml").absolute()),
+        }
+
+
+def renew(path: Path, hosts: Sequence[str], now: dt.datetime) -> Signed:
+    """Replaces the server's certificate by one for these hosts (none: those of the old one). Raises KlammError."""
+    try:
+        authority = _authority(path)
+        wanted = hosts or hosts_of((path / "server.pem").read_bytes())
+        return _sign_server(path, authority, wanted, now)
+    except OSError as e:
+        raise KlammError(
+            f"{e.filename or path}: {e.strerror or e}; `klamm security init` makes the folder"
+        ) from None
+
+
+def _certificates(path: Path, hosts: Sequence[str], now: dt.datetime) -> None:
+    if not (path / "ca.pem").exists():
+        authority = make_authority(_AUTHORITY, now)
+        _write(path / "ca-key.pem", authority.key.decode())
+        (path / "server.pem").unlink(missing_ok=True)  # another authority signed it
+        write_atomically(path / "ca.pem", authority.certificate, mode=_READABLE)
+    if not (path / "server.pem").exists():
+        _sign_server(path, _authority(path), hosts, now)
+        return
+    text = (path / "server.pem").read_bytes()
+    missing = set(hosts) - set(hosts_of(text))
+    if missing or Signed(b"", text).is_due(now):
+        _sign_server(path, _authority(path), list(dict.fromkeys([*hosts_of(text), *hosts])), now)
+
+
+def _authority(path: Path) -> Signed:
+    return Signed((path / "ca-key.pem").read_bytes(), (path / "ca.pem").read_bytes())
+
+
+def _sign_server(path: Path, authority: Signed, hosts: Sequence[str], now: dt.datetime) -> Signed:
+    signed = make_server(authority, hosts, now)
+    text = signed.key + signed.certificate + authority.certificate
+    write_atomically(path / "server.pem", text, mode=PRIVATE_FILE)
+    return signed
+
+
+def _client_file(path: Path, user: str) -> str:
+    """Returns the password of a client's file, which is made where it is not. A folder that moved gets its paths right.
+
+    Raises ConfigError, which names the file.
+    """
+    file, trusted = path / f"{user}.properties", str((path / "ca.pem").absolute())
+    if not file.exists():
+        _write(file, _client_text(user, secrets.token_urlsafe(_SECRET_BYTES), trusted))
+    found = load_properties(file)
+    password = parse_jaas(found.get("sasl.jaas.config", ""), f"{file}: sasl.jaas.config").options.get(
+        "password"
+    )
+    if not password:
+        raise KlammError(f"{file}: sasl.jaas.config has no password; remove the file for a new one")
+    if not Path(found.get("ssl.truststore.location", "")).exists():
+        _write(file, _client_text(user, password, trusted))
+    return password
+
+
+def _client_text(user: str, password: str, trusted: str) -> str:
+    return (
+        f"# How clients of the user {user} reach the brokers; Java's names. Keep it secret: it has the password.\n"
+        "security.protocol=SASL_SSL\n"
+        f"sasl.mechanism={MECHANISM}\n"
+        f'sasl.jaas.config={_LOGIN} required username="{user}" password="{password}";\n'
+        f"ssl.truststore.location={trusted}\n"
+        "ssl.truststore.type=PEM\n"
+    )
+
+
+def _kept(path: Path, make: Callable[[], str]) -> str:
+    if not path.exists():
+        _write(path, make())
+    return path.read_text(encoding="utf-8")
+
+
+def _rest_users(path: Path, passwords: Mapping[str, str], made: frozenset[str]) -> None:
+    """Writes the users of REST: the administrator's and the application's passwords are those at the broker."""
+    file = path / "rest.toml"
+    if file.exists() and not made & {ADMIN, APP}:
+        return
+    from klamm.connect.rest.passwords import hash_password
+
+    roles = {ADMIN: "admin", APP: "viewer"}
+    text = "".join(
+        f'[users.{user}]\npassword = "{hash_password(passwords[user])}"\nrole = "{role}"\n\n'
+        for user, role in roles.items()
+    )
+    _write(file, text.rstrip("\n") + "\n")
+
+
+def _write(path: Path, text: str) -> None:
+    write_atomically(path, text.encode(), mode=PRIVATE_FILE)

@@ -1,0 +1,153 @@
+"""The folder of a safe system: what is made, kept, renewed, and who may read it."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import ssl
+import stat
+from pathlib import Path
+
+import pytest
+
+from klamm.connect.rest.passwords import verify
+from klamm.connect.rest.users import read_users
+from klamm.security.authority import Signed, hosts_of, make_authority, make_server
+from klamm.security.folder import LOCAL_HOSTS, USERS, SecurityFolder, renew
+from klamm_base.errors import ConfigError, KlammError
+from klamm_base.properties import load_properties
+from klamm_base.security import ClientSecurity
+from klamm_base.tls import TlsSettings
+from klamm_broker.server.scram_users import FILE_NAME, ScramUsers
+
+NOW = dt.datetime(2026, 11, 24, tzinfo=dt.UTC)
+SECRET = {"ca-key.pem", "server.pem", "rest.toml", "metrics.token", *(f"{user}.properties" for user in USERS)}
+
+
+def opened(path: Path, *hosts: str, now: dt.datetime = NOW) -> SecurityFolder:
+    return SecurityFolder.open(path, [*hosts, *LOCAL_HOSTS], now)
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in path.iterdir()}
+
+
+def test_secrets_are_readable_by_their_owner_only(tmp_path):
+    opened(tmp_path / "s")
+    assert stat.S_IMODE((tmp_path / "s").stat().st_mode) == 0o700
+    modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in (tmp_path / "s").iterdir()}
+    assert modes == dict.fromkeys(SECRET, 0o600) | {"ca.pem": 0o644}
+
+
+def test_a_second_start_changes_nothing(tmp_path):
+    first = opened(tmp_path)
+    before = contents(tmp_path)
+    second = opened(tmp_path)
+    assert contents(tmp_path) == before
+    assert second.passwords == first.passwords
+    assert (first.made, second.made) == (frozenset(USERS), frozenset())
+
+
+@pytest.mark.parametrize("lost", sorted(SECRET | {"ca.pem"}))
+def test_a_lost_file_is_made_again_and_fits_the_others(tmp_path, lost):
+    """Also what a killed first start leaves: it makes the files one by one."""
+    opened(tmp_path)
+    (tmp_path / lost).unlink()
+    if lost == "ca-key.pem":  # what it signed goes on; nothing new can be signed
+        assert opened(tmp_path).passwords
+        with pytest.raises(KlammError, match=r"ca-key\.pem: No such file"):
+            renew(tmp_path, [], NOW)
+        return
+    folder = opened(tmp_path)
+    users = read_users(tmp_path / "rest.toml")
+    for user in ("admin", "app"):
+        assert verify(folder.passwords[user], users.by_name[user].stored)
+    shake_hands(tmp_path)
+
+
+def shake_hands(path: Path) -> None:
+    """A client with the folder's own file accepts the server's certificate."""
+    security = ClientSecurity.from_properties(load_properties(path / "app.properties"))
+    assert security.tls is not None
+    server_in, server_out, client_in, client_out = (ssl.MemoryBIO() for _ in range(4))
+    identity = TlsSettings.from_properties({"ssl.keystore.location": str(path / "server.pem")})
+    server = identity.server_context().wrap_bio(server_in, server_out, server_side=True)
+    client = security.tls.client_context().wrap_bio(client_in, client_out, server_hostname="127.0.0.1")
+    for side, taken, given in ((client, client_out, server_in), (server, server_out, client_in)) * 2:
+        with contextlib.suppress(ssl.SSLWantReadError):
+            side.do_handshake()
+        given.write(taken.read())
+    assert client.version() == "TLSv1.3"
+
+
+def test_certificates_of_today_are_taken(tmp_path):
+    opened(tmp_path, now=dt.datetime.now(dt.UTC))
+    shake_hands(tmp_path)
+
+
+def test_the_certificate_is_replaced_when_it_ends_soon_or_a_host_is_missing(tmp_path):
+    opened(tmp_path)
+    first = (tmp_path / "server.pem").read_bytes()
+    opened(tmp_path, now=NOW + dt.timedelta(days=360))
+    assert (tmp_path / "server.pem").read_bytes() == first
+    opened(tmp_path, now=NOW + dt.timedelta(days=370))
+    second = (tmp_path / "server.pem").read_bytes()
+    assert second != first
+    opened(tmp_path, "kafka.example.org", now=NOW + dt.timedelta(days=370))
+    assert hosts_of((tmp_path / "server.pem").read_bytes()) == [*LOCAL_HOSTS, "kafka.example.org"]
+
+
+def test_renew_keeps_the_hosts_or_takes_others(tmp_path):
+    opened(tmp_path, "a.example.org")
+    signed = renew(tmp_path, [], NOW + dt.timedelta(days=100))
+    assert signed.ends().date() == dt.date(2028, 4, 4)
+    assert hosts_of(signed.certificate) == ["a.example.org", *LOCAL_HOSTS]
+    assert hosts_of(renew(tmp_path, ["10.0.0.1"], NOW).certificate) == ["10.0.0.1"]
+
+
+@pytest.mark.parametrize("host", ["", "a b", "a..b", "é\0", "x" * 64, "10.0.0.1:9092"])
+def test_an_impossible_host_is_named(host):
+    with pytest.raises(ConfigError, match=r"--host .* is neither a host's name nor an address"):
+        make_server(make_authority("a", NOW), [host], NOW)
+
+
+def test_names_and_addresses_of_all_kinds():
+    hosts = ["kafka.example.org", "*.example.org", "10.0.0.1", "[::1]", "bücher.example", "host_1"]
+    made = make_server(make_authority("a", NOW), hosts, NOW)
+    assert hosts_of(made.certificate) == [
+        "kafka.example.org", "*.example.org", "10.0.0.1", "::1", "xn--bcher-kva.example", "host_1",
+    ]  # fmt: skip
+
+
+def test_a_folder_that_moved_trusts_the_authority_that_moved_with_it(tmp_path):
+    before = opened(tmp_path / "a").passwords
+    (tmp_path / "a").rename(tmp_path / "b")
+    assert opened(tmp_path / "b").passwords == before
+    props = load_properties(tmp_path / "b/app.properties")
+    assert props["ssl.truststore.location"] == str(tmp_path / "b/ca.pem")
+
+
+def test_a_client_file_without_a_password_is_named(tmp_path):
+    opened(tmp_path)
+    file = tmp_path / "app.properties"
+    file.write_text('sasl.jaas.config=a.b.ScramLoginModule required username="app";\n')
+    with pytest.raises(KlammError, match=r"app\.properties: sasl\.jaas\.config has no password"):
+        opened(tmp_path)
+
+
+def test_a_password_that_was_changed_at_the_broker_stays(tmp_path):
+    folder = opened(tmp_path / "s")
+    folder.store_users(tmp_path / "data")
+    stored = ScramUsers.load(tmp_path / "data" / FILE_NAME).users
+    assert set(stored) == set(USERS)
+    opened(tmp_path / "s").store_users(tmp_path / "data")
+    assert ScramUsers.load(tmp_path / "data" / FILE_NAME).users == stored
+
+
+def test_no_secret_is_in_what_is_shown_or_given_as_an_argument(tmp_path):
+    folder = opened(tmp_path)
+    given = folder.broker("SASL_SSL") | folder.worker()
+    shown = repr(given) + repr(Signed(b"PRIVATE", b""))
+    for secret in (*folder.passwords.values(), folder.token, "PRIVATE"):
+        assert secret not in shown
+        assert secret not in repr(folder)
