@@ -248,6 +248,11 @@ def test_groups_and_subscriptions_are_described_with_what_they_inherit(client):
         "consumer.session.timeout.ms",
         "consumer.heartbeat.interval.ms",
         "consumer.assignment.interval.ms",
+        "streams.session.timeout.ms",
+        "streams.heartbeat.interval.ms",
+        "streams.assignment.interval.ms",
+        "streams.num.standby.replicas",
+        "streams.initial.rebalance.delay.ms",
     }
     assert where_from(found["consumer.session.timeout.ms"]) == [
         ("group.consumer.session.timeout.ms", "45000", "DEFAULT_CONFIG")

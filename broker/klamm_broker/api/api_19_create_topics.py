@@ -71,12 +71,13 @@ def create_topics(
     broker: BrokerState, ctx: RequestContext, request: CreateTopicsRequest
 ) -> CreateTopicsResponse | asyncio.Future[CreateTopicsResponse]:
     names = [topic.name for topic in request.topics]
-    return broker.topic_changes.run(_creation(broker, ctx, request), creates=names)
+    return broker.topic_changes.run(creation(broker, ctx, request), creates=names)
 
 
-def _creation(
+def creation(
     broker: BrokerState, ctx: RequestContext, request: CreateTopicsRequest
 ) -> Steps[CreateTopicsResponse]:
+    """Create topics in steps, with the rights of a sender; also for other requests than CreateTopics."""
     named = Counter(topic.name for topic in request.topics)
     asked = {topic.name: topic for topic in request.topics}
     new: dict[str, New] = {}

@@ -55,6 +55,13 @@ from klamm_broker.coordinator.model import (
 from klamm_broker.coordinator.offsets import Offsets
 from klamm_broker.coordinator.producer_ids import NO_PRODUCER_ID
 from klamm_broker.coordinator.rebalance import Rebalancer
+from klamm_broker.coordinator.streams import core as streams_core
+from klamm_broker.coordinator.streams import view as streams_view
+from klamm_broker.coordinator.streams.change import Steps as StreamsSteps
+from klamm_broker.coordinator.streams.core import StreamsCore
+from klamm_broker.coordinator.streams.group import StreamsGroup, StreamsGroupState
+from klamm_broker.coordinator.streams.heartbeats import StreamsHeartbeats
+from klamm_broker.coordinator.streams.model import StreamsConfig, StreamsGroupDescription, StreamsHeartbeat
 from klamm_broker.coordinator.table import GroupTable
 from klamm_broker.coordinator.timers import Timers
 from klamm_kafka.wire.errors import ErrorCode
@@ -76,6 +83,7 @@ class GroupCoordinator:
         config: GroupConfig,
         *,
         consumer: ConsumerConfig | None = None,
+        streams: StreamsConfig | None = None,
         topics: Topics | None = None,
         new_uuid: Callable[[], str] = lambda: str(uuid.uuid4()),
     ) -> None:
@@ -105,6 +113,16 @@ class GroupCoordinator:
         self._administration = Administration(
             self._table, self._turn, self._offsets, self._rebalancer, self._core.journal
         )
+        self._streams = StreamsCore(
+            config=streams or StreamsConfig(),
+            table=self._table,
+            turn=self._turn,
+            timers=self._timers,
+            journal=self._core.journal,
+            steps=StreamsSteps(self._topics, self._steps.hashes),
+            rebalancer=self._rebalancer,
+        )
+        self._streams_heartbeats = StreamsHeartbeats(self._streams)
         self._loading: dict[int, Loader] = {}
 
     @property
@@ -117,6 +135,16 @@ class GroupCoordinator:
         """Handle a ConsumerGroupHeartbeat. The reply is a HeartbeatResult."""
         self._turn.begin(now)
         self._members.consumer_heartbeat(request, token)
+        return self._turn.end()
+
+    def serves_streams(self) -> bool:
+        """Returns whether requests of Streams groups are served."""
+        return self._streams.config.enabled()
+
+    def streams_heartbeat(self, request: StreamsHeartbeat, token: Token, now: Now) -> list[Effect]:
+        """Handle a StreamsGroupHeartbeat. The reply is a StreamsResult."""
+        self._turn.begin(now)
+        self._streams_heartbeats.heartbeat(request, token)
         return self._turn.end()
 
     def join(self, request: JoinRequest, token: Token, now: Now) -> list[Effect]:
@@ -272,6 +300,16 @@ class GroupCoordinator:
             text = f"Group {group_id} {'not found' if group is None else 'is not a consumer group'}."
         return ConsumerGroupDescription(group_id=group_id, error=error, error_message=text)
 
+    def describe_streams(self, group_id: str) -> StreamsGroupDescription:
+        """Answer a StreamsGroupDescribe for one group."""
+        error, group = self._table.found(group_id, ErrorCode.GROUP_ID_NOT_FOUND)
+        if isinstance(group, StreamsGroup):
+            return streams_view.describe(group)
+        text = error.message
+        if error is ErrorCode.GROUP_ID_NOT_FOUND:
+            text = f"Group {group_id} {'not found' if group is None else 'is not a streams group'}."
+        return StreamsGroupDescription(group_id=group_id, error=error, error_message=text)
+
     def list_groups(
         self, states: Collection[str] = (), types: Collection[str] = ()
     ) -> tuple[ErrorCode, list[ListedGroup]]:
@@ -304,6 +342,8 @@ class GroupCoordinator:
             self._clean()
         elif key[0] in core.DEADLINES or key[0] == core.REGEX:
             self._core.expire(key)
+        elif key[0] in streams_core.DEADLINES:
+            self._streams.expire(key)
         else:
             self._core.journal.when_free(
                 key[1], partial(self._expire_classic, key), partial(self._try_again, key)
@@ -367,6 +407,8 @@ class GroupCoordinator:
             self.groups[group.group_id] = group
             if isinstance(group, ConsumerGroup):
                 self._start_consumer_group(group)
+            elif isinstance(group, StreamsGroup):
+                self._streams.watch(group)
             elif isinstance(group, ClassicGroup):
                 self._start_classic_group(group)
         for producer_id, group_id, at, offset in waiting:
@@ -414,6 +456,6 @@ class GroupCoordinator:
     def statistics(self) -> Mapping[str, int]:
         """Returns numbers for metrics and logs."""
         counts = Counter({state.value: 0 for state in GroupState if state is not GroupState.DEAD})
-        counts |= {state.value: 0 for state in ConsumerGroupState}
+        counts |= {state.value: 0 for state in (*ConsumerGroupState, *StreamsGroupState)}
         counts.update(group.state_name for group in self.groups.values())
         return {**counts, "offsets": sum(len(g.offsets) for g in self.groups.values())}

@@ -26,10 +26,18 @@ def uuid_hash(uuid: bytes) -> int:
     return ((mixed >> 32) ^ mixed) & 0xFFFFFFFF
 
 
-def _ordered(items: Iterable[_T], hash_of: Callable[[_T], int], *, copied: bool = False) -> list[_T]:
+def _ordered(
+    items: Iterable[_T],
+    hash_of: Callable[[_T], int],
+    *,
+    copied: bool = False,
+    capacity: int = _SMALLEST_TABLE,
+) -> list[_T]:
     distinct = list(dict.fromkeys(items))
     room = len(distinct) * 4 // 3 + 1 if copied else (len(distinct) * 4 + 2) // 3
-    size = _SMALLEST_TABLE
+    size = 1
+    while size < capacity:
+        size *= 2
     while size < room:
         size *= 2
 
@@ -40,9 +48,9 @@ def _ordered(items: Iterable[_T], hash_of: Callable[[_T], int], *, copied: bool 
     return sorted(distinct, key=bucket)
 
 
-def strings(items: Iterable[str]) -> list[str]:
-    """Returns strings in the order of a HashMap or HashSet."""
-    return _ordered(items, java_hash)
+def strings(items: Iterable[str], *, capacity: int = _SMALLEST_TABLE) -> list[str]:
+    """Returns strings in the order of a HashMap or HashSet. `capacity` is the one with which it was made."""
+    return _ordered(items, java_hash, capacity=capacity)
 
 
 def uuids(items: Iterable[bytes], *, copied: bool = False) -> list[bytes]:

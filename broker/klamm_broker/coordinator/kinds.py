@@ -15,10 +15,13 @@ from klamm_broker.coordinator.consumer.records import ConsumerRecord
 from klamm_broker.coordinator.effects import KeyValue
 from klamm_broker.coordinator.group import ClassicGroup
 from klamm_broker.coordinator.records import GroupRecord, OffsetRecord
+from klamm_broker.coordinator.streams import group as streams
+from klamm_broker.coordinator.streams.group import StreamsGroup
+from klamm_broker.coordinator.streams.records import StreamsRecord
 
 log = logging.getLogger(__name__)
 
-Record = GroupRecord | OffsetRecord | ConsumerRecord
+Record = GroupRecord | OffsetRecord | ConsumerRecord | StreamsRecord
 
 
 def fits(group: Group, record: Record) -> bool:
@@ -26,6 +29,8 @@ def fits(group: Group, record: Record) -> bool:
     match record:
         case ConsumerRecord():
             return isinstance(group, ConsumerGroup)
+        case StreamsRecord():
+            return isinstance(group, StreamsGroup)
         case GroupRecord():
             return isinstance(group, ClassicGroup)
     return True
@@ -37,6 +42,8 @@ def made(record: Record, partition: int, old: Group | None) -> Group:
     match record:
         case ConsumerRecord():
             group = ConsumerGroup(record.group_id, partition=partition)
+        case StreamsRecord():
+            group = StreamsGroup(record.group_id, partition=partition)
         case _:
             group = ClassicGroup(record.group_id, partition=partition, wall_ms=-1)
     if old is not None:
@@ -51,4 +58,6 @@ def tombstones(group: Group) -> list[KeyValue]:
     """Returns the tombstones of all records of a group, except its offsets."""
     if isinstance(group, ConsumerGroup):
         return migration.tombstones(group)
+    if isinstance(group, StreamsGroup):
+        return [record.encode() for record in streams.tombstones(group)]
     return [records.group_tombstone(group.group_id)]

@@ -21,6 +21,8 @@ from klamm_broker.coordinator.kinds import Record
 from klamm_broker.coordinator.model import CommittedOffset, Protocol, TopicPartition
 from klamm_broker.coordinator.producer_ids import NO_PRODUCER_ID
 from klamm_broker.coordinator.records import OffsetRecord
+from klamm_broker.coordinator.streams.group import StreamsGroup
+from klamm_broker.coordinator.streams.records import StreamsRecord
 from klamm_kafka.wire.errors import ProtocolError
 from klamm_kafka.wire.messages.group_records import GroupMetadataValue, MemberMetadata
 
@@ -120,8 +122,8 @@ class Loader:
                 log.error("__consumer_offsets-%d: group %s: %s", partition, record.group_id, e)  # noqa: TRY400
         if foreign:
             log.warning(
-                "__consumer_offsets-%d: %d records of group types that this broker does not have (share and "
-                "streams groups) are left alone",
+                "__consumer_offsets-%d: %d records of group types that this broker does not have (share groups) "
+                "are left alone",
                 partition,
                 foreign,
             )
@@ -131,6 +133,10 @@ class Loader:
 def _apply(group: Group, record: Record) -> None:
     if isinstance(record, ConsumerRecord):
         assert isinstance(group, ConsumerGroup)
+        group.apply(record)
+        return
+    if isinstance(record, StreamsRecord):
+        assert isinstance(group, StreamsGroup)
         group.apply(record)
         return
     assert record.value is not None

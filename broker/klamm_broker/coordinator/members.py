@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from klamm_broker.coordinator import records
-from klamm_broker.coordinator.consumer import migration
+from klamm_broker.coordinator import kinds, records
+from klamm_broker.coordinator.base import Group
 from klamm_broker.coordinator.consumer.classic_members import ClassicMembers
 from klamm_broker.coordinator.consumer.core import Core
 from klamm_broker.coordinator.consumer.group import ConsumerGroup
@@ -28,6 +28,7 @@ from klamm_broker.coordinator.model import (
     SyncResult,
 )
 from klamm_broker.coordinator.rebalance import append_error
+from klamm_broker.coordinator.streams.group import StreamsGroup
 from klamm_broker.coordinator.table import GroupTable
 from klamm_kafka.wire.errors import ErrorCode
 
@@ -83,6 +84,8 @@ class Members:
                 self._make_classic(group, request, token)
             else:
                 self._classic_members.join(group, request, token)
+        elif isinstance(group, StreamsGroup) and group.is_empty:
+            self._make_classic(group, request, token)
         elif group is not None and not isinstance(group, ClassicGroup):
             self._refuse_join(request, token, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         elif group is None and request.member_id != UNKNOWN_MEMBER_ID:
@@ -109,8 +112,8 @@ class Members:
     def _refuse_join(self, request: JoinRequest, token: Token, error: ErrorCode) -> None:
         self._turn.reply(token, JoinResult(error=error, member_id=request.member_id))
 
-    def _make_classic(self, group: ConsumerGroup, request: JoinRequest, token: Token) -> None:
-        """Make a consumer group without members a classic one; its offsets stay."""
+    def _make_classic(self, group: Group, request: JoinRequest, token: Token) -> None:
+        """Make a consumer or Streams group without members a classic one; its offsets stay."""
         if request.member_id != UNKNOWN_MEMBER_ID:
             self._refuse_join(request, token, ErrorCode.UNKNOWN_MEMBER_ID)
             return
@@ -125,7 +128,7 @@ class Members:
             self._table.groups[group.group_id] = classic
             self._membership.join(classic, request, token)
 
-        made = [*migration.tombstones(group), records.group_metadata(classic, {})]
+        made = [*kinds.tombstones(group), records.group_metadata(classic, {})]
         self._core.journal.write(
             group.group_id,
             group.partition,

@@ -15,7 +15,13 @@ from typing import Any
 from klamm_base.configdef import invalid
 from klamm_base.errors import ConfigError
 from klamm_base.properties import is_from_environment, parse, suggestion
-from klamm_broker.server import consumer_group_keys, listener_config, single_node, topic_config
+from klamm_broker.server import (
+    consumer_group_keys,
+    listener_config,
+    single_node,
+    streams_group_keys,
+    topic_config,
+)
 from klamm_broker.server.config_keys import BROKER_CONFIG, NOT_IMPLEMENTED
 from klamm_broker.server.listener_config import Listener, general_key
 
@@ -91,6 +97,7 @@ def _load(props: Mapping[str, str]) -> BrokerConfig:
     single_node.check_roles(values["process.roles"])
     listeners, advertised = listener_config.read(values)
     consumer_group_keys.check(values)
+    streams_group_keys.check(values)
     node_id = values["node.id"]
     if "node.id" not in originals and values["broker.id"] >= 0:
         node_id = values["broker.id"]

@@ -26,6 +26,7 @@ from klamm_broker.server import (
     quota_keys,
     sasl_keys,
     single_node,
+    streams_group_keys,
     tls_keys,
     transaction_keys,
     upkeep_keys,
@@ -104,6 +105,7 @@ def _define() -> ConfigDef:
         _commit_keys,
         _group_keys,
         consumer_group_keys.define,
+        streams_group_keys.define,
         sasl_keys.define,
         authorizer_keys.define,
     ):
@@ -381,9 +383,9 @@ def _group_keys(key: Any) -> None:
     key(
         "group.coordinator.rebalance.protocols",
         Type.LIST,
-        ["classic", "consumer"],
+        ["classic", "consumer", "streams"],
         one_of("classic", "consumer", "share", "streams"),
-        "Group protocols that are served; share and streams are not there yet.",
+        "Group protocols that are served; share is not there yet.",
         importance=low,
     )
 

@@ -1,7 +1,7 @@
 """The configurations of a group (KIP-848), and of a client metrics subscription (KIP-714): keys and checks. Pure.
 
-A group's keys have the broker's `group.consumer.…` properties as defaults and bounds. Keys of share and Streams groups
-are left out, as these groups are not served.
+A group's keys have the broker's properties (`group.consumer.…`, `group.streams.…`) as defaults and bounds. Keys of share
+groups are left out, as these groups are not served.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from klamm_kafka.wire.errors import ErrorCode
 if TYPE_CHECKING:
     from klamm_broker.server.config import BrokerConfig
 
-_BOUNDS: Final[Mapping[str, tuple[str, int, str, int, str, int]]] = {
+_BOUNDS: Final[Mapping[str, tuple[str, int, str | None, int, str | None, int]]] = {
     "consumer.session.timeout.ms": (
         "group.consumer.session.timeout.ms", 45_000, "group.consumer.min.session.timeout.ms", 45_000,
         "group.consumer.max.session.timeout.ms", 60_000,
@@ -31,13 +31,37 @@ _BOUNDS: Final[Mapping[str, tuple[str, int, str, int, str, int]]] = {
         "group.consumer.assignment.interval.ms", 1_000, "group.consumer.min.assignment.interval.ms", 0,
         "group.consumer.max.assignment.interval.ms", 15_000,
     ),
+    "streams.session.timeout.ms": (
+        "group.streams.session.timeout.ms", 45_000, "group.streams.min.session.timeout.ms", 45_000,
+        "group.streams.max.session.timeout.ms", 60_000,
+    ),
+    "streams.heartbeat.interval.ms": (
+        "group.streams.heartbeat.interval.ms", 5_000, "group.streams.min.heartbeat.interval.ms", 5_000,
+        "group.streams.max.heartbeat.interval.ms", 15_000,
+    ),
+    "streams.num.standby.replicas": (
+        "group.streams.num.standby.replicas", 0, None, 0, "group.streams.max.standby.replicas", 2,
+    ),
+    "streams.initial.rebalance.delay.ms": ("group.streams.initial.rebalance.delay.ms", 3_000, None, 0, None, 0),
+    "streams.assignment.interval.ms": (
+        "group.streams.assignment.interval.ms", 1_000, "group.streams.min.assignment.interval.ms", 0,
+        "group.streams.max.assignment.interval.ms", 15_000,
+    ),
 }  # fmt: skip
-"""For each key the broker's properties for its default, its lowest and its highest value, each with Kafka's default."""
+"""For each key the broker's properties for its default, its lowest and its highest value (None: no bound), each with Kafka's default."""
 _ABOUT: Final = {
     "consumer.session.timeout.ms": "How long a member may be silent before it is taken for failed, in milliseconds.",
     "consumer.heartbeat.interval.ms": "How often a member should send its heartbeat, in milliseconds.",
     "consumer.assignment.interval.ms": "The least time between two assignments of a group, in milliseconds.",
+    "streams.session.timeout.ms": "How long a member may be silent before it is taken for failed, in milliseconds.",
+    "streams.heartbeat.interval.ms": "How often a member should send its heartbeat, in milliseconds.",
+    "streams.num.standby.replicas": "The number of standby tasks for each task with state.",
+    "streams.initial.rebalance.delay.ms": (
+        "The time that a new group waits for more members before its first assignment, in milliseconds."
+    ),
+    "streams.assignment.interval.ms": "The least time between two assignments of a group, in milliseconds.",
 }
+_PROTOCOLS: Final = ("consumer", "streams")
 GROUP_CONFIGS: Final = ConfigDef()
 for _name, _bounds in _BOUNDS.items():
     GROUP_CONFIGS.define(
@@ -69,19 +93,17 @@ def check_group(configs: Mapping[str, str], config: BrokerConfig) -> None:
     values = _parsed(GROUP_CONFIGS, configs)
     for name in configs:
         _, _, low_key, low, high_key, high = _BOUNDS[name]
-        if values[name] < config.values.get(low_key, low):
+        if low_key is not None and values[name] < config.values.get(low_key, low):
             raise ConfigRefused(
                 ErrorCode.INVALID_CONFIG, f"{name} must be greater than or equal to {low_key}"
             )
-        if values[name] > config.values.get(high_key, high):
+        if high_key is not None and values[name] > config.values.get(high_key, high):
             raise ConfigRefused(ErrorCode.INVALID_CONFIG, f"{name} must be less than or equal to {high_key}")
-    heartbeat, session = (
-        values[name] if name in configs else group_default(config, name)
-        for name in ("consumer.heartbeat.interval.ms", "consumer.session.timeout.ms")
-    )
-    if heartbeat >= session:
-        why = "consumer.session.timeout.ms must be greater than consumer.heartbeat.interval.ms"
-        raise ConfigRefused(ErrorCode.INVALID_CONFIG, why)
+    for protocol in _PROTOCOLS:
+        keys = f"{protocol}.heartbeat.interval.ms", f"{protocol}.session.timeout.ms"
+        heartbeat, session = (values[k] if k in configs else group_default(config, k) for k in keys)
+        if heartbeat >= session:
+            raise ConfigRefused(ErrorCode.INVALID_CONFIG, f"{keys[1]} must be greater than {keys[0]}")
 
 
 METRICS_CONFIGS: Final = ConfigDef()

@@ -17,6 +17,7 @@ from klamm_broker.server.consumer_groups import ServedTopics, consumer_config
 from klamm_broker.server.coordinator_timer import CoordinatorTimer
 from klamm_broker.server.effects import EffectRunner
 from klamm_broker.server.group_loading import load
+from klamm_broker.server.streams_groups import InternalTopics, streams_config
 
 if TYPE_CHECKING:
     from klamm_broker.server.cluster_config import ClusterConfig
@@ -38,8 +39,10 @@ class GroupShell:
         self.coordinator = GroupCoordinator(
             _group_config(config, storage.topics.partition_count(OFFSETS_TOPIC)),
             consumer=consumer_config(config, cluster_config),
+            streams=streams_config(lambda: storage.config, cluster_config),
             topics=self.topics,
         )
+        self.internal_topics = InternalTopics()
         self.timer = CoordinatorTimer(
             self._loop,
             next_deadline_ms=self.coordinator.next_deadline_ms,
@@ -82,6 +85,10 @@ class GroupShell:
         """Tell the coordinator that these topics were created or deleted, or have more partitions."""
         self.topics.version += 1
         self.coordinator.on_topics_changed(names, created=created)
+
+    def serves_streams(self) -> bool:
+        """Returns whether Streams groups are enabled by property and feature."""
+        return self.coordinator.serves_streams()
 
     # The topic
 

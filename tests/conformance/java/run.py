@@ -48,6 +48,11 @@ SUITE = Suite(
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
         "group.consumer.heartbeat.interval.ms": "1000",
         "group.consumer.min.heartbeat.interval.ms": "1000",
+        "group.streams.heartbeat.interval.ms": "1000",
+        "group.streams.min.heartbeat.interval.ms": "1000",
+        "group.streams.session.timeout.ms": "6000",
+        "group.streams.min.session.timeout.ms": "6000",
+        "group.streams.initial.rebalance.delay.ms": "0",
     },
 )  # fmt: skip
 

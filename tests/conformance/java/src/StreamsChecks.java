@@ -18,15 +18,23 @@ final class StreamsChecks {
     static final int LINES = 1000;
 
     public static void wordsAreCountedOnceThroughKills(Cluster c) throws Exception {
-        counted(c, true);
+        counted(c, true, "classic");
     }
 
     public static void wordsAreCountedOnceWithStateFromTheChangelog(Cluster c) throws Exception {
-        counted(c, false);
+        counted(c, false, "classic");
+    }
+
+    public static void aStreamsGroupCountsOnceThroughKills(Cluster c) throws Exception {
+        counted(c, true, "streams");
+    }
+
+    public static void aStreamsGroupCountsOnceWithStateFromTheChangelog(Cluster c) throws Exception {
+        counted(c, false, "streams");
     }
 
     /** Kills the application twice with -9; it comes back with its state directory, or without and reads the changelog. */
-    private static void counted(Cluster c, boolean keepState) throws Exception {
+    private static void counted(Cluster c, boolean keepState, String protocol) throws Exception {
         String from = c.topic(2);
         String to = c.topic(2);
         String application = Cluster.name("words");
@@ -37,7 +45,7 @@ final class StreamsChecks {
         try (var reader = reader(c, to)) {
             for (long goal : new long[] {total / 4, total / 2, total}) {
                 Path state = Path.of(c.work, keepState ? application : Cluster.name(application));
-                Process app = start(c, application, from, to, state);
+                Process app = start(c, application, from, to, state, protocol);
                 try {
                     seen = follow(reader, app, counts, seen, goal);
                 } finally {
@@ -88,13 +96,14 @@ final class StreamsChecks {
         return reader;
     }
 
-    private static Process start(Cluster c, String application, String from, String to, Path state) throws Exception {
+    private static Process start(
+            Cluster c, String application, String from, String to, Path state, String protocol) throws Exception {
         Files.createDirectories(state);
         String java = Path.of(System.getProperty("java.home"), "bin", "java").toString();
         var command = List.of(
                 java, "-Xmx192M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
                 "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.showDateTime=true", "-cp", System.getProperty("java.class.path"), "WordCount",
-                c.bootstrap, application, from, to, state.toString());
+                c.bootstrap, application, from, to, state.toString(), protocol);
         File log = Path.of(c.work, application + ".log").toFile();
         return new ProcessBuilder(command).redirectErrorStream(true).redirectOutput(ProcessBuilder.Redirect.appendTo(log)).start();
     }

@@ -10,7 +10,7 @@ import org.apache.kafka.streams.kstream.KStream;
 import org.apache.kafka.streams.kstream.Produced;
 
 /**
- * Counts words with Kafka Streams, exactly once: {@code WordCount BOOTSTRAP APPLICATION FROM TO STATE-DIRECTORY}.
+ * Counts words with Kafka Streams, exactly once: {@code WordCount BOOTSTRAP APPLICATION FROM TO STATE-DIRECTORY PROTOCOL}.
  *
  * <p>Every count that a word reaches is one record of the target topic (nothing is cached), so that a count that was lost or
  * done twice can be seen there. Runs until it is killed.
@@ -31,10 +31,13 @@ public final class WordCount {
                 StreamsConfig.DEFAULT_KEY_SERDE_CLASS_CONFIG, Serdes.StringSerde.class,
                 StreamsConfig.DEFAULT_VALUE_SERDE_CLASS_CONFIG, Serdes.StringSerde.class,
                 StreamsConfig.producerPrefix("transaction.timeout.ms"), "5000",
-                StreamsConfig.consumerPrefix("session.timeout.ms"), "6000",
-                StreamsConfig.consumerPrefix("heartbeat.interval.ms"), "1000",
+                StreamsConfig.GROUP_PROTOCOL_CONFIG, args[5],
                 StreamsConfig.consumerPrefix("auto.offset.reset"), "earliest",
                 StreamsConfig.consumerPrefix("max.poll.records"), "50"));
+        if (args[5].equals("classic")) { // the broker tells a Streams group
+            config.put(StreamsConfig.consumerPrefix("session.timeout.ms"), "6000");
+            config.put(StreamsConfig.consumerPrefix("heartbeat.interval.ms"), "1000");
+        }
         StreamsBuilder builder = new StreamsBuilder();
         KStream<String, String> lines = builder.stream(args[2]);
         lines.flatMapValues(line -> Arrays.asList(line.split(" ")))
