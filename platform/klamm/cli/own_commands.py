@@ -32,6 +32,7 @@ GROUPS: Final = {
     "quota": "klamm.cli.quota",
     "security": "klamm.cli.security",
     "token": "klamm.cli.token",
+    "acl": "klamm.cli.acl",
     "log": "klamm.cli.log",
     "connector": "klamm.cli.connector",
     "plugins": "klamm.cli.plugins",

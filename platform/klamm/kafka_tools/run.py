@@ -32,6 +32,7 @@ TOOLS: Final = {
     "kafka-transactions": "transactions",
     "kafka-dump-log": "dump_log",
     "kafka-delete-records": "delete_records",
+    "kafka-acls": "acls",
     "kafka-delegation-tokens": "delegation_tokens",
     "kafka-log-dirs": "log_dirs",
     "kafka-storage": "storage",

@@ -66,8 +66,8 @@ def _outcome(case: ET.Element) -> Outcome:
 SUITE = Suite(
     name="kafka-python", version=VERSION, directory=HERE, needs=[], prepare=prepare, run=run,
     # node 0 and its four partitions are written into the tests; sessions of three seconds are too
-    settings={"node.id": "0", "num.partitions": "4", "group.min.session.timeout.ms": "1000"},
-    kafka_settings={
+    settings={
+        "node.id": "0", "num.partitions": "4", "group.min.session.timeout.ms": "1000",
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "allow.everyone.if.no.acl.found": "true",
     },

@@ -147,14 +147,16 @@ SUITE = Suite(
     name="librdkafka", version=VERSION, directory=HERE, needs=["npm", "tar", "make", "gcc", "g++"],
     prepare=prepare, run=run,
     # tests of static and cooperative members expect Kafka's own delay, in which all of them join at once
-    settings={"num.partitions": "4", "broker.rack": "RACK1", "group.initial.rebalance.delay.ms": "3000"},
+    settings={
+        "num.partitions": "4", "broker.rack": "RACK1", "group.initial.rebalance.delay.ms": "3000",
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "allow.everyone.if.no.acl.found": "true",
+    },
     kafka_settings={
         "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
         "share.coordinator.state.topic.replication.factor": "1",
         "share.coordinator.state.topic.min.isr": "1",
         "group.share.min.record.lock.duration.ms": "1000",
-        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "allow.everyone.if.no.acl.found": "true",
     },
 )  # fmt: skip
 
