@@ -44,8 +44,10 @@ class Cell:
     elasticsearch_cpu_s: float = 0.0
 
 
-def run(work: Path, partitions: list[int], sinks: list[str], lines: int, batch: int) -> list[Cell]:
-    """All cells on one broker."""
+def run(
+    work: Path, partitions: list[int], sinks: list[str], *, lines: int, batch: int, warm: int
+) -> list[Cell]:
+    """All cells on one broker. The first `warm` lines of a cell do not count."""
     cells = []
     with EmbeddedBroker(work / "data") as broker, ExitStack() as stack:
         server = None
@@ -57,7 +59,7 @@ def run(work: Path, partitions: list[int], sinks: list[str], lines: int, batch: 
             for sink in sinks:
                 directory = work / f"{sink}-{number}"
                 job = a_job(broker.bootstrap, topics, directory, sink, batch, server)
-                cells.append(measure(job, sink, number, server))
+                cells.append(measure(job, sink, number, server, warm))
                 print(cells[-1], file=sys.stderr)
     return cells
 
@@ -82,7 +84,7 @@ def a_job(
     return replace(job, source=source, outputs=outputs, available_now=True)
 
 
-def measure(job: Job, sink: str, partitions: int, server: Any) -> Cell:
+def measure(job: Job, sink: str, partitions: int, server: Any, warm: int) -> Cell:
     """Run the job to the end of its topics. Raises RuntimeError when it fails."""
     driver = DriverProcess(job, env=need_java().environment() | _environment())
     watch = Watch(
@@ -103,16 +105,17 @@ def measure(job: Job, sink: str, partitions: int, server: Any) -> Cell:
                     (time.monotonic(), rows, watch.usage["Spark"].cpu_s, beside.cpu_s if beside else 0.0)
                 )
     driver.stop()
-    if len(points) < 4:
-        raise RuntimeError(f"{len(points)} batches are too few: more lines, or smaller batches")
-    (began, first, cpu, cpu_e), (ended, last, cpu_end, cpu_e_end) = points[1], points[-1]
+    counting = [point for point in points if point[1] >= warm]
+    if len(counting) < 4:
+        raise RuntimeError(f"{len(counting)} batches are too few: more lines, or smaller batches")
+    (began, first, cpu, cpu_e), (ended, last, cpu_end, cpu_e_end) = counting[0], counting[-1]
     counted = last - first
     return Cell(
         sink=sink,
         partitions=partitions,
         lines_s=counted / (ended - began),
         cpu_s=(cpu_end - cpu) / counted * 1e6,
-        batches=len(points) - 2,
+        batches=len(counting) - 1,
         most_mb=watch.usage["Spark"].most_mb,
         elasticsearch_cpu_s=(cpu_e_end - cpu_e) / counted * 1e6,
     )

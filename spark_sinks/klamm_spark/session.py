@@ -43,6 +43,10 @@ _HUGE: Final = "-XX:-DontCompileHugeMethods"
 """Without this, Java compiles no method of more than 8,000 bytes. The method that Spark makes of a log job's
 columns has twice that, and would be interpreted for ever.
 """
+_ARENAS: Final = ("MALLOC_ARENA_MAX", "2")
+"""Java's compiler and librdkafka have many threads that allocate. By default glibc gives each of them a part of memory of its
+own, and keeps what they free.
+"""
 LOCAL_FILES: Final = {
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -101,6 +105,7 @@ def prepare_environment(master: str, python_path: Iterable[str] = ()) -> None:
     if master.startswith("local") or not os.environ.get("PYSPARK_PYTHON"):
         os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ.setdefault(*_ARENAS)
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     extra = [str(Path(p).resolve()) for p in python_path]

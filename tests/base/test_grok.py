@@ -148,6 +148,10 @@ def test_lines_of_programs(name, line, expected):
     assert found == expected
 
 
+def test_groups_of_fields_are_numbered_among_all_groups():
+    assert expand(r"(a|\()(?<x>b[(])(c)%{INT:y}", dialect="java").numbers == (2, 4)
+
+
 @pytest.mark.parametrize("name", sorted(patterns()))
 def test_every_pattern_compiles_and_captures_in_order(name):
     expanded = expand(f"%{{{name}:whole}}")

@@ -57,3 +57,22 @@ def test_events_are_joined_with_the_latest_rows_of_a_topic(
     row("new", "late")
     row("pay", "moved", at_ms=1)
     assert owners() == ["moved", "unknown", "late"], "the last record counts, whatever its time is"
+
+
+def test_rows_of_a_table_are_part_of_the_plan(spark: SparkSession) -> None:
+    from klamm_spark.jobs.log_enrich import looked_up
+    from klamm_spark.jobs.log_options import Lookup
+
+    events = spark.createDataFrame([("a", 1), ("b", 2), (None, 3)], "service string, n int")
+    given: list[tuple[dict[str, str | None], ...]] = [
+        ({"s": "a", "o": "me", "t": None}, {"s": "a", "o": "you", "t": "2"}),
+        (),
+    ]
+    for rows, owners in zip(given, (["me", None, None], [None, None, None]), strict=True):
+        lookup = Lookup("service", {"o": "owner", "t": "tier"}, "s", rows=rows)
+        joined = looked_up(events, lookup, spark)
+        assert [(r.owner, r.tier) for r in joined.orderBy("n").collect()] == [(o, None) for o in owners]
+        plan = looked_up(spark.range(1).selectExpr("'a' AS service"), lookup, spark)._jdf.queryExecution()
+        assert "ExistingRDD" not in str(plan.executedPlan().toString()), (
+            "a Python process would read it in every batch"
+        )

@@ -22,7 +22,7 @@ from klamm_spark.datasource.worker import settle
 
 log = logging.getLogger(__name__)
 
-BATCH_RECORDS: Final = 20_000
+BATCH_RECORDS: Final = 5_000
 POLL_S: Final = 0.02
 _ENDED: Final = KafkaError._PARTITION_EOF  # noqa: SLF001
 _GONE: Final = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)  # noqa: SLF001

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import orjson
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -119,8 +120,11 @@ def _rows(lookup: Lookup, spark: SparkSession) -> DataFrame:
             )
         values = tuple(None if row[c] is None else str(row[c]) for c in lookup.fields)
         rows.setdefault(str(row[lookup.key]), values)
-    columns = ", ".join(f"`{to}` string" for to in lookup.fields.values())
-    return spark.createDataFrame([(k, *v) for k, v in rows.items()], f"{_KEY} string, {columns}")
+    names = [_KEY, *lookup.fields.values()]
+    whole = [(key, *values) for key, values in rows.items()]
+    arrays = [pa.array([row[n] for row in whole], pa.string()) for n in range(len(names))]
+    # A table of Arrow's is part of the plan. Python's rows would be read by a Python process in every batch.
+    return spark.createDataFrame(pa.Table.from_arrays(arrays, names))
 
 
 def read_table(path: Path) -> list[dict[str, Any]]:

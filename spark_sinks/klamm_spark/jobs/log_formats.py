@@ -77,7 +77,7 @@ def _checked(found: Column, format_: Format) -> Column:
 def _by_expression(line: Column, format_: Format) -> Column:
     """Searches once for all groups: regexp_extract would search anew for each of them."""
     expanded = _expanded(format_)
-    names = [MATCHED, *(f"${{{f.group}}}" for f in expanded.fields)]
+    names = [MATCHED, *(f"${n}" for n in expanded.numbers)]
     whole = f"^(?s:.*?)(?:{expanded.regex})(?s:.*)$"
     return F.split(F.regexp_replace(line, F.lit(whole), F.lit(SEPARATOR.join(names))), SEPARATOR)
 

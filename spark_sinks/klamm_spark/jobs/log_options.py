@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 import zoneinfo
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from klamm_base.errors import ConfigError
@@ -188,7 +188,7 @@ def _expanded(section: Section, kind: str) -> Expanded | None:
             f"{section.place('types')} {bad[0]}: use {', '.join(SQL_TYPES)}", key=section.at("types")
         )
     typed = tuple(Field(f.group, f.name, types.get(f.name, f.type)) for f in found.fields)
-    return Expanded(found.regex, typed)
+    return replace(found, fields=typed)
 
 
 def _fields(section: Section, key: str, *, values: bool = True) -> dict[str, str]:
