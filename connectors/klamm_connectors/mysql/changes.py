@@ -23,7 +23,7 @@ from klamm_connectors.mysql.binlog_events import (
 )
 from klamm_connectors.mysql.catalog import Catalog
 from klamm_connectors.mysql.config import Settings
-from klamm_connectors.mysql.ddl import truncated
+from klamm_connectors.mysql.ddl import touched, truncated
 from klamm_connectors.mysql.events import Origin
 from klamm_connectors.mysql.failures import Failures
 from klamm_connectors.mysql.joined import Joined, Made
@@ -253,6 +253,7 @@ class Changes:
 
     def _changed(self, query: str, database: str, event: Event) -> list[SourceRecord]:
         """Returns the records of a statement that changes a table's structure, or empties it."""
+        self._watcher.restructured(touched(query, database))
         progress, now = self._progress, time.time_ns()
         offset = progress.position.to_offset()
         place = (progress.time_ns(event.timestamp), event.server_id, None, progress.file, event.log_pos)

@@ -89,6 +89,16 @@ class ColumnRules:
         return None
 
 
+def in_clear_in_keys(props: Mapping[str, str]) -> dict[str, str]:
+    """Returns a sentence for each key that hides values: it does not hide them in the records' keys, as with Debezium."""
+    return {
+        name: f"{shown_name(name)} hides values, not keys: a column of the primary key stays in clear in the key of its records; "
+        "message.key.columns names other columns for it"
+        for name in props
+        if name.startswith("column.mask.")
+    }
+
+
 def _kind(name: str) -> tuple[str, tuple[str, ...]]:
     for kind, pattern in _KEYS:
         match = pattern.fullmatch(name)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from klamm_base.configdef import ConfigDef, ConfigValue
 from klamm_connectors.bundled import BundledConnector
 from klamm_connectors.extras import need, need_value
+from klamm_connectors.mysql.column_rules import in_clear_in_keys
 from klamm_connectors.mysql.config import config_def, parse
 from klamm_connectors.mysql.position import SERVER, Position
 from klamm_plugins.connector import SourceConnector, SourceOffset, SourcePartition
@@ -51,6 +52,10 @@ class MySqlSourceConnector(BundledConnector, SourceConnector):
                 for value in named:
                     value.errors.append(str(e))
         return values + need_value(*_NEEDS)
+
+    @classmethod
+    def warnings(cls, props: Mapping[str, str]) -> dict[str, str]:
+        return super().warnings(props) | in_clear_in_keys(props)
 
     @classmethod
     def task_class(cls) -> type[MySqlSourceTask]:

@@ -61,6 +61,19 @@ def affected(statement: str, database: str) -> list[Affected]:
     return []
 
 
+def touched(statement: str, database: str) -> list[Affected]:
+    """Returns what a statement empties, drops, renames or changes: a renamed table under both names."""
+    text = without_comments(statement)
+    if (found := _TRUNCATE.match(text)) is not None:
+        return [_affected("TRUNCATE", found.groups()[:4], database)]
+    if (found := _RENAME.match(text)) is not None:
+        names = _listed(re.sub(r"\bTO\b", ",", found[1], flags=re.IGNORECASE))
+        return [_affected("ALTER", m.groups(), database) for m in names]
+    if (found := _ALTER.match(text)) is not None:
+        return [_affected("ALTER", found.groups()[:4], database), *affected(statement, database)]
+    return affected(statement, database)
+
+
 def truncated(statement: str, database: str) -> tuple[str, str] | None:
     """Returns database and name of the table that a TRUNCATE empties; None for other statements."""
     found = _TRUNCATE.match(without_comments(statement))

@@ -20,7 +20,7 @@ from klamm_connectors.mysql.view import View
 from klamm_plugins.batch import SourceBatch
 from klamm_plugins.columns import Repeated, StructColumn
 from klamm_plugins.errors import ConfigError, DataError
-from klamm_plugins.records import SourceRecord
+from klamm_plugins.records import Headers, SourceRecord
 from klamm_plugins.schema import (
     INT32,
     INT64,
@@ -35,6 +35,8 @@ from klamm_plugins.schema import (
 from klamm_plugins.transforms.debezium.renaming import field_adjuster, schema_adjuster
 
 _ILLEGAL: Final = re.compile(r"[^a-zA-Z0-9._-]")
+_NEW_KEY: Final = "__debezium.newkey"
+_OLD_KEY: Final = "__debezium.oldkey"
 _SNAPSHOTS: Final = "true,first,first_in_data_collection,last_in_data_collection,last,false,incremental"
 
 
@@ -244,7 +246,11 @@ class TableEvents:
             old, new = self.key(before), self.key(after)
             if old != new:
                 gone = self.records("d", before, None, origin, partition, offset, row, now_ns)
-                return gone + self.records("c", None, after, origin, partition, offset, row, now_ns)
+                come = self.records("c", None, after, origin, partition, offset, row, now_ns)
+                for records, name, other in ((gone, _NEW_KEY, new), (come, _OLD_KEY, old)):
+                    for record in records:
+                        record.headers = Headers.of((name, other, self._key_schema))
+                return gone + come
         values = after if after is not None else before
         assert values is not None, "a change has at least one image of its row"
         key = self.key(values)

@@ -22,6 +22,7 @@ import pymysql
 from klamm_connectors.mysql import server, signals
 from klamm_connectors.mysql.catalog import Captured
 from klamm_connectors.mysql.columns import Table
+from klamm_connectors.mysql.ddl import Affected
 from klamm_connectors.mysql.events import Origin
 from klamm_connectors.mysql.failures import Failures
 from klamm_connectors.mysql.names import quoted
@@ -181,6 +182,19 @@ class Incremental:
             return
         for image in images:
             window.rows.pop(_identity(captured.table, window.key, image), None)
+
+    def restructured(self, tables: list[Affected]) -> None:
+        """Drops a chunk whose table was emptied, dropped, renamed or changed between its watermarks, to be read again."""
+        window = self._window
+        if window is None or not window.is_open:
+            return
+        database, name = window.reading.table.lower().split(".", 1)
+        if any(t.database.lower() == database and (t.table or name).lower() == name for t in tables):
+            self._window = None
+
+    def begin_again(self) -> None:
+        """Drops the chunk whose watermarks are in a binlog that is gone. What is left to read stays so."""
+        self._window = None
 
     def _emitted(self, window: Window, origin: Origin) -> list[SourceRecord]:
         now, events = time.time_ns(), window.captured.events

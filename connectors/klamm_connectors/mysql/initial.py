@@ -38,8 +38,8 @@ class SnapshotRecords:
         partition: dict[str, Any],
         failures: Failures,
         *,
+        done: Position,
         running: Position | None = None,
-        done: Position | None = None,
     ) -> None:
         self._snapshot = snapshot
         self._catalog = catalog
@@ -50,9 +50,9 @@ class SnapshotRecords:
         self._table: tuple[Table, Captured] | None = None
         self._rows: Counter[str] = Counter()  # read, by topic
         self.blocking = running is not None
-        self.running = running if running is not None else replace(snapshot.position, snapshot=True)
+        self.running = running if running is not None else replace(done, snapshot=True, sweep="")
         """The position in the offsets of all records but the last."""
-        self.position = done if done is not None else snapshot.position
+        self.position = done
         self.done = False
 
     @property

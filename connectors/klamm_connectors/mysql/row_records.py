@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from klamm_connectors.mysql.binlog_events import RowsEvent
 from klamm_connectors.mysql.catalog import Captured
+from klamm_connectors.mysql.ddl import Affected
 from klamm_connectors.mysql.events import Origin
 from klamm_connectors.mysql.failures import Failures
 from klamm_connectors.mysql.joined import JoinedRows, Made
@@ -44,6 +45,9 @@ class Watcher(Protocol):
 
     def changed(self, captured: Captured, images: list[list[Any]]) -> None:
         """Takes the images of changed rows."""
+
+    def restructured(self, tables: list[Affected]) -> None:
+        """Takes the tables that a statement empties, drops, renames or changes."""
 
 
 class RowRecords:

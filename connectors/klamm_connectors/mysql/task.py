@@ -234,9 +234,10 @@ class MySqlSourceTask(SourceTask):
         except BaseException:
             snapshot.close()
             raise
+        assert self._incremental is not None, "made at the start"
         self._snapshot = records = SnapshotRecords(
             snapshot, self._catalog, facts.server_id, self._partition, self._failures,
-            done=replace(snapshot.position, sweep=sweep),
+            done=replace(snapshot.position, sweep=sweep, incremental=self._incremental.state),
         )  # fmt: skip
         tables = [(t.database, t.name) for t in snapshot.tables]
         self._first = self._structures(tables, records.origin, records.running)
@@ -275,6 +276,8 @@ class MySqlSourceTask(SourceTask):
                 key="snapshot.mode",
             ) from error
         log.warning("%s: reading the tables again (snapshot.mode=when_needed)", error)
+        assert self._incremental is not None, "made at the start"
+        self._incremental.begin_again()
         self._position = None
 
     def _give_up_blocking(self, error: Exception) -> None:

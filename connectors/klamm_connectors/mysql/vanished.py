@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final
 
 from confluent_kafka import (
@@ -55,14 +55,21 @@ def consumer_of(settings: Tombstones, isolation: str) -> Consumer:
     return Consumer({**found, "enable.partition.eof": "true"})
 
 
-def marks(settings: Tombstones, topics: Iterable[str]) -> str:
+def marks(settings: Tombstones, topics: Collection[str]) -> str:
     """Returns the present ends of topics, as a text for the offset.
 
-    Topics that do not exist yet have no marks. Raises RetriableError when the cluster does not answer.
+    Topics that do not exist have no marks, and the log names one. Raises RetriableError when the cluster does not answer.
     """
     consumer = consumer_of(settings, "read_committed")
     try:
         known = consumer.list_topics(timeout=_ANSWER_S).topics
+        missing = sorted(topic for topic in topics if topic not in known)
+        if missing:
+            log.warning(
+                "there is no topic %s (%d such topics): if a transform has renamed it, rows of its table that have vanished keep "
+                "their last records",
+                missing[0], len(missing),
+            )  # fmt: skip
         found = {
             topic: {"ends": _ends(consumer, topic, list(known[topic].partitions))}
             for topic in topics
@@ -220,7 +227,7 @@ class VanishedRows:
         self.handed_over = True
         """False while the last snapshot has brought no record, which would carry its end."""
 
-    def before(self, topics: Iterable[str]) -> str:
+    def before(self, topics: Collection[str]) -> str:
         """Returns the marks before a repeated snapshot of these topics' tables; empty where there can be no tombstones."""
         self.handed_over = False
         if self._settings is None:

@@ -126,6 +126,7 @@ class JsonStatement(Statement):
         if len(set(keys)) == len(rows):
             return rows
         last = {key: i for i, key in enumerate(keys)}
+        self.replaced += len(rows) - len(last)
         return [rows[i] for i in sorted(last.values())]
 
     def _send(self, connection: sa.Connection, rows: list[dict[str, Any]]) -> int:

@@ -79,6 +79,8 @@ class Statement:
             compiled.positiontup if compiled.positional else [n for n in columns if n in compiled.binds]
         )
         self._names = None if compiled.positional else order
+        self.replaced = 0
+        """Rows that were not sent, because a later one of the same key was in the same statement."""
         self.columns = [columns[name] for name in order]
         self.cells = [Cell(int(n.rsplit("_", 1)[1]), binds[columns[n]].type, dialect) for n in order]
 

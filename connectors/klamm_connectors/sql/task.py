@@ -8,12 +8,15 @@ the task fails.
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
 import sqlalchemy as sa
 
+from klamm_base.sparing import Sparing
 from klamm_connectors.sql.config import Settings, parse
 from klamm_connectors.sql.engine import make_engine
 from klamm_connectors.sql.errors import Words, is_bad_data, is_denied, is_passing
@@ -28,9 +31,12 @@ from klamm_plugins.connector import Reported, SinkTask
 from klamm_plugins.errors import ConfigError, ConnectError, DataError, RetriableError
 from klamm_plugins.records import SinkRecord, TopicPartition
 
+log = logging.getLogger(__name__)
+
 # How often in a row another task may have been faster. Two tasks that alternate for longer are a bug.
 _MOVED_MAX: Final = 5
 _KEPT_S: Final = 30.0
+_UNTRIED_S: Final = 600.0
 Bad = list[tuple[SinkRecord, DataError]]
 
 
@@ -44,6 +50,8 @@ class SqlSinkTask(SinkTask):
         self._positions: Positions | None = None
         self._tries = 0
         self._attempts = 0
+        self._untried = 0
+        self._sparing = Sparing(_UNTRIED_S)
 
     def start(self, props: Mapping[str, str]) -> None:
         self._settings = settings = parse(props)
@@ -215,7 +223,9 @@ class SqlSinkTask(SinkTask):
         """Writes all rows in as few statements as their order allows. Raises Entangled."""
         absent: Sequence[Rows] = []
         if not self._settings.rows.keeps_order:
+            given = _writes(parts)
             parts, absent = settled(parts, apart=self._target.rows_are_apart(name))
+            self._note_untried(given - _writes(parts))
         for rows in parts:
             self._send(connection, name, rows)
         if any(self._send(connection, name, rows) > 0 for rows in absent):
@@ -225,7 +235,20 @@ class SqlSinkTask(SinkTask):
         """Returns how many rows of the table were changed, where the driver tells it."""
         statement, size = self._target.statement(name, rows.layout), self._settings.batch_size
         parts = (rows.part(begin, begin + size) for begin in range(0, len(rows), size))
-        return sum(statement.write(connection, part.columns) for part in parts)
+        before = statement.replaced
+        changed = sum(statement.write(connection, part.columns) for part in parts)
+        self._note_untried(statement.replaced - before)
+        return changed
+
+    def _note_untried(self, count: int) -> None:
+        """Counts records that the database was never asked about."""
+        self._untried += count
+        if count and self._sparing.left_out("untried", time.monotonic()) is not None:
+            log.info(
+                "%d records were not written so far, because a later record of their key in the same batch replaces or deletes the "
+                "row: had the database refused one, nobody would know",
+                self._untried,
+            )  # fmt: skip
 
     def _judged(self, error: Exception) -> ConnectError | ConfigError:
         """Translates an error into the runtime's. Uses only the driver's own words, which hold no password."""
@@ -239,6 +262,10 @@ class SqlSinkTask(SinkTask):
             return ConnectError(f"{text} (given up after {self._tries} tries, see max.retries)")
         self.context.timeout(self._settings.retry_backoff_ms)
         return RetriableError(text)
+
+
+def _writes(parts: Iterable[Rows]) -> int:
+    return sum(len(rows) for rows in parts if not rows.layout.deletes)
 
 
 def alter_positions(settings: Settings, connector: str, offsets: Mapping[TopicPartition, int | None]) -> None:

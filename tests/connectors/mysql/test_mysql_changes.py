@@ -182,6 +182,8 @@ class OneTable:
 
     def changed(self, captured, images): ...
 
+    def restructured(self, tables): ...
+
     def of(self, _):
         return self._captured
 

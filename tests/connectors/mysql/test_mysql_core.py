@@ -28,6 +28,7 @@ from klamm_connectors.mysql.transactions import TransactionCount
 from klamm_connectors.mysql.values import Modes, builder_and_converter
 from klamm_connectors.mysql.view import View
 from klamm_plugins.converters.json import JsonConverter
+from klamm_plugins.converters.simple_header import SimpleHeaderConverter
 from klamm_plugins.errors import ConfigError, ConnectError, DataError
 from klamm_plugins.schema import OPTIONAL_INT64, validate_value
 from klamm_plugins.transforms.debezium.extract_new_record_state import ExtractNewRecordState
@@ -389,6 +390,34 @@ def test_a_changed_key_is_a_delete_a_tombstone_and_a_create():
         None,
         {"id": 2, "v": "b"},
     ]
+
+
+@pytest.mark.parametrize(("plain", "new", "old"), [(False, b'{"id":2}', b'{"id":1}'), (True, b"2", b"1")])
+def test_records_of_a_changed_key_name_the_other_key(plain, new, old):
+    converter = SimpleHeaderConverter()
+    found = records("u", [1, "a"], [2, "a"], plain_keys=plain)
+    headers = [
+        [(h.name, converter.from_connect_header("t", h.name, h.schema, h.value)) for h in r.headers]
+        for r in found
+    ]
+    names = [("__debezium.newkey", new), ("__debezium.newkey", new), ("__debezium.oldkey", old)]
+    assert headers == [[one] for one in names]
+    assert [r.headers[0].schema for r in found] == [r.key_schema for r in found]
+    assert not any(r.headers for r in records("u", [1, "a"], [1, "b"]) + records("d", [1, "a"], None))
+
+
+def test_a_hidden_column_of_the_key_is_said_to_be_in_clear_there(caplog):
+    salted, mask = "column.mask.hash.SHA-256.with.salt.S3CR3T", "column.mask.with.3.chars"
+    props = NEEDED | {salted: "s.t.id", mask: "d.t.v", "column.truncate.to.3.chars": "d.t.v"}
+    warned = MySqlSourceConnector.warnings(props)
+    assert warned.keys() == {salted, mask}
+    assert all("stays in clear in the key" in said and "S3CR3T" not in said for said in warned.values())
+    capture = parse(props | {"message.key.columns": "d.t:v"}).capture
+    capture.view(TABLE)
+    assert "d.t.v is masked in the values of records, and in clear in their keys" in caplog.text
+    caplog.clear()
+    parse(props).capture.view(TABLE)
+    assert not caplog.text
 
 
 CHANGES = st.lists(st.tuples(st.integers(0, 3), st.none() | st.sampled_from("ab")), min_size=1, max_size=5)

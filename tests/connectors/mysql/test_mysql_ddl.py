@@ -2,7 +2,7 @@
 
 import pytest
 
-from klamm_connectors.mysql.ddl import Affected, affected, truncated
+from klamm_connectors.mysql.ddl import Affected, affected, touched, truncated
 
 
 @pytest.mark.parametrize(
@@ -40,3 +40,20 @@ def test_the_table_that_a_statement_empties():
     assert truncated("TRUNCATE `d`.`t`", "db") == ("d", "t")
     assert truncated("truncate table t", "db") == ("db", "t")
     assert truncated("DROP TABLE t", "db") is None
+
+
+@pytest.mark.parametrize(
+    ("statement", "names"),
+    [
+        ("TRUNCATE TABLE t", ["d.t"]),
+        ("RENAME TABLE t TO o.u, `n` TO t", ["d.t", "o.u", "d.n", "d.t"]),
+        ("ALTER TABLE t RENAME TO u", ["d.t", "d.u"]),
+        ("ALTER TABLE t ADD a INT", ["d.t", "d.t"]),
+        ("DROP TABLE IF EXISTS o.t, u", ["o.t", "d.u"]),
+        ("CREATE OR REPLACE TABLE t (id INT)", ["d.t"]),
+        ("DROP DATABASE o", ["o.None"]),
+        ("INSERT INTO t VALUES (1)", []),
+    ],
+)
+def test_tables_whose_rows_may_be_others_afterwards(statement, names):
+    assert [f"{t.database}.{t.table}" for t in touched(statement, "d")] == names

@@ -1,6 +1,7 @@
 """Every key of Debezium that is honoured has a test that shows its effect with a real MariaDB: `CASES` names it.
 
-A key without a case fails here, and so does a case whose test is gone or does not set its key.
+A key without a case fails here, and so does a case whose test is gone, asserts nothing or does not give its key a value: as a keyword,
+as a key of a dict or as a parameter. That the test fails without the key's effect is for the reviewer to see.
 """
 
 import ast
@@ -109,7 +110,9 @@ def test_the_case_is_there_meets_mariadb_and_sets_the_key(key):
     assert 'usefixtures("mariadb_server")' in text
     test = functions[name]
     named = [*calls(test, functions), *test.decorator_list]
-    words = {w for node in [test, *named] for w in texts(node, text)}
+    words = {w for node in [test, *named] for w in given(node)}
+    checks = [n for node in [test, *named] for n in ast.walk(node) if isinstance(n, ast.Assert | ast.With)]
+    assert any(isinstance(n, ast.Assert) or "raises" in ast.unparse(n.items[0]) for n in checks)
     if "MODES" in text:
         words |= {k for mode in MODES.values() for k in mode}
     assert any(sets(word, key) for word in words), f"{CASES[key]} does not set {key}"
@@ -127,11 +130,26 @@ def calls(test, functions):
     return [functions[name] for name in names if name in functions]
 
 
-def texts(node, text):
-    """Yields what may be a key in a piece of code: keywords, and texts with those that an f-string begins or ends with."""
+def given(node):
+    """Yields the keys that a piece of code gives a value: keywords, keys of dicts, parameters of a decorator or of a helper."""
+    constants = {
+        n.targets[0].id: n.value for n in ast.walk(node) if isinstance(n, ast.Assign) and isinstance(n.targets[0], ast.Name)
+    }  # fmt: skip
     for part in ast.walk(node):
-        if isinstance(part, ast.keyword) and part.arg:
-            yield part.arg.replace("__", ".")
+        match part:
+            case ast.keyword(arg=str(name)):
+                yield name.replace("__", ".")
+            case ast.Dict(keys=keys):
+                named = (constants.get(k.id, k) if isinstance(k, ast.Name) else k for k in keys if k)
+                yield from (text for key in named for text in texts(key))
+            case ast.Call(args=args):
+                for one in args:
+                    yield from texts(one)
+
+
+def texts(node):
+    """Yields the texts in a piece of code, with those that an f-string begins or ends with."""
+    for part in ast.walk(node):
         if isinstance(part, ast.Constant) and isinstance(part.value, str):
             yield part.value.replace("__", ".")
 

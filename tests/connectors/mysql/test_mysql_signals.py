@@ -12,6 +12,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from klamm_connectors.mysql import incremental
+from klamm_connectors.mysql.changes import Changes
+from klamm_connectors.mysql.server import PositionPurgedError
 from klamm_plugins.errors import ConnectError
 
 pytestmark = pytest.mark.usefixtures("mariadb_server")
@@ -246,6 +248,68 @@ def test_rows_that_change_between_the_watermarks_are_not_sent_as_they_were(
     signalled.execute("t")
     found = until(task, lambda r: done(task) and len(r) > 2, "the end")
     assert [r.value and r.value["v"] for r in found] == [1, None, 0]
+
+
+@pytest.mark.parametrize(
+    ("statement", "left"),
+    [
+        ("TRUNCATE TABLE t", []),
+        ("DROP TABLE t", []),
+        ("RENAME TABLE t TO gone, n TO t", [(1, 1), (2, 1), (3, 1)]),
+        ("ALTER TABLE t MODIFY v INT NOT NULL DEFAULT 7", [(1, 0), (2, 0), (3, 0)]),
+    ],
+)
+def test_a_chunk_whose_table_is_another_before_it_ends_is_read_again(signalled, monkeypatch, statement, left):
+    for name, value in (("t", 0), ("n", 1)):
+        signalled.sql(f"CREATE TABLE {name} (id INT PRIMARY KEY, v INT)")
+        signalled.sql(f"INSERT INTO {name} VALUES (1, {value}), (2, {value}), (3, {value})")
+    task = signalled(event__format="envelope", skipped__operations="none")
+    read_chunk, statements = incremental.read_chunk, [statement]
+
+    def read_and_change(*args, **more):
+        found = read_chunk(*args, **more)
+        for one in statements:
+            signalled.sql(one)
+        statements.clear()
+        return found
+
+    monkeypatch.setattr(incremental, "read_chunk", read_and_change)
+    signalled.execute("t")
+    found = until(task, lambda _: not statements and done(task), "the end")
+    rows = [r.value["after"] for r in found if r.value["op"] == "r"]
+    assert [(row["id"], row["v"]) for row in rows] == left
+    assert [r.value["op"] for r in found if r.value["op"] != "r"] == ["t"] * statement.startswith("TRUNCATE")
+
+
+def test_incremental_snapshots_outlive_a_position_that_is_gone(signalled, monkeypatch):
+    signalled.sql("CREATE TABLE t (id INT PRIMARY KEY)")
+    signalled.sql("INSERT INTO t SELECT seq FROM seq_1_to_19")
+    beginning = signalled()  # at the end of the binlog
+    signalled.sql("INSERT INTO t VALUES (20)")
+    (first,) = beginning.read(1)
+    beginning.task.stop()
+    task = signalled(first, snapshot__mode="when_needed")
+    signalled.execute("t")
+    until(task, lambda _: task.task._incremental._window is not None, "a chunk")
+    batch = Changes.batch
+
+    def purged(*_):
+        monkeypatch.setattr(Changes, "batch", batch)
+        raise PositionPurgedError("the binlog is gone")
+
+    monkeypatch.setattr(Changes, "batch", purged)
+    assert task.task.poll() is None
+    again = until(task, lambda r: len(r) >= 20, "the snapshot")
+    assert {r.source_offset["snapshot"] for r in again[:19]} == {True}
+    assert all("incremental" in r.source_offset for r in again[:20])
+    rest = until(task, lambda _: done(task), "the end")
+    assert sorted(ids(rest)) == list(range(1, 21))
+    for broken_off in (again[5], again[19]):  # a task that ends in the snapshot, and one that ends with it
+        other = signalled(broken_off, snapshot__mode="when_needed")
+        found = until(other, lambda r, other=other: len(r) >= 20 and done(other), "the end")
+        incremental_rows = ids(found)[-20:]
+        assert sorted(incremental_rows) == list(range(1, 21))
+        other.task.stop()
 
 
 def test_stop_pause_and_resume(signalled):

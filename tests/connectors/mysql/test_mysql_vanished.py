@@ -226,6 +226,17 @@ def test_a_renamed_topic_is_left_alone(table, topics, caplog):
     assert all(value is not None for _, _, value in topics.read(table.topic))
 
 
+def test_a_transform_that_has_always_renamed_the_topic_is_named(table, topics, caplog):
+    kafka = {"schema__history__internal__kafka__bootstrap__servers": topics.bootstrap}
+    first = table(**kafka)
+    rows = first.read(9)
+    topics.publish(rows, renamed="-other")
+    first.task.stop()
+    table.sql("DELETE FROM t WHERE id = 2")
+    table(rows[0], **kafka).read(8)
+    assert f"there is no topic {table.topic} (1 such topics): if a transform has renamed it" in caplog.text
+
+
 def test_without_a_cluster_it_is_said_and_a_cluster_that_is_away_is_tried_again(table, topics, caplog):
     rows = table().read(9)
     task = table(rows[0])

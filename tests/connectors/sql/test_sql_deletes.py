@@ -252,3 +252,22 @@ def test_a_key_that_postgresql_cannot_compare_may_be_inserted(on_postgres):
     on_postgres.sql("CREATE TABLE t (id json, v INT)")
     on_postgres.start(None, UPSERT | {"insert.mode": "insert"}).put([record({"v": 1}, 0, {"id": "1"})])
     assert on_postgres.sql("SELECT v FROM t") == [(1,)]
+
+
+@pytest.mark.parametrize(
+    ("server", "count"),
+    [pytest.param(*one.values, n, marks=one.marks) for one, n in zip(SERVERS, (1, 3), strict=True)],
+)
+def test_records_that_nobody_tried_are_counted(request, caplog, server, count):
+    """A later delete undoes the first, which is too long; PostgreSQL gets the last of three records of one key."""
+    caplog.set_level("INFO")
+    database = request.getfixturevalue(server)
+    database.sql("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(3))")
+    task = database.start(Reporter(), DELETES)
+    task.put([
+        record({"v": "long"}, 0, 1), record(None, 1, 1),
+        *(record({"v": str(i)}, 2 + i, 2) for i in range(3)), record({"v": "b"}, 5, 3),
+    ])  # fmt: skip
+    assert database.sql("SELECT id, v FROM t ORDER BY id") == [(2, "2"), (3, "b")]
+    assert task._untried == count
+    assert "were not written so far, because a later record of their key" in caplog.text

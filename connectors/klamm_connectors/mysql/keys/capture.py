@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,8 @@ from klamm_connectors.mysql.gtid_sources import GtidSources
 from klamm_connectors.mysql.message_keys import MessageKeys
 from klamm_connectors.mysql.view import View
 from klamm_plugins.errors import ConfigError
+
+log = logging.getLogger(__name__)
 
 _HIGH, _MEDIUM = Importance.HIGH, Importance.MEDIUM
 
@@ -35,11 +38,15 @@ class Capture:
         found = (
             (c.name, self.rules.of(table.database, table.name, c)) for c in table.columns if c.name in shown
         )
-        return View(
-            captured=shown,
-            key=self.keys.of(table.database, table.name, names, table.key),
-            mapped={name: mapped for name, mapped in found if mapped is not None},
-        )
+        key = self.keys.of(table.database, table.name, names, table.key)
+        mapped = {name: one for name, one in found if one is not None}
+        for name in key:
+            if name in mapped and "masked" in mapped[name].parameters:
+                log.warning(
+                    "%s.%s is masked in the values of records, and in clear in their keys; message.key.columns names other "
+                    "columns for the key", table.full_name, name,
+                )  # fmt: skip
+        return View(captured=shown, key=key, mapped=mapped)
 
     def reads(self, gtid: str) -> bool:
         """Returns False for a transaction whose rows are left out."""
