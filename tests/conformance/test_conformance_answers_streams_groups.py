@@ -290,7 +290,6 @@ def one_member(side: Side) -> None:
     side.beat(g, "m", epoch, active=tasks(s7=[0]))
     side.beat(g, "m", epoch + 1)
     side.beat(g, "m", epoch - 1)
-    side.beat(g, "m", epoch - 1, active=tasks(s0=[0]))
     side.beat(g, "m", 0, topology=simple("one-in", log="one-log"))
     side.beat(g, "m", 0, topology=simple("one-in"))
     side.beat(g, "m", 0, topology=simple("one-in", log="one-log", epoch=1))

@@ -28,6 +28,7 @@ CLASSES = {
     "kafka-console-producer": _TOOLS + "ConsoleProducer",
     "kafka-console-share-consumer": _TOOLS + "consumer.ConsoleShareConsumer",
     "kafka-consumer-groups": _TOOLS + "consumer.group.ConsumerGroupCommand",
+    "kafka-streams-groups": _TOOLS + "streams.StreamsGroupCommand",
     "kafka-consumer-perf-test": _TOOLS + "ConsumerPerformance",
     "kafka-delete-records": _TOOLS + "DeleteRecordsCommand",
     "kafka-dump-log": _TOOLS + "DumpLogSegments",

@@ -25,7 +25,7 @@ from klamm_broker.coordinator.streams.model import (
     StreamsSettings,
     Topology,
 )
-from klamm_broker.coordinator.streams.tasks import NO_TASKS, Tasks, TaskSet, within
+from klamm_broker.coordinator.streams.tasks import NO_TASKS, Tasks, TaskSet, each, within
 from klamm_broker.coordinator.streams.topology import Configured
 from klamm_kafka.wire.errors import ErrorCode
 
@@ -146,8 +146,9 @@ class StreamsHeartbeats:
         group: StreamsGroup,
         configured: Configured,
     ) -> StreamsResult:
-        tell = request.member_epoch == JOIN_EPOCH or before.assigned != member.assigned
-        if tell and member.endpoint is not None and group.configured is not None:
+        is_news = request.member_epoch == JOIN_EPOCH or before.assigned != member.assigned
+        tell = is_news or _lost_an_answer(request, before, member)
+        if is_news and member.endpoint is not None and group.configured is not None:
             group.endpoint_epoch += 1
         found = None
         if group.endpoint_epoch != request.endpoint_epoch:
@@ -178,6 +179,21 @@ class StreamsHeartbeats:
         core.fence(
             group, member, lambda: core.turn.reply(token, answer), lambda error: self._failed(token, error)
         )
+
+
+def _lost_an_answer(request: StreamsHeartbeat, before: StreamsMember, member: StreamsMember) -> bool:
+    """Decides whether the member did not hear of its epoch or of all of its tasks. A Java client that has lost an answer tells its own tasks."""
+    owned, assigned = request.owned, member.assigned
+    if request.member_epoch != before.epoch:
+        return True
+    if owned is None or member.revoking.overlaps(owned):
+        return owned is not None
+    roles = (
+        (assigned.active, owned.active),
+        (assigned.standby, owned.standby),
+        (assigned.warmup, owned.warmup),
+    )
+    return any(not set(each(has)) <= set(each(named)) for has, named in roles)
 
 
 def _known(group: StreamsGroup, member_id: str) -> StreamsMember:

@@ -257,15 +257,14 @@ class _State:
                 if not self._keeps_standby(task):
                     left.append((task, self._standbys - n))
                     break
-        queue = self._by_load()
+        queue, without_place = self._by_load(), 0
         for task, missing in sorted(left, reverse=True):
             for n in range(missing):
                 if not self._standby_to_least_loaded(queue, task):
-                    log.warning(
-                        "%d of %d standbys of task %s_%d have no place: more processes are needed for that",
-                        missing - n, self._standbys, task.subtopology, task.partition,
-                    )  # fmt: skip
+                    without_place += missing - n
                     break
+        if without_place:
+            log.warning("%d standby tasks have no place: that needs more processes", without_place)
 
     def _keeps_standby(self, task: TaskId) -> bool:
         active = self._was_active.get(task)
