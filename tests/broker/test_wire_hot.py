@@ -38,6 +38,7 @@ from klamm_kafka.wire.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from klamm_kafka.wire.varint import encode_uvarint
 
 SETTINGS = settings(
     max_examples=60,
@@ -159,7 +160,8 @@ def read_single(encoded, version):
     single = parse_single(memoryview(encoded), version)
     if single is None:
         return None
-    acks, key, index, records = single
+    acks, key, name, index, records = single
+    assert name == (key if version >= 13 else encode_uvarint(len(key.encode()) + 1) + key.encode())
     assert parse_produce(encoded, 0, version)[:2] == (None, acks)
     assert plain(parse_produce(encoded, 0, version).topics) == [(key, [(index, bytes(records))])]
     return records
@@ -192,9 +194,10 @@ def test_single_produce_request_of_garbage(drawn, version, data):
 )
 def test_answer_to_a_single_produce_request(name, topic_id, index, base, start, version):
     key = topic_id if version >= 13 else name
+    named = topic_id if version >= 13 else encode_uvarint(len(name.encode()) + 1) + name.encode()
     answer = [(key, [ProduceResult(index, 0, base, -1, start)])]
     assert encode_produced(
-        9, version, key, index, base_offset=base, log_start_offset=start
+        9, named, index, base_offset=base, log_start_offset=start
     ) == encode_produce_response(9, version, answer)
 
 

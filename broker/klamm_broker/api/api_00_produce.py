@@ -111,7 +111,7 @@ def _straight(
     single = parse_single(body, version)
     if single is None:
         return None
-    acks, key, index, records = single
+    acks, key, name, index, records = single
     topics = broker.topics
     topic = topics.by_name.get(key) if type(key) is str else topics.by_id.get(key)  # type: ignore[arg-type]
     if access is not None and (topic is None or topic.name not in access.writable):
@@ -127,7 +127,7 @@ def _straight(
         return None
     topic.metrics.produces += 1
     start = log.log_start_offset
-    return (encode_produced(correlation_id, version, key, index, base_offset=offset, log_start_offset=start),)
+    return (encode_produced(correlation_id, name, index, base_offset=offset, log_start_offset=start),)
 
 
 def _recompress_first(conn: Connection, body: bytearray, version: int, correlation_id: int) -> None:

@@ -151,10 +151,10 @@ def _parse_partitions(
     return pos
 
 
-def parse_single(view: memoryview, version: int) -> tuple[int, TopicKey, int, memoryview] | None:
+def parse_single(view: memoryview, version: int) -> tuple[int, TopicKey, bytes, int, memoryview] | None:
     """Returns acks, topic, partition and records of the produce request that fills `view`, if it is the most common one.
 
-    It has records for one partition, belongs to no transaction, and has no tagged fields. None for any other request, also
+    Behind the topic are the bytes that name it, for the answer. It has records for one partition, belongs to no transaction, and has no tagged fields. None for any other request, also
     for a malformed one: `parse_produce` reads all.
     """
     if not PRODUCE_FLEXIBLE <= version <= PRODUCE_VERSIONS[1]:
@@ -168,17 +168,18 @@ def parse_single(view: memoryview, version: int) -> tuple[int, TopicKey, int, me
         key: TopicKey
         if version >= TOPIC_ID_VERSION:
             pos = 24
-            key = bytes(view[8:pos])
+            key = name = bytes(view[8:pos])
         else:
             pos = 8 + view[8]
-            key = str(view[9:pos], "utf-8")
+            name = bytes(view[8:pos])
+            key = str(name[1:], "utf-8")
         if view[pos] != _ONE:
             return None
         size, start = decode_uvarint(view, pos + 5)
         end = start + size - 1
         if size == 0 or len(view) != end + 3 or view[end] or view[end + 1] or view[end + 2]:
             return None
-        return acks, key, _I32.unpack_from(view, pos + 1)[0], view[start:end]
+        return acks, key, name, _I32.unpack_from(view, pos + 1)[0], view[start:end]
     except (struct.error, IndexError, ValueError):
         return None
 
@@ -275,20 +276,13 @@ _PRODUCED_TAIL: Final = struct.Struct(
 
 
 def encode_produced(
-    correlation_id: int,
-    version: int,
-    key: TopicKey,
-    partition: int,
-    *,
-    base_offset: int,
-    log_start_offset: int,
+    correlation_id: int, name: bytes, partition: int, *, base_offset: int, log_start_offset: int
 ) -> bytes:
     """Returns the answer to a request that `parse_single` has read and whose records were appended under CreateTime."""
-    name = key if version >= TOPIC_ID_VERSION else _string_bytes(key, True)  # type: ignore[arg-type]  # it is a name
     return b"".join(
         (
             _PRODUCED_HEAD.pack(len(name) + 46, correlation_id, 0, _ONE),
-            name,  # type: ignore[arg-type]  # it is an id
+            name,
             _PRODUCED_TAIL.pack(_ONE, partition, 0, base_offset, -1, log_start_offset, 1, 0, 0, 0, 0, 0),
         )
     )
