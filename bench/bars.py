@@ -1,4 +1,4 @@
-"""The figures that were asked of each hot path, and where docs/performance.md says how it stands."""
+"""The figures that were asked of each hot path, and where docs/performance.md or docs/reliability.md says how it stands."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ class Bar:
     """One figure of a job: its place on the page, and what it should be.
 
     `table` is the beginning of the table's title (empty: the first that has the row). `ours` and `peer` are columns; with
-    `pair` one column holds both. `most` and `least` bound our figure, or with `ratio` ours divided by the peer's.
+    `pair` one column holds both, with `peer_row` the peer is another row. `most` and `least` bound our figure, or with
+    `ratio` ours divided by the peer's.
     """
 
     job: str
@@ -24,6 +25,7 @@ class Bar:
     peer_name: str = ""
     table: str = ""
     pair: bool = False
+    peer_row: str = ""
     ratio: bool = False
     most: float | None = None
     least: float | None = None
@@ -31,7 +33,9 @@ class Bar:
     @property
     def asked(self) -> str:
         """The bound in words; empty when nothing was asked."""
-        of = f" of {self.peer_name}'s" if self.ratio else ""
+        of = ""
+        if self.ratio:
+            of = f" of that {self.peer_name}" if self.peer_row else f" of {self.peer_name}'s"
         if self.most is not None:
             return f"≤ {self.most:g}{of}"
         return f"≥ {self.least:g}{of}" if self.least is not None else ""
@@ -67,7 +71,7 @@ def standing(bar: Bar, page: str) -> Standing:
             continue
         try:
             ours = tables.numbers(table.cell(bar.row, bar.ours))
-            peer = tables.numbers(table.cell(bar.row, bar.peer)) if bar.peer else []
+            peer = tables.numbers(table.cell(bar.peer_row or bar.row, bar.peer)) if bar.peer else []
         except KeyError:
             continue
         if not ours:
@@ -109,6 +113,20 @@ def _path(name: str, most: float) -> Bar:
     )
 
 
+def _growth(section: str, units: str, few: str, many: str, *, idle: float | None = 10) -> list[Bar]:
+    """Flat: one more of many costs at most twice what one more of few does, and nothing happens in a tenth of a core."""
+    place = {"section": f"bench/growth/{section}", "row": many}
+    one = "KB for one more"
+    return [
+        Bar(f"{many} {units}", one, ours=one, peer=one, peer_row=few, peer_name=f"at {few}", ratio=True, most=2, **place),  # type: ignore[arg-type]
+        Bar(f"{many} {units}", "idle, % of a core", ours="idle", most=idle, **place),  # type: ignore[arg-type]
+    ]  # fmt: skip
+
+
+def _soak(row: str, *, most: float | None = None, least: float | None = None) -> Bar:
+    return Bar("agent and broker killed", row, "soak/agent", row, ours="number", most=most, least=least)
+
+
 def _worker(row: str, job: str, figure: str) -> Bar:
     return Bar(job, figure, "bench/connect", row, peer="kafka", peer_name="Kafka Connect")
 
@@ -143,6 +161,17 @@ BARS: list[Bar] = [
     Bar("agent: file to topic, raw", "MB/s", "bench/agent/raw", "file to topic", peer="rsyslog", peer_name="rsyslog", ratio=True, least=2),
     Bar("agent: file to topic, raw", "CPU s/GB", "bench/agent/raw", "CPU s per GB", peer="rsyslog", peer_name="rsyslog"),
     Bar("agent: file to topic, JSON", "MB/s", "bench/agent/json", "file to topic", peer="rsyslog", peer_name="rsyslog"),
+    _soak("kills of agent and broker", least=200),
+    _soak("lines missing", most=0),
+    _soak("lines that came twice", most=0),
+    _soak("start after a kill: most for the write-ahead log, ms", most=1000),
+    *_growth("partitions", "partitions", "1,000", "10,000"),
+    Bar("10,000 partitions", "start, s", "bench/growth/partitions", "10,000", ours="start with them", most=3),
+    *_growth("connections", "connections", "1,000", "5,000"),
+    *_growth("groups", "consumer groups", "100", "1,000"),
+    *_growth("files", "followed files", "1,000", "5,000"),
+    *_growth("connectors", "connectors of four tasks", "50", "200", idle=None),
+    Bar("all parts under mixed load", "parts that have grown", "soak/mixed", "60", ours="parts that have grown", most=0),
     Bar("lines through Spark into nothing", "CPU s per million", "bench/pipeline/throughput", "noop", ours="CPU s per million", most=22),
     Bar("lines through Spark into nothing", "lines/s", "bench/pipeline/throughput", "noop", ours="lines/s", least=80_000),
     Bar("lines through Spark into nothing", "MB of Spark", "bench/pipeline/throughput", "noop", ours="most memory", most=1500),

@@ -1,4 +1,4 @@
-"""The first table of docs/performance.md and the README's chart, made of the page's own sections.
+"""The first table of docs/performance.md and the README's chart, made of the page's own sections, and of the soaks in docs/reliability.md.
 
 python -m bench.summary [--write]
 """
@@ -14,6 +14,7 @@ from bench import report
 from bench.bars import BARS, Bar, Standing, standing
 
 CHART = Path(__file__).parents[1] / "docs" / "performance.svg"
+SOAKS = CHART.with_name("reliability.md")
 SHOWN = [
     ("broker: produce 1 KB", "CPU s/GB"),
     ("broker: consume 1 KB", "CPU s/GB"),
@@ -44,7 +45,9 @@ def table(found: list[tuple[Bar, Standing | None]]) -> str:
             f"| {bar.job} | {bar.figure} | {_figure(at.ours)} | {peer} | {ratio} | {bar.asked} | {met} |"
         )
     asked = [at for _, at in found if at is not None and at.met is not None]
-    lines.append(f"\n{sum(bool(at.met) for at in asked)} of {len(asked)} bars are met.")
+    unknown = sum(at is None and bool(bar.asked) for bar, at in found)
+    rest = f"; {unknown} are not measured" if unknown else ""
+    lines.append(f"\n{sum(bool(at.met) for at in asked)} of {len(asked)} bars are met{rest}.")
     return "\n".join(lines)
 
 
@@ -75,6 +78,11 @@ def _figure(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:,.2f}".rstrip("0").rstrip(".")
 
 
+def pages() -> str:
+    """Returns the text in which bars are looked up."""
+    return report.PAGE.read_text() + SOAKS.read_text()
+
+
 def look(page: str) -> list[tuple[Bar, Standing | None]]:
     """Returns all bars with their figures; None where the page has none yet."""
     found: list[tuple[Bar, Standing | None]] = []
@@ -89,10 +97,10 @@ def look(page: str) -> list[tuple[Bar, Standing | None]]:
 
 def write() -> None:
     """Writes the table into the page, and the chart beside it."""
-    found = look(report.PAGE.read_text())
+    found = look(pages())
     report.write(
         "summary",
-        f"## Summary\n\nMade from the sections below by `python -m bench.summary --write`.\n\n{table(found)}",
+        f"## Summary\n\nMade by `python -m bench.summary --write` from the sections below and the soaks of [reliability](reliability.md).\n\n{table(found)}",
     )
     by_name = {(bar.job, bar.figure): at for bar, at in found}
     CHART.write_text(
@@ -110,7 +118,7 @@ def main() -> int:
     if parser.parse_args().write:
         write()
     else:
-        print(table(look(report.PAGE.read_text())))
+        print(table(look(pages())))
     return 0
 
 

@@ -1,21 +1,23 @@
-"""Every bench beside its peer, one after the other, and the summary of docs/performance.md.
+"""Every bench beside its peer, one after the other, two soaks, and the summary of docs/performance.md.
 
     python -m bench.all.compare [--only broker,mirror] [--list]
 
-Each bench rewrites its section of docs/performance.md; at the end the summary and the chart are made anew. A bench that
-fails or whose peer is not here leaves its section as it was; the exit code is then 1. All of it takes some three hours, and
-nothing else should run beside it.
+Each bench rewrites its section of docs/performance.md, each soak its section of docs/reliability.md; at the end the
+summary and the chart are made anew. What fails or whose peer is not here leaves its section as it was; the exit code is
+then 1. All of it takes some four and a half hours, and nothing else should run beside it.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
-from bench import report, summary
+from bench import summary
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +50,17 @@ BENCHES = [
     Bench("spark", "bench.spark.compare", 5),
     Bench("spark-latency", "bench.spark.latency", 5),
     Bench("pipeline", "bench.pipeline.compare", 30),
+    Bench("soak-agent", "support.agent_soak --kills 200", 8),
+    Bench("soak-mixed", "support.mixed.soak --minutes 60", 62),
 ]
+_TESTS = Path(__file__).parents[2] / "tests"
+"""Where the soaks are."""
 
 
 def run(chosen: list[Bench]) -> list[str]:
     """Runs the benches; returns the names of those that failed."""
     failed: list[str] = []
+    environment = os.environ | {"PYTHONPATH": str(_TESTS)}
     left = sum(bench.minutes for bench in chosen)
     for n, bench in enumerate(chosen, 1):
         print(
@@ -62,7 +69,7 @@ def run(chosen: list[Bench]) -> list[str]:
         )
         began = time.monotonic()
         code = subprocess.run(
-            [sys.executable, "-m", *bench.command.split(), "--write"], check=False
+            [sys.executable, "-m", *bench.command.split(), "--write"], check=False, env=environment
         ).returncode
         left -= bench.minutes
         print(
@@ -91,7 +98,7 @@ def main() -> int:
         return 0
     failed = run(chosen)
     summary.write()
-    print(f"\n{summary.table(summary.look(report.PAGE.read_text()))}")
+    print(f"\n{summary.table(summary.look(summary.pages()))}")
     if failed:
         print(f"\nnot measured anew: {', '.join(failed)}")
     return bool(failed)

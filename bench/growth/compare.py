@@ -73,7 +73,7 @@ def main() -> int:
     for name in asked.only.split(","):
         unit = UNITS[name]
         counts = tuple(int(n) for n in asked.counts.split(",")) if asked.counts else unit.counts
-        text = f"### {unit.name[0].upper()}{unit.name[1:]}\n\n{report.machine()}\n\n{table(unit, run(unit, counts))}"
+        text = f"## Growth: {unit.name}\n\n`python -m bench.growth.compare --only {name}`, {report.machine()}\n\n{table(unit, run(unit, counts))}"
         print(text)
         if asked.write:
             report.write(f"bench/growth/{name}", text)

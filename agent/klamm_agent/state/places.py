@@ -71,6 +71,7 @@ class Places:
             self._open(wanted=wanted)
 
     def _open(self, *, wanted: bool) -> None:
+        began = time.perf_counter()
         try:
             wal = WriteAheadLog(self._state.path / WAL)
             if self.checkpoints is not None and self._state.fingerprint in wal.book.registries:
@@ -84,6 +85,12 @@ class Places:
             self.without = str(e)
             log.warning("%s; lines may come twice after a kill", e)
             return
+        if wal.book.live:
+            log.info(
+                "the write-ahead log has %d batches that were not acknowledged; to read it took %.0f ms",
+                len(wal.book.live),
+                (time.perf_counter() - began) * 1e3,
+            )
         if not wanted and not wal.book.live:
             wal.close()
             return

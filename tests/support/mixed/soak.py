@@ -22,7 +22,7 @@ from support.mixed.load import Load
 from support.mixed.parts import Parts
 
 PAGE: Final = Path(__file__).parents[3] / "docs/reliability.md"
-BEGIN, END = "<!-- soak of all parts: begin -->", "<!-- soak of all parts: end -->"
+BEGIN, END = "<!-- soak/mixed -->", "<!-- end soak/mixed -->"  # bench/bars.py looks there
 EVERY_S: Final = 5.0
 WINDOW_S: Final = 300.0
 """The span whose median counts: the time from one look of the broker for old segments to the next."""
@@ -80,6 +80,10 @@ class Soak:
             "| load | times |",
             "|---|---|",
             *(f"| {what} | {n:,} |" for what, n in self.done.items()),
+            "",
+            "| minutes | parts that have grown |",
+            "|---|---|",
+            f"| {self.minutes:.0f} | {sum(bool(said) for _, said, _ in self.rows())} |",
         ]
         lines.append(
             f"\n{self.minutes:.0f} minutes; medians of {WINDOW_S:.0f} s after the first {self.settled_s / 60:.0f} minutes, and at the "
