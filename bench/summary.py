@@ -46,7 +46,7 @@ def table(found: list[tuple[Bar, Standing | None]]) -> str:
         )
     asked = [at for _, at in found if at is not None and at.met is not None]
     unknown = sum(at is None and bool(bar.asked) for bar, at in found)
-    rest = f"; {unknown} are not measured" if unknown else ""
+    rest = f"; not measured: {unknown}" if unknown else ""
     lines.append(f"\n{sum(bool(at.met) for at in asked)} of {len(asked)} bars are met{rest}.")
     return "\n".join(lines)
 

@@ -54,7 +54,7 @@ BENCHES = [
     Bench("soak-mixed", "support.mixed.soak --minutes 60", 62),
 ]
 _TESTS = Path(__file__).parents[2] / "tests"
-"""Where the soaks are."""
+"""The root of the soaks' modules."""
 
 
 def run(chosen: list[Bench]) -> list[str]:

@@ -17,11 +17,11 @@ WAIT_S = 900.0
 class Connectors(Unit):
     """File sinks of four tasks each, on a topic of four partitions: consumers that wait for records.
 
-    500 of them, 2,000 processes, take some 22 GB: more than a usual machine for tests has. 200 show the trend.
+    500 of them, 2,000 processes, take some 21 GB: more than a usual machine for tests has. 100 show the trend.
     """
 
     name = "connectors of four tasks"
-    counts = (5, 50, 200)
+    counts = (5, 25, 100)
     holder = "worker and tasks"
 
     def __init__(self, work: Path) -> None:
