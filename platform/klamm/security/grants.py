@@ -62,6 +62,46 @@ def agent(topics: str) -> tuple[Grant, ...]:
     return (Grant(_TOPIC, topics, (_A.WRITE, _A.CREATE, _A.READ), prefixed=True),)
 
 
+def mirror_source(topics: str) -> tuple[Grant, ...]:
+    """Returns the rights at its source of a flow of the mirror, for topics of this prefix."""
+    return (
+        Grant(_TOPIC, topics, (_A.READ, _A.DESCRIBE_CONFIGS), prefixed=True),
+        Grant(_TOPIC, "mm2-", _WORK, prefixed=True),
+        Grant(_TOPIC, "heartbeats", (_A.READ, _A.DESCRIBE_CONFIGS)),
+        Grant(_GROUP, _ALL, (_A.DESCRIBE,)),
+    )
+
+
+def mirror_target(source: str) -> tuple[Grant, ...]:
+    """Returns the rights at its target of a flow of the mirror from the alias `source`."""
+    group = f"{source}-mm2"
+    return (
+        Grant(_TOPIC, f"{source}.", (*_WORK, _A.ALTER, _A.ALTER_CONFIGS), prefixed=True),
+        Grant(_TOPIC, "mm2-", _WORK, prefixed=True),
+        Grant(_TOPIC, "heartbeats", _WORK),
+        Grant(_GROUP, _ALL, (_A.READ,)),  # the groups whose offsets are translated, and the flow's own
+        Grant(_ID, f"{group}-", (_A.WRITE, _A.DESCRIBE), prefixed=True),
+        Grant(_ID, leader_transactional_id(group), (_A.WRITE, _A.DESCRIBE)),
+    )
+
+
+def spark(topics: str, groups: str = "klamm-spark", ids: str = "") -> tuple[Grant, ...]:
+    """Returns the rights of a Spark job that reads and writes topics of this prefix; `ids` with exactly once."""
+    once = (
+        (
+            Grant(_ID, ids, (_A.WRITE, _A.DESCRIBE), prefixed=True),
+            Grant(_GROUP, ids, (_A.READ,), prefixed=True),
+        )
+        if ids
+        else ()
+    )
+    return (
+        Grant(_TOPIC, topics, (_A.READ, _A.WRITE, _A.CREATE), prefixed=True),
+        Grant(_GROUP, groups, (_A.READ,), prefixed=True),
+        *once,
+    )
+
+
 def creations(user: str, grants: Sequence[Grant]) -> list[AclCreation]:
     """Returns the ACLs that allow a user this, from everywhere."""
     return [

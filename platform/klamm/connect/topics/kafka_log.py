@@ -157,7 +157,11 @@ class LogProducer:
 
     def _poll(self) -> None:
         while not self._stopping:
-            self._producer.poll(POLL_S)
+            try:
+                self._producer.poll(POLL_S)
+            except KafkaException as e:  # a fatal error, which `_on_error` has been told, too
+                log.debug("the producer of the internal topics cannot be polled: %s", e)
+                time.sleep(POLL_S)
             for failed in [*self._failed]:
                 failed.poll(0)
                 if not len(failed):
