@@ -514,6 +514,10 @@ def classic_before(side: Side) -> None:
     joined = side.client.request(_join(g), 9)
     assert a.member_epoch
     side.answers.append(ErrorCode(joined.error_code).name)
+    asked = StreamsGroupDescribeRequest(
+        group_ids=[g]
+    )  # Kafka answers with what is committed, which takes a moment
+    wait_until(lambda: side.client.request(asked, 0).groups[0].error_code, "the end of the Streams group")
     side.describe(g)
 
 
