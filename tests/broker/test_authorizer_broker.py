@@ -153,3 +153,24 @@ def test_a_fetch_session_notices_rights_that_come_and_go(broker, admin):
         assert go_on(3) == []
         revoke(admin, read)
         assert go_on(4) == [E.TOPIC_AUTHORIZATION_FAILED]
+
+
+def test_a_regular_expression_matches_what_its_member_may_describe(broker, admin):
+    admin.create_topics([NewTopic("others", 1, 1)])["others"].result(30)
+    grant(admin, bobs(AclOperation.READ), bobs(AclOperation.READ, ResourceType.GROUP, "g"))
+    consumer = Consumer({"bootstrap.servers": broker.sasl_bootstrap, **BOB, "group.id": "g", "group.protocol": "consumer", "auto.offset.reset": "earliest"})  # fmt: skip
+    consumer.subscribe(["^o.*"])
+    try:
+
+        def assigned():
+            consumer.poll(0.1)
+            return {partition.topic for partition in consumer.assignment()}
+
+        wait_until(assigned, "an assignment")
+        assert assigned() == {"orders"}
+        grant(admin, bobs(AclOperation.DESCRIBE, name="others"))
+        # a new topic has all matched anew
+        admin.create_topics([NewTopic("o-hidden", 1, 1)])["o-hidden"].result(30)
+        wait_until(lambda: assigned() == {"orders", "others"}, "the topic to be matched", timeout_s=40)
+    finally:
+        consumer.close()

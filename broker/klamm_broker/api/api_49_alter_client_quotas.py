@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from klamm_broker.api.registry import Need, RequestContext, handles
 from klamm_broker.quota.limits import Entity
+from klamm_broker.server import audit
 from klamm_broker.server.client_quotas import (
     Change,
     QuotaRefused,
@@ -59,17 +60,20 @@ def alter_client_quotas(
         return AlterClientQuotasResponse(entries=refused)
     hosts = {name for entry in request.entries if (name := address_of(_parts(entry))) is not None}
     if not hosts:
-        return _alter(broker, request, {})
+        return _alter(broker, ctx, request, {})
 
     async def looked_up() -> AlterClientQuotasResponse:
         found = await asyncio.gather(*(broker.loop.run_in_executor(None, _look_up, host) for host in hosts))
-        return _alter(broker, request, dict(zip(hosts, found, strict=True)))
+        return _alter(broker, ctx, request, dict(zip(hosts, found, strict=True)))
 
     return broker.loop.create_task(looked_up())
 
 
 def _alter(
-    broker: BrokerState, request: AlterClientQuotasRequest, addresses: dict[str, str | None]
+    broker: BrokerState,
+    ctx: RequestContext,
+    request: AlterClientQuotasRequest,
+    addresses: dict[str, str | None],
 ) -> AlterClientQuotasResponse:
     quotas = dict(broker.quotas.all)
     results: dict[Parts, Refusal | None] = {}  # by the entity as it was asked for
@@ -93,6 +97,9 @@ def _alter(
     if not request.validate_only and kept != broker.quotas.all:
         failed = _store(broker, kept, {host: found for host, found in addresses.items() if found is not None})
         results = {parts: refusal or failed for parts, refusal in results.items()}
+        if failed is None:
+            entities = [dict(parts) for parts, refusal in results.items() if refusal is None]
+            audit.changed(ctx, "quotas", entities=entities)
     return AlterClientQuotasResponse(entries=[_answer(parts, refusal) for parts, refusal in results.items()])
 
 

@@ -9,6 +9,7 @@ Versions: 1 brings regular expressions, and member ids that members make up them
 from __future__ import annotations
 
 from asyncio import Future
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from klamm_broker.api.registry import LARGE_REQUEST_MAX, Need, RequestContext, handles
@@ -33,7 +34,11 @@ if TYPE_CHECKING:
     request_max=LARGE_REQUEST_MAX,
     needs=[
         Need(AclOperation.READ, ResourceType.GROUP),
-        Need(AclOperation.DESCRIBE, ResourceType.TOPIC, "the topics of the subscription"),
+        Need(
+            AclOperation.DESCRIBE,
+            ResourceType.TOPIC,
+            "the topics of the subscription; a regular expression matches no others",
+        ),
     ],
 )
 def consumer_group_heartbeat(
@@ -59,12 +64,17 @@ def consumer_group_heartbeat(
         client_id=ctx.client_id or "",
         client_host=f"/{ctx.host}",  # Java's form of an address, which all tools that list members show
         brings_member_id=ctx.api_version >= 1,
+        sees=None if ctx.access is None else partial(_may_describe, ctx),
     )
     shell = broker.groups
     response: Any = shell.ask(
         lambda token, now: shell.coordinator.consumer_heartbeat(heartbeat, token, now), _response
     )
     return response  # type: ignore[no-any-return]
+
+
+def _may_describe(ctx: RequestContext, topic: str) -> bool:
+    return ctx.may(AclOperation.DESCRIBE, ResourceType.TOPIC, topic, tell=False)
 
 
 def _response(result: HeartbeatResult) -> ConsumerGroupHeartbeatResponse:

@@ -7,7 +7,7 @@ because they decide which epochs members see.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from klamm_broker.coordinator import java_order
@@ -47,6 +47,8 @@ class Change:
     """True once the hash of its topics was computed anew."""
     resolve: frozenset[str] = frozenset()
     """Regular expressions that must be matched after this change."""
+    sees: Callable[[str], bool] | None = None
+    """Decides which topics regular expressions may match: those that the asking member may describe. None: all."""
 
     def encoded(self) -> list[KeyValue]:
         return [*self.prelude, *(r.encode() for r in self.records)]

@@ -52,6 +52,7 @@ class Matching:
     """The regular expressions of a group that are being matched."""
 
     left: list[str]
+    sees: Callable[[str], bool] | None = None
     found: dict[str, frozenset[str]] = field(default_factory=dict)
 
 
@@ -120,7 +121,7 @@ class Core:
             done()
 
         def resolve() -> None:
-            self.journal.when_free(group.group_id, lambda: self._resolve(group.group_id, change.resolve))
+            self.journal.when_free(group.group_id, lambda: self._resolve(group.group_id, change))
 
         self.journal.write(
             group.group_id,
@@ -149,8 +150,9 @@ class Core:
 
     # Regular expressions
 
-    def _resolve(self, group_id: str, expressions: frozenset[str]) -> None:
-        """Begin to match regular expressions against the present topics."""
+    def _resolve(self, group_id: str, change: Change) -> None:
+        """Begin to match a change's regular expressions against the present topics."""
+        expressions = change.resolve
         group = self._with_regexes(group_id)
         if group is None:
             return
@@ -159,7 +161,7 @@ class Core:
             matching.left += sorted(expressions - set(matching.left) - matching.found.keys())
             return  # it goes on by its timer
         group.regexes_stale = False
-        self.matching[group_id] = Matching(left=sorted(expressions, reverse=True))
+        self.matching[group_id] = Matching(left=sorted(expressions, reverse=True), sees=change.sees)
         self._match(group_id)
 
     def _with_regexes(self, group_id: str) -> ConsumerGroup | None:
@@ -174,7 +176,8 @@ class Core:
         group = self._with_regexes(group_id)
         if group is None or group_id not in self.matching:
             return
-        matching, names = self.matching[group_id], list(self.steps.topics.names())
+        matching = self.matching[group_id]
+        names = list(filter(matching.sees, self.steps.topics.names()))
         for _ in range(max(1, _NAMES_PER_TURN // max(1, len(names)))):
             if not matching.left:
                 break

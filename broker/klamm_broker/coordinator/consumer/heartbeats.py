@@ -104,6 +104,7 @@ class Heartbeats:
         member = self._member(change, request, member_id)
         updated = _updated(member, request)
         names_changed = steps.describe_member(change, member, updated)
+        change.sees = request.sees
         regex_changed, regex_known = steps.update_regexes(change, member, updated)
         # A regular expression that must be matched first begins a new epoch after that.
         bump = names_changed or (regex_changed and regex_known)

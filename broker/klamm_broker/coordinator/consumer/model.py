@@ -77,6 +77,8 @@ class HeartbeatRequest:
     client_host: str = ""
     brings_member_id: bool = True
     """From version 1 on members make up their own ids."""
+    sees: Callable[[str], bool] | None = None
+    """Decides whether the member may describe a topic. None: all."""
 
     @property
     def is_full(self) -> bool:
