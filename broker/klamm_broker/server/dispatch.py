@@ -12,11 +12,11 @@ import struct
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm_broker.api.registry import Api, RequestContext
-from klamm_broker.server import metering
+from klamm_broker.server import heavy, metering
 from klamm_broker.server.connection import BadRequest, Connection, Slot
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode, ProtocolError
-from klamm_kafka.wire.headers import decode_request_header, frame_response
+from klamm_kafka.wire.headers import RequestHeader, decode_request_header, frame_response
 from klamm_kafka.wire.messages.api_versions import ApiVersionsRequest
 
 if TYPE_CHECKING:
@@ -55,16 +55,23 @@ def dispatch(conn: Connection, view: memoryview, pos: int, end: int) -> Reply | 
                 _, body = decode_request_header(view, pos, end)
             return api.raw(conn, view[body:end], version, correlation_id)  # type: ignore[no-any-return]
         header, body = decode_request_header(view, pos, end)
+        if end - body >= heavy.LARGE_BYTES:
+            _call_later(conn, api, _context(conn, api, version, header), bytes(view[body:end]))
+            return None
         message, _ = api.request_type.decode(bytes(view[body:end]), version, 0, api.elements_max)
     except ProtocolError as e:
         raise BadRequest(f"{api.name} version {version} ({end - pos} bytes): {e}") from e
     # Bytes behind the last field are ignored, as in Kafka: librdkafka sends some with Metadata.
     if isinstance(message, ApiVersionsRequest) and version >= 3:
         conn.software = message.client_software_name, message.client_software_version
-    context = RequestContext(
-        api_key=key,
+    return _call(conn, api, _context(conn, api, version, header), message)
+
+
+def _context(conn: Connection, api: Api, version: int, header: RequestHeader) -> RequestContext:
+    return RequestContext(
+        api_key=api.key,
         api_version=version,
-        correlation_id=correlation_id,
+        correlation_id=header.correlation_id,
         client_id=header.client_id,
         host=conn.host,
         port=conn.port,
@@ -75,7 +82,26 @@ def dispatch(conn: Connection, view: memoryview, pos: int, end: int) -> Reply | 
         connection=conn,
         access=conn.access,
     )
-    return _call(conn, api, context, message)
+
+
+def _call_later(conn: Connection, api: Api, context: RequestContext, body: bytes) -> None:
+    """Decode a large request in slices, then call its handler. Later requests of the connection wait until then."""
+    slot = conn.park()
+    conn.hold()
+
+    def decoded(found: tuple[Any, int]) -> None:
+        try:
+            result = api.handler(conn.broker, context, found[0])
+            if isinstance(result, asyncio.Future):
+                result.add_done_callback(lambda done: _settle(slot, api, context, done))
+            elif result is not None:
+                _answer(slot, api, context, result)
+        finally:
+            conn.go_on()
+
+    what = f"{api.name} version {context.api_version} ({len(body)} bytes)"
+    steps = api.request_type.decode_steps(body, context.api_version, 0, api.elements_max)
+    heavy.run(slot, what, steps, decoded)
 
 
 def _call(conn: Connection, api: Api, context: RequestContext, message: Any) -> Reply | None:
@@ -101,10 +127,14 @@ def _settle(slot: Slot, api: Api, context: RequestContext, done: asyncio.Future[
         log.error("%s version %d failed", api.name, context.api_version, exc_info=error)
         slot.fail(f"{api.name} version {context.api_version} failed here: {error!r}")
     elif not slot.closed:
-        count_error(slot.connection, api, done.result())
-        if context.charge is not None:
-            context.charge.settle_message(done.result())
-        slot.resolve(frame(api, context, done.result()))
+        _answer(slot, api, context, done.result())
+
+
+def _answer(slot: Slot, api: Api, context: RequestContext, message: Any) -> None:
+    count_error(slot.connection, api, message)
+    if context.charge is not None:
+        context.charge.settle_message(message)
+    slot.resolve(frame(api, context, message))
 
 
 def count_error(conn: Connection, api: Api, message: Any) -> None:

@@ -8,15 +8,16 @@ asks for nothing else: a reader of many topics must not spin because one of them
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm_broker.log.errors import LogError
+from klamm_broker.server import heavy
 from klamm_broker.server.waiting import Waiter
 from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
-from klamm_kafka.wire.hot import FetchResult, TopicKey, encode_fetch_response
+from klamm_kafka.wire.hot import FetchResult, TopicKey, encode_fetch_response, fetch_response_steps
 
 if TYPE_CHECKING:
     from klamm_broker.log.partition_log import PartitionLog
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 READ_COMMITTED: Final = 1
+STEP: Final = 256
+"""Partitions in one step of a large fetch."""
 IDS_FROM: Final = 13
 """The version from which topics come as ids."""
 _DENIED: Final = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -84,6 +87,10 @@ class Fetch:
 
     def attempt(self, *, final: bool) -> Reply | None:
         """Returns the answer, or None if the fetch should wait for more; with `final` always the answer."""
+        raise NotImplementedError
+
+    def park(self, slot: Slot, timeout_s: float) -> None:
+        """Wait for more; the answer goes into `slot`."""
         raise NotImplementedError
 
     def _read(self, log: PartitionLog, asked: FetchPartition, total: int) -> FetchResult:
@@ -203,11 +210,24 @@ class FullFetch(Fetch):
         if not final and self._min_bytes > 0 and self._at_the_end():
             self.missing = self._min_bytes
             return None
-        total, urgent, known = 0, final, False
+        steps = self.attempting(final=final)
+        try:
+            while True:
+                next(steps)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+
+    def attempting(self, *, final: bool) -> Generator[None, None, Reply | None]:
+        """Does what `attempt` does, in steps."""
+        total, urgent, known, left = 0, final, False, STEP
         answer: Answer = []
         for key, unknown, partitions in self._topics:
-            results = []
+            results: list[FetchResult] = []
             for asked, partition in partitions:
+                left -= 1
+                if not left:
+                    left = STEP
+                    yield
                 if partition is None:
                     results.append(FetchResult(asked.partition, unknown))
                     continue
@@ -228,9 +248,48 @@ class FullFetch(Fetch):
         held_up = self._held_up(answer)
         if held_up is not None:
             return held_up
-        self._count(answer)
-        session_id = self._open_session(answer) if self._session else 0
-        return encode_fetch_response(self._correlation_id, self._version, answer, session_id=session_id)
+        yield from self._counting(answer)
+        session_id = (yield from self._opening_session(answer)) if self._session else 0
+        return (
+            yield from fetch_response_steps(
+                self._correlation_id, self._version, answer, session_id=session_id
+            )
+        )
+
+    def answer_later(self, slot: Slot, timeout_s: float) -> None:
+        """Attempt a large fetch in slices, again and again until it has its answer, which goes into `slot`.
+
+        It waits for its partitions from the beginning: what comes to one that was read already asks for another attempt.
+        """
+        under_way = last = False
+
+        def attempt(final: bool) -> bool:
+            nonlocal under_way, last
+            last = last or final
+            if not under_way and not slot.closed:
+                under_way, waiter.missing = True, 0
+                heavy.run(slot, "FETCH", self.attempting(final=last), attempted)
+            return last
+
+        def attempted(reply: Reply | None) -> None:
+            nonlocal under_way
+            under_way = False
+            if reply is not None:
+                waiter.leave()
+                slot.resolve(reply)
+                return
+            waiter.missing += self.missing  # less what has come meanwhile
+            if last or waiter.missing <= 0:
+                attempt(last)
+
+        waiter = Waiter(self._known(), 0, attempt)
+        slot.abandoned = waiter.leave
+        if timeout_s > 0:
+            waiter.enter(slot.waiting_room, timeout_s)
+        attempt(timeout_s <= 0)
+
+    def _known(self) -> list[Partition]:
+        return [p for _, _, asked in self._topics for _, p in asked if p is not None]
 
     def _at_the_end(self) -> bool:
         """Decides whether all partitions are read to their end, as by most fetches of a reader that keeps up."""
@@ -252,17 +311,21 @@ class FullFetch(Fetch):
 
     def park(self, slot: Slot, timeout_s: float) -> None:
         """Wait for more; the answer goes into `slot`."""
-        partitions = [p for _, _, asked in self._topics for _, p in asked if p is not None]
-        self._wait(slot, timeout_s, partitions)
+        self._wait(slot, timeout_s, self._known())
 
-    def _count(self, answer: Answer) -> None:
+    def _counting(self, answer: Answer) -> Generator[None]:
+        left = STEP
         for (_, _, asked), (_, results) in zip(self._topics, answer, strict=True):
             for (_, partition), result in zip(asked, results, strict=True):
+                left -= 1
+                if not left:
+                    left = STEP
+                    yield
                 if partition is not None:
                     records = result[6]
                     partition.topic.metrics.note_fetch(result[1], 0 if records is None else records.size)  # type: ignore[union-attr]
 
-    def _open_session(self, answer: Answer) -> int:
+    def _opening_session(self, answer: Answer) -> Generator[None, None, int]:
         """Remember the request and the answer in a session. Returns the session's id, or 0 when there is no room."""
         sessions, topics = self._storage.fetch_sessions, self._storage.topics
         now_ms = int(self._storage.loop.time() * 1000)
@@ -271,11 +334,21 @@ class FullFetch(Fetch):
         session = sessions.create(size, uses_ids=uses_ids, committed=self._committed, now_ms=now_ms)
         if session is None:
             return 0
+        left = STEP
         for (_, _, named), (key, results) in zip(self._topics, answer, strict=True):
             for (asked, _), result in zip(named, results, strict=True):
                 watched = session.add(key, asked)
                 watched.resolve(topics)
                 note_answer(session, watched, result)
+                partition = watched.partition
+                if partition is not None and partition.log.high_watermark != result.high_watermark:
+                    session.changed[watched] = None  # between two steps records have come
+                left -= 1
+                if not left:
+                    left = STEP
+                    yield
+        if session.closed:  # evicted between two steps
+            return 0
         sessions.touch(session, now_ms)
         return session.id
 

@@ -7,14 +7,57 @@ should wait for all of them.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Iterable
 from time import perf_counter
 from typing import Final, TypeVar
+from weakref import WeakKeyDictionary
 
 from klamm_broker.log.steps import Job, Steps
 
 SLICE_S: Final = 0.005
 """The longest time of a slice: less than a small answer takes on its way."""
+
+LONG_SLICE_S: Final = 0.003
+"""The longest time of a slice of a large request: others wait for one such slice."""
+
+
+class Lane:
+    """The place where large work of all clients waits for its next slice: one slice between two turns of the event loop.
+
+    Ten clients with large requests make the others wait no longer than one of them does.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._waiting: deque[Callable[[], None]] = deque()
+
+    def next(self, work: Callable[[], None]) -> None:
+        """Call `work` when it is its turn. It should not take longer than a slice, and ask again."""
+        self._waiting.append(work)
+        if len(self._waiting) == 1:
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        work = self._waiting[0]
+        try:
+            work()
+        finally:
+            self._waiting.popleft()
+            if self._waiting:
+                self._loop.call_soon(self._turn)
+
+
+_lanes: WeakKeyDictionary[asyncio.AbstractEventLoop, Lane] = WeakKeyDictionary()
+
+
+def lane_of(loop: asyncio.AbstractEventLoop) -> Lane:
+    """Returns the lane of an event loop."""
+    lane = _lanes.get(loop)
+    if lane is None:
+        lane = _lanes[loop] = Lane(loop)
+    return lane
+
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -66,7 +109,7 @@ def drive(loop: asyncio.AbstractEventLoop, steps: Steps[_R]) -> _R | asyncio.Fut
 
     def then_go_on(job: Job | None) -> None:
         if job is None:
-            loop.call_soon(go_on)
+            lane_of(loop).next(go_on)
         else:
             loop.run_in_executor(None, _error_of, job).add_done_callback(job_done)
 

@@ -11,7 +11,7 @@ To read the source of a function, print `write_encoder(message, version, flexibl
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any, NoReturn
 
 from klamm_kafka.wire.codec_source import Source
@@ -28,6 +28,7 @@ from klamm_kafka.wire.varint import Buffer
 
 Encoder = Callable[[Any], list[Any]]
 Decoder = Callable[[Buffer, int, int], tuple[Any, int]]
+StepwiseDecoder = Callable[[Buffer, int, int], Generator[None, None, tuple[Any, int]]]
 
 
 def compile_init(cls: StructType) -> Callable[..., None]:
@@ -64,6 +65,14 @@ def compile_decoder(cls: StructType, version: int, *, flexible: bool) -> Decoder
     out = write_decoder(cls, version, flexible)
     out.namespace["FAILED"] = lambda error: _decode_failed(out, f"{cls.__name__} v{version}", error)
     decoder: Decoder = out.compile(f"{cls.__name__} v{version} decode", "decode")
+    return decoder
+
+
+def compile_stepwise_decoder(cls: StructType, version: int, *, flexible: bool) -> StepwiseDecoder:
+    """Returns a decoder of a message in one version that stops again and again."""
+    out = write_decoder(cls, version, flexible, stepwise=True)
+    out.namespace["FAILED"] = lambda error: _decode_failed(out, f"{cls.__name__} v{version}", error)
+    decoder: StepwiseDecoder = out.compile(f"{cls.__name__} v{version} decode in steps", "decode")
     return decoder
 
 

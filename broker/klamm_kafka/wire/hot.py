@@ -9,7 +9,7 @@ are left out; use the generated messages for them.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from klamm_kafka.wire.errors import MalformedMessage, ProtocolError, UnsupportedVersion
@@ -353,11 +353,39 @@ def encode_fetch_response(
     Records without bytes (None, or of size 0) do not appear among the pieces. None is sent as empty records, not
     as null, as clients interpret null differently.
     """
+    steps = fetch_response_steps(
+        correlation_id,
+        version,
+        topics,
+        throttle_time_ms=throttle_time_ms,
+        error_code=error_code,
+        session_id=session_id,
+    )
+    try:
+        while True:
+            next(steps)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+
+
+RESULTS_STEP: Final = 256
+
+
+def fetch_response_steps(
+    correlation_id: int,
+    version: int,
+    topics: Sequence[tuple[TopicKey, Sequence[FetchResult]]],
+    *,
+    throttle_time_ms: int = 0,
+    error_code: int = 0,
+    session_id: int = 0,
+) -> Generator[None, None, list[Any]]:
+    """Does what `encode_fetch_response` does, in steps: it stops after many partitions."""
     _check_version("FetchResponse", version, FETCH_VERSIONS)
     flexible = version >= FETCH_FLEXIBLE
     pieces: list[Any] = []
     text: list[bytes] = []  # collects the bytes between two records pieces
-    size = 4
+    size, left = 4, RESULTS_STEP
     if version >= 7:
         text.append((b"\0" if flexible else b"") + _RESPONSE_7.pack(throttle_time_ms, error_code, session_id))
     else:
@@ -382,6 +410,10 @@ def encode_fetch_response(
                 text = []
             if flexible:
                 text.append(b"\0")
+            left -= 1
+            if not left:
+                left = RESULTS_STEP
+                yield
         if flexible:
             text.append(b"\0")
     if flexible:

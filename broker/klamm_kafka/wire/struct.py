@@ -13,7 +13,7 @@ Versions are written as Kafka writes them: "3", "0-5", "9+", "none".
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from klamm_kafka.wire.errors import UnsupportedVersion
@@ -21,7 +21,7 @@ from klamm_kafka.wire.fields import MISSING, NO_TAGS, VERSION_MAX, FieldSpec, St
 from klamm_kafka.wire.varint import Buffer
 
 if TYPE_CHECKING:
-    from klamm_kafka.wire.compiler import Decoder, Encoder
+    from klamm_kafka.wire.compiler import Decoder, Encoder, StepwiseDecoder
 
 UNLIMITED: Final = 1 << 62
 
@@ -108,6 +108,7 @@ class Message(Struct):
     UNSTABLE: ClassVar[bool] = False
     _encoders: ClassVar[dict[int, Encoder]]
     _decoders: ClassVar[dict[int, Decoder]]
+    _stepwise_decoders: ClassVar[dict[int, StepwiseDecoder]]
 
     def __init_subclass__(
         cls, *, versions: str, flexible: str = "none", kind: str, api_key: int = -1, unstable: bool = False
@@ -119,6 +120,7 @@ class Message(Struct):
         cls.UNSTABLE = unstable
         cls._encoders = {}
         cls._decoders = {}
+        cls._stepwise_decoders = {}
 
     @classmethod
     def is_flexible(cls, version: int) -> bool:
@@ -140,6 +142,21 @@ class Message(Struct):
 
             cls._check_version(version)
             decoder = cls._decoders[version] = compile_decoder(
+                cls, version, flexible=cls.is_flexible(version)
+            )
+        return decoder(buf, pos, elements_max)
+
+    @classmethod
+    def decode_steps(
+        cls, buf: Buffer, version: int, pos: int = 0, elements_max: int = UNLIMITED
+    ) -> Generator[None, None, tuple[Self, int]]:
+        """Does what `decode` does, in steps: an event loop can do other things between them."""
+        decoder = cls._stepwise_decoders.get(version)
+        if decoder is None:
+            from klamm_kafka.wire.compiler import compile_stepwise_decoder
+
+            cls._check_version(version)
+            decoder = cls._stepwise_decoders[version] = compile_stepwise_decoder(
                 cls, version, flexible=cls.is_flexible(version)
             )
         return decoder(buf, pos, elements_max)
