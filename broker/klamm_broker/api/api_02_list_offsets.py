@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from klamm_broker.api.registry import Need, RequestContext, handles
+from klamm_broker.api.registry import STEP, Need, RequestContext, handles
 from klamm_broker.log.errors import LogError
+from klamm_broker.log.steps import Steps
 from klamm_broker.server.fetching import READ_COMMITTED, epoch_error
 from klamm_broker.server.topics import Partition
 from klamm_kafka.wire.acls import AclOperation, ResourceType
@@ -52,7 +53,7 @@ _NONE: Final[Found] = (-1, -1, -1)
 )
 def list_offsets(
     broker: BrokerState, ctx: RequestContext, request: ListOffsetsRequest
-) -> ListOffsetsResponse:
+) -> Steps[ListOffsetsResponse]:
     committed = request.isolation_level == READ_COMMITTED
     named = Counter(
         (topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions
@@ -61,7 +62,9 @@ def list_offsets(
     for topic in request.topics:
         answers = []
         may = ctx.may(AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name)
-        for asked in topic.partitions:
+        for number, asked in enumerate(topic.partitions, 1):
+            if not number % STEP:
+                yield None
             where = (topic.name, asked.partition_index)
             times = named.pop(where, 0)
             if not times:
@@ -76,6 +79,7 @@ def list_offsets(
             else:
                 answers.append(_answer(partition, asked, ctx.api_version, committed=committed))
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
+        yield None
     return ListOffsetsResponse(topics=topics)
 
 

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 from klamm_base.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from klamm_broker.api import authorized
-from klamm_broker.api.registry import Need, RequestContext, handles
+from klamm_broker.api.registry import STEP, Need, RequestContext, handles
+from klamm_broker.log.steps import Steps
 from klamm_broker.server.slices import when_done
 from klamm_broker.server.topics import Topic, metric_name, why_invalid
 from klamm_kafka.wire.acls import AclOperation, ResourceType
@@ -58,7 +59,7 @@ AUTO_CREATE_PARTITIONS: Final = 100
 )
 def metadata(
     broker: BrokerState, ctx: RequestContext, request: MetadataRequest
-) -> MetadataResponse | asyncio.Future[MetadataResponse]:
+) -> MetadataResponse | asyncio.Future[MetadataResponse] | Steps[MetadataResponse]:
     asked = request.topics
     if asked is None or (ctx.api_version == 0 and not asked):
         told = [topic for topic in broker.topics if _may_describe(ctx, topic.name, tell=False)]
@@ -79,9 +80,28 @@ def metadata(
         refused = _refused(broker, missing) | dict.fromkeys(denied, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         return _response(broker, ctx, request, [_topic(broker, ctx, item, refused) for item in distinct])
 
-    return (
-        when_done(broker.loop, _create(broker, _wanted(broker, missing)), answer) if missing else answer(None)
+    if missing:
+        return when_done(broker.loop, _create(broker, _wanted(broker, missing)), answer)
+    if len(distinct) <= STEP:
+        return answer(None)
+    return _in_steps(
+        broker, ctx, request, list(distinct), dict.fromkeys(denied, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     )
+
+
+def _in_steps(
+    broker: BrokerState,
+    ctx: RequestContext,
+    request: MetadataRequest,
+    asked: list[MetadataRequestTopic],
+    refused: Mapping[str, ErrorCode],
+) -> Steps[MetadataResponse]:
+    topics = []
+    for number, item in enumerate(asked, 1):
+        topics.append(_topic(broker, ctx, item, refused))
+        if not number % STEP:
+            yield None
+    return _response(broker, ctx, request, topics)
 
 
 def _may_describe(ctx: RequestContext, name: str, *, tell: bool = True) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from klamm_broker.api.registry import Need, RequestContext, handles
+from klamm_broker.api.registry import STEP, Need, RequestContext, handles
 from klamm_broker.coordinator.model import (
     INVALID_OFFSET,
     NO_TOPIC_ID,
@@ -20,6 +20,7 @@ from klamm_broker.coordinator.model import (
     FetchResult,
     TopicPartition,
 )
+from klamm_broker.log.steps import Steps
 from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
@@ -57,11 +58,14 @@ _NOTHING: Final = CommittedOffset(offset=INVALID_OFFSET, commit_timestamp_ms=-1)
 )
 def offset_fetch(
     broker: BrokerState, ctx: RequestContext, request: OffsetFetchRequest
-) -> OffsetFetchResponse:
+) -> Steps[OffsetFetchResponse]:
     if ctx.api_version >= GROUPS_FROM:
         distinct = {group.group_id: group for group in request.groups}.values()
         by_id, stable = ctx.api_version >= TOPIC_IDS_FROM, request.require_stable
-        groups = [_group(broker, ctx, group, by_id=by_id, require_stable=stable) for group in distinct]
+        groups = []
+        for group in distinct:
+            found = yield from _group(broker, ctx, group, by_id=by_id, require_stable=stable)
+            groups.append(found)
         return OffsetFetchResponse(groups=groups)
     return _single(broker, ctx, request)
 
@@ -73,7 +77,7 @@ def _group(
     *,
     by_id: bool,
     require_stable: bool,
-) -> OffsetFetchResponseGroup:
+) -> Steps[OffsetFetchResponseGroup]:
     if not ctx.may(AclOperation.DESCRIBE, ResourceType.GROUP, asked.group_id):
         return OffsetFetchResponseGroup(
             group_id=asked.group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED
@@ -92,7 +96,7 @@ def _group(
             topic_id = _topic_id(broker, name)
             if topic_id == NO_TOPIC_ID and by_id:
                 continue
-            group.topics.append(_topic(name, topic_id, topic_id, indexes, result))
+            group.topics.append((yield from _topic(name, topic_id, topic_id, indexes, result)))
         return group
     for t in asked.topics:
         name, topic_id = t.name, t.topic_id
@@ -107,7 +111,7 @@ def _group(
         if not _may_describe(ctx, name):
             group.topics.append(_refused(t, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
             continue
-        group.topics.append(_topic(name, t.topic_id, topic_id, t.partition_indexes, result))
+        group.topics.append((yield from _topic(name, t.topic_id, topic_id, t.partition_indexes, result)))
     return group
 
 
@@ -119,9 +123,11 @@ def _topic_id(broker: BrokerState, name: str) -> bytes:
 
 def _topic(
     name: str, shown_id: bytes, topic_id: bytes, indexes: Iterable[int], result: FetchResult
-) -> OffsetFetchResponseTopics:
+) -> Steps[OffsetFetchResponseTopics]:
     topic = OffsetFetchResponseTopics(name=name, topic_id=shown_id)
-    for index in indexes:
+    for number, index in enumerate(indexes, 1):
+        if not number % STEP:
+            yield None
         found, error = _find(result, TopicPartition(name, index), topic_id)
         topic.partitions.append(
             OffsetFetchResponsePartitions(
@@ -132,6 +138,7 @@ def _topic(
                 error_code=error,
             )
         )
+    yield None
     return topic
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm_broker.api.registry import Need, RequestContext, handles
+from klamm_broker.api.registry import STEP, Need, RequestContext, handles
+from klamm_broker.log.steps import Steps
 from klamm_broker.server.fetching import epoch_error
 from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
@@ -36,17 +37,22 @@ if TYPE_CHECKING:
 )
 def offset_for_leader_epoch(
     broker: BrokerState, ctx: RequestContext, request: OffsetForLeaderEpochRequest
-) -> OffsetForLeaderEpochResponse:
+) -> Steps[OffsetForLeaderEpochResponse]:
     is_broker = ctx.may_cluster(AclOperation.CLUSTER_ACTION, tell=False)
     topics = []
     for topic in request.topics:
         may = is_broker or ctx.may(AclOperation.DESCRIBE, ResourceType.TOPIC, topic.topic)
-        partitions = [
-            _answer(broker, topic.topic, p)
-            if may
-            else EpochEndOffset(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, partition=p.partition)
-            for p in topic.partitions
-        ]
+        partitions = []
+        for number, asked in enumerate(topic.partitions, 1):
+            if not number % STEP:
+                yield None
+            denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            partitions.append(
+                _answer(broker, topic.topic, asked)
+                if may
+                else EpochEndOffset(error_code=denied, partition=asked.partition)
+            )
+        yield None
         topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=partitions))
     return OffsetForLeaderEpochResponse(topics=topics)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from asyncio import Future
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Generator, Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -24,7 +24,11 @@ if TYPE_CHECKING:
     from klamm_broker.server.state import BrokerState
     from klamm_kafka.wire.struct import Message
 
-Handler = Callable[["BrokerState", "RequestContext", Any], "Any | Future[Any] | None"]
+Handler = Callable[
+    ["BrokerState", "RequestContext", Any], "Any | Future[Any] | Generator[None, None, Any] | None"
+]
+STEP: Final = 256
+"""Partitions in one step of a handler that is a generator."""
 _H = TypeVar("_H", bound=Callable[..., Any])
 
 REQUEST_MAX: Final = 512 * 1024
@@ -163,7 +167,8 @@ def handles(
     `needs` are the rights that the handler asks for, by `ctx.may`; () for an API that everybody may use.
 
     The handler returns the response message, or an `asyncio.Future` of it (a parked request), or None if the protocol wants
-    no answer (Produce with acks=0).
+    no answer (Produce with acks=0). A handler whose work may be long is a generator: it yields None after some thousandths
+    of a second, so that others are served, and returns the response. It finds the broker changed then.
     """
 
     def register(handler: _H) -> _H:

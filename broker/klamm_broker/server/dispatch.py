@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
+from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm_broker.api.registry import Api, RequestContext
+from klamm_broker.log.steps import finish
 from klamm_broker.server import heavy, metering
 from klamm_broker.server.connection import BadRequest, Connection, Slot
 from klamm_kafka.wire.api_keys import ApiKey
@@ -90,8 +92,14 @@ def _call_later(conn: Connection, api: Api, context: RequestContext, body: bytes
     conn.hold()
 
     def decoded(found: tuple[Any, int]) -> None:
+        result = api.handler(conn.broker, context, found[0])
+        if isinstance(result, GeneratorType):
+            heavy.run(slot, what, result, handled)
+        else:
+            handled(result)
+
+    def handled(result: Any) -> None:
         try:
-            result = api.handler(conn.broker, context, found[0])
             if isinstance(result, asyncio.Future):
                 result.add_done_callback(lambda done: _settle(slot, api, context, done))
             elif result is not None:
@@ -108,6 +116,8 @@ def _call(conn: Connection, api: Api, context: RequestContext, message: Any) -> 
     result = api.handler(conn.broker, context, message)
     if result is None:
         return None
+    if type(result) is GeneratorType:
+        result = finish(result)  # that of a large request: see `_call_later`
     if not isinstance(result, asyncio.Future):
         count_error(conn, api, result)
         if context.charge is not None:

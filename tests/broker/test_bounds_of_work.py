@@ -1,0 +1,200 @@
+"""Large requests are handled in slices: the event loop is free again after a few milliseconds, whatever a client asks for.
+
+What is counted is the processor time of single calls of the loop, which no busy machine makes longer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+
+import pytest
+from support.raw import RawClient, batch, produce_request, request_frame
+
+from klamm.testing import EmbeddedBroker
+from klamm_broker.server import heavy
+from klamm_broker.server.broker import Broker
+from klamm_broker.server.config import BrokerConfig
+from klamm_broker.server.listener import Server
+from klamm_kafka.wire.errors import MalformedMessage
+from klamm_kafka.wire.hot import FetchResult, encode_fetch_response, fetch_response_steps
+from klamm_kafka.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from klamm_kafka.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from klamm_kafka.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from klamm_kafka.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from klamm_kafka.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from klamm_kafka.wire.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+
+TOPIC, PARTITIONS, ASKED = "t", 500, 20_000
+HOLD_S = 0.02
+"""Far above a slice of 3 ms and what cannot be cut: the answer of some of these requests is encoded at once."""
+
+
+def fetch(*, session_epoch=-1, max_wait_ms=0, asked=ASKED, min_bytes=1):
+    named = [
+        FetchPartition(partition=n % PARTITIONS, fetch_offset=0, partition_max_bytes=100)
+        for n in range(asked)
+    ]
+    topics = [FetchTopic(topic=TOPIC, partitions=named)]
+    return FetchRequest(
+        max_wait_ms=max_wait_ms,
+        min_bytes=min_bytes,
+        max_bytes=1 << 20,
+        session_epoch=session_epoch,
+        topics=topics,
+    )
+
+
+def numbers():
+    return [n % PARTITIONS for n in range(ASKED)]
+
+
+CASES = {
+    "fetch": (fetch(), 11),
+    "fetch that begins a session": (fetch(session_epoch=0), 11),
+    "fetch that waits": (fetch(max_wait_ms=20), 11),
+    "list offsets": (
+        ListOffsetsRequest(topics=[ListOffsetsTopic(name=TOPIC, partitions=[
+            ListOffsetsPartition(partition_index=n, timestamp=-1) for n in range(ASKED)
+        ])]), 7,
+    ),
+    "leader epochs": (
+        OffsetForLeaderEpochRequest(replica_id=-2, topics=[OffsetForLeaderTopic(topic=TOPIC, partitions=[
+            OffsetForLeaderPartition(partition=n, leader_epoch=0) for n in numbers()
+        ])]), 4,
+    ),
+    "offset fetch": (
+        OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=[
+            OffsetFetchRequestTopics(name=TOPIC, partition_indexes=numbers())
+        ])]), 8,
+    ),
+    "metadata": (
+        MetadataRequest(
+            topics=[MetadataRequestTopic(name=f"no{n}") for n in range(12_000)], allow_auto_topic_creation=False
+        ), 12,
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture
+async def port(tmp_path):
+    text = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path / "data")}
+    loop = asyncio.get_running_loop()
+    broker = Broker(BrokerConfig.load(text), loop)
+    server = Server(broker, loop)
+    broker.listeners = {listener.name: listener for listener in server.bind()}
+    broker.open()
+    server.serve()
+    yield broker.listeners["PLAINTEXT"].port
+    server.quiesce()
+    await server.drain(1)
+    await broker.close()
+
+
+async def ask(port: int, frame: bytes) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 24)
+    writer.write(frame)
+    await reader.readexactly(int.from_bytes(await reader.readexactly(4)))
+    writer.close()
+
+
+async def test_no_large_request_holds_the_loop(port, monkeypatch):
+    new = CreatableTopic(name=TOPIC, num_partitions=PARTITIONS, replication_factor=1)
+    await ask(port, request_frame(CreateTopicsRequest(topics=[new], timeout_ms=60_000), 6))
+    holds: list[float] = []
+    run = asyncio.events.Handle._run
+
+    def measured(handle):
+        began = time.thread_time()
+        run(handle)
+        holds.append(time.thread_time() - began)
+
+    longest = {}
+    gc.disable()  # a collection would look at all that the tests before have made
+    try:
+        for name, (request, version) in CASES.items():
+            frame = request_frame(request, version)
+            assert len(frame) >= heavy.LARGE_BYTES
+            await ask(port, frame)  # compiles
+            with monkeypatch.context() as patch:
+                patch.setattr(asyncio.events.Handle, "_run", measured)
+                holds.clear()
+                await asyncio.gather(*(ask(port, frame) for _ in range(3)))
+            longest[name] = max(holds)
+    finally:
+        gc.enable()
+    print({name: f"{held * 1000:.1f} ms" for name, held in longest.items()})
+    assert max(longest.values()) < HOLD_S, longest
+
+
+# ---- what is done in steps is what is done at once
+
+
+def all_of(steps):
+    count = 0
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value, count
+        count += 1
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_decoding_in_steps_is_decoding(name):
+    request, version = CASES[name]
+    body = request.encode(version)
+    found, steps = all_of(type(request).decode_steps(body, version, 0, 1 << 20))
+    assert found == type(request).decode(body, version)
+    assert steps > 10 or name == "offset fetch", "numbers are unpacked at once"
+    with pytest.raises(MalformedMessage) as whole:
+        type(request).decode(body[:-3], version)
+    with pytest.raises(MalformedMessage) as stepwise:
+        all_of(type(request).decode_steps(body[:-3], version))
+    assert str(stepwise.value) == str(whole.value), "errors name the same field and offset"
+    with pytest.raises(MalformedMessage, match="more than 5 elements"):
+        all_of(type(request).decode_steps(body, version, 0, 5))
+
+
+@pytest.mark.parametrize("version", [4, 11, 12])
+def test_encoding_in_steps_is_encoding(version):
+    results = [FetchResult(n, 0, n, n, 0, None, bytes(n % 3) or None) for n in range(2000)]
+    topics = [("a", results), ("b", results[:3])]
+    made, steps = all_of(fetch_response_steps(7, version, topics, session_id=5 if version > 6 else 0))
+    assert made == encode_fetch_response(7, version, topics, session_id=5 if version > 6 else 0)
+    assert steps == len(results) // 256
+
+
+@pytest.mark.usefixtures("processes")
+def test_a_large_fetch_waits_and_is_woken(tmp_path):
+    """It finds what comes while it is under way, tells it once, and later requests of its connection go on meanwhile."""
+    with (
+        EmbeddedBroker(tmp_path / "data") as broker,
+        RawClient(broker.port) as reader,
+        RawClient(broker.port) as writer,
+    ):
+        new = CreatableTopic(name=TOPIC, num_partitions=PARTITIONS, replication_factor=1)
+        writer.request(CreateTopicsRequest(topics=[new], timeout_ms=60_000), 6)
+        large = fetch(max_wait_ms=30_000, asked=3000)
+        began = time.monotonic()
+        reader.send(large, 11)
+        writer.request(produce_request(TOPIC, batch(b"x"), partition=7), 9)
+        _, answer = reader.receive(FetchRequest, 11)
+        assert time.monotonic() - began < 20
+        full = [p.partition_index for t in answer.responses for p in t.partitions if p.records]
+        assert full
+        assert set(full) == {7}
+        nothing = fetch(max_wait_ms=200, asked=3000, min_bytes=1 << 20)
+        reader.send(nothing, 11)
+        reader.send(MetadataRequest(topics=[]), 12)
+        assert len(reader.receive(FetchRequest, 11)[1].responses[0].partitions) == 3000, "its time is up"
+        assert reader.receive(MetadataRequest, 12)[1].brokers
