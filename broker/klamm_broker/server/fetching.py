@@ -257,38 +257,10 @@ class FullFetch(Fetch):
         )
 
     def answer_later(self, slot: Slot, timeout_s: float) -> None:
-        """Attempt a large fetch in slices, again and again until it has its answer, which goes into `slot`.
+        """Attempt a large fetch in slices, again and again until it has its answer, which goes into `slot`."""
+        _LargeFetch(self, slot, timeout_s)
 
-        It waits for its partitions from the beginning: what comes to one that was read already asks for another attempt.
-        """
-        under_way = last = False
-
-        def attempt(final: bool) -> bool:
-            nonlocal under_way, last
-            last = last or final
-            if not under_way and not slot.closed:
-                under_way, waiter.missing = True, 0
-                heavy.run(slot, "FETCH", self.attempting(final=last), attempted)
-            return last
-
-        def attempted(reply: Reply | None) -> None:
-            nonlocal under_way
-            under_way = False
-            if reply is not None:
-                waiter.leave()
-                slot.resolve(reply)
-                return
-            waiter.missing += self.missing  # less what has come meanwhile
-            if last or waiter.missing <= 0:
-                attempt(last)
-
-        waiter = Waiter(self._known(), 0, attempt)
-        slot.abandoned = waiter.leave
-        if timeout_s > 0:
-            waiter.enter(slot.waiting_room, timeout_s)
-        attempt(timeout_s <= 0)
-
-    def _known(self) -> list[Partition]:
+    def known(self) -> list[Partition]:
         return [p for _, _, asked in self._topics for _, p in asked if p is not None]
 
     def _at_the_end(self) -> bool:
@@ -311,7 +283,7 @@ class FullFetch(Fetch):
 
     def park(self, slot: Slot, timeout_s: float) -> None:
         """Wait for more; the answer goes into `slot`."""
-        self._wait(slot, timeout_s, self._known())
+        self._wait(slot, timeout_s, self.known())
 
     def _counting(self, answer: Answer) -> Generator[None]:
         left = STEP
@@ -351,6 +323,42 @@ class FullFetch(Fetch):
             return 0
         sessions.touch(session, now_ms)
         return session.id
+
+
+class _LargeFetch:
+    """The attempts of a full fetch in slices.
+
+    It waits for its partitions from the beginning: what comes to one that was read already asks for another attempt.
+    """
+
+    __slots__ = ("_fetch", "_last", "_slot", "_under_way", "_waiter")
+
+    def __init__(self, fetch: FullFetch, slot: Slot, timeout_s: float) -> None:
+        self._fetch = fetch
+        self._slot = slot
+        self._under_way = self._last = False
+        self._waiter = Waiter(fetch.known(), 0, self._attempt)  # it lets go of this when it leaves
+        slot.abandoned = self._waiter.leave
+        if timeout_s > 0:
+            self._waiter.enter(slot.waiting_room, timeout_s)
+        self._attempt(timeout_s <= 0)
+
+    def _attempt(self, final: bool) -> bool:
+        self._last = self._last or final
+        if not self._under_way and not self._slot.closed:
+            self._under_way, self._waiter.missing = True, 0
+            heavy.run(self._slot, "FETCH", self._fetch.attempting(final=self._last), self._attempted)
+        return self._last
+
+    def _attempted(self, reply: Reply | None) -> None:
+        self._under_way = False
+        if reply is not None:
+            self._waiter.leave()
+            self._slot.resolve(reply)
+            return
+        self._waiter.missing += self._fetch.missing  # less what has come meanwhile
+        if self._last or self._waiter.missing <= 0:
+            self._attempt(self._last)
 
 
 class IncrementalFetch(Fetch):

@@ -6,10 +6,13 @@ has been called, so that no later request overtakes it. Event loop's thread only
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Generator
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, TypeVar
+from weakref import WeakKeyDictionary
 
 from klamm_broker.server.slices import LONG_SLICE_S, lane_of
 from klamm_kafka.wire.errors import ProtocolError
@@ -24,25 +27,55 @@ LARGE_BYTES: Final = 16 * 1024
 _R = TypeVar("_R")
 
 
+class _Queue:
+    """The large requests of one event loop, done one after the other: only one has its thousands of objects in memory."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._lane = lane_of(loop)
+        self._jobs: deque[Callable[[], bool]] = deque()
+        self._under_way = False
+
+    def add(self, job: Callable[[], bool]) -> None:
+        """Call `job` until it returns True, once in each turn of the lane. What a job adds itself comes next."""
+        if self._under_way:
+            self._jobs.appendleft(job)
+            return
+        self._jobs.append(job)
+        if len(self._jobs) == 1:
+            self._lane.next(self._turn)
+
+    def _turn(self) -> None:
+        self._under_way = True
+        job = self._jobs.popleft()
+        try:
+            if not job():
+                self._jobs.appendleft(job)
+        finally:
+            self._under_way = False
+            if self._jobs:
+                self._lane.next(self._turn)
+
+
+_queues: WeakKeyDictionary[asyncio.AbstractEventLoop, _Queue] = WeakKeyDictionary()
+
+
 def run(slot: Slot, what: str, steps: Generator[Any, None, _R], then: Callable[[_R], None]) -> None:
     """Do the steps of a parked request in slices, then call `then` with their result.
 
     They end without it when the connection is gone, and close it when they fail.
     """
-    lane = lane_of(slot.connection.loop)
 
-    def go_on() -> None:
+    def go_on() -> bool:
         if slot.closed:
             steps.close()
-            return
+            return True
         if slot.charge is not None:
             slot.charge.go_on()
+        finished = True
         try:
             finished, result = _slice(steps)
             if finished:
                 then(result)
-            else:
-                lane.next(go_on)
         except ProtocolError as e:
             slot.fail(f"{what}: {e}")
         except Exception as e:  # a defect of ours: the peer must not wait for an answer that will not come
@@ -51,8 +84,13 @@ def run(slot: Slot, what: str, steps: Generator[Any, None, _R], then: Callable[[
         finally:
             if slot.charge is not None:
                 slot.charge.pause()
+        return finished
 
-    lane.next(go_on)
+    loop = slot.connection.loop
+    queue = _queues.get(loop)
+    if queue is None:
+        queue = _queues[loop] = _Queue(loop)
+    queue.add(go_on)
 
 
 def _slice(steps: Generator[Any, None, _R]) -> tuple[bool, Any]:
