@@ -253,6 +253,15 @@ def test_groups_and_subscriptions_are_described_with_what_they_inherit(client):
         "streams.assignment.interval.ms",
         "streams.num.standby.replicas",
         "streams.initial.rebalance.delay.ms",
+        "share.session.timeout.ms",
+        "share.heartbeat.interval.ms",
+        "share.assignment.interval.ms",
+        "share.record.lock.duration.ms",
+        "share.delivery.count.limit",
+        "share.partition.max.record.locks",
+        "share.auto.offset.reset",
+        "share.isolation.level",
+        "share.renew.acknowledge.enable",
     }
     assert where_from(found["consumer.session.timeout.ms"]) == [
         ("group.consumer.session.timeout.ms", "45000", "DEFAULT_CONFIG")

@@ -226,7 +226,6 @@ def altered_configs_as_described(side: Side) -> list[Request]:
 INTENDED: dict[str, dict[str, str]] = {
     "api_versions": {
         r"api_keys\[(1[^08]|[2-9]\d)\]": "not served: the ledger in docs/differences.md; what is served has Kafka's versions",
-        r"(supported|finalized)_features\[share": "not served",
         r"supported_features\[klamm": "our own: the ledger in docs/differences.md",
         r"finalized_features_epoch": "our count of changes, Kafka's offset of its metadata log",
     },

@@ -364,9 +364,7 @@ def quotas(side: Side) -> list[Request]:
 INTENDED: dict[str, dict[str, str]] = {
     "broker_configs_refused": {r"^22\.": "Kafka stores a property that nobody knows"},
     "features": {
-        r"supported_features\[share": "not served",
         r"supported_features\[klamm": "our own: the ledger in docs/differences.md",
-        r"finalized_features\[share": "not served",
         r"finalized_features_epoch": "our count of changes, Kafka's offset of its metadata log",
         r"api_keys\[": "not served: the ledger in docs/differences.md",
     },

@@ -5,12 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from support.broker import new_name, new_topic
 from support.kafka_tools import ToolResult
-
-from klamm.testing import EmbeddedBroker
-from klamm_broker.api import registry
-from klamm_kafka.wire.api_keys import ApiKey
 
 Tool = Callable[..., ToolResult]
 pytestmark = pytest.mark.usefixtures("apache_kafka")
@@ -34,14 +29,3 @@ def test_a_property_that_needs_a_restart_is_named(tool: Tool) -> None:
         *("--alter", "--entity-type", "brokers", "--entity-name", "1", "--add-config", "log.dirs=/nowhere"),
     )
     assert "log.dirs" in said
-
-
-def test_share_groups_are_not_there(tool: Tool, broker: EmbeddedBroker) -> None:
-    assert not hasattr(ApiKey, "SHARE_GROUP_HEARTBEAT")
-    assert 76 not in registry.load()
-    said = refused(
-        tool,
-        "kafka-console-share-consumer",
-        *("--topic", new_topic(broker), "--group", new_name("group"), "--timeout-ms", "5000"),
-    )
-    assert "SHARE_GROUP_HEARTBEAT" in said or "Unsupported" in said

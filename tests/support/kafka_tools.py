@@ -41,6 +41,7 @@ CLASSES = {
     "kafka-metadata-quorum": _TOOLS + "MetadataQuorumCommand",
     "kafka-producer-perf-test": _TOOLS + "ProducerPerformance",
     "kafka-reassign-partitions": _TOOLS + "reassign.ReassignPartitionsCommand",
+    "kafka-share-groups": _TOOLS + "consumer.group.ShareGroupCommand",
     "kafka-topics": _TOOLS + "TopicCommand",
     "kafka-transactions": _TOOLS + "TransactionsCommand",
     "kafka-verifiable-consumer": _TOOLS + "VerifiableConsumer",

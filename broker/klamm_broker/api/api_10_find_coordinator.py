@@ -1,9 +1,8 @@
 """FindCoordinator, key 10: versions 0 to 6.
 
-Behaviour: answers this broker, for every group and every transactional id. The first question of each kind creates
-`__consumer_offsets` or `__transaction_state`.
-Versions: 4 asks for several keys.
-Not supported: share groups (INVALID_REQUEST, as Kafka without them).
+Behaviour: answers this broker, for every group, transactional id and share partition. The first question of each kind
+creates `__consumer_offsets`, `__transaction_state` or `__share_group_state`.
+Versions: 4 asks for several keys, 6 for share partitions (`group:topic id:partition`).
 """
 
 from __future__ import annotations
@@ -27,6 +26,9 @@ if TYPE_CHECKING:
 BATCHED_FROM: Final = 4
 _GROUP: Final = 0
 _TRANSACTION: Final = 1
+_SHARE: Final = 2
+_SHARE_FROM: Final = 6
+_TOPIC_ID_CHARACTERS: Final = 22
 _NO_NODE: Final = -1
 _KINDS: Final = {_GROUP: ResourceType.GROUP, _TRANSACTION: ResourceType.TRANSACTIONAL_ID}
 
@@ -37,6 +39,7 @@ _KINDS: Final = {_GROUP: ResourceType.GROUP, _TRANSACTION: ResourceType.TRANSACT
     needs=[
         Need(AclOperation.DESCRIBE, ResourceType.GROUP, "for groups"),
         Need(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, "for transactions"),
+        Need(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, "for share partitions"),
     ],
 )
 def find_coordinator(
@@ -63,8 +66,11 @@ def _one(broker: BrokerState, ctx: RequestContext, key_type: int, key: str) -> C
     why: str | None
     if kind is not None and not ctx.may(AclOperation.DESCRIBE, kind, key):
         error, why = DENIED[kind], DENIED[kind].message
+    elif key_type == _SHARE and not ctx.may_cluster(AclOperation.CLUSTER_ACTION):
+        error = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        why = error.message
     else:
-        error, why = _problem(broker, key_type)
+        error, why = _problem(broker, key_type, key, ctx.api_version)
     if error is not ErrorCode.NONE:
         return Coordinator(key=key, node_id=_NO_NODE, host="", port=-1, error_code=error, error_message=why)
     listener = broker.listeners[ctx.listener]
@@ -78,13 +84,26 @@ def _one(broker: BrokerState, ctx: RequestContext, key_type: int, key: str) -> C
     )
 
 
-def _problem(broker: BrokerState, key_type: int) -> tuple[ErrorCode, str | None]:
-    if key_type not in (_GROUP, _TRANSACTION):
+def _problem(broker: BrokerState, key_type: int, key: str, version: int) -> tuple[ErrorCode, str | None]:
+    if key_type == _SHARE and version >= _SHARE_FROM and broker.serves_share_groups:
+        if not _is_share_key(key):
+            return ErrorCode.INVALID_REQUEST, "The key of a share partition is group:topic id:partition."
+    elif key_type not in (_GROUP, _TRANSACTION):
         return ErrorCode.INVALID_REQUEST, f"There is no coordinator for keys of type {key_type}."
-    if (broker.groups if key_type == _GROUP else broker.transactions).ensure_topic():
+    ensure_topic, what = {
+        _GROUP: (broker.groups.ensure_topic, "offsets"),
+        _TRANSACTION: (broker.transactions.ensure_topic, "transaction"),
+        _SHARE: (broker.share_states.ensure_topic, "share-group state"),
+    }[key_type]
+    if ensure_topic():
         return ErrorCode.NONE, None
-    what = "offsets" if key_type == _GROUP else "transaction"
     return (
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
         f"The {what} topic could not be created; see the broker's log.",
     )
+
+
+def _is_share_key(key: str) -> bool:
+    group_id, _, rest = key.partition(":") if key.count(":") == 2 else ("", "", "")
+    topic_id, _, partition = rest.partition(":")
+    return bool(group_id) and len(topic_id) == _TOPIC_ID_CHARACTERS and partition.isdecimal()

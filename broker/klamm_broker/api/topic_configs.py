@@ -157,9 +157,10 @@ def group_entries(config: BrokerConfig, own: Mapping[str, str]) -> list[Entry]:
     """Returns every key of a group with these own configurations."""
     entries = []
     for key in GROUP_CONFIGS:
-        synonym, text = broker_synonym(key.name), str(group_default(config, key.name))
-        synonyms = [Synonym(synonym, to_string(key.default, key.type), Source.DEFAULT_CONFIG)]
-        if synonym in config.originals:
+        synonym, text = broker_synonym(key.name), to_string(group_default(config, key.name), key.type)
+        name = key.name if synonym is None else synonym
+        synonyms = [Synonym(name, to_string(key.default, key.type), Source.DEFAULT_CONFIG)]
+        if synonym is not None and synonym in config.originals:
             synonyms.insert(0, Synonym(synonym, text, Source.STATIC_BROKER_CONFIG))
         if key.name in own:
             text = own[key.name]

@@ -15,6 +15,8 @@ from klamm_broker.coordinator.group import ClassicGroup
 from klamm_broker.coordinator.model import NO_TOPIC_ID, CommitResult, TopicPartition
 from klamm_broker.coordinator.offsets import Offsets, mark_removed
 from klamm_broker.coordinator.rebalance import Rebalancer, append_error
+from klamm_broker.coordinator.share.group import ShareGroup
+from klamm_broker.coordinator.share.offsets import ShareOffsets
 from klamm_broker.coordinator.table import GroupTable
 from klamm_kafka.wire.errors import ErrorCode
 
@@ -29,13 +31,21 @@ class Administration:
     """Deletes and expires offsets and groups."""
 
     def __init__(
-        self, table: GroupTable, turn: Turn, offsets: Offsets, rebalancer: Rebalancer, journal: Journal
+        self,
+        table: GroupTable,
+        turn: Turn,
+        offsets: Offsets,
+        rebalancer: Rebalancer,
+        journal: Journal,
+        *,
+        share_offsets: ShareOffsets,
     ) -> None:
         self._table = table
         self._turn = turn
         self._offsets = offsets
         self._rebalancer = rebalancer
         self._journal = journal
+        self._share_offsets = share_offsets
         self._to_clean: deque[str] = deque()
 
     # Offsets
@@ -135,8 +145,27 @@ class Administration:
             self._turn.reply(token, error)
         elif not group.is_empty:
             self._turn.reply(token, ErrorCode.NON_EMPTY_GROUP)
+        elif isinstance(group, ShareGroup):
+            self._delete_share_group(group, token)
         else:
             self._delete(group, lambda error: self._turn.reply(token, append_error(error)))
+
+    def _delete_share_group(self, group: ShareGroup, token: Token) -> None:
+        """Delete a share group after the states of its partitions."""
+
+        def then(error: ErrorCode) -> None:
+            if error is not ErrorCode.NONE:
+                self._turn.reply(token, error)
+            else:
+                self._journal.when_free(group.group_id, delete)
+
+        def delete() -> None:
+            if group.is_empty and not group.deleting:
+                self._delete(group, lambda error: self._turn.reply(token, append_error(error)))
+            else:
+                self._turn.reply(token, ErrorCode.NON_EMPTY_GROUP)
+
+        self._share_offsets.delete_states(group, then)
 
     def _delete(self, group: Group, done: Callable[[ErrorCode], None]) -> None:
         group.deleting = True

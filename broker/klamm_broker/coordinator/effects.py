@@ -4,19 +4,21 @@ A coordinator does nothing by itself: each call returns a list of effects, in or
 request that was parked under a token. `Append` writes records to a partition of the coordinator's topic and
 then calls `then` with the outcome. The shell must report the appends of one partition in their order; it may do so at
 once or any time later. Only the transaction coordinator uses `WriteMarker`: it ends a transaction in a partition of any
-topic.
+topic. Only the group coordinator uses `ChangeShareStates`: it asks the share coordinator.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from klamm_kafka.wire.errors import ErrorCode
 
 log = logging.getLogger(__name__)
+
+_Outcome = TypeVar("_Outcome")
 
 Token = Hashable
 """Names a request that waits for its answer. The coordinator only stores it and hands it back."""
@@ -73,7 +75,22 @@ class WriteMarker:
     then: Callable[[ErrorCode, Now], list[Effect]]
 
 
-Effect = Reply | Append | WriteMarker
+ShareKeyLike = tuple[str, bytes, int]
+"""Group, topic id and partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeShareStates:
+    """Begin the state of share partitions anew (with a state epoch and a start offset), or delete it (None).
+
+    Then call `then(errors, now)` with the error of each.
+    """
+
+    changes: Mapping[ShareKeyLike, tuple[int, int] | None]
+    then: Callable[[Mapping[ShareKeyLike, ErrorCode], Now], list[Effect]]
+
+
+Effect = Reply | Append | WriteMarker | ChangeShareStates
 
 
 class Turn:
@@ -140,13 +157,21 @@ class Turn:
         )
         self._effects.append(marker)
 
+    def change_share_states(
+        self,
+        changes: Mapping[ShareKeyLike, tuple[int, int] | None],
+        then: Callable[[Mapping[ShareKeyLike, ErrorCode]], None],
+    ) -> None:
+        """Ask the share coordinator for changes; `then` runs in a turn of its own once the outcomes are known."""
+        self._effects.append(ChangeShareStates(changes, self._resume(then)))
+
     def _resume(
-        self, then: Callable[[ErrorCode], None], refuse: Callable[[], None] | None = None
-    ) -> Callable[[ErrorCode, Now], list[Effect]]:
-        def resume(error: ErrorCode, now: Now) -> list[Effect]:
+        self, then: Callable[[_Outcome], None], refuse: Callable[[], None] | None = None
+    ) -> Callable[[_Outcome, Now], list[Effect]]:
+        def resume(outcome: _Outcome, now: Now) -> list[Effect]:
             self.begin(now)
             try:
-                then(error)
+                then(outcome)
             except Exception:
                 if refuse is not None:
                     refuse()

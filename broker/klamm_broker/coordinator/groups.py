@@ -55,6 +55,10 @@ from klamm_broker.coordinator.model import (
 from klamm_broker.coordinator.offsets import Offsets
 from klamm_broker.coordinator.producer_ids import NO_PRODUCER_ID
 from klamm_broker.coordinator.rebalance import Rebalancer
+from klamm_broker.coordinator.share.core import SESSION, ShareCore
+from klamm_broker.coordinator.share.group import ShareGroup
+from klamm_broker.coordinator.share.groups import ShareGroups
+from klamm_broker.coordinator.share.model import ShareConfig
 from klamm_broker.coordinator.streams import core as streams_core
 from klamm_broker.coordinator.streams import view as streams_view
 from klamm_broker.coordinator.streams.change import Steps as StreamsSteps
@@ -84,6 +88,7 @@ class GroupCoordinator:
         *,
         consumer: ConsumerConfig | None = None,
         streams: StreamsConfig | None = None,
+        share: ShareConfig | None = None,
         topics: Topics | None = None,
         new_uuid: Callable[[], str] = lambda: str(uuid.uuid4()),
     ) -> None:
@@ -110,8 +115,28 @@ class GroupCoordinator:
             new_member_id=new_uuid,
         )
         self._members = Members(self._table, self._turn, self._membership, self._core, self._drop_if_void)
+        self.share = ShareGroups(
+            table=self._table,
+            turn=self._turn,
+            core=ShareCore(
+                config=share or ShareConfig(),
+                groups=self.groups,
+                turn=self._turn,
+                timers=self._timers,
+                journal=self._core.journal,
+                topics=self._topics,
+                hashes=self._steps.hashes,
+                partition_for=self.partition_for,
+                max_groups=lambda: self.config.max_groups,
+            ),
+        )
         self._administration = Administration(
-            self._table, self._turn, self._offsets, self._rebalancer, self._core.journal
+            self._table,
+            self._turn,
+            self._offsets,
+            self._rebalancer,
+            self._core.journal,
+            share_offsets=self.share.offsets,
         )
         self._streams = StreamsCore(
             config=streams or StreamsConfig(),
@@ -344,6 +369,8 @@ class GroupCoordinator:
             self._core.expire(key)
         elif key[0] in streams_core.DEADLINES:
             self._streams.expire(key)
+        elif key[0] == SESSION:
+            self.share.members.expire(key)
         else:
             self._core.journal.when_free(
                 key[1], partial(self._expire_classic, key), partial(self._try_again, key)
@@ -409,6 +436,9 @@ class GroupCoordinator:
                 self._start_consumer_group(group)
             elif isinstance(group, StreamsGroup):
                 self._streams.watch(group)
+            elif isinstance(group, ShareGroup):
+                for member_id in group.members:
+                    self.share.members.restart_session(group, member_id)
             elif isinstance(group, ClassicGroup):
                 self._start_classic_group(group)
         for producer_id, group_id, at, offset in waiting:

@@ -15,13 +15,16 @@ from klamm_broker.coordinator.consumer.records import ConsumerRecord
 from klamm_broker.coordinator.effects import KeyValue
 from klamm_broker.coordinator.group import ClassicGroup
 from klamm_broker.coordinator.records import GroupRecord, OffsetRecord
+from klamm_broker.coordinator.share.group import ShareGroup
+from klamm_broker.coordinator.share.group import tombstones as share_tombstones
+from klamm_broker.coordinator.share.records import ShareRecord
 from klamm_broker.coordinator.streams import group as streams
 from klamm_broker.coordinator.streams.group import StreamsGroup
 from klamm_broker.coordinator.streams.records import StreamsRecord
 
 log = logging.getLogger(__name__)
 
-Record = GroupRecord | OffsetRecord | ConsumerRecord | StreamsRecord
+Record = GroupRecord | OffsetRecord | ConsumerRecord | ShareRecord | StreamsRecord
 
 
 def fits(group: Group, record: Record) -> bool:
@@ -31,6 +34,8 @@ def fits(group: Group, record: Record) -> bool:
             return isinstance(group, ConsumerGroup)
         case StreamsRecord():
             return isinstance(group, StreamsGroup)
+        case ShareRecord():
+            return isinstance(group, ShareGroup)
         case GroupRecord():
             return isinstance(group, ClassicGroup)
     return True
@@ -44,6 +49,8 @@ def made(record: Record, partition: int, old: Group | None) -> Group:
             group = ConsumerGroup(record.group_id, partition=partition)
         case StreamsRecord():
             group = StreamsGroup(record.group_id, partition=partition)
+        case ShareRecord():
+            group = ShareGroup(record.group_id, partition=partition)
         case _:
             group = ClassicGroup(record.group_id, partition=partition, wall_ms=-1)
     if old is not None:
@@ -60,4 +67,6 @@ def tombstones(group: Group) -> list[KeyValue]:
         return migration.tombstones(group)
     if isinstance(group, StreamsGroup):
         return [record.encode() for record in streams.tombstones(group)]
+    if isinstance(group, ShareGroup):
+        return [record.encode() for record in share_tombstones(group)]
     return [records.group_tombstone(group.group_id)]

@@ -21,6 +21,8 @@ from klamm_broker.coordinator.kinds import Record
 from klamm_broker.coordinator.model import CommittedOffset, Protocol, TopicPartition
 from klamm_broker.coordinator.producer_ids import NO_PRODUCER_ID
 from klamm_broker.coordinator.records import OffsetRecord
+from klamm_broker.coordinator.share.group import ShareGroup
+from klamm_broker.coordinator.share.records import ShareRecord
 from klamm_broker.coordinator.streams.group import StreamsGroup
 from klamm_broker.coordinator.streams.records import StreamsRecord
 from klamm_kafka.wire.errors import ProtocolError
@@ -122,8 +124,7 @@ class Loader:
                 log.error("__consumer_offsets-%d: group %s: %s", partition, record.group_id, e)  # noqa: TRY400
         if foreign:
             log.warning(
-                "__consumer_offsets-%d: %d records of group types that this broker does not have (share groups) "
-                "are left alone",
+                "__consumer_offsets-%d: %d records of group types that this broker does not have are left alone",
                 partition,
                 foreign,
             )
@@ -137,6 +138,10 @@ def _apply(group: Group, record: Record) -> None:
         return
     if isinstance(record, StreamsRecord):
         assert isinstance(group, StreamsGroup)
+        group.apply(record)
+        return
+    if isinstance(record, ShareRecord):
+        assert isinstance(group, ShareGroup)
         group.apply(record)
         return
     assert record.value is not None

@@ -2,8 +2,8 @@
 
 Key and value are an int16 version and then the message's body. The version of a key also tells the kind of
 record: 0 and 1 a committed offset, 2 a classic group, 3 to 8 and 16 parts of a consumer group
-(`consumer/records.py`), 17 and 19 to 23 parts of a Streams group (`streams/records.py`). The loader skips and counts
-versions that are unknown. A record without a value is a tombstone.
+(`consumer/records.py`), 10 to 15 of a share group (`share/records.py`), 17 and 19 to 23 of a Streams group
+(`streams/records.py`). The loader skips and counts versions that are unknown. A record without a value is a tombstone.
 
 The versions written are those of Kafka 4.3: group metadata 3, offsets 4 with the topic's id (1 where the
 commit brought its own expiry, as nothing newer can hold it). All versions are read.
@@ -21,6 +21,8 @@ from klamm_broker.coordinator.consumer.records import ConsumerRecord
 from klamm_broker.coordinator.effects import KeyValue
 from klamm_broker.coordinator.group import ClassicGroup
 from klamm_broker.coordinator.model import CommittedOffset, TopicPartition
+from klamm_broker.coordinator.share import records as share_records
+from klamm_broker.coordinator.share.records import ShareRecord
 from klamm_broker.coordinator.streams import records as streams_records
 from klamm_broker.coordinator.streams.records import StreamsRecord
 from klamm_kafka.wire.errors import MalformedMessage
@@ -117,7 +119,7 @@ def _offset_key(group_id: str, at: TopicPartition) -> bytes:
 
 def decode(
     key: bytes, value: bytes | None
-) -> GroupRecord | OffsetRecord | ConsumerRecord | StreamsRecord | None:
+) -> GroupRecord | OffsetRecord | ConsumerRecord | ShareRecord | StreamsRecord | None:
     """Returns the content of a record; None for a kind of record that this broker does not have.
 
     Raises a ProtocolError for bytes that are no such record.
@@ -135,7 +137,11 @@ def decode(
         return GroupRecord(group.group, stored)
     if value is None:
         return None
-    return consumer_records.decode(kind, key, value) or streams_records.decode(kind, key, value)
+    return (
+        consumer_records.decode(kind, key, value)
+        or streams_records.decode(kind, key, value)
+        or share_records.decode(kind, key, value)
+    )
 
 
 def _decode_offset(value: bytes) -> CommittedOffset:

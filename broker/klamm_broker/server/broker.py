@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from klamm_base.errors import ConfigError
-from klamm_base.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from klamm_base.internal_topics import OFFSETS_TOPIC, SHARE_GROUPS_TOPIC, TRANSACTIONS_TOPIC
 from klamm_broker.log.disk_failure import is_broken
 from klamm_broker.log.errors import LogError, UnusableDirectory
 from klamm_broker.log.log_manager import LogManager
@@ -31,6 +31,8 @@ from klamm_broker.server.quotas import ClientQuotas
 from klamm_broker.server.replica_mover import ReplicaMover
 from klamm_broker.server.scram_users import FILE_NAME as USERS_FILE
 from klamm_broker.server.scram_users import ScramUsers
+from klamm_broker.server.share_groups import ShareServing
+from klamm_broker.server.share_states import ShareStateShell
 from klamm_broker.server.state import BrokerState
 from klamm_broker.server.token_file import FILE_NAME as TOKENS_FILE
 from klamm_broker.server.token_file import TokenFile
@@ -88,8 +90,11 @@ class Broker(BrokerState):
         self.authorizer = open_authorizer(config, self.loop.time)
         for name in self.logs.topics:
             self.serve_topic(name)
-        self.groups = GroupShell(self, self.topic_changes, self.cluster_config)
+        self.share_states = ShareStateShell(self, self.topic_changes)
+        self.shares = ShareServing(self, self.share_states, self.cluster_config)
+        self.groups = GroupShell(self, self.topic_changes, self.cluster_config, self.share_states)
         self.transactions = TransactionShell(self, self.topic_changes, self.groups, self.cluster_config)
+        self.share_states.open()
         self.groups.open()
         self.transactions.open()
         self._every("log.flush.offset.checkpoint.interval.ms", self._write_checkpoints)
@@ -97,6 +102,7 @@ class Broker(BrokerState):
         self._every(
             "producer.id.expiration.check.interval.ms", lambda: self.logs.expire_producers(self.now_ms())
         )
+        self._every("share.coordinator.state.topic.prune.interval.ms", self.share_states.prune)
         self._flusher = Flusher(self.logs, interval_ms=config["log.flush.scheduler.interval.ms"])
         self._flusher.start(self.loop)
         self.mover.resume()
@@ -138,6 +144,8 @@ class Broker(BrokerState):
             return
         self.transactions.close()
         self.groups.close()
+        self.shares.close()
+        self.share_states.close()
         self.logs.close()
 
     # ---- directories that fail
@@ -176,6 +184,8 @@ class Broker(BrokerState):
         """Release everything without writing. The next start finds out what the failing disk holds."""
         self.transactions.close()
         self.groups.close()
+        self.shares.close()
+        self.share_states.close()
         self.logs.release()
 
     def _write_checkpoints(self) -> None:
@@ -229,6 +239,8 @@ class Broker(BrokerState):
             partitions = len(self.topics.by_name[name].partitions)
             if name == OFFSETS_TOPIC:
                 self.groups.coordinator.on_offsets_topic_created(partitions)
+            elif name == SHARE_GROUPS_TOPIC:
+                self.share_states.states.on_topic_created(partitions)
             elif name == TRANSACTIONS_TOPIC:
                 self.transactions.coordinator.on_topic_created(partitions)
         self.groups.on_topics_changed(names, created=True)
@@ -240,5 +252,13 @@ class Broker(BrokerState):
         gone = [(topic.name, p.index) for p in topic.partitions]
         self.cleaner.on_partitions_deleted(gone)
         self.groups.on_partitions_deleted(gone)
+        self._forget_shares(frozenset([topic.id]))
         if topic.name == TRANSACTIONS_TOPIC:
             self.transactions.coordinator.on_topic_deleted()
+
+    def _forget_shares(self, topic_ids: frozenset[bytes]) -> None:
+        """Forget deleted topics in share groups."""
+        self.shares.drop_topics(topic_ids)
+        groups = self.groups
+        groups.run(groups.coordinator.share.on_topics_deleted(topic_ids, groups.now()))
+        self.share_states.on_topics_deleted(topic_ids)

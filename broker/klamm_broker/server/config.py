@@ -18,6 +18,7 @@ from klamm_base.properties import is_from_environment, parse, suggestion
 from klamm_broker.server import (
     consumer_group_keys,
     listener_config,
+    share_group_keys,
     single_node,
     streams_group_keys,
     topic_config,
@@ -98,6 +99,7 @@ def _load(props: Mapping[str, str]) -> BrokerConfig:
     listeners, advertised = listener_config.read(values)
     consumer_group_keys.check(values)
     streams_group_keys.check(values)
+    share_group_keys.check(values)
     node_id = values["node.id"]
     if "node.id" not in originals and values["broker.id"] >= 0:
         node_id = values["broker.id"]

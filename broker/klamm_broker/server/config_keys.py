@@ -25,6 +25,7 @@ from klamm_broker.server import (
     consumer_group_keys,
     quota_keys,
     sasl_keys,
+    share_group_keys,
     single_node,
     streams_group_keys,
     tls_keys,
@@ -106,6 +107,7 @@ def _define() -> ConfigDef:
         _group_keys,
         consumer_group_keys.define,
         streams_group_keys.define,
+        share_group_keys.define,
         sasl_keys.define,
         authorizer_keys.define,
     ):

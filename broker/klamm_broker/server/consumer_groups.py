@@ -1,18 +1,20 @@
-"""The group coordinator's view of the broker for consumer groups: topics, and properties of broker and group."""
+"""The group coordinator's view of the broker for consumer and share groups: topics, and properties of broker and group."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from klamm_broker.coordinator.consumer.model import ConsumerConfig, GroupSettings, MigrationPolicy
 from klamm_broker.coordinator.consumer.topics import TopicInfo
+from klamm_broker.coordinator.share.model import ShareConfig, ShareSettings
 from klamm_broker.server.cluster_config import ResourceType
 from klamm_broker.server.consumer_group_keys import TIMES, assignor_name
 
 if TYPE_CHECKING:
     from klamm_broker.server.cluster_config import ClusterConfig
     from klamm_broker.server.config import BrokerConfig
+    from klamm_broker.server.storage import Storage
     from klamm_broker.server.topics import Topic, TopicTable
 
 
@@ -56,5 +58,25 @@ def consumer_config(config: BrokerConfig, cluster_config: ClusterConfig) -> Cons
         max_size=config["group.consumer.max.size"],
         migration=MigrationPolicy(config["group.consumer.migration.policy"].lower()),
         regex_refresh_interval_ms=config["group.consumer.regex.refresh.interval.ms"],
+        settings=settings,
+    )
+
+
+_SHARE_TIMES: Final = ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms")
+
+
+def share_config(storage: Storage, cluster_config: ClusterConfig) -> ShareConfig:
+    """The coordinator's settings of share groups. Properties that can change are read each time."""
+    config = storage.config
+
+    def settings(group_id: str) -> ShareSettings:
+        own, broker = cluster_config.get(ResourceType.GROUP, group_id), storage.config
+        return ShareSettings(
+            *(int(own.get(f"share.{name}", broker[f"group.share.{name}"])) for name in _SHARE_TIMES)
+        )
+
+    return ShareConfig(
+        max_size=config["group.share.max.size"],
+        retry_initialize_ms=config["group.share.initialize.retry.interval.ms"],
         settings=settings,
     )

@@ -38,6 +38,7 @@ DYNAMIC: Final = frozenset(SERVER_DEFAULTS.values()) | {
     "sasl.enabled.mechanisms",
     "sasl.kerberos.principal.to.local.rules",
     "sasl.kerberos.service.name",
+    "group.share.assignment.interval.ms",
 }
 """Properties whose change takes effect at once."""
 PER_LISTENER: Final = frozenset(name for name in BROKER_CONFIG.names if name.startswith("ssl."))

@@ -14,10 +14,18 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from klamm_broker.coordinator.effects import Append, Effect, Now, Token, WriteMarker
+from klamm_broker.coordinator.effects import (
+    Append,
+    ChangeShareStates,
+    Effect,
+    Now,
+    ShareKeyLike,
+    Token,
+    WriteMarker,
+)
 from klamm_broker.log.errors import LogError, StorageError
 from klamm_kafka.wire.batch import Record, encode_batch
 from klamm_kafka.wire.errors import ErrorCode
@@ -28,6 +36,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_Outcome = TypeVar("_Outcome")
 Then = Callable[[ErrorCode, Now], list[Effect]]
 
 
@@ -43,6 +52,14 @@ class Marker(NamedTuple):
 
 WriteOneMarker = Callable[[str, int, Marker, Callable[[ErrorCode], None]], None]
 """Write a marker into a partition of a topic, then tell the outcome."""
+ChangeStates = Callable[
+    [
+        Mapping[ShareKeyLike, tuple[int, int] | None],
+        Callable[[Mapping[ShareKeyLike, ErrorCode]], None],
+    ],
+    None,
+]
+"""Change states of share partitions, then tell the error of each."""
 
 
 class Parked:
@@ -69,7 +86,7 @@ class EffectRunner:
 
     `partition` returns a partition of the coordinator's topic, and creates the topic if necessary. `recover` returns the
     effects that a failed call of the coordinator has left behind. `settled` is called after each run, to set timers.
-    `write_marker` carries out `WriteMarker`, for the coordinator that asks for it.
+    `write_marker` and `change_share_states` carry out these effects, for the coordinators that ask for them.
     """
 
     def __init__(
@@ -80,6 +97,7 @@ class EffectRunner:
         recover: Callable[[Now], list[Effect]],
         settled: Callable[[], None],
         write_marker: WriteOneMarker | None = None,
+        change_share_states: ChangeStates | None = None,
     ) -> None:
         self._storage = storage
         self._loop = storage.loop
@@ -87,6 +105,7 @@ class EffectRunner:
         self._recover = recover
         self._settled = settled
         self._write_one_marker = write_marker
+        self._change_share_states = change_share_states
         self._queue: deque[Effect] = deque()
         self._running = False
         self._failed: Exception | None = None
@@ -151,6 +170,8 @@ class EffectRunner:
                 self._append(effect)
             case WriteMarker():
                 self._write_marker(effect)
+            case ChangeShareStates():
+                self._change_states(effect)
             case _:
                 self._answer(effect.token, effect.response)
 
@@ -196,6 +217,10 @@ class EffectRunner:
             written,
         )
 
+    def _change_states(self, effect: ChangeShareStates) -> None:
+        assert self._change_share_states is not None, "only the group coordinator asks for states"
+        self._change_share_states(effect.changes, lambda errors: self._tell(effect.then, errors))
+
     def write(
         self, partition: Partition, make: Callable[[], bytearray], then: Then, *, now_ms: int, what: str
     ) -> None:
@@ -219,9 +244,9 @@ class EffectRunner:
         # A failure, too, waits for the appends before it: outcomes come in order.
         self._storage.when_committed(partition, partition.log.log_end_offset, committed)
 
-    def _tell(self, then: Then, error: ErrorCode) -> None:
+    def _tell(self, then: Callable[[_Outcome, Now], list[Effect]], outcome: _Outcome) -> None:
         try:
-            effects = then(error, self.now())
+            effects = then(outcome, self.now())
         except Exception as e:
             log.exception("what follows an append of a coordinator failed; the rest is done")
             if not self._running:

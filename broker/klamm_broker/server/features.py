@@ -1,8 +1,8 @@
 """Feature levels (KIP-584): the features that exist, the cluster's levels, and the rules for changing them.
 
 A finalized level tells clients what they can rely on: `transaction.version` 2 makes Java's producer use the
-protocol of KIP-890, `group.version` 1 is the consumer group protocol. `streams.version` 1 that of Streams
-groups. A feature of Kafka that is not served (`share.version`) is left out. Pure: `updated` computes the levels after an UpdateFeatures, and
+protocol of KIP-890, `group.version` 1 is the consumer group protocol, `share.version` 1 permits share groups,
+`streams.version` 1 Streams groups. Pure: `updated` computes the levels after an UpdateFeatures, and
 `cluster_config.ClusterConfig` stores them.
 """
 
@@ -20,12 +20,14 @@ KRAFT: Final = "kraft.version"
 GROUP: Final = "group.version"
 STREAMS: Final = "streams.version"
 TRANSACTION: Final = "transaction.version"
+SHARE: Final = "share.version"
 MIRROR_TOPICS: Final = "klamm.mirror.topics"
 
 SUPPORTED: Final[Mapping[str, tuple[int, int]]] = {
     GROUP: (0, 1),
     KRAFT: (0, 1),
     METADATA: (7, 30),
+    SHARE: (0, 1),
     STREAMS: (0, 1),
     TRANSACTION: (0, 2),
     "eligible.leader.replicas.version": (0, 1),

@@ -1,7 +1,7 @@
-"""The configurations of a group (KIP-848), and of a client metrics subscription (KIP-714): keys and checks. Pure.
+"""The configurations of a group (KIP-848, KIP-932), and of a client metrics subscription (KIP-714): keys and checks. Pure.
 
-A group's keys have the broker's properties (`group.consumer.…`, `group.streams.…`) as defaults and bounds. Keys of share
-groups are left out, as these groups are not served.
+A group's numbers have the broker's properties (`group.consumer.…`, `group.share.…`, `group.streams.…`) as defaults and
+bounds.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from klamm_base.configdef import ConfigDef, Importance, Type, between
+from klamm_base.configdef import ConfigDef, Importance, Type, between, invalid, one_of
 from klamm_base.errors import ConfigError
 from klamm_broker.server.config_refused import ConfigRefused
 from klamm_kafka.wire.errors import ErrorCode
@@ -47,6 +47,19 @@ _BOUNDS: Final[Mapping[str, tuple[str, int, str | None, int, str | None, int]]] 
         "group.streams.assignment.interval.ms", 1_000, "group.streams.min.assignment.interval.ms", 0,
         "group.streams.max.assignment.interval.ms", 15_000,
     ),
+    **{
+        f"share.{name}": (
+            f"group.share.{name}", value, f"group.share.min.{name}", low, f"group.share.max.{name}", high,
+        )
+        for name, value, low, high in (
+            ("session.timeout.ms", 45_000, 45_000, 60_000),
+            ("heartbeat.interval.ms", 5_000, 5_000, 15_000),
+            ("record.lock.duration.ms", 30_000, 15_000, 60_000),
+            ("delivery.count.limit", 5, 2, 10),
+            ("partition.max.record.locks", 2_000, 100, 4_000),
+            ("assignment.interval.ms", 1_000, 0, 15_000),
+        )
+    },
 }  # fmt: skip
 """For each key the broker's properties for its default, its lowest and its highest value (None: no bound), each with Kafka's default."""
 _ABOUT: Final = {
@@ -60,27 +73,78 @@ _ABOUT: Final = {
         "The time that a new group waits for more members before its first assignment, in milliseconds."
     ),
     "streams.assignment.interval.ms": "The least time between two assignments of a group, in milliseconds.",
+    "share.session.timeout.ms": "How long a member may be silent before it is taken for failed, in milliseconds.",
+    "share.heartbeat.interval.ms": "How often a member should send its heartbeat, in milliseconds.",
+    "share.assignment.interval.ms": "The least time between two assignments of a group, in milliseconds.",
+    "share.record.lock.duration.ms": "How long a delivered record is locked for its reader, in milliseconds.",
+    "share.delivery.count.limit": "How often a record is delivered before it is given up.",
+    "share.partition.max.record.locks": "The most records in flight in a partition.",
 }
-_PROTOCOLS: Final = ("consumer", "streams")
+_LEAST: Final = {
+    "share.record.lock.duration.ms": 1_000,
+    "share.delivery.count.limit": 2,
+    "share.partition.max.record.locks": 100,
+}
+_PROTOCOLS: Final = ("consumer", "share", "streams")
 GROUP_CONFIGS: Final = ConfigDef()
 for _name, _bounds in _BOUNDS.items():
     GROUP_CONFIGS.define(
         _name,
         Type.INT,
         _bounds[1],
-        validator=between(0 if _bounds[3] == 0 else 1),
+        validator=between(_LEAST.get(_name, 0 if _bounds[3] == 0 else 1)),
         importance=Importance.MEDIUM,
         documentation=_ABOUT[_name],
     )
 
 
-def broker_synonym(name: str) -> str:
-    """Returns the broker's property that is the default of a group's key."""
-    return _BOUNDS[name][0]
+_DURATION: Final = re.compile(
+    r"P(?:(\d+)D)?(?:T(?=\d)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d{1,9})?)S)?)?", re.IGNORECASE
+)
+_BY_DURATION: Final = "by_duration:"
 
 
-def group_default(config: BrokerConfig, name: str) -> int:
+def offset_reset(name: str, value: str) -> int | None:
+    """Returns the age in milliseconds that `by_duration:…` gives; None for `earliest` and `latest`. Raises ConfigError."""
+    if value in ("earliest", "latest"):
+        return None
+    text = value.removeprefix(_BY_DURATION)
+    found = _DURATION.fullmatch(text) if text != value else None
+    if found is None or not any(found.groups()):
+        raise invalid(name, value, "must be earliest, latest, or by_duration: and an ISO 8601 duration")
+    days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
+    return int(((days * 24 + hours) * 60 + minutes) * 60_000 + seconds * 1_000)
+
+
+def _check_offset_reset(name: str, value: Any) -> None:
+    offset_reset(name, value)
+
+
+GROUP_CONFIGS.define(
+    "share.auto.offset.reset", Type.STRING, "latest", validator=_check_offset_reset, importance=Importance.MEDIUM,
+    documentation="Where a share group begins to read a partition: `earliest`, `latest`, or `by_duration:` and an age.",
+)  # fmt: skip
+GROUP_CONFIGS.define(
+    "share.isolation.level", Type.STRING, "read_uncommitted", validator=one_of("read_committed", "read_uncommitted"),
+    importance=Importance.MEDIUM,
+    documentation="Whether a share group reads records of open and aborted transactions.",
+)  # fmt: skip
+GROUP_CONFIGS.define(
+    "share.renew.acknowledge.enable", Type.BOOLEAN, True, importance=Importance.MEDIUM,
+    documentation="Lets members of a share group renew the locks of their records.",
+)  # fmt: skip
+
+
+def broker_synonym(name: str) -> str | None:
+    """Returns the broker's property that is the default of a group's key; None when there is none."""
+    bounds = _BOUNDS.get(name)
+    return None if bounds is None else bounds[0]
+
+
+def group_default(config: BrokerConfig, name: str) -> Any:
     """Returns the value for a group that does not set the key."""
+    if name not in _BOUNDS:
+        return GROUP_CONFIGS[name].default
     broker_key, fallback = _BOUNDS[name][:2]
     return int(config.values.get(broker_key, fallback))
 
@@ -92,6 +156,8 @@ def check_group(configs: Mapping[str, str], config: BrokerConfig) -> None:
             raise ConfigRefused(ErrorCode.INVALID_CONFIG, f"Unknown group config name: {name}")
     values = _parsed(GROUP_CONFIGS, configs)
     for name in configs:
+        if name not in _BOUNDS:
+            continue
         _, _, low_key, low, high_key, high = _BOUNDS[name]
         if low_key is not None and values[name] < config.values.get(low_key, low):
             raise ConfigRefused(

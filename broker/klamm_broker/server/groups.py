@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from klamm_base.internal_topics import OFFSETS_TOPIC
 from klamm_broker.coordinator.groups import GroupCoordinator
 from klamm_broker.coordinator.model import GroupConfig, TopicPartition
-from klamm_broker.server.consumer_groups import ServedTopics, consumer_config
+from klamm_broker.server.consumer_groups import ServedTopics, consumer_config, share_config
 from klamm_broker.server.coordinator_timer import CoordinatorTimer
 from klamm_broker.server.effects import EffectRunner
 from klamm_broker.server.group_loading import load
@@ -22,6 +22,7 @@ from klamm_broker.server.streams_groups import InternalTopics, streams_config
 if TYPE_CHECKING:
     from klamm_broker.server.cluster_config import ClusterConfig
     from klamm_broker.server.config import BrokerConfig
+    from klamm_broker.server.share_states import ShareStateShell
     from klamm_broker.server.storage import Storage
     from klamm_broker.server.topic_changes import TopicChanges
     from klamm_broker.server.topics import Partition
@@ -30,7 +31,13 @@ if TYPE_CHECKING:
 class GroupShell:
     """Connects the group coordinator to the broker. Handlers use `coordinator` only to read."""
 
-    def __init__(self, storage: Storage, topic_changes: TopicChanges, cluster_config: ClusterConfig) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        topic_changes: TopicChanges,
+        cluster_config: ClusterConfig,
+        share_states: ShareStateShell,
+    ) -> None:
         config = storage.config
         self._storage = storage
         self._loop = storage.loop
@@ -40,6 +47,7 @@ class GroupShell:
             _group_config(config, storage.topics.partition_count(OFFSETS_TOPIC)),
             consumer=consumer_config(config, cluster_config),
             streams=streams_config(lambda: storage.config, cluster_config),
+            share=share_config(storage, cluster_config),
             topics=self.topics,
         )
         self.internal_topics = InternalTopics()
@@ -49,7 +57,11 @@ class GroupShell:
             tick=lambda: self.run(self.coordinator.tick(self.now())),
         )
         self.runner = EffectRunner(
-            storage, partition=self._partition, recover=self.coordinator.tick, settled=self.timer.set
+            storage,
+            partition=self._partition,
+            recover=self.coordinator.tick,
+            settled=self.timer.set,
+            change_share_states=share_states.change,
         )
         self.ask, self.ask_all, self.run, self.now = (
             self.runner.ask, self.runner.ask_all, self.runner.run, self.runner.now

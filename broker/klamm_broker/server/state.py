@@ -14,6 +14,7 @@ from klamm_broker.log.config import LogConfig
 from klamm_broker.security.sasl.credentials import Mechanism
 from klamm_broker.security.sasl.scram import Account
 from klamm_broker.server.cluster_config import ResourceType
+from klamm_broker.server.features import SHARE
 from klamm_broker.server.metrics import IdleMeter
 from klamm_broker.server.storage import Storage
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from klamm_broker.server.quotas import ClientQuotas
     from klamm_broker.server.replica_mover import ReplicaMover
     from klamm_broker.server.scram_users import ScramUsers
+    from klamm_broker.server.share_groups import ShareServing
+    from klamm_broker.server.share_states import ShareStateShell
     from klamm_broker.server.token_file import TokenFile
     from klamm_broker.server.topic_changes import TopicChanges
     from klamm_broker.server.transactions import TransactionShell
@@ -44,6 +47,8 @@ class BrokerState(Storage):
     cleaner: LogCleaner
     mover: ReplicaMover
     groups: GroupShell
+    share_states: ShareStateShell
+    shares: ShareServing
     transactions: TransactionShell
     cluster_config: ClusterConfig
     scram_users: ScramUsers
@@ -68,6 +73,11 @@ class BrokerState(Storage):
     def mono_ms(self) -> int:
         """Returns the time by a clock that never jumps, for deadlines."""
         return int(self.loop.time() * 1000)
+
+    @property
+    def serves_share_groups(self) -> bool:
+        """True if the level of `share.version` permits share groups."""
+        return self.cluster_config.features.get(SHARE, 0) > 0
 
     # ---- users
 

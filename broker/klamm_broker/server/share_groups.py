@@ -1,0 +1,305 @@
+"""The share partitions that this broker serves: made when they are first read, with the timers of their locks.
+
+A share partition's records in flight are here; what was reported on them is written through the share coordinator
+(`share_states.py`) before it is answered. Event loop's thread only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from klamm_broker.coordinator.share.delivery import Ack, AckRefused
+from klamm_broker.coordinator.share.in_flight import Transition
+from klamm_broker.coordinator.share.model import NO_OFFSET, DeliverySettings, ShareKey, StateBatch
+from klamm_broker.coordinator.share.sessions import At, Owner, ShareSessions
+from klamm_broker.coordinator.share.share_partition import SharePartition
+from klamm_broker.coordinator.share.states import ReadState, Report, Written
+from klamm_broker.server.cluster_config import ResourceType
+from klamm_broker.server.coordinator_timer import CoordinatorTimer
+from klamm_broker.server.group_config import offset_reset
+from klamm_kafka.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from klamm_broker.server.cluster_config import ClusterConfig
+    from klamm_broker.server.share_states import ShareStateShell
+    from klamm_broker.server.storage import Storage
+    from klamm_broker.server.topics import Partition
+    from klamm_broker.server.waiting import Waiter
+
+log = logging.getLogger(__name__)
+
+_NOW: Final = 1 << 62
+"""More bytes than any fetch waits for."""
+_FOR_READERS: Final = {
+    ErrorCode.NOT_COORDINATOR: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.FENCED_LEADER_EPOCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.FENCED_STATE_EPOCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.INVALID_REQUEST: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+"""Errors of the share coordinator, as readers are told them."""
+_STALE: Final = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
+
+Outcome = tuple[ErrorCode, str | None]
+OK: Final[Outcome] = (ErrorCode.NONE, None)
+
+
+class Served:
+    """A share partition that is served. `core` is None while its state is being read."""
+
+    __slots__ = ("core", "error", "key", "partition", "state_epoch", "timer", "waiters")
+
+    def __init__(self, key: ShareKey, partition: Partition) -> None:
+        self.key = key
+        self.partition = partition
+        self.core: SharePartition | None = None
+        self.error: Outcome = OK
+        self.state_epoch = 0
+        self.timer: CoordinatorTimer | None = None
+        self.waiters: dict[Waiter, None] = {}
+
+    def wake(self) -> None:
+        """Let fetches that wait look again: records have come back, or there is room for more."""
+        for waiter in list(self.waiters):
+            waiter.advanced(_NOW)
+
+
+class ShareServing:
+    """All share partitions that are served, and the sessions of their readers."""
+
+    def __init__(self, storage: Storage, states: ShareStateShell, cluster_config: ClusterConfig) -> None:
+        self._storage = storage
+        self._states = states
+        self._cluster_config = cluster_config
+        self._served: dict[ShareKey, Served] = {}
+        self.sessions = ShareSessions()
+        states.on_changed = self.drop
+
+    def __len__(self) -> int:
+        return len(self._served)
+
+    def now_ms(self) -> int:
+        return int(self._storage.loop.time() * 1000)
+
+    # Settings
+
+    def setting(self, group_id: str, name: str) -> str | None:
+        """Returns a configuration of the group's own."""
+        return self._cluster_config.get(ResourceType.GROUP, group_id).get(name)
+
+    def delivery(self, group_id: str) -> DeliverySettings:
+        """Returns the settings of a group's deliveries."""
+        config = self._storage.config
+        own = self._cluster_config.get(ResourceType.GROUP, group_id)
+
+        def number(name: str) -> int:
+            value = own.get(f"share.{name}")
+            return int(config[f"group.share.{name}"] if value is None else value)
+
+        return DeliverySettings(
+            lock_ms=number("record.lock.duration.ms"),
+            delivery_limit=number("delivery.count.limit"),
+            max_locks=number("partition.max.record.locks"),
+            renew_enabled=own.get("share.renew.acknowledge.enable", "true").lower() != "false",
+        )
+
+    # Serving
+
+    def get(self, key: ShareKey, partition: Partition) -> Served:
+        """Returns the share partition; its state may still be on the way, or there may be an error."""
+        served = self._served.get(key)
+        if served is not None and served.partition is partition:
+            return served
+        served = self._served[key] = Served(key, partition)
+        epoch = partition.log.leader_epoch
+        answer = self._states.ask(
+            lambda token, now: self._states.states.read(key, epoch, token, now), lambda read: read
+        )
+        if isinstance(answer, asyncio.Future):
+            answer.add_done_callback(lambda f: self._loaded(served, f.result()))
+        else:
+            self._loaded(served, answer)
+        return served
+
+    def _loaded(self, served: Served, read: ReadState) -> None:
+        if read.error is not ErrorCode.NONE:
+            served.error = _FOR_READERS.get(read.error, read.error), read.message
+            self.drop(served.key)
+            return
+        group_id, state, stored = served.key.group_id, read.state, served.partition.log
+        core = SharePartition(lambda: self.delivery(group_id))
+        start = state.start_offset
+        if start == NO_OFFSET:
+            start = self._reset(group_id, served.partition)
+        core.restore(start, state.batches, log_end=stored.log_end_offset)
+        served.core, served.state_epoch = core, state.state_epoch
+        served.timer = CoordinatorTimer(
+            self._storage.loop,
+            next_deadline_ms=core.next_deadline_ms,
+            tick=lambda: self._expire(served, core),
+        )
+        served.wake()
+
+    def _reset(self, group_id: str, partition: Partition) -> int:
+        """Returns the offset at which a group begins: `share.auto.offset.reset`."""
+        name, stored = "share.auto.offset.reset", partition.log
+        value = self.setting(group_id, name) or "latest"
+        if value == "earliest":
+            return stored.log_start_offset
+        age_ms = offset_reset(name, value)
+        found = None if age_ms is None else stored.offset_for_timestamp(self._storage.now_ms() - age_ms)
+        return stored.high_watermark if found is None else found[1]
+
+    def drop(self, key: ShareKey) -> None:
+        """Stop serving a share partition: its state was changed behind it, or nobody reads it any more."""
+        served = self._served.pop(key, None)
+        if served is not None:
+            if served.timer is not None:
+                served.timer.cancel()
+            served.wake()
+
+    def drop_topics(self, topic_ids: frozenset[bytes]) -> None:
+        for key in [key for key in self._served if key.topic_id in topic_ids]:
+            self.drop(key)
+
+    # Reports of readers
+
+    def acknowledge(
+        self, owner: Owner, acks: Mapping[At, Sequence[Ack]]
+    ) -> dict[At, Outcome] | asyncio.Future[dict[At, Outcome]]:
+        """Take in acknowledgements. Returns the outcome for each partition, or a future of them."""
+
+        def begin(core: SharePartition, at: At) -> Transition:
+            return core.acknowledge(owner[1], acks[at], self.now_ms())
+
+        return self._report(owner, acks, begin)
+
+    def release(
+        self, owner: Owner, partitions: Sequence[At]
+    ) -> dict[At, Outcome] | asyncio.Future[dict[At, Outcome]]:
+        """Give back the records of a member that leaves."""
+        return self._report(owner, partitions, lambda core, _: core.release(owner[1]))
+
+    def _report(
+        self,
+        owner: Owner,
+        partitions: Sequence[At] | Mapping[At, Any],
+        begin: Callable[[SharePartition, At], Transition],
+    ) -> dict[At, Outcome] | asyncio.Future[dict[At, Outcome]]:
+        outcomes: dict[At, Outcome] = {}
+        left = len(partitions)
+        answer: asyncio.Future[dict[At, Outcome]] | None = None
+
+        def settle(at: At, outcome: Outcome) -> None:
+            outcomes[at] = outcome
+            if answer is not None and len(outcomes) == left and not answer.done():
+                answer.set_result(outcomes)
+
+        for at in partitions:
+            served = self._served.get(ShareKey(owner[0], *at))
+            if served is None or served.core is None:
+                error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                settle(at, (error, error.message))
+                continue
+            try:
+                transition = begin(served.core, at)
+            except AckRefused as e:
+                settle(at, (e.code, str(e)))
+                served.wake()
+                continue
+            self._write_transition(served, transition, lambda outcome, at=at: settle(at, outcome))  # type: ignore[misc]
+        if len(outcomes) == left:
+            return outcomes
+        answer = self._storage.loop.create_future()
+        return answer
+
+    def _write_transition(
+        self, served: Served, transition: Transition, told: Callable[[Outcome], None]
+    ) -> None:
+        core = served.core
+        assert core is not None
+
+        def done(outcome: Outcome) -> None:
+            core.complete(transition, ok=outcome[0] is ErrorCode.NONE, now_ms=self.now_ms())
+            self._settled(served)
+            told(outcome)
+
+        if transition.changes:
+            self._write(served, core, transition.changes, done)
+        else:
+            self._settled(served)
+            told(OK)
+
+    def _write(
+        self,
+        served: Served,
+        core: SharePartition,
+        changes: Sequence[StateBatch],
+        done: Callable[[Outcome], None],
+    ) -> None:
+        epoch = served.partition.log.leader_epoch
+        report = Report(served.state_epoch, epoch, core.start, core.complete_count, changes)
+        states = self._states.states
+
+        def written(answer: Written) -> None:
+            error = _FOR_READERS.get(answer.error, answer.error)
+            if error in _STALE:
+                self.drop(served.key)
+            done((error, answer.message))
+
+        answer = self._states.ask(
+            lambda token, now: states.write(served.key, report, token, now), lambda written: written
+        )
+        if isinstance(answer, asyncio.Future):
+            answer.add_done_callback(lambda f: written(f.result()))
+        else:
+            written(answer)
+
+    def _settled(self, served: Served) -> None:
+        if served.timer is not None:
+            served.timer.set()
+        served.wake()
+
+    def _expire(self, served: Served, core: SharePartition) -> None:
+        """Give back the records whose locks have ended, and write that."""
+        changes = core.expire(self.now_ms())
+        if not changes:
+            return
+        log.debug("share group %s: locks of %d batches have ended", served.key.group_id, len(changes))
+
+        def done(outcome: Outcome) -> None:
+            if outcome[0] is not ErrorCode.NONE:
+                log.warning("share group %s: ended locks are not stored: %s", served.key.group_id, outcome[1])
+            core.advance()
+            served.wake()
+
+        self._write(served, core, changes, done)
+
+    # Sessions
+
+    def close_session(self, owner: Owner) -> ErrorCode:
+        """End a member's session and give back its records."""
+        session = self.sessions.close(owner)
+        if session is None:
+            return ErrorCode.SHARE_SESSION_NOT_FOUND
+        if session.partitions:
+            self.release(owner, list(session.partitions))
+        return ErrorCode.NONE
+
+    def on_disconnect(self, connection: Any) -> None:
+        """End the sessions of a connection that is gone. A group without any session needs nothing here."""
+        for session in self.sessions.of_connection(connection):
+            self.sessions.evictions += 1
+            self.close_session(session.owner)
+            group_id = session.owner[0]
+            if not self.sessions.has_members(group_id):
+                for key in [key for key in self._served if key.group_id == group_id]:
+                    self.drop(key)
+
+    def close(self) -> None:
+        """Stop all timers."""
+        for key in list(self._served):
+            self.drop(key)

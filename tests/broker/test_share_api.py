@@ -1,0 +1,381 @@
+"""Share groups on the wire: sessions, acquiring and acknowledging records, locks, limits, start offsets, a kill."""
+
+from __future__ import annotations
+
+import time
+import uuid
+
+import pytest
+from support.broker import new_name, new_topic, wait_until
+from support.raw import RawClient
+
+from klamm.testing import EmbeddedBroker
+from klamm_kafka.wire.batch import Record, decode_records, encode_batch
+from klamm_kafka.wire.errors import ErrorCode as E
+from klamm_kafka.wire.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
+)
+from klamm_kafka.wire.messages.delete_groups import DeleteGroupsRequest
+from klamm_kafka.wire.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from klamm_kafka.wire.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+)
+from klamm_kafka.wire.messages.find_coordinator import FindCoordinatorRequest
+from klamm_kafka.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from klamm_kafka.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from klamm_kafka.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from klamm_kafka.wire.messages.share_acknowledge import (
+    AcknowledgementBatch,
+    AcknowledgePartition,
+    AcknowledgeTopic,
+    ShareAcknowledgeRequest,
+)
+from klamm_kafka.wire.messages.share_fetch import AcknowledgementBatch as FetchBatch
+from klamm_kafka.wire.messages.share_fetch import FetchPartition, FetchTopic, ShareFetchRequest
+from klamm_kafka.wire.messages.share_group_describe import ShareGroupDescribeRequest
+from klamm_kafka.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+
+ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
+SETTINGS = {"group.share.min.record.lock.duration.ms": "1000", "group.share.assignment.interval.ms": "0"}
+
+
+@pytest.fixture(scope="module")
+def broker():
+    with EmbeddedBroker(config=SETTINGS) as running:
+        yield running
+
+
+class Reader(RawClient):
+    """A member of a share group that reads partition 0 of one topic."""
+
+    def __init__(self, broker, group, topic, *, lock_ms=None, **configs):
+        super().__init__(broker.port)
+        self.group, self.topic, self.member, self.epoch = group, topic, str(uuid.uuid4()), 0
+        [found] = self.request(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]), 12).topics
+        self.topic_id = found.topic_id
+        configs = {"share.auto.offset.reset": "earliest", **configs}
+        if lock_ms is not None:
+            configs["share.record.lock.duration.ms"] = str(lock_ms)
+        changes = [AlterableConfig(name=n, value=str(v)) for n, v in configs.items()]
+        resource = AlterConfigsResource(resource_type=32, resource_name=group, configs=changes)
+        [done] = self.request(IncrementalAlterConfigsRequest(resources=[resource]), 1).responses
+        assert done.error_code == E.NONE, done.error_message
+
+    def join(self):
+        answer = self.heartbeat(0, [self.topic])
+        while not answer.assignment or not answer.assignment.topic_partitions:
+            answer = self.heartbeat(answer.member_epoch, [self.topic])
+        self.member_epoch = answer.member_epoch
+        return self
+
+    def heartbeat(self, epoch, topics=None):
+        return self.request(
+            ShareGroupHeartbeatRequest(
+                group_id=self.group, member_id=self.member, member_epoch=epoch, subscribed_topic_names=topics
+            ),
+            1,
+        )
+
+    def ask(self, version=2, *, most=500, wait_ms=0, acks=(), limit=False, **more):
+        """Sends a ShareFetch. Acks are (first, last, types)."""
+        partition = FetchPartition(
+            partition_index=0,
+            acknowledgement_batches=[
+                FetchBatch(first_offset=f, last_offset=t, acknowledge_types=list(types))
+                for f, t, types in acks
+            ],
+        )
+        topics = (
+            [FetchTopic(topic_id=self.topic_id, partitions=[partition])] if acks or self.epoch == 0 else []
+        )
+        fields = {
+            "group_id": self.group, "member_id": self.member, "share_session_epoch": self.epoch,
+            "max_wait_ms": wait_ms, "min_bytes": 1, "max_bytes": 1 << 20, "max_records": most, "batch_size": 500,
+            "share_acquire_mode": int(limit), "topics": topics, **more,
+        }  # fmt: skip
+        self.send(ShareFetchRequest(**fields), version)
+
+    def told(self, version=2):
+        _, answer = self.receive(ShareFetchRequest, version)
+        if answer.error_code == E.NONE and self.epoch >= 0:
+            self.epoch += 1
+        return answer
+
+    def fetch(self, version=2, **more):
+        """Returns the acquired records as (first, last, deliveries), and the values of the answer's records."""
+        self.ask(version, **more)
+        answer = self.told(version)
+        assert answer.error_code == E.NONE, E(answer.error_code)
+        acquired, values = [], {}
+        for topic in answer.responses:
+            for p in topic.partitions:
+                assert p.error_code == E.NONE, E(p.error_code)
+                self.ack_error = p.acknowledge_error_code
+                acquired += [(a.first_offset, a.last_offset, a.delivery_count) for a in p.acquired_records]
+                data, pos = bytes(p.records or b""), 0
+                while pos < len(data):
+                    values |= {r.offset: r.value for r in decode_records(data, pos)}
+                    pos += 12 + int.from_bytes(data[pos + 8 : pos + 12])
+        return acquired, values
+
+    def acknowledge(self, *acks, version=2, **more):
+        batches = [
+            AcknowledgementBatch(first_offset=f, last_offset=t, acknowledge_types=list(types))
+            for f, t, types in acks
+        ]
+        partition = AcknowledgePartition(partition_index=0, acknowledgement_batches=batches)
+        answer = self.request(
+            ShareAcknowledgeRequest(
+                group_id=self.group, member_id=self.member, share_session_epoch=self.epoch,
+                topics=[AcknowledgeTopic(topic_id=self.topic_id, partitions=[partition])] if acks else [], **more,
+            ),
+            version,
+        )  # fmt: skip
+        if answer.error_code != E.NONE:
+            return E(answer.error_code)
+        self.epoch += 1
+        errors = [p.error_code for t in answer.responses for p in t.partitions]
+        return E(errors[0]) if errors else E.NONE
+
+    def produce(self, *values):
+        batch = encode_batch([Record(timestamp=1, value=value) for value in values])
+        data = TopicProduceData(
+            name=self.topic, partition_data=[PartitionProduceData(index=0, records=bytes(batch))]
+        )
+        answer = self.request(ProduceRequest(acks=1, timeout_ms=1_000, topic_data=[data]), 9)
+        [done] = answer.responses[0].partition_responses
+        assert done.error_code == E.NONE
+        return done.base_offset
+
+    def start(self):
+        [group] = self.request(
+            DescribeShareGroupOffsetsRequest(
+                groups=[DescribeShareGroupOffsetsRequestGroup(group_id=self.group, topics=None)]
+            ),
+            1,
+        ).groups
+        [partition] = [p for t in group.topics for p in t.partitions if p.partition_index == 0]
+        return partition.start_offset, partition.lag
+
+
+@pytest.fixture
+def reader(broker):
+    with Reader(broker, new_name("share"), new_topic(broker)) as client:
+        yield client.join()
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_records_are_delivered_and_done(reader, version):
+    reader.produce(b"a", b"b", b"c")
+    acquired, values = reader.fetch(version)
+    assert acquired == [(0, 2, 1)]
+    assert values == {0: b"a", 1: b"b", 2: b"c"}
+    assert reader.fetch(version) == ([], {}), "they are locked"
+    assert reader.acknowledge((0, 2, [ACCEPT]), version=version) is E.NONE
+    assert reader.start() == (0, 0), "as in Kafka, the stored start follows with the next report"
+    reader.produce(b"d")
+    assert reader.fetch(version)[0] == [(3, 3, 1)]
+    assert reader.fetch(version, acks=[(3, 3, [ACCEPT])]) == ([], {})
+    assert reader.ack_error == E.NONE
+    assert reader.start() == (3, 0)
+
+
+def test_released_records_come_again_until_they_are_given_up(reader):
+    reader.produce(b"a", b"b", b"c")
+    for count in range(1, 6):
+        acquired, _ = reader.fetch()
+        if count == 1:
+            assert acquired == [(0, 2, 1)]
+            assert reader.acknowledge((0, 2, [ACCEPT, RELEASE, REJECT])) is E.NONE
+            assert reader.start() == (0, 1)
+        else:
+            assert acquired == [(1, 1, count)]
+            assert reader.acknowledge((1, 1, [RELEASE])) is E.NONE
+    assert reader.fetch() == ([], {})
+    assert reader.start() == (1, 0)
+
+
+def test_a_fetch_waits_for_new_and_for_released_records(broker, reader):
+    reader.fetch()
+    began = time.monotonic()
+    reader.ask(wait_ms=20_000)
+    with Reader(broker, reader.group, reader.topic) as other:
+        other.produce(b"a")
+        assert reader.told().responses[0].partitions[0].acquired_records[0].delivery_count == 1
+        other.join()
+        assert other.fetch() == ([], {})
+        other.ask(wait_ms=20_000)
+        reader.acknowledge((0, 0, [RELEASE]))
+        assert other.told().responses[0].partitions[0].acquired_records[0].delivery_count == 2
+    assert time.monotonic() - began < 15
+    assert reader.fetch(wait_ms=20_000)[0] == [(0, 0, 3)], "the other connection has closed"
+
+
+def test_locks_end_and_are_renewed(broker):
+    with Reader(broker, new_name("share"), new_topic(broker), lock_ms=1_000) as reader:
+        reader.join().produce(b"a", b"b")
+        assert reader.fetch()[0] == [(0, 1, 1)]
+        time.sleep(0.6)
+        renew = {"most": 0, "min_bytes": 0, "max_bytes": 0, "is_renew_ack": True}
+        assert reader.fetch(acks=[(1, 1, [RENEW])], **renew) == ([], {})
+        assert reader.ack_error == E.NONE
+        time.sleep(0.6)
+        assert reader.fetch()[0] == [(0, 0, 2)]
+        assert reader.fetch(wait_ms=3_000)[0] == [(1, 1, 2)]
+        time.sleep(1.2)
+        assert reader.acknowledge((0, 0, [ACCEPT])) is E.INVALID_RECORD_STATE
+
+
+def test_a_record_limit_divides_batches(reader):
+    reader.produce(*(b"%d" % i for i in range(10)))
+    assert reader.fetch(most=4, limit=True)[0] == [(0, 3, 1)]
+    assert reader.fetch(most=4, limit=True)[0] == [(4, 7, 1)]
+    assert reader.fetch(most=4, limit=True)[0] == [(8, 9, 1)]
+    reader.produce(*(b"%d" % i for i in range(10)))
+    assert reader.fetch(most=4)[0] == [(10, 19, 1)], "otherwise batches are whole"
+
+
+def test_sessions_have_epochs(broker, reader):
+    reader.fetch()
+    reader.epoch += 1
+    reader.ask()
+    assert reader.told().error_code == E.INVALID_SHARE_SESSION_EPOCH
+    assert reader.acknowledge() is E.INVALID_SHARE_SESSION_EPOCH
+    reader.member = str(uuid.uuid4())
+    reader.ask()
+    assert reader.told().error_code == E.SHARE_SESSION_NOT_FOUND
+    assert reader.acknowledge() is E.SHARE_SESSION_NOT_FOUND
+    for member, group in (("", "g"), ("m" * 37, "g"), ("m", None)):
+        reader.ask(member_id=member, group_id=group)
+        assert reader.told().error_code == E.INVALID_REQUEST
+    reader.epoch = 0
+    reader.ask(acks=[(0, 0, [ACCEPT])])
+    assert reader.told().error_code == E.INVALID_REQUEST
+    assert reader.acknowledge() is E.INVALID_SHARE_SESSION_EPOCH
+
+
+def test_the_end_of_a_session_gives_records_back(broker, reader):
+    reader.produce(b"a", b"b")
+    reader.fetch()
+    reader.epoch = -1
+    reader.ask(acks=[(0, 0, [ACCEPT])])
+    [topic] = reader.told().responses
+    assert topic.partitions[0].acknowledge_error_code == E.NONE
+    reader.epoch = 0
+    assert reader.fetch()[0] == [(1, 1, 2)]
+    reader.epoch = -1
+    assert reader.acknowledge() is E.NONE
+    reader.epoch = 0
+    assert reader.fetch()[0] == [(1, 1, 3)]
+
+
+@pytest.mark.parametrize(
+    ("ack", "error"),
+    [
+        ((0, 5, [ACCEPT]), E.INVALID_REQUEST),
+        ((1, 0, [ACCEPT]), E.INVALID_REQUEST),
+        ((0, 1, [ACCEPT, ACCEPT, ACCEPT]), E.INVALID_REQUEST),
+        ((0, 1, [5]), E.INVALID_REQUEST),
+        ((0, 1, []), E.INVALID_REQUEST),
+        ((0, 1, [RENEW]), E.INVALID_REQUEST),
+    ],
+)
+def test_wrong_acknowledgements_change_nothing(reader, ack, error):
+    reader.produce(b"a", b"b")
+    reader.fetch()
+    assert reader.acknowledge(ack) is error
+    assert reader.acknowledge((0, 1, [ACCEPT])) is E.NONE
+
+
+def test_nobody_acknowledges_for_another(broker, reader):
+    reader.produce(b"a")
+    reader.fetch()
+    with Reader(broker, reader.group, reader.topic) as other:
+        other.join().fetch()
+        assert other.acknowledge((0, 0, [ACCEPT])) is E.INVALID_RECORD_STATE
+    assert reader.acknowledge((0, 0, [ACCEPT])) is E.NONE
+    assert reader.acknowledge((0, 0, [ACCEPT])) is E.NONE, "it is behind the start"
+
+
+def test_the_start_follows_deleted_records(reader):
+    reader.produce(b"a", b"b")
+    reader.produce(b"c")
+    assert reader.fetch(most=1)[0] == [(0, 1, 1)]
+    gone = DeleteRecordsTopic(
+        name=reader.topic, partitions=[DeleteRecordsPartition(partition_index=0, offset=2)]
+    )
+    reader.request(DeleteRecordsRequest(topics=[gone], timeout_ms=5_000), 2)
+    assert reader.fetch() == ([(2, 2, 1)], {2: b"c"})
+    assert reader.acknowledge((2, 2, [ACCEPT])) is E.NONE
+
+
+def test_groups_begin_where_they_are_told(broker):
+    topic = new_topic(broker)
+    with Reader(broker, new_name("share"), topic, **{"share.auto.offset.reset": "latest"}) as reader:
+        reader.produce(b"a")
+        assert reader.join().fetch() == ([], {})
+        reader.produce(b"b")
+        assert reader.fetch()[1] == {1: b"b"}
+        for value in ("by_duration:PT1H", "by_duration:P36500D"):
+            with Reader(broker, new_name("share"), topic, **{"share.auto.offset.reset": value}) as other:
+                found = other.join().fetch()[1]
+                assert found == ({0: b"a", 1: b"b"} if "P36500D" in value else {})
+
+
+def test_offsets_are_set_while_nobody_reads(broker, reader):
+    reader.produce(b"a", b"b", b"c")
+    alter = AlterShareGroupOffsetsRequest(
+        group_id=reader.group,
+        topics=[
+            AlterShareGroupOffsetsRequestTopic(
+                topic_name=reader.topic,
+                partitions=[AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=2)],
+            )
+        ],
+    )
+    assert reader.request(alter, 0).error_code == E.NON_EMPTY_GROUP
+    reader.fetch()
+    reader.heartbeat(-1)
+    assert reader.request(alter, 0).error_code == E.NONE
+    assert reader.start() == (2, 1)
+    reader.epoch = 0
+    assert reader.join().fetch()[0] == [(2, 2, 1)]
+    reader.heartbeat(-1)
+    [deleted] = reader.request(DeleteGroupsRequest(groups_names=[reader.group]), 2).results
+    assert deleted.error_code == E.NONE
+    [described] = reader.request(ShareGroupDescribeRequest(group_ids=[reader.group]), 1).groups
+    assert described.error_code == E.GROUP_ID_NOT_FOUND
+
+
+def test_share_partitions_have_a_coordinator(broker, reader):
+    find = lambda key: reader.request(FindCoordinatorRequest(key_type=2, coordinator_keys=[key]), 6)
+    assert find("g:" + "A" * 22 + ":0").coordinators[0].error_code == E.NONE
+    assert find("nonsense").coordinators[0].error_code == E.INVALID_REQUEST
+
+
+@pytest.mark.usefixtures("processes")
+def test_what_was_acknowledged_survives_a_kill(tmp_path):
+    with EmbeddedBroker(tmp_path / "data", config=SETTINGS) as broker:
+        group, topic = new_name("share"), new_topic(broker)
+        with Reader(broker, group, topic) as reader:
+            reader.join().produce(b"a", b"b", b"c", b"d")
+            assert reader.fetch()[0] == [(0, 3, 1)]
+            assert reader.acknowledge((0, 2, [ACCEPT, RELEASE, ACCEPT])) is E.NONE
+        broker.kill()
+        broker.start()
+        with Reader(broker, group, topic) as reader:
+            wait_until(lambda: reader.heartbeat(0, [topic]).error_code == E.NONE, "the group is loaded")
+            reader.join()
+            assert reader.start() == (0, 2)
+            assert sorted(reader.fetch()[0]) == [(1, 1, 2), (3, 3, 1)]
