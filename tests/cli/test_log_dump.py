@@ -16,6 +16,8 @@ from support.klamm import klamm
 from support.log_dumps import cases, unpack
 
 from klamm.kafka_tools import run as kafka_tools
+from klamm_broker.coordinator.share.model import ShareKey, StateBatch
+from klamm_broker.coordinator.share.state_records import ShareState, StateRecord
 from klamm_kafka.wire.batch import Record, encode_batch, encode_end_txn_marker
 from klamm_kafka.wire.compression import Compression
 
@@ -191,7 +193,6 @@ def test_what_there_is_no_decoder_for_is_said(tmp_path, capsys):
     for words, said in (
         (["--cluster-metadata-decoder"], "__cluster_metadata"),
         (["--remote-log-metadata-decoder"], "tiered storage"),
-        (["--share-group-state-decoder"], "share groups"),
         (["--value-decoder-class", "com.example.Mine"], "a Java class cannot be loaded here"),
     ):
         assert kafka_tools.main("kafka-dump-log", [*words, "--files", str(path)]) == 1
@@ -201,6 +202,20 @@ def test_what_there_is_no_decoder_for_is_said(tmp_path, capsys):
         == 1
     )
     assert "the record at offset 0 does not fit the decoder" in capsys.readouterr().err
+
+
+def test_states_of_share_groups(tmp_path, capsys):
+    key = ShareKey("g", bytes(16), 3)
+    state = ShareState(start_offset=5, complete_count=2, batches=(StateBatch(5, 6, 2, 1),), written_ms=7)
+    rows = [StateRecord(key, state), StateRecord(key, state, is_update=True), StateRecord(key, None)]
+    path = segment(tmp_path, encode_batch([Record(0, 1, *row.encode()) for row in rows]))
+    assert kafka_tools.main("kafka-dump-log", ["--share-group-state-decoder", "--files", str(path)]) == 0
+    said = capsys.readouterr().out
+    named = '"data":{"groupId":"g","topicId":"AAAAAAAAAAAAAAAAAAAAAA","partition":3}}'
+    batches = '"stateBatches":[{"firstOffset":5,"lastOffset":6,"deliveryState":2,"deliveryCount":1}]}}'
+    for kind, shown in ((0, f'"writeTimestamp":7,{batches}'), (1, batches), (0, "<DELETE>")):
+        assert f'{{"type":"{kind}",{named} payload: ' in said
+        assert shown in said
 
 
 def test_coordinators_records_that_are_unknown_or_broken(tmp_path, capsys):

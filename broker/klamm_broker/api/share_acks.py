@@ -1,4 +1,4 @@
-"""What ShareFetch and ShareAcknowledge have in common: the check of a sender and of its acknowledgements."""
+"""Common to ShareFetch and ShareAcknowledge: the check of a sender and of its acknowledgements."""
 
 from __future__ import annotations
 

@@ -423,6 +423,17 @@ def _upkeep(broker: BrokerState) -> Iterator[Family]:
     yield _counter(
         "klamm_transaction_markers_written_total", "Control records written.", transactions.markers_written
     )
+    shares, cache = broker.shares.sessions, "kafka_server_sharesessioncache"
+    yield _gauge(f"{cache}_sharesessionscount", "Share sessions.", len(shares))
+    yield _gauge(f"{cache}_sharepartitionscount", "Partitions in share sessions.", shares.partitions)
+    yield _counter(
+        f"{cache}_sharesessionevictions_total",
+        "Share sessions that ended with their connection.",
+        shares.evictions,
+    )
+    yield _gauge(
+        "klamm_share_partitions_served", "Partitions that share groups read here.", len(broker.shares)
+    )
     sessions, cache = broker.fetch_sessions, "kafka_server_fetchsessioncache"
     yield _gauge(f"{cache}_numincrementalfetchsessions", "Fetch sessions.", len(sessions))
     yield _gauge(

@@ -54,6 +54,14 @@ def define(key: Any) -> None:
         "Partitions of `__share_group_state` when it is created.",
     )  # fmt: skip
     key(
+        "share.coordinator.state.topic.replication.factor", Type.SHORT, 3, number,
+        "Accepted; one node holds one replica of `__share_group_state`.",
+    )  # fmt: skip
+    key(
+        "share.coordinator.state.topic.min.isr", Type.SHORT, 2, number,
+        "Accepted; one node holds one replica of `__share_group_state`, which is enough.",
+    )  # fmt: skip
+    key(
         "share.coordinator.state.topic.segment.bytes", Type.INT, 104_857_600, number,
         "Segment size of `__share_group_state` when it is created.",
     )  # fmt: skip

@@ -20,6 +20,8 @@ _REPLICAS: Final[Mapping[str, str]] = {
     "offsets.topic.replication.factor": f"{_ONE_REPLICA} of __consumer_offsets",
     "transaction.state.log.replication.factor": f"{_ONE_REPLICA} of __transaction_state",
     "transaction.state.log.min.isr": f"{_ONE_REPLICA} of __transaction_state, which is enough",
+    "share.coordinator.state.topic.replication.factor": f"{_ONE_REPLICA} of __share_group_state",
+    "share.coordinator.state.topic.min.isr": f"{_ONE_REPLICA} of __share_group_state, which is enough",
     "min.insync.replicas": f"{_ONE_REPLICA}, so that writes with acks=all are refused with NOT_ENOUGH_REPLICAS",
 }
 """Keys whose values above 1 cannot be fulfilled, and what holds instead."""

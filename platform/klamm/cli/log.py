@@ -53,7 +53,7 @@ RemoteLogMetadataDecoder = Annotated[
     bool, typer.Option("--remote-log-metadata-decoder", callback=_absent, help="Not there.")
 ]
 ShareGroupStateDecoder = Annotated[
-    bool, typer.Option("--share-group-state-decoder", callback=_absent, help="Not there.")
+    bool, typer.Option("--share-group-state-decoder", help="Records are those of __share_group_state.")
 ]
 
 
@@ -109,7 +109,12 @@ def dump(
         from klamm.logdump.run import dump as dump_files
 
         plain = (key_decoder, value_decoder) if print_data_log or key_decoder or value_decoder else None
-        decoder = _decoder(plain, offsets=offsets_decoder, transactions=transaction_log_decoder)
+        decoder = _decoder(
+            plain,
+            offsets=offsets_decoder,
+            transactions=transaction_log_decoder,
+            shares=share_group_state_decoder,
+        )
         options = DumpOptions(
             deep=deep_iteration or decoder is not None,
             decoder=decoder,
@@ -126,7 +131,7 @@ def dump(
 
 
 def _decoder(
-    plain_classes: tuple[str | None, str | None] | None, *, offsets: bool, transactions: bool
+    plain_classes: tuple[str | None, str | None] | None, *, offsets: bool, transactions: bool, shares: bool
 ) -> Decoder | None:
     """Return the decoder that prints contents, None to leave them out.
 
@@ -135,12 +140,15 @@ def _decoder(
     from klamm.logdump import decoders
     from klamm.logdump.errors import DumpError
 
-    if offsets and transactions:
-        raise typer.BadParameter("give one decoder", param_hint="--transaction-log-decoder")
+    if offsets + transactions + shares > 1:
+        hint = "--transaction-log-decoder" if transactions else "--share-group-state-decoder"
+        raise typer.BadParameter("give one decoder", param_hint=hint)
     if offsets:
         return decoders.offsets()
     if transactions:
         return decoders.transaction_log()
+    if shares:
+        return decoders.share_group_state()
     if plain_classes is None:
         return None
     try:

@@ -6,7 +6,7 @@ import sys
 from typing import Final
 
 from klamm.kafka_tools.options import Option, Options, UsageError
-from klamm.logdump.decoders import ABSENT, Decoder, offsets, plain, transaction_log
+from klamm.logdump.decoders import ABSENT, Decoder, offsets, plain, share_group_state, transaction_log
 from klamm.logdump.errors import DumpError
 from klamm.logdump.indexes import Mode
 from klamm.logdump.log_file import WHOLE
@@ -28,11 +28,11 @@ OPTIONS = (
     Option("transaction-log-decoder", "Records are those of __transaction_state."),
     Option("cluster-metadata-decoder", "Not here: Klamm has no log of cluster metadata."),
     Option("remote-log-metadata-decoder", "Not here: Klamm has no tiered storage."),
-    Option("share-group-state-decoder", "Not here: Klamm has no share groups."),
+    Option("share-group-state-decoder", "Records are those of __share_group_state."),
     Option("skip-record-metadata", "Print contents without the records' metadata, and no control records."),
 )
 _PRINTING: Final = (
-    "print-data-log", "offsets-decoder", "transaction-log-decoder", "value-decoder-class", "key-decoder-class",
+    "print-data-log", "offsets-decoder", "transaction-log-decoder", "share-group-state-decoder", "value-decoder-class", "key-decoder-class",
 )  # fmt: skip
 
 
@@ -62,6 +62,8 @@ def _decoder(options: Options) -> Decoder:
         return offsets()
     if options.has("transaction-log-decoder"):
         return transaction_log()
+    if options.has("share-group-state-decoder"):
+        return share_group_state()
     try:
         return plain(options.text("key-decoder-class"), options.text("value-decoder-class"))
     except DumpError as e:

@@ -31,7 +31,6 @@ _API: Final = "org.apache.kafka.tools.api."
 ABSENT: Final = {
     "cluster-metadata-decoder": "there is no decoder for the records of __cluster_metadata, which Klamm does not have",
     "remote-log-metadata-decoder": "there is no decoder for tiered storage's records, which Klamm does not have",
-    "share-group-state-decoder": "there is no decoder for the records of share groups, which Klamm does not have",
 }
 """Kafka's decoders for what Klamm does not have, and why."""
 
@@ -102,10 +101,23 @@ def transaction_log() -> Decoder:
     return _coordinator(types, to_json)
 
 
+def share_group_state() -> Decoder:
+    """Return the decoder for records of `__share_group_state`."""
+    records = importlib.import_module("klamm_kafka.wire.messages.share_state_records")
+    types = {
+        0: (records.ShareSnapshotKey, records.ShareSnapshotValue),
+        1: (records.ShareUpdateKey, records.ShareUpdateValue),
+    }
+    return _coordinator(types, to_json)
+
+
 def _offset_types() -> Types:
     types: dict[int, tuple[type[Message], type[Message]]] = {}
-    modules = [group_records, importlib.import_module("klamm_kafka.wire.messages.consumer_group_records")]
-    for module in modules:
+    others = (
+        importlib.import_module(f"klamm_kafka.wire.messages.{kind}_group_records")
+        for kind in ("consumer", "share")
+    )
+    for module in (group_records, *others):
         keys = {
             m.API_KEY: m
             for m in vars(module).values()

@@ -150,13 +150,12 @@ SUITE = Suite(
     settings={
         "num.partitions": "4", "broker.rack": "RACK1", "group.initial.rebalance.delay.ms": "3000",
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "allow.everyone.if.no.acl.found": "true",
+        "allow.everyone.if.no.acl.found": "true", "group.share.min.record.lock.duration.ms": "1000",
     },
     kafka_settings={
         "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
         "share.coordinator.state.topic.replication.factor": "1",
         "share.coordinator.state.topic.min.isr": "1",
-        "group.share.min.record.lock.duration.ms": "1000",
     },
 )  # fmt: skip
 

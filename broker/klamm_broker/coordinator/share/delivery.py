@@ -1,4 +1,4 @@
-"""What a reader asks of a share partition, and what it gets; the records that were read for it."""
+"""Requests of readers to a share partition and their answers; the records that were read for them."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class ReadState(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What has changed in a share partition."""
+    """Changes of a share partition, told to the coordinator."""
 
     state_epoch: int
     leader_epoch: int
