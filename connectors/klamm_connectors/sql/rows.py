@@ -249,6 +249,8 @@ class RowMaker:
         for cell, default, convert in plan.cells:
             try:
                 column, types[cell.name] = _column(origins[cell.origin][cell.place], cell, default, convert)
+                if cell.name in plan.layout.key:
+                    column = _comparable(column)
             except (ValueError, OverflowError, TypeError, DataError) as e:
                 if self._rules.trimmed:
                     raise DataError(f"field {cell.name}: {type(e).__name__}") from None
@@ -372,10 +374,14 @@ def _column(
         values = [None if v is None else convert(v) for v in values]
     if cell.type is not None:
         return values, cell.type
-    classes = set(map(type, values))
-    if any(issubclass(cls, NESTED) for cls in classes):
-        values = [as_text(v) if isinstance(v, NESTED) else v for v in values]
-    return values, type_of_values(classes)
+    return values, type_of_values(set(map(type, values)))
+
+
+def _comparable(column: Sequence[Any]) -> Sequence[Any]:
+    """Returns the values with nested ones as text: keys are compared with one another."""
+    if not any(issubclass(cls, NESTED) for cls in set(map(type, column))):
+        return column
+    return [as_text(v) if isinstance(v, NESTED) else v for v in column]
 
 
 def _shapes(items: Sequence[Any]) -> list[Any]:

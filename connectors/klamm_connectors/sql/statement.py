@@ -6,7 +6,6 @@ quicker way.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
@@ -15,6 +14,9 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
+
+from klamm_connectors.sql.values import as_text
+from klamm_plugins.schema import Struct
 
 _AS_THEY_ARE: Final[frozenset[type]] = frozenset({str, int, bool, bytes, type(None)})
 _TEXTS: Final[frozenset[type]] = frozenset({str, type(None)})
@@ -36,14 +38,17 @@ Binds = Mapping[str, sa.BindParameter[Any]]
 class Cell:
     """The converter of one column. `index` is its place among the columns of the rows."""
 
-    def __init__(self, index: int, type_: sa.types.TypeEngine[Any], dialect: sa.Dialect) -> None:
+    def __init__(self, index: int, type_: sa.types.TypeEngine[Any], dialect: sa.Dialect, name: str) -> None:
         self.index = index
+        self._name = name
         self.type = type_
         process = type_.dialect_impl(dialect).bind_processor(dialect)
         self._plain, self._fit = _AS_THEY_ARE, _fitting(type_, dialect.name)
         if dialect.driver in _CHECK_FLOATS and not isinstance(type_, sa.Integer) and not _is_rounded(type_, dialect.name):  # fmt: skip
             self._plain = _AS_THEY_ARE | {float}
-        if isinstance(type_, sa.JSON):  # its own processor would make a JSON text of a text
+        if isinstance(type_, sa.ARRAY):
+            self._plain, self._fit = _NEVER, _array(Cell(0, type_.item_type, dialect, name))
+        elif isinstance(type_, sa.JSON):  # its own processor would make a JSON text of a text
             self._plain, self._fit = _TEXTS, _json
         elif isinstance(type_, _BINARY):  # its own processor makes a number as many bytes of zero
             self._plain, self._fit = _BYTES, _bytes
@@ -64,7 +69,10 @@ class Cell:
         classes = set(map(type, column))
         if classes <= plain:
             return column, classes
-        column = [v if v.__class__ in plain else fit(v) for v in column]
+        try:
+            column = [v if v.__class__ in plain else fit(v) for v in column]
+        except (ValueError, TypeError) as e:
+            raise type(e)(f"column {self._name}: {e}") from e
         return column, set(map(type, column))
 
 
@@ -82,7 +90,9 @@ class Statement:
         self.replaced = 0
         """Rows that were not sent, because a later one of the same key was in the same statement."""
         self.columns = [columns[name] for name in order]
-        self.cells = [Cell(int(n.rsplit("_", 1)[1]), binds[columns[n]].type, dialect) for n in order]
+        self.cells = [
+            Cell(int(n.rsplit("_", 1)[1]), binds[columns[n]].type, dialect, columns[n]) for n in order
+        ]
 
     def parameters(self, columns: Columns) -> list[Any]:
         """Returns the rows of these columns as parameters. Raises ValueError or TypeError."""
@@ -131,6 +141,8 @@ def _fit(value: Any, type_: sa.types.TypeEngine[Any], dialect: str) -> Any:
             return value.isoformat() if isinstance(type_, sa.String) else value
         case bytearray() | memoryview():
             return bytes(value)
+        case Struct() | dict() | list() | tuple():
+            return as_text(value)
         case _:
             return value
 
@@ -159,4 +171,30 @@ def _bytes(value: Any) -> bytes:
 
 def _json(value: Any) -> str:
     """Returns a value for a JSON column. A text is JSON already."""
-    return value.decode() if isinstance(value, (bytes, bytearray)) else json.dumps(value, default=str)
+    return value.decode() if isinstance(value, (bytes, bytearray)) else as_text(value)
+
+
+def _array(item: Cell) -> Fit:
+    """Returns a function that fits lists, also lists of lists, to a column of arrays of such items."""
+    nests = not isinstance(item.type, sa.JSON)
+
+    def convert(value: Any) -> Any:
+        if not isinstance(value, (list, tuple)):
+            raise TypeError(f"a value of {type(value).__name__} is no array, which the column holds")
+        if nests and any(isinstance(v, (list, tuple)) for v in value):
+            return [convert(v) for v in value]
+        return _of_one_class(item.fitted([value]), item.type)
+
+    return convert
+
+
+def _of_one_class(items: Sequence[Any], type_: sa.types.TypeEngine[Any]) -> list[Any]:
+    """Returns the items of an array as drivers take them: all of one class."""
+    classes = set(map(type, items)) - _NEVER
+    if len(classes) > 1 and classes <= {int, float, Decimal}:
+        number = float if isinstance(type_, sa.Float) else Decimal
+        return [v if v is None else number(v) for v in items]
+    if len(classes) > 1:
+        names = ", ".join(sorted(cls.__name__ for cls in classes))
+        raise TypeError(f"an array has items of several types ({names})")
+    return list(items)

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 
 from klamm_plugins import logical
 from klamm_plugins.errors import DataError
-from klamm_plugins.schema import Schema, Struct, Type
+from klamm_plugins.schema import Schema, Struct
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
@@ -36,16 +36,12 @@ class TimeRules:
 
 
 def converter(name: str, schema: Schema | None, rules: TimeRules) -> Convert | None:
-    """Returns a function that converts the field's values for a column: dates and moments become Python's (moments
-    without zone, in the rules' zone), and nested values JSON. None stands for values that stay as they are.
+    """Returns a function that converts the field's values: dates and moments become Python's (moments without zone, in
+    the rules' zone). None stands for values that stay as they are; what nested ones become depends on the column.
     """
     if name in rules.fields and (schema is None or schema.name is None):
         return lambda value: _moment_of(value, rules)
-    if schema is None:
-        return None
-    if schema.type in {Type.ARRAY, Type.MAP, Type.STRUCT}:
-        return as_text
-    return _of_name(schema.name, rules)
+    return None if schema is None else _of_name(schema.name, rules)
 
 
 def _of_name(name: str | None, rules: TimeRules) -> Convert | None:
@@ -101,7 +97,7 @@ def _moment_of(value: Any, rules: TimeRules) -> datetime:
 
 
 def as_text(value: Any) -> str:
-    """Returns a nested value as JSON."""
+    """Returns a nested value as JSON. Raises TypeError for one that JSON cannot hold."""
     data = value.to_dict() if isinstance(value, Struct) else value
     return json.dumps(data, ensure_ascii=False, separators=(",", ":"), default=_json_default)
 
@@ -117,4 +113,4 @@ def _json_default(value: Any) -> Any:
         case bytes():
             return value.decode("latin-1")
         case _:
-            raise DataError(f"{type(value).__name__} cannot be written as JSON")
+            raise TypeError(f"{type(value).__name__} cannot be written as JSON")

@@ -1,9 +1,13 @@
 """The SQL sink and what databases have of their own: JSON columns, schemas, names that differ by case."""
 
+from datetime import date
+from decimal import Decimal
+
 import pytest
 import sqlalchemy as sa
 from support.sql_sink import UPSERT, Reporter, record
 
+from klamm_plugins import logical
 from klamm_plugins.errors import ConfigError
 from klamm_plugins.schema import INT32, SchemaBuilder, Struct, Type
 
@@ -115,3 +119,65 @@ def test_fields_that_are_one_column_make_a_record_bad(where, request):
 def test_a_format_with_too_many_dots_is_refused(on_sqlite):
     with pytest.raises(ConfigError, match=r"table\.name\.format=a\.b\.c .* schema\.table"):
         on_sqlite.put({"v": 1}, table__name__format="a.b.c")
+
+
+ARRAYS = "tags TEXT[], ns INT[], fs FLOAT8[], ds NUMERIC[], js JSONB[], grid INT[], days DATE[]"
+ROW_OF_ARRAYS = (
+    SchemaBuilder.struct("row")
+    .field("tags", SchemaBuilder.array(SchemaBuilder(Type.STRING).optional().build()).optional().build())
+    .field("ns", SchemaBuilder.array(INT32).optional().build())
+    .field("days", SchemaBuilder.array(logical.date_builder().build()).optional().build())
+    .build()
+)
+
+
+@pytest.mark.parametrize("mode", ["insert", "upsert", "update"])
+def test_arrays_become_arrays_of_postgresql(on_postgres, mode):
+    on_postgres.sql(f"CREATE TABLE t (id INT PRIMARY KEY, {ARRAYS})")
+    if mode == "update":
+        on_postgres.sql("INSERT INTO t (id) VALUES (0), (1), (2), (3)")
+    odd = ["", None, 'a"b', "c,d", "{e}", "\\", "NULL", "it's"]
+    task = on_postgres.put(
+        {"tags": odd, "ns": [1, None], "fs": [1, 2.5], "ds": [0.1, 2], "js": [{"a": [1]}, None, "7"], "grid": [[1, 2], [3, 4]], "days": ["2024-02-29"]},
+        {"tags": [], "ns": None, "fs": [], "ds": None, "js": [[1], [2, 3]], "grid": [], "days": None},
+        insert__mode=mode,
+    )  # fmt: skip
+    typed = [{"tags": odd, "ns": [1, 2], "days": [date(2024, 2, 29)]}, {"tags": None, "ns": [], "days": None}]
+    task.put([record(Struct(ROW_OF_ARRAYS, **v), n, n, schema=ROW_OF_ARRAYS) for n, v in enumerate(typed, 2)])
+    found = on_postgres.sql("SELECT tags, ns, fs, ds, js, grid, days FROM t ORDER BY id")
+    assert found == [
+        (odd, [1, None], [1.0, 2.5], [Decimal("0.1"), Decimal(2)], [{"a": [1]}, None, 7], [[1, 2], [3, 4]], [date(2024, 2, 29)]),
+        ([], None, [], None, [[1], [2, 3]], [], None),
+        (odd, [1, 2], None, None, None, None, [date(2024, 2, 29)]),
+        (None, [], None, None, None, None, None),
+    ]  # fmt: skip
+
+
+def test_what_is_no_array_of_the_column_s_items_is_refused_by_its_column(on_postgres):
+    on_postgres.sql(f"CREATE TABLE t (id INT PRIMARY KEY, {ARRAYS})")
+    reporter = Reporter()
+    bad = [
+        ({"tags": "plain"}, "column tags: a value of str is no array"),
+        ({"tags": "{a,b}"}, "column tags: a value of str is no array"),
+        ({"tags": {"a": 1}}, "column tags: a value of dict is no array"),
+        ({"tags": [1, "a"]}, "column tags: an array has items of several types (int, str)"),
+        ({"ns": [1, 2.5]}, "column ns: 2.5 is not a whole number"),
+        ({"ns": ["x"]}, "invalid input syntax for type integer"),
+        ({"grid": [[1], [2, 3]]}, "array"),
+        ({"grid": [1, [2]]}, "column grid: a value of int is no array"),
+    ]  # fmt: skip
+    on_postgres.put(*[value for value, _ in bad], {"tags": ["good"]}, reporter=reporter)
+    assert reporter.offsets == list(range(len(bad)))
+    said = [text for _, text in sorted(reporter.reported)]
+    assert [text for (_, text), found in zip(bad, said, strict=True) if text not in found] == []
+    assert on_postgres.sql("SELECT tags FROM t") == [(["good"],)]
+
+
+def test_arrays_are_json_in_columns_of_texts_and_of_json(database):
+    kind = "JSONB" if "postgresql" in database.props["connection.url"] else "TEXT"
+    database.sql(f"CREATE TABLE t (id INT PRIMARY KEY, v {kind}, w TEXT)")
+    value = {"v": ["a", 1], "w": ["ü", None]}
+    database.put(value, {"v": None, "w": None}, value)
+    found = database.sql("SELECT v, w FROM t ORDER BY id")
+    v = ["a", 1] if kind == "JSONB" else '["a",1]'
+    assert found == [(v, '["ü",null]'), (None, None), (v, '["ü",null]')]
