@@ -521,3 +521,76 @@ def test_names_for_avro():
     )
     assert value.to_dict() == {"a_b": 1}
     assert [field.name for field in schema.fields] == ["a_b"]
+
+
+def bare(op, before=None, after=None, **more):
+    value = {
+        "before": before,
+        "after": after,
+        "source": {"table": "customers", "ts_ms": 5},
+        "op": op,
+        "ts_ms": 6,
+        "transaction": None,
+    }
+    return SinkRecord("p.db.customers", 0, None, {"id": 1}, None, value | more, 0)  # fmt: skip
+
+
+def both_ways(transform, records):
+    """Returns what becomes of the records, one by one and as batches."""
+    by_record = [made for made in transform.apply_many(records) if made is not None]
+    by_batch = [record for batch in batches_of(records) for part in transform.apply_batch(batch) for record in part.records()]  # fmt: skip
+    shown = [[(r.topic, r.key, r.value, list(r.headers)) for r in found] for found in (by_record, by_batch)]
+    assert shown[0] == shown[1]
+    return shown[0]
+
+
+@pytest.mark.parametrize(
+    ("mode", "deleted"),
+    [("drop", []), ("tombstone", [None]), ("rewrite", [{"id": 1, "a": 2, "__deleted": "true"}])],
+)
+def test_change_events_without_a_schema_become_rows_too(mode, deleted):
+    transform = ExtractNewRecordState()
+    transform.configure({"delete.tombstone.handling.mode": mode})
+    row = {"id": 1, "a": 2}
+    mark = {"__deleted": "false"} if mode == "rewrite" else {}
+    plain = {"before": 1, "op": "c", "source": "no block"}
+    records = [bare("c", None, row), bare("u", row, {"id": 1, "a": 3}), bare("d", row), bare("t")]
+    records.append(SinkRecord("p.db.customers", 0, None, {"id": 1}, None, plain, 0))
+    values = [value for _, _, value, _ in both_ways(transform, records)]
+    assert values == [row | mark, {"id": 1, "a": 3} | mark, *deleted, plain]
+
+
+def test_metadata_of_change_events_without_a_schema(caplog):
+    transform = ExtractNewRecordState()
+    transform.configure(
+        {
+            "add.fields": "op,table,source.ts_ms:when,transaction.id,nothing",
+            "add.headers": "op",
+            "route.by.field": "to",
+        }
+    )
+    row = {"id": 1, "to": "other"}
+    [(topic, key, value, headers)] = both_ways(transform, [bare("c", None, row)])
+    assert (topic, key) == ("other", {"id": 1})
+    assert value == row | {"__op": "c", "__table": "customers", "__when": 5, "__transaction_id": None}
+    assert [(h.name, h.value) for h in headers] == [("__op", "c")]
+    assert caplog.text.count("add.fields names nothing") == 1
+
+
+def test_tables_without_schemas_go_to_one_topic_with_keys_of_their_own():
+    transform = ByLogicalTableRouter()
+    transform.configure({"topic.regex": "(.*)customers(.*)", "topic.replacement": "$1all"})
+    event = bare("c", None, {"id": 1})
+    [(topic, key, value, _)] = both_ways(transform, [event])
+    assert (topic, key) == ("p.db.all", {"id": 1, "__dbz__physicalTableIdentifier": "p.db.customers"})
+    assert value == event.value
+    with pytest.raises(DataError, match="keys with fields"):
+        transform.apply_many([SinkRecord("customers", 0, None, 5, None, event.value, 0)])
+
+
+def test_an_outbox_without_a_schema_is_told_once(caplog):
+    transform = EventRouter()
+    transform.configure({})
+    event = bare("c", None, {"id": 1})
+    assert [value for _, _, value, _ in both_ways(transform, [event, event])] == [event.value] * 2
+    assert caplog.text.count("change events of p.db.customers have no schema") == 1

@@ -39,6 +39,9 @@ log = logging.getLogger(__name__)
 _PLANS_MAX: Final = 1024
 _ROWS: Final = (BEFORE, AFTER)
 _ANY: Final = "(.*)"
+_NO_STRUCT: Final = (
+    "the key of {} is no struct: ByLogicalTableRouter needs keys with fields, as key.format=struct makes"
+)
 
 
 class ByLogicalTableRouter(KlammTransformation):
@@ -118,21 +121,34 @@ class ByLogicalTableRouter(KlammTransformation):
             changed.value = change(record.value)
         return changed
 
-    def _key(self, schema: Schema | None, former: str, topic: str) -> tuple[Schema, Change]:
+    def _key(self, schema: Schema | None, former: str, topic: str) -> tuple[Schema | None, Change]:
         """Returns the schema of new keys, and the way from an old key to a new one."""
-        if schema is None or schema.type is not SchemaType.STRUCT:
-            raise DataError(
-                f"the key of {former} is no struct: ByLogicalTableRouter needs keys with a schema, as key.format=struct makes"
-            )
+        if schema is None:
+            return None, self._bare_key(former)
+        if schema.type is not SchemaType.STRUCT:
+            raise DataError(_NO_STRUCT.format(former))
         known = self._keys.get((schema, former, topic))
         if known is None:
             known = self._key_plan(schema, former, topic)
             _remember(self._keys, (schema, former, topic), known)
         return known
 
-    def _key_plan(self, schema: Schema, former: str, topic: str) -> tuple[Schema, Change]:
+    def _bare_key(self, former: str) -> Change:
+        more = {} if self._field is None else {self._field: self._table_of(former)}
+
+        def change(key: Any) -> dict[str, Any]:
+            if not isinstance(key, dict):
+                raise DataError(_NO_STRUCT.format(former))
+            return key | more
+
+        return change
+
+    def _table_of(self, former: str) -> str:
         table = self._tables.of(former)
-        more = [] if self._field is None else [former if table is None else table]
+        return former if table is None else table
+
+    def _key_plan(self, schema: Schema, former: str, topic: str) -> tuple[Schema, Change]:
+        more = [] if self._field is None else [self._table_of(former)]
         updated = self._same(self._key_schema(schema, topic))
         return updated, lambda key: Struct.of_checked(updated, [*values_of(key, schema), *more])
 

@@ -41,7 +41,9 @@ class DroppedFields:
         if record.value is not None:
             record.value_schema, record.value = self._without(record.value_schema, record.value, names - kept)
 
-    def _without(self, schema: Schema | None, value: Any, names: frozenset[str]) -> tuple[Schema, Struct]:
+    def _without(self, schema: Schema | None, value: Any, names: frozenset[str]) -> tuple[Schema | None, Any]:
+        if schema is None and isinstance(value, dict):
+            return None, {name: field for name, field in value.items() if name not in names}
         if schema is None or schema.type is not Type.STRUCT:
             raise DataError(f"{schema!r} has no fields to leave out, as the header {self._name} says")
         plan = self._plans.get((schema, names))

@@ -1,7 +1,8 @@
 """Debezium's change events as transforms see them: the envelope's schema, and the places of its fields.
 
 An envelope is a struct whose schema's name ends with `.Envelope`. It has `op`, the row `before` and `after` the change,
-and `source`. All other values (heartbeats, schema changes, tombstones) are none.
+and `source`. All other values (heartbeats, schema changes, tombstones) are none. A map without a schema, as JSON of
+`schemas.enable=false` is read, is told by these fields.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ SUFFIX: Final = ".Envelope"
 BEFORE: Final = "before"
 AFTER: Final = "after"
 OP: Final = "op"
+_SOURCE: Final = "source"
 
 CREATE, READ, UPDATE, DELETE = "c", "r", "u", "d"
 
@@ -28,6 +30,16 @@ def is_envelope(schema: Schema | None) -> bool:
         and schema.name is not None
         and schema.name.endswith(SUFFIX)
         and schema.type is Type.STRUCT
+    )
+
+
+def is_bare_event(value: Any) -> bool:
+    """Returns True for a change event without a schema."""
+    return (
+        isinstance(value, dict)
+        and isinstance(value.get(OP), str)
+        and isinstance(value.get(_SOURCE), dict)
+        and not value.keys().isdisjoint((BEFORE, AFTER))
     )
 
 

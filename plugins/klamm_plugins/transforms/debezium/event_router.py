@@ -25,6 +25,7 @@ from klamm_plugins.transforms.debezium.envelope import (
     AFTER,
     OP,
     field_of,
+    is_bare_event,
     is_envelope,
     reader,
     row_schema,
@@ -106,6 +107,7 @@ class EventRouter(KlammTransformation):
 
     def __init__(self) -> None:
         self._plans = Plans(self._plan)
+        self._bare: set[str] = set()
         self._schemas: dict[tuple[Schema, Schema, int | None, str], Schema] = {}
 
     @classmethod
@@ -142,6 +144,8 @@ class EventRouter(KlammTransformation):
             if record.value_schema is not last:
                 last = record.value_schema
                 plan = plans[last]
+            if last is None:
+                self._tell_bare(record.topic, record.value)
             made.append(record if plan is None else self._record(record, plan))
         return made
 
@@ -149,6 +153,8 @@ class EventRouter(KlammTransformation):
         plan: _Plan | None = self._plans[batch.value_schema]
         if plan is None:
             rows = [row for row, null in enumerate(batch.nulls()) if not null]
+            if batch.value_schema is None and rows:
+                self._tell_bare(batch.topic, batch.values[rows[0]])
             return [] if not rows else [batch if len(rows) == len(batch) else batch.select(rows)]
         events = [None if value is None else self._event(value, batch.topic, plan) for value in batch.values]
         of_source = isinstance(batch, SourceBatch)
@@ -173,6 +179,16 @@ class EventRouter(KlammTransformation):
             }
             found.append(part.replace(**changes))
         return found
+
+    def _tell_bare(self, topic: str, value: Any) -> None:
+        """Warns once of a topic whose change events have no schemas."""
+        if topic not in self._bare and len(self._bare) < _SCHEMAS_MAX and is_bare_event(value):
+            self._bare.add(topic)
+            log.warning(
+                "change events of %s have no schema, so EventRouter leaves them as they are: set schemas.enable=true for the "
+                "converter, or let the source route them",
+                topic,
+            )
 
     def _record(self, record: Record, plan: _Plan) -> Record | None:
         event = self._event(record.value, record.topic, plan)

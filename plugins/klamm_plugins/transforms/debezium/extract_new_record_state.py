@@ -1,7 +1,7 @@
 """ExtractNewRecordState: the row after the change takes the place of the change event (Debezium's "unwrap").
 
 A deleted row becomes a tombstone, or its last state with `__deleted`, or nothing. Other values than change events stay as
-they are. Where Debezium makes a null with the row's schema, this makes a null without one: converters write nothing else
+they are. Events without a schema are understood, too, which Debezium leaves as they are. Where Debezium makes a null with the row's schema, this makes a null without one: converters write nothing else
 as a tombstone.
 """
 
@@ -38,6 +38,7 @@ from klamm_plugins.transforms.debezium.envelope import (
     DELETE,
     OP,
     field_of,
+    is_bare_event,
     is_envelope,
     one_of_words,
     row_schema,
@@ -135,13 +136,20 @@ class ExtractNewRecordState(KlammTransformation):
             if record.value_schema is not last:
                 last = record.value_schema
                 plan = plans[last]
-            made.append(record if plan is None else self._changed(record, plan))
+            if plan is not None:
+                made.append(self._changed(record, plan))
+            elif last is None and is_bare_event(record.value):
+                made.append(self._changed_bare(record))
+            else:
+                made.append(record)
         return made
 
     def apply_batch(self, batch: Batch) -> Sequence[Batch]:
         plan: _Plan | None = self._plans[batch.value_schema]
         if plan is not None and self._dropped:
             return by_records(self, batch)  # the schema depends on each record's headers
+        if batch.value_schema is None and any(map(is_bare_event, batch.values)):
+            return by_records(self, batch)
         if plan is None:
             parts = null_parts(batch, batch.values) if any(batch.nulls()) else [(False, batch)]
             return [made for null, part in parts for made in (self._tombstones(part) if null else [part])]
@@ -215,6 +223,40 @@ class ExtractNewRecordState(KlammTransformation):
             self._dropped.drop(changed, self._added if row is plan.delete else frozenset())
         return changed
 
+    def _changed_bare(self, record: Record) -> Record | None:
+        """Does the same for a change event without a schema, whose row has none either."""
+        event: Mapping[str, Any] = record.value
+        name = BEFORE if event.get(AFTER) is None else AFTER
+        deleted, row = name == BEFORE, event.get(name)
+        if not isinstance(row, dict) or (deleted and self._deletes == _DROP):
+            return None
+        changed = record.copy()
+        headers = [
+            Header(n, value, None) for n, value in self._found(event, "add.headers", self._headers, record)
+        ]
+        changed.headers = record.headers.with_all(headers)
+        topic = row.get(self._route) if self._route else None
+        if isinstance(topic, str) and topic.strip():
+            changed.topic = topic
+        if deleted and self._deletes == _TOMBSTONE:
+            changed.value = None
+        else:
+            mark = {_DELETED: "true" if deleted else "false"} if self._deletes == _REWRITE else {}
+            changed.value = row | mark | dict(self._found(event, "add.fields", self._fields, record))
+        if self._dropped:
+            self._dropped.drop(changed, self._added if deleted else frozenset())
+        return changed
+
+    def _found(
+        self, event: Mapping[str, Any], key: str, listed: Sequence[FieldReference], record: Record
+    ) -> list[tuple[str, Any]]:
+        """Returns names and values of the metadata that a change event has."""
+        found = [(ref, *ref.found_in(event)) for ref in listed]
+        for ref, there, _ in found:
+            if not there:
+                self._tell_absent(key, ref, record.topic)
+        return [(ref.name, value) for ref, there, value in found if there]
+
     def _plan(self, schema: Schema | None) -> _Plan | None:
         if schema is None or not is_envelope(schema):
             return None
@@ -230,13 +272,20 @@ class ExtractNewRecordState(KlammTransformation):
         )
 
     def _tell_missing(self, key: str, listed: Sequence[FieldReference], envelope: Schema) -> None:
-        """Warns once of each field that change events do not have."""
         for ref in listed:
-            if ref.found(envelope) is None and (key, ref.text) not in self._missing:
-                self._missing.add((key, ref.text))
-                log.warning(
-                    "%s names %s, which change events %s do not have: nothing is added for it", key, ref.text, envelope.name
-                )  # fmt: skip
+            if ref.found(envelope) is None:
+                self._tell_absent(key, ref, envelope.name)
+
+    def _tell_absent(self, key: str, ref: FieldReference, events: str | None) -> None:
+        """Warns once of a field that change events do not have."""
+        if (key, ref.text) not in self._missing:
+            self._missing.add((key, ref.text))
+            log.warning(
+                "%s names %s, which change events %s do not have: nothing is added for it",
+                key,
+                ref.text,
+                events,
+            )
 
     def _row(self, envelope: Schema, name: str, mark: str | None) -> _Row:
         """Plans for the row `before` or `after`; with a `mark` it gets the field `__deleted`."""

@@ -6,7 +6,7 @@ there, the envelope's own field of this name is taken, which another transform m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -43,6 +43,16 @@ class FieldReference:
                 return _optional(inner.schema), _nested(outer.index, inner.index)
         field = envelope.field(self.field)
         return None if field is None else (_optional(field.schema), _top(field.index))
+
+    def found_in(self, event: Mapping[str, Any]) -> tuple[bool, Any]:
+        """Returns whether a change event without a schema has the field, and its value."""
+        if self.block is not None and self.block in event:
+            block = event[self.block]
+            if block is None:
+                return True, None
+            if isinstance(block, dict) and self.field in block:
+                return True, block[self.field]
+        return self.field in event, event.get(self.field)
 
 
 def references(key: str, listed: Sequence[str], prefix: str) -> list[FieldReference]:
