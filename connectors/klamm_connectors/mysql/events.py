@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain, repeat
 from typing import Any, Final
@@ -109,6 +109,7 @@ class TableEvents:
             field_adjuster(shape.field_names),
         )
         self._columns: list[tuple[int, Convert | None, Any]] = []
+        self._unchecked: list[tuple[int, Convert | None, Any]] = []
         fields = [
             (column.name, self._add(index, column, view.mapped.get(column.name)))
             for index, column in enumerate(table.columns)
@@ -132,14 +133,17 @@ class TableEvents:
 
     def _add(self, index: int, column: Column, mapped: Mapped | None) -> Schema:
         """Adds a column of the table to the values of rows and returns its schema."""
-        built, convert = builder_and_converter(column, self._shape.modes)
+        modes = self._shape.modes
+        built, convert = builder_and_converter(column, replace(modes, refused_later=False))
+        unchecked = builder_and_converter(column, modes)[1] if modes.refused_later else convert
         missing = None if column.nullable else stand_in(column)
         if mapped is not None:
             for name, value in mapped.parameters.items():
                 built.parameter(name, value)
-            convert = _chained(convert, mapped.change)
+            convert, unchecked = _chained(convert, mapped.change), _chained(unchecked, mapped.change)
             missing = mapped.fixed if mapped.fixed is not None else missing
         self._columns.append((index, convert, missing))
+        self._unchecked.append((index, unchecked, missing))
         return built.optional().build() if column.nullable else built.build()
 
     def _add_key(self, view: View, shown: Mapping[str, Schema]) -> list[tuple[str, Schema]]:
@@ -195,25 +199,35 @@ class TableEvents:
 
     def convert(self, row: Sequence[Any]) -> list[Any]:
         """Converts the values of captured columns to Connect's. Raises DataError for a value that does not fit."""
-        found = []
-        for index, convert, missing in self._columns:
-            value = row[index]
-            if value is None:
-                value = missing
-            found.append(value if convert is None or value is None else convert(value))
-        return found
+        return _values(row, self._columns)
 
     def convert_flawed(self, row: Sequence[Any]) -> list[Any]:
-        """Converts as `convert` does it a row that may have `Unreadable` values. Raises DataError for one, unless the runtime
-        shall refuse the record.
-        """
-        flaws = [(at, row[i]) for at, (i, _, _) in enumerate(self._columns) if type(row[i]) is Unreadable]
-        if flaws and not self._shape.modes.refused_later:
-            raise DataError(flaws[0][1].why)
-        values = self.convert([None if type(value) is Unreadable else value for value in row])
-        for at, flaw in flaws:
-            values[at] = flaw
+        """Converts as `convert` does it a row that may have `Unreadable` values. Raises DataError for one."""
+        self._check_readable(row, self._columns)
+        return self.convert(row)
+
+    def convert_unchecked(self, row: Sequence[Any]) -> list[Any]:
+        """Converts a row whose record its converter is to refuse (`refused_later`), for values that stay as they are."""
+        values = _values([None if type(value) is Unreadable else value for value in row], self._unchecked)
+        for at, (index, _, _) in enumerate(self._unchecked):
+            if type(row[index]) is Unreadable:
+                values[at] = row[index]
         return values
+
+    def key_of(self, row: Sequence[Any]) -> Any:
+        """Returns the key of a row whose other values may not fit; None without a key. Raises DataError."""
+        if self._key_schema is None:
+            return None
+        columns = [self._columns[i] for i in self._keys]
+        self._check_readable(row, columns)
+        values = _values(row, columns)
+        return values[0] if self._plain_key else Struct.of_checked(self._key_schema, values)
+
+    @staticmethod
+    def _check_readable(row: Sequence[Any], columns: Sequence[tuple[int, Convert | None, Any]]) -> None:
+        flaw = next((row[i] for i, _, _ in columns if type(row[i]) is Unreadable), None)
+        if flaw is not None:
+            raise DataError(flaw.why)
 
     def converted(self, columns: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
         """Converts columns of the table to columns of values, as `convert` does it for a row."""
@@ -242,18 +256,30 @@ class TableEvents:
         now_ns: int,
     ) -> list[SourceRecord]:
         """Returns the records of one changed row: one, or more when its key changed or a tombstone follows."""
-        if op == "u" and before is not None and after is not None and self._keys:
-            old, new = self.key(before), self.key(after)
-            if old != new:
-                gone = self.records("d", before, None, origin, partition, offset, row, now_ns)
-                come = self.records("c", None, after, origin, partition, offset, row, now_ns)
-                for records, name, other in ((gone, _NEW_KEY, new), (come, _OLD_KEY, old)):
-                    for record in records:
-                        record.headers = Headers.of((name, other, self._key_schema))
-                return gone + come
-        values = after if after is not None else before
-        assert values is not None, "a change has at least one image of its row"
-        key = self.key(values)
+        old = self.key(before) if before is not None else None if after is None else self.key(after)
+        return self.keyed(op, old, before, after, origin, partition, offset, row, now_ns)
+
+    def keyed(  # noqa: PLR0917  as above
+        self,
+        op: str,
+        old: Any,
+        before: list[Any] | None,
+        after: list[Any] | None,
+        origin: Origin,
+        partition: dict[str, Any],
+        offset: dict[str, Any],
+        row: int,
+        now_ns: int,
+    ) -> list[SourceRecord]:
+        """Returns the same, for a row whose `old` key is known; its other values before the change may not be."""
+        key = old if after is None else self.key(after)
+        if op == "u" and self._keys and old != key:
+            gone = self.keyed("d", old, before, None, origin, partition, offset, row, now_ns)
+            come = self.keyed("c", None, None, after, origin, partition, offset, row, now_ns)
+            for records, name, other in ((gone, _NEW_KEY, key), (come, _OLD_KEY, old)):
+                for record in records:
+                    record.headers = Headers.of((name, other, self._key_schema))
+            return gone + come
         if self._shape.rows_only:
             if after is None:
                 return [self._tombstone(key, partition, offset, now_ns)] if key is not None else []
@@ -438,6 +464,16 @@ def _converted(column: Sequence[Any], convert: Convert | None, missing: Any) -> 
     if missing is not None:
         column = [missing if value is None else value for value in column]
     return column if convert is None else [None if value is None else convert(value) for value in column]
+
+
+def _values(row: Sequence[Any], columns: Sequence[tuple[int, Convert | None, Any]]) -> list[Any]:
+    found = []
+    for index, convert, missing in columns:
+        value = row[index]
+        if value is None:
+            value = missing
+        found.append(value if convert is None or value is None else convert(value))
+    return found
 
 
 def _chained(first: Convert | None, then: Convert) -> Convert:

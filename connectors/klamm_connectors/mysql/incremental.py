@@ -201,7 +201,7 @@ class Incremental:
         origin = replace(origin, snapshot="incremental", transaction=None, ts_ns=now)
         records: list[SourceRecord] = []
         rows, name = list(window.rows.values()), window.captured.full_name
-        for values in self._failures.all(events.convert, rows, name):
+        for values in self._failures.all(events, rows, name):
             if values is not None:
                 records += events.records("r", None, values, origin, self._partition, {}, 0, now)
         self._plan = self._plan.advanced(window.reading, None if window.ends_table else window.last)

@@ -94,7 +94,7 @@ class SnapshotRecords:
             return events.converted(chunk.columns), len(chunk)
         except DataError:
             rows = list(zip(*chunk.columns, strict=True))
-            found = self._failures.all(events.convert, rows, chunk.table.full_name)
+            found = self._failures.all(events, rows, chunk.table.full_name)
             good = [values for values in found if values is not None]
             return list(zip(*good, strict=True)), len(good)
 

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 from klamm_connectors.mysql.binlog_events import RowsEvent
 from klamm_connectors.mysql.catalog import Captured
 from klamm_connectors.mysql.ddl import Affected
-from klamm_connectors.mysql.events import Origin
-from klamm_connectors.mysql.failures import Failures
+from klamm_connectors.mysql.events import Origin, TableEvents
+from klamm_connectors.mysql.failures import Convert, Failures
 from klamm_connectors.mysql.joined import JoinedRows, Made
 from klamm_connectors.mysql.progress import Progress
 from klamm_connectors.mysql.transactions import TransactionCount
@@ -31,6 +31,10 @@ class Rows:
         for bitmap in self.event.present:
             decoder.check_present(bitmap)
         return decoder.rows(self.event.images)
+
+
+Change = tuple[str, Any, list[Any] | None, list[Any] | None]
+"""The operation of a changed row, its key before the change, and its values before and after."""
 
 
 class Watcher(Protocol):
@@ -134,15 +138,15 @@ class RowRecords:
         base = self._progress.at(1, event.timestamp).to_offset()
         made: list[SourceRecord] = []
         convert = events.convert_flawed if rows.captured.decoder.is_flawed else events.convert
-        values = self._failures.all(convert, images[begin * step :], rows.captured.full_name)
         for number in range(begin, len(images) // step):
-            at = (number - begin) * step
-            before = None if op == "c" else values[at]
-            after = None if op == "d" else values[at + step - 1]
-            if after is None if op != "d" else before is None:
-                continue
+            at = number * step
             offset = {**base, "row": number + 1}
-            found = events.records(op, before, after, origin, partition, offset, number, now)
+            old = None if op == "c" else images[at]
+            new = None if op == "d" else images[at + step - 1]
+            change = self._change(events, convert, op, old, new, rows.captured.full_name)
+            if change is None:
+                continue
+            found = events.keyed(*change, origin, partition, offset, number, now)
             if number < first:
                 continue
             for record in found[:-1]:
@@ -150,6 +154,27 @@ class RowRecords:
             made += found
             previous = offset
         return made
+
+    def _change(
+        self, events: TableEvents, convert: Convert, op: str, old: Any, new: Any, where: str
+    ) -> Change | None:
+        """Returns a change of a row, from its images; None for one that is left out because a value does not fit.
+
+        The state before only illustrates the change: without it, the key is enough.
+        """
+        failures = self._failures
+        before = None if old is None else failures.before(events, convert, old, where)
+        after = None if new is None else failures.row(events, convert, new, where)
+        if before is not None:
+            known, key = True, events.key(before)
+        else:
+            known, key = failures.key(events, new if old is None else old)
+        if after is not None:
+            return op, key if known else events.key(after), before, after
+        is_gone = op == "d" or (op == "u" and failures.key(events, new) not in ((True, key), (False, None)))
+        if not known or key is None or not is_gone:
+            return None
+        return "d", key, before, None
 
     def _signalled(
         self, rows: Rows, images: list[list[Any]], made: list[SourceRecord], before: dict[str, Any]

@@ -80,7 +80,7 @@ class MySqlSourceTask(SourceTask):
         self._heartbeat = Heartbeat(
             events.heartbeat_topic, settings.events.shape.prefix, events.heartbeat_interval_ms
         )
-        self._failures = Failures(events.failures)
+        self._failures = Failures(events.failures, refused_later=events.shape.modes.refused_later)
         self._vanished = VanishedRows(settings.tombstones, lambda: self.context.offset(self._partition))
         self._charsets = Charsets(lambda charset: server.characters(self._asking(), charset))
         self._catalog = self._new_catalog()

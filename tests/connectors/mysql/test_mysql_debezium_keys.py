@@ -131,6 +131,48 @@ def test_rows_that_do_not_fit_are_left_out_and_named(source, unsigned, caplog, m
     assert [(r.key["id"], r.value["b"]) for r in task.read(1)] == [(5, 7)], "a row that fits again comes"
 
 
+@pytest.mark.parametrize(
+    "settings", [{"event.processing.failure.handling.mode": "skip"}, {"errors.tolerance": "all"}]
+)
+def test_a_change_is_not_lost_for_the_state_before_it(source, unsigned, settings):
+    task = source(**settings)
+    converter = JsonConverter()
+    converter.configure({}, is_key=False)
+    begin = [r for r in task.read(3 if "errors.tolerance" in settings else 2) if r.key["id"] != 2]
+    assert [(r.key["id"], r.value["op"]) for r in begin] == [(1, "r"), (3, "r")]
+    source.sql("UPDATE u SET b = 9 WHERE id = 2")
+    source.sql(f"INSERT INTO u VALUES (7, {BIG}), (8, 8)")
+    source.sql("UPDATE u SET id = 70 WHERE id = 7")
+    source.sql("UPDATE u SET id = 77, b = 7 WHERE id = 70")
+    source.sql("DELETE FROM u WHERE id IN (2, 8)")
+    source.sql(f"INSERT INTO u VALUES (9, {BIG})")
+    source.sql("DELETE FROM u WHERE id = 9")
+    source.sql("INSERT INTO u VALUES (10, 10)")
+
+    def shown(record):
+        value = record.value
+        if value is None:
+            return (record.key["id"], None)
+        before, after = value["before"], value["after"]
+        return (record.key["id"], value["op"], before and before["b"], after and after["b"])
+
+    found, refused = [], []
+    for record in task.read(17 if "errors.tolerance" in settings else 14):
+        try:
+            converter.from_connect_data("t", record.value_schema, record.value)
+        except DataError:
+            refused.append(shown(record))
+        else:
+            found.append(shown(record))
+    assert found == [
+        (2, "u", None, 9), (8, "c", None, 8), (7, "d", None, None), (7, None),
+        (70, "d", None, None), (70, None), (77, "c", None, 7),
+        (2, "d", 9, None), (2, None), (8, "d", 8, None), (8, None), (9, "d", None, None), (9, None), (10, "c", None, 10),
+    ]  # fmt: skip
+    later = [(7, "c", None, BIG), (70, "c", None, BIG), (9, "c", None, BIG)]
+    assert refused == (later if "errors.tolerance" in settings else [])
+
+
 def test_the_last_row_of_a_snapshot_that_does_not_fit_ends_it_all_the_same(source, unsigned):
     source.sql("DELETE FROM u WHERE id = 3")
     task = source(

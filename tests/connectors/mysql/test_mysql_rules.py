@@ -157,14 +157,15 @@ def test_sources_of_transactions():
 
 
 def test_rows_that_do_not_fit_are_named_counted_or_fatal(caplog):
-    def convert(row):
-        raise DataError("no")
+    class Events:
+        def convert(self, row):
+            raise DataError("no")
 
     with pytest.raises(DataError, match="p: no"):
-        Failures().all(convert, [1], "p")
+        Failures().all(Events(), [1], "p")
     for mode in ("warn", "skip"):
         failures = Failures(mode)
-        assert failures.all(convert, [1, 2, 3], "p") == [None] * 3
+        assert failures.all(Events(), [1, 2, 3], "p") == [None] * 3
         assert failures.count == 3
     assert caplog.text.count("mode=warn") == 3
     assert caplog.text.count("mode=skip") == 1
