@@ -59,7 +59,7 @@ class ColumnRules:
     """All rules of a configuration."""
 
     def __init__(self, rules: tuple[Rule, ...] = ()) -> None:
-        self._rules = rules
+        self.rules = rules
 
     @classmethod
     def from_properties(cls, props: Mapping[str, str]) -> ColumnRules:
@@ -76,7 +76,7 @@ class ColumnRules:
     def of(self, database: str, table: str, column: Column) -> Mapped | None:
         """Returns what happens to a column's values; None when they stay as they are."""
         full_name = f"{database}.{table}.{column.name}"
-        for rule in self._rules:
+        for rule in self.rules:
             if any(e.fullmatch(full_name) for e in rule.columns):
                 if column.kind not in rule.kinds:
                     log.warning(

@@ -17,6 +17,8 @@ from klamm_plugins.java_regex import compile_java
 _SYSTEM: Final = frozenset({"mysql", "information_schema", "performance_schema", "sys"})
 _PART: Final = re.compile(r"(?:\\.|[^,\\])+\\?", re.DOTALL)
 
+_LISTS = [f"{kind}.{way}.list" for kind in ("database", "table", "column") for way in ("include", "exclude")]
+
 
 class Filters:
     """The configured lists. Expressions match whole names, ignoring case: `db`, `db.table`, `db.table.column`."""
@@ -28,6 +30,11 @@ class Filters:
         self._not_tables = _patterns(settings, "table.exclude.list")
         self._columns = _patterns(settings, "column.include.list")
         self._not_columns = _patterns(settings, "column.exclude.list")
+        self.expressions = [
+            (key, key.partition(".")[0], expression)
+            for key in _LISTS
+            for expression in _patterns(settings, key)
+        ]
         self.table = lru_cache(maxsize=None)(self._table)
 
     def database(self, name: str) -> bool:

@@ -257,3 +257,9 @@ def tables(connection: Any) -> list[tuple[str, str, str]]:
         " WHERE table_type IN ('BASE TABLE', 'SYSTEM VERSIONED') ORDER BY 1, 2",
     )
     return [(str(a), str(b), str(c)) for a, b, c in rows]
+
+
+def columns(connection: Any) -> list[tuple[str, str, str]]:
+    """Returns database, table and name of all columns."""
+    rows = run(connection, "SELECT table_schema, table_name, column_name FROM information_schema.columns")
+    return [(str(a), str(b), str(c)) for a, b, c in rows]

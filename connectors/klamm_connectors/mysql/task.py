@@ -39,6 +39,7 @@ from klamm_connectors.mysql.schema_changes import SchemaChanges
 from klamm_connectors.mysql.signals import Tables
 from klamm_connectors.mysql.snapshot import Snapshot, position_now
 from klamm_connectors.mysql.structure import create_statement, table_change
+from klamm_connectors.mysql.unmatched import expressions, unmatched
 from klamm_connectors.mysql.vanished import VanishedRows
 from klamm_plugins.batch import SourceBatches
 from klamm_plugins.connector import SourceTask
@@ -68,7 +69,7 @@ class MySqlSourceTask(SourceTask):
         self._vanished = VanishedRows(None, lambda: None)
         self._repeated = False  # the next snapshot is not the first one
         self._first: list[SourceRecord] = []  # to be returned before all others
-        self._ready = self._snapshot_taken = self._idle = False
+        self._ready = self._snapshot_taken = self._idle = self._told_unmatched = False
         self._lag: tuple[float, int | None] = (0.0, None)
 
     def start(self, props: Mapping[str, str]) -> None:
@@ -201,6 +202,7 @@ class MySqlSourceTask(SourceTask):
             self._signal_topic = SignalTopic(
                 kafka, signals.connector, signals.poll_interval_s, self._signals_kept
             )
+        self._tell_unmatched()
         mode, position = self._settings.snapshots.mode, self._position
         is_new = position is None or position.snapshot
         if mode in {"no_data", "schema_only", "never"}:
@@ -211,6 +213,14 @@ class MySqlSourceTask(SourceTask):
         elif mode == "initial_only":
             self._idle = True
         self._ready = True
+
+    def _tell_unmatched(self) -> None:
+        """Warns once of what the configuration names and the server does not have."""
+        capture, statements = self._settings.capture, self._settings.snapshots.statements
+        if not self._told_unmatched and (statements or any(expressions(capture))):
+            for said in unmatched(capture, statements, server.columns(self._control)):
+                log.warning("%s", said)
+        self._told_unmatched = True
 
     def _begin_now(self, facts: server.ServerFacts) -> None:
         """Begins at the end of the binlog."""

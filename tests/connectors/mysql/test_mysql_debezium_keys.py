@@ -255,3 +255,30 @@ def test_validate_names_a_key_with_a_variable_part():
     }
     errors = {v.name: v.errors for v in MySqlSourceConnector.validate(props)}
     assert "column.mask.with.LENGTH.chars" in errors["column.mask.with.ten.chars"][0]
+
+
+def test_what_names_nothing_of_the_server_is_told_once(source, people, caplog):
+    database = source.database
+    key = "snapshot.select.statement.overrides"
+    wrong = {
+        "column.mask.with.10.chars": f"people.mail,{database}.people.note",
+        "column.exclude.list": "people.mail",
+        "message.key.columns": f"{database}.people:nocol;{database}.zz:v",
+        key: f"{database}.zz",
+        f"{key}.{database}.zz": "SELECT 1",
+    }
+    task = source(**wrong)
+    assert task.read(1)
+    task.task._disconnect()
+    task.task.poll()
+    told = [r.message for r in caplog.records if "that there is now" in r.message or "no table" in r.message]
+    assert [text.partition(";")[0] for text in told] == [
+        "column.exclude.list: 'people.mail' matches no column that there is now",
+        "column.mask.with.10.chars: 'people.mail' matches no column that there is now",
+        f"message.key.columns: '{database}.people.nocol' matches no column that there is now",
+        f"message.key.columns: '{database}.zz.v' matches no column that there is now",
+        f"{key}: there is no table {database}.zz now, so its statement is not used",
+    ]
+    assert "must match the whole name, DATABASE.TABLE.COLUMN" in told[0]
+    source(table__include__list="people").task.poll()
+    assert "table.include.list: 'people' matches no table that there is now" in caplog.text

@@ -31,7 +31,7 @@ _REFUSED_MODES: Final = {
     "initial_only for data alone, no_data for changes alone, always for data at every start",
     "custom": f"Java's snapshotters do not run here: use one of {', '.join(SNAPSHOT_MODES)}",
 }
-_OVERRIDES: Final = "snapshot.select.statement.overrides"
+OVERRIDES: Final = "snapshot.select.statement.overrides"
 _HIGH, _MEDIUM, _LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
 
 
@@ -63,7 +63,7 @@ def define(d: ConfigDef) -> ConfigDef:
         .define("snapshot.fetch.size", Type.INT, 2000, validator=between(1, 1_000_000), importance=_MEDIUM, documentation="Rows of one read in a snapshot.")
         .define("snapshot.locking.mode", Type.STRING, "minimal", validator=one_word_of("minimal", "none"), importance=_LOW, documentation="minimal: a global read lock while position and snapshot are taken together, on MySQL, and on MariaDB with more than one thread (one thread needs none). none: no lock; safe only when nothing is written at that moment.")
         .define("snapshot.max.threads", Type.INT, 1, validator=between(1, 64), importance=_LOW, documentation="Connections that read tables at the same time, each table by one of them, all at the same position of the binlog.")
-        .define(_OVERRIDES, Type.LIST, [], importance=_MEDIUM, documentation=f"Tables (database.table, separated by commas) that a snapshot reads by a statement of your own, which {_OVERRIDES}.DATABASE.TABLE has. It must return the captured columns by name.")
+        .define(OVERRIDES, Type.LIST, [], importance=_MEDIUM, documentation=f"Tables (database.table, separated by commas) that a snapshot reads by a statement of your own, which {OVERRIDES}.DATABASE.TABLE has. It must return the captured columns by name.")
         .define("max.batch.size", Type.INT, 2048, validator=between(1), importance=_MEDIUM, documentation="The approximate number of records that the task hands over at once.")
         .define("max.queue.size", Type.INT, 256, validator=between(1), importance=_LOW, documentation="The most binlog events that wait for the task.")
         .define("poll.interval.ms", Type.LONG, 500, validator=between(1), importance=_LOW, documentation="The time for which the task waits for the next event before it reports none. An event ends the wait, and no wait is longer than a second, so larger values change nothing.")
@@ -77,7 +77,7 @@ def read(values: Mapping[str, Any], props: Mapping[str, str]) -> Snapshots:
         fetch_size=values["snapshot.fetch.size"],
         lock=word(values["snapshot.locking.mode"]) == "minimal",
         threads=values["snapshot.max.threads"],
-        statements=_statements(values[_OVERRIDES], props),
+        statements=_statements(values[OVERRIDES], props),
     )
 
 
@@ -93,20 +93,20 @@ def read_reading(values: Mapping[str, Any]) -> Reading:
 def _statements(tables: list[str], props: Mapping[str, str]) -> dict[str, str]:
     found = {}
     for table in tables:
-        key = f"{_OVERRIDES}.{table}"
+        key = f"{OVERRIDES}.{table}"
         if not re.fullmatch(r"[^.]+\.[^.]+", table):
             raise ConfigError(
-                f"{_OVERRIDES}: {table!r} is not a table's full name, such as shop.orders", key=_OVERRIDES
+                f"{OVERRIDES}: {table!r} is not a table's full name, such as shop.orders", key=OVERRIDES
             )
         if not props.get(key, "").strip():
             raise ConfigError(
-                f"{_OVERRIDES} names {table}, and {key} with its statement is missing", key=_OVERRIDES
+                f"{OVERRIDES} names {table}, and {key} with its statement is missing", key=OVERRIDES
             )
         found[table] = props[key].strip().rstrip(";")
     for key in props:
-        if key.startswith(f"{_OVERRIDES}.") and key.removeprefix(f"{_OVERRIDES}.") not in found:
-            table = key.removeprefix(f"{_OVERRIDES}.")
+        if key.startswith(f"{OVERRIDES}.") and key.removeprefix(f"{OVERRIDES}.") not in found:
+            table = key.removeprefix(f"{OVERRIDES}.")
             raise ConfigError(
-                f"{key} is not used, because {_OVERRIDES} does not name {table}: add it there", key=key
+                f"{key} is not used, because {OVERRIDES} does not name {table}: add it there", key=key
             )
     return found
