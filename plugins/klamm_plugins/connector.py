@@ -244,6 +244,13 @@ class SourceTask(ABC):
         logged and the task goes on.
         """
 
+    def check_signal(self, type: str, data: Mapping[str, Any]) -> None:  # noqa: B027
+        """Raises ConfigError or DataError for a signal that `signal` could only throw away: the sender is told (400).
+
+        Called before `signal`, from another thread, also while `start` or `poll` runs: only look at what does not change,
+        and answer at once.
+        """
+
     def stop(self) -> None:  # noqa: B027
         """Releases what `start` took. Called once, in the task's thread, after the last `poll` has returned.
 

@@ -100,6 +100,15 @@ def test_warnings_are_printed_beside_the_result(rest, tmp_path):
         assert (result.returncode, result.stdout, result.stderr) == (0, out, said)
     changed = klamm("connector", "config", "warned", "--set", "topic=other", "--url", rest)
     assert (changed.returncode, changed.stderr) == (0, said)
+    (tmp_path / "wrong.json").write_text(
+        json.dumps({"name": "wrong", "config": settings | {"tasks.max": "many"}})
+    )
+    wrong = klamm("connector", "create", "-f", str(tmp_path / "wrong.json"), "--url", rest)
+    assert (wrong.returncode, wrong.stderr.splitlines(keepends=True)[0]) == (1, said)
+    shown = klamm("connector", "validate", "-f", str(tmp_path / "wrong.json"), "-o", "json", "--url", rest)
+    found = json.loads(shown.stdout)
+    assert [row["key"] for row in found["errors"]] == ["tasks.max"]
+    assert [f"warning: {sentence}\n" for sentence in found["warnings"]] == [said]
 
 
 def test_an_unknown_connector_is_said_in_few_words(rest):

@@ -113,6 +113,18 @@ class Incremental:
         """Notes that the topic's signals before `offset` were taken; 0: the consumer group has that offset."""
         self._plan = replace(self._plan, taken=offset)
 
+    def check(self, type: str, data: str | None) -> None:
+        """Raises DataError for a signal that can only be left out. For any thread."""
+        signal = signals.parse(type, data)
+        if isinstance(signal, signals.Execute):
+            self._check_watermarks(signal)
+
+    def _check_watermarks(self, signal: signals.Execute) -> None:
+        if not signal.blocking and self._signal_table is None:
+            raise DataError(
+                "incremental snapshots need signal.data.collection: the connector writes its watermarks there"
+            )
+
     def signalled(self, name: str, type: str, data: str | None) -> None:
         """Takes a signal. A signal that nobody understands is logged."""
         try:
@@ -140,10 +152,11 @@ class Incremental:
         names = self._tables_of(signal.tables)
         if not names:
             raise DataError("no captured table has one of these names")
-        if not signal.blocking and self._signal_table is None:
+        if (unused := signal.tables.unused(names)) is not None:
             raise DataError(
-                "incremental snapshots need signal.data.collection: the connector writes its watermarks there"
+                f"additional-conditions: {unused} is none of the tables to read ({', '.join(names)})"
             )
+        self._check_watermarks(signal)
         found = [
             Reading(n, signal.tables.condition(n), signal.tables.key, blocking=signal.blocking) for n in names
         ]

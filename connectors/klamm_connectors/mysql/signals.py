@@ -13,6 +13,8 @@ from klamm_plugins.errors import DataError
 
 WATERMARK = "snapshot-window-"
 """Types of the connector's own rows in the table of signals begin so."""
+_PLAIN = re.compile(r"[^\\^$*+?{}\[\]|()]+")
+"""A name that stands for itself, but for its dots."""
 _FIELDS = ("data-collections", "type", "additional-conditions", "surrogate-key")
 
 
@@ -26,6 +28,10 @@ class Tables:
 
     def has(self, table: str) -> bool:
         return any(e.fullmatch(table) for e in self.expressions)
+
+    def unused(self, names: Sequence[str]) -> str | None:
+        """Returns the table of a condition that is none of these names."""
+        return next((e.pattern for e, _ in self.conditions if not any(map(e.fullmatch, names))), None)
 
     def condition(self, table: str) -> str | None:
         """Returns what the rows of a table must meet; None for all rows."""
@@ -75,8 +81,9 @@ def parse(type: str, data: str | None) -> Signal:
             tables = _tables(fields)
             if not tables.expressions:
                 raise DataError(
-                    "execute-snapshot: data-collections is missing or empty; name tables, as database.table"
+                    'execute-snapshot: data-collections is missing or empty; name tables, such as ["shop.orders"]'
                 )
+            _check_conditions(tables)
             return Execute(tables=tables, blocking=_is_blocking(fields))
         case "stop-snapshot":
             return Stop(tables=_tables(fields))
@@ -85,7 +92,7 @@ def parse(type: str, data: str | None) -> Signal:
         case "resume-snapshot":
             return Resume()
         case "log":
-            return Log(str(fields.get("message", "")))
+            return _log(fields)
     raise DataError(
         f"there is no signal {type!r} here: use execute-snapshot, stop-snapshot, pause-snapshot, resume-snapshot or log"
     )
@@ -103,6 +110,24 @@ def _fields(data: str | None) -> Mapping[str, Any]:
     return found
 
 
+def _log(fields: Mapping[str, Any]) -> Log:
+    message = fields.get("message")
+    if not isinstance(message, str) or len(fields) > 1:
+        raise DataError(f'log: data is {{"message": "TEXT"}}, and not {", ".join(fields) or "empty"}')
+    return Log(message)
+
+
+def _check_conditions(tables: Tables) -> None:
+    """Raises DataError for a condition on a plain name that is no table of the signal: all rows would be read."""
+    for expression, _ in tables.conditions:
+        name = expression.pattern.replace("\\", "")
+        if _PLAIN.fullmatch(name) and not tables.has(name):
+            asked = ", ".join(e.pattern for e in tables.expressions)
+            raise DataError(
+                f"additional-conditions: {expression.pattern} is none of data-collections ({asked}), so all rows would be read"
+            )
+
+
 def _is_blocking(fields: Mapping[str, Any]) -> bool:
     kind = str(fields.get("type", "incremental")).lower()
     if kind not in {"incremental", "blocking"}:
@@ -117,8 +142,15 @@ def _tables(fields: Mapping[str, Any]) -> Tables:
     return Tables(
         expressions=tuple(_expression(one) for one in _list(fields, "data-collections")),
         conditions=tuple(_condition(one) for one in _list(fields, "additional-conditions")),
-        key=fields.get("surrogate-key") or None,
+        key=_key(fields),
     )
+
+
+def _key(fields: Mapping[str, Any]) -> str | None:
+    found = fields.get("surrogate-key")
+    if found is not None and not isinstance(found, str):
+        raise DataError(f"surrogate-key is {found!r}, which is no name of a column")
+    return found or None
 
 
 def _condition(one: Any) -> tuple[re.Pattern[str], str]:
@@ -130,14 +162,21 @@ def _condition(one: Any) -> tuple[re.Pattern[str], str]:
 
 
 def _list(fields: Mapping[str, Any], name: str) -> Sequence[Any]:
-    found = fields.get(name) or []
-    if not isinstance(found, list):
-        raise DataError(f"{name} is no list")
-    return found
+    found = fields.get(name)
+    if found is not None and not isinstance(found, list):
+        example = (
+            '["shop.orders"]'
+            if name == "data-collections"
+            else '[{"data-collection": "shop.orders", "filter": "id > 5"}]'
+        )
+        raise DataError(f"{name} is {found!r}, which is no list; write {example}")
+    return found or []
 
 
 def _expression(text: Any) -> re.Pattern[str]:
+    if not isinstance(text, str):
+        raise DataError(f"{text!r} is no text: a table is named as database.table")
     try:
-        return compile_name(str(text).strip().replace("`", ""))
+        return compile_name(text.strip().replace("`", ""))
     except re.error as e:
         raise DataError(f"{text!r} is not a regular expression: {e}") from None

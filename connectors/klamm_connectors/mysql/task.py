@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import pymysql
 
-from klamm_connectors.mysql import server
+from klamm_connectors.mysql import server, signals
 from klamm_connectors.mysql.binlog import BinlogReader
 from klamm_connectors.mysql.catalog import Captured, Catalog
 from klamm_connectors.mysql.changes import Changes
@@ -113,6 +113,12 @@ class MySqlSourceTask(SourceTask):
         records = SourceBatches([found])
         self._beat(records)
         return records or None
+
+    def check_signal(self, type: str, data: Mapping[str, Any]) -> None:
+        if self._incremental is None:  # it starts
+            signals.parse(type, json.dumps(data))
+        else:
+            self._incremental.check(type, json.dumps(data))
 
     def signal(self, name: str, type: str, data: Mapping[str, Any]) -> None:
         """Takes a signal that came by REST."""

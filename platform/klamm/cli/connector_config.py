@@ -150,7 +150,9 @@ def validate(
         if held != wanted.name:  # what create is told by the worker
             raise ConfigError(f"{where}name is {held!r}, not {wanted.name!r}")
         rows, warnings = _errors(worker, wanted.config, where)
-        if rows or output is Output.JSON:
+        if output is Output.JSON:
+            typer.echo(json.dumps({"errors": rows, "warnings": warnings}, indent=2))
+        elif rows:
             print_rows(rows, ["key", "value", "error"], output)
         _warn(warnings)
         if rows:
@@ -277,6 +279,7 @@ def _sent(worker: Worker, method: str, path: str, body: dict[str, Any]) -> list[
             by_key.setdefault(_key_of(text), []).append(text)
         name = body.get("name") or "the connector"
         errors = [text for texts in by_key.values() for text in _once(texts)]
+        _warn(e.warnings)
         raise KlammError(_sentence(str(name), errors)) from None
     warnings: list[str] = answer.get("warnings", [])
     return warnings

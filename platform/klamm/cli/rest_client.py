@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -28,11 +28,12 @@ PASSWORD_ENV: Final = "KLAMM_REST_PASSWORD"  # noqa: S105 - the variable's name
 
 
 class RestError(KlammError):
-    """A worker's refusal of a request: its sentence, and the HTTP `status`."""
+    """A worker's refusal of a request: its sentence, the HTTP `status`, and what it warns of besides."""
 
-    def __init__(self, said: str, status: int) -> None:
+    def __init__(self, said: str, status: int, warnings: Sequence[str] = ()) -> None:
         super().__init__(said)
         self.status = status
+        self.warnings = warnings
 
 
 @cache
@@ -171,10 +172,11 @@ class Worker(Login):
             answer: HTTPResponse = urlopen(request, timeout=timeout_s, context=context)  # noqa: S310 - the user's address
         except HTTPError as e:
             with e:
-                said = shortened(_message(e.read()) or "") or f"{method} {path}: HTTP {e.code} {e.reason}"
+                answered, warnings = _error(e.read())
+                said = shortened(answered) or f"{method} {path}: HTTP {e.code} {e.reason}"
             if e.code == 401:
                 said += " Give --user or --token."
-            raise RestError(said, e.code) from None
+            raise RestError(said, e.code, warnings) from None
         except (URLError, http.client.HTTPException, OSError) as e:
             raise KlammError(
                 f"no answer from a Connect worker at {self.url}: {getattr(e, 'reason', e)}"
@@ -182,8 +184,10 @@ class Worker(Login):
         return answer
 
 
-def _message(body: bytes) -> str | None:
+def _error(body: bytes) -> tuple[str, list[str]]:
+    """Return the sentence and the warnings of an answer; neither where it is no worker's."""
     try:
-        return str(json.loads(body)["message"])
-    except (ValueError, KeyError, TypeError):
-        return None
+        answer = json.loads(body)
+        return str(answer["message"]), list(map(str, answer.get("warnings", [])))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return "", []

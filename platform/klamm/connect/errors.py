@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from klamm_base.errors import KlammError
 
 
@@ -9,6 +11,8 @@ class RequestError(KlammError):
     """A request that cannot be done. The message is written for the user."""
 
     status = 500
+    warnings: Sequence[str] = ()
+    """Sentences beside the error, which the answer has in a field of their own."""
 
 
 class BadRequest(RequestError):

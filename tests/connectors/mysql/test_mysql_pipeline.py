@@ -139,6 +139,20 @@ def test_a_signal_by_rest_or_command_reads_a_table_again(worker, mariadb, mariad
     done = klamm(*command)
     assert (done.returncode, done.stderr) == (0, "")
     wait_for(lambda: same(mariadb, mariadb_database), lambda: worker.log[-3000:])
+    bad = [
+        ({"type": "read-snapshot"}, "there is no signal 'read-snapshot' here: use execute-snapshot"),
+        (
+            {**signal, "data": {"data-collections": "d.items"}},
+            "data-collections is 'd.items', which is no list",
+        ),
+        ({**signal, "data": {"data-collection": ["d.items"]}}, "data-collection is no field of data"),
+        ({**signal, "data": {"data-collections": ["d.items"]}}, "need signal.data.collection"),
+    ]
+    for body, words in bad:
+        refused = worker.request("POST", f"/connectors/{prefix}-source/tasks/0/signals", body)
+        assert (refused.status, words in refused.message) == (400, True), refused.message
+    said = klamm(*command[:4], "--data-collections", "a.b", "--additional-condition", "a.c=x", *command[-2:])
+    assert (said.returncode, "a.c is none of data-collections" in said.stderr) == (1, True), said.stderr
     command[2] = f"{prefix}-sink0"
     said = klamm(*command)
     assert (said.returncode, "takes no signals" in said.stderr) == (1, True)

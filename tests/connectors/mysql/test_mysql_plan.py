@@ -1,5 +1,6 @@
 """Signals and the state of snapshots on request. Pure."""
 
+import json
 from decimal import Decimal
 
 import pytest
@@ -107,6 +108,14 @@ def test_signals_as_debezium_writes_them():
             '{"data-collections": ["a"], "additional-conditions": [{"filter": "b = 1"}]}',
             "does not have",
         ),
+        ("execute-snapshot", '{"data-collections": [7]}', "7 is no text"),
+        ("execute-snapshot", '{"data-collections": ["a.b"], "surrogate-key": 7}', "surrogate-key is 7"),
+        (
+            "execute-snapshot",
+            '{"data-collections": ["a.b"], "additional-conditions": [{"data-collection": "a.c", "filter": "x"}]}',
+            r"a\.c is none of data-collections \(a\.b\), so all rows would be read",
+        ),
+        ("log", '{"msg": "hello"}', 'data is {"message": "TEXT"}, and not msg'),
         ("execute-snapshot", "no", "no JSON"),
         ("set-binlog-position", "{}", "there is no signal"),
     ],
@@ -123,3 +132,12 @@ def test_blocking_snapshots_take_statements_and_conditions():
         Decimal("1.50")
         == Plan.from_text(Plan((Reading("a.b", last=[Decimal("1.50")]),)).to_text()).next.last[0]
     )
+
+
+@pytest.mark.parametrize(("tables", "condition"), [("a\\.b", "a.b"), ("a[.]b", "a.b"), ("a.b", "a\\.b"), ("a\\..*", "a.b"), ("a.b", "a\\.(b|c)")])  # fmt: skip
+def test_a_condition_may_name_its_table_in_other_words(tables, condition):
+    data = {
+        "data-collections": [tables],
+        "additional-conditions": [{"data-collection": condition, "filter": "x"}],
+    }
+    assert signals.parse("execute-snapshot", json.dumps(data)).tables.condition("a.b") == "x"

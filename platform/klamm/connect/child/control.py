@@ -15,7 +15,7 @@ import select
 import signal
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from typing import Any, Final
 
@@ -69,6 +69,8 @@ class Control:
         self.quiet_s = QUIET_INTERVAL_S
         self.update: dict[str, str] | None = None
         self.signals: queue.SimpleQueue[dict[str, Any]] | None = None  # None: the plugin takes none
+        # Returns the error of a signal that the plugin refuses.
+        self.judge_signal: Callable[[Message], dict[str, Any] | None] = lambda _: None
         self.requests: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._signals_r, self.signals_fd = os.pipe()
         os.set_blocking(self.signals_fd, False)
@@ -175,15 +177,21 @@ class Control:
                 self.paused = message["params"]["paused"]
                 self.changed.set()
             case "signal":
-                if self.signals is not None:
-                    self.signals.put(message["params"])
-                self.answer(message, result=self.signals is not None)
+                self._take_signal(message, self.signals)
             case "update":
                 self.update = message["params"]["task_config"]
                 self.changed.set()
             case _:
                 self.requests.put(message)
                 self.changed.set()
+
+    def _take_signal(self, message: Message, signals: queue.SimpleQueue[dict[str, Any]] | None) -> None:
+        if signals is not None and (error := self.judge_signal(message["params"])) is not None:
+            self.answer(message, error=error)
+            return
+        if signals is not None:
+            signals.put(message["params"])
+        self.answer(message, result=signals is not None)
 
     def _answered(self, message: Message) -> None:
         future = self._calls.pop(message["id"])

@@ -11,13 +11,14 @@ import logging
 import queue
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException
 
 from klamm.connect.child.control import Control
 from klamm.connect.child.dead_letters import DeadLetters
+from klamm.connect.child.failure import notice
 from klamm.connect.child.offset_tracker import Run
 from klamm.connect.child.offset_writer import RecordProducer
 from klamm.connect.child.origins import SourceOrigin
@@ -96,6 +97,7 @@ class SourceLoop(ABC):
         self._tells_task = type(task).commit_record is not SourceTask.commit_record
         if type(task).signal is not SourceTask.signal:
             control.signals = queue.SimpleQueue()
+            control.judge_signal = self._judge_signal
         self._tolerance = Tolerance(
             spec.connector_config,
             control=control,
@@ -199,6 +201,14 @@ class SourceLoop(ABC):
             self._polled_nothing()
             # The wait takes the acknowledgements of a burst's last records, and prevents spinning.
             self._serve(_IDLE_POLL_S)
+
+    def _judge_signal(self, signal: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Returns the error of a signal that the task refuses. Called from the control thread."""
+        try:
+            self._task.check_signal(signal["type"], signal["data"])
+        except Exception as e:
+            return notice(e)
+        return None
 
     def _hand_over_signals(self) -> None:
         while self._control.signals is not None and not self._control.signals.empty():

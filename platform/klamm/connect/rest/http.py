@@ -11,7 +11,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 
@@ -40,8 +40,11 @@ def json_response(body: Any, status: int = 200, headers: dict[str, str] | None =
     )
 
 
-def error_response(status: int, message: str, headers: dict[str, str] | None = None) -> web.Response:
-    return json_response({"error_code": status, "message": message}, status, headers)
+def error_response(
+    status: int, message: str, headers: dict[str, str] | None = None, warnings: Sequence[str] = ()
+) -> web.Response:
+    more = {"warnings": list(warnings)} if warnings else {}
+    return json_response({"error_code": status, "message": message, **more}, status, headers)
 
 
 def empty(status: int) -> web.Response:
@@ -134,7 +137,8 @@ def errors(
         began = time.monotonic()
         answer = await _answered(request, handler, timeout_s)
         if isinstance(answer, Failed):
-            answer = error_response(answer.status, redact(answer.message), answer.headers)
+            warnings = list(map(redact, answer.warnings))
+            answer = error_response(answer.status, redact(answer.message), answer.headers, warnings)
         path = endpoint.template if endpoint is not None else "other"
         seconds = time.monotonic() - began if timeout_s else None
         method = request.method if request.method in _METHODS else "other"
@@ -150,6 +154,7 @@ class Failed(NamedTuple):
     status: int
     message: str
     headers: dict[str, str] | None = None
+    warnings: Sequence[str] = ()
 
 
 async def _answered(request: web.Request, handler: Handler, timeout_s: float) -> web.StreamResponse | Failed:
@@ -160,7 +165,7 @@ async def _answered(request: web.Request, handler: Handler, timeout_s: float) ->
         headers = {str(hdrs.ALLOW): e.headers[hdrs.ALLOW]} if hdrs.ALLOW in e.headers else None
         return Failed(e.status, f"HTTP {e.status} {HTTPStatus(e.status).phrase}", headers)
     except RequestError as e:
-        return Failed(e.status, str(e))
+        return Failed(e.status, str(e), warnings=e.warnings)
     except RecordTooLarge as e:
         return Failed(400, str(e))
     except TimeoutError:

@@ -25,6 +25,7 @@ class Error(TypedDict):
 
     error_code: Annotated[int, "The HTTP status."]
     message: Annotated[str, "A sentence that says what is wrong and where."]
+    warnings: NotRequired[Warnings]
 
 
 class Server(TypedDict):

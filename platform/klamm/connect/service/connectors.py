@@ -31,6 +31,7 @@ from klamm.connect.service.plugins import Config, ConfigWithNulls, PluginService
 from klamm.connect.service.redaction import has_hidden, unhide
 from klamm.connect.service.request_counts import RequestCounts
 from klamm.connect.settings.connector_keys import CONNECTOR_CLASS
+from klamm.connect.settings.restart_policy import ErrorClass
 from klamm.connect.topics.config_topic import (
     RestartRequest,
     Status,
@@ -226,6 +227,8 @@ class ConnectService(PluginService):
         try:
             taken = await self._runtime.children.signal_task(id, signal)
         except PluginCallError as e:
+            if e.kind in {ErrorClass.CONFIG, ErrorClass.DATA}:
+                raise BadRequest(f"Task {id} refuses the signal: {e}") from None
             raise Conflict(f"Task {id} cannot take the signal now: {e}") from e
         if not taken:
             raise BadRequest(f"Task {id} takes no signals: its plugin has no use for them")

@@ -269,15 +269,10 @@ class PluginService:
             log.warning("connector %s: %s", name, sentence)
         errors = errors_of(answer)
         if errors:
-            raise BadRequest(
-                "\n".join(
-                    [
-                        f"Connector configuration is invalid and contains the following {len(errors)} error(s):",
-                        *errors,
-                        _SEE_VALIDATE,
-                    ]
-                )
-            )
+            head = f"Connector configuration is invalid and contains the following {len(errors)} error(s):"
+            refusal = BadRequest("\n".join([head, *errors, _SEE_VALIDATE]))
+            refusal.warnings = warnings
+            raise refusal
         return Checked({k: v for k, v in named.items() if v is not None}, warnings)
 
 
