@@ -362,9 +362,9 @@ def test_rest_keys_without_effect_are_named_in_answers_and_log(worker: WorkerPro
     created = worker.request("POST", "/connectors", {"name": "typo", "config": config})
     assert (created.status, created.json["warnings"]) == (201, expected)
     wrong = worker.request(
-        "POST", "/connectors", {"name": "wrong", "config": {**config, "tasks.max": "many"}}
+        "POST", "/connectors", {"name": "wrong", "config": {**config, "errors.retry.timeout": "many", "name": "wrong"}}
     )
-    assert (wrong.status, wrong.json["warnings"]) == (400, expected)
+    assert (wrong.status, wrong.json.get("warnings")) == (400, expected), wrong.json
     assert f"connector typo: {expected[0]}" in worker.log
     assert worker.request("PUT", "/connectors/typo/config", config).json["warnings"] == expected
     assert "warnings" not in worker.request("PUT", "/connectors/typo/config?forward=true", config).json

@@ -11,10 +11,11 @@ _PASSING: Final = frozenset({1040, 1053, 1152, 1158, 1159, 1160, 1161, 1203, 120
 """MySQL's codes of temporary errors: connection lost, deadlock, lock timeout, server stopping."""
 _DENIED: Final = frozenset({1044, 1045, 1049, 1142, 1143, 1698})
 _BAD_DATA: Final = frozenset(
-    {1048, 1062, 1264, 1265, 1292, 1364, 1366, 1406, 1526, 1644, 1690, 3140, 3819, 4025}
+    {1048, 1062, 1264, 1265, 1292, 1364, 1366, 1406, 1526, 1644, 1690, 1906, 3105, 3140, 3819, 4025}
 )
 _PASSING_STATES: Final = ("08", "40", "53", "57")  # PostgreSQL: connection, rollback, resources, operator
-_BAD_STATES: Final = ("21", "22", "23", "42804", "42846")  # a row twice, data, constraint, type, cast
+_BAD_STATES: Final = ("21", "22", "23", "42804", "42846", "428C9")
+"""A row twice, data, constraint, type, cast, a value for a generated column."""
 
 
 class Words:

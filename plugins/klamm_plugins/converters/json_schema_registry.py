@@ -99,9 +99,10 @@ class JsonSchemaConverter(RegistryConverter):
         check = self._checker(_parsed(text))
 
         def write(value: Any) -> bytes:
-            try:
+            made = None
+            with suppress(*UNUSUAL):
                 made = dumps(fast(value))
-            except UNUSUAL:
+            if made is None:
                 validate_value(needed, value)
                 made = dumps(slow(value))
             check(made)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any, Final
@@ -39,10 +40,9 @@ class JsonWriter:
         fast = self._columns(schema)
 
         def convert(value: Any) -> Any:
-            try:
+            with suppress(Misfit, DataError):
                 return fast.one(value)
-            except (Misfit, DataError):
-                return self.to_json(schema, value)  # knows the rarer forms, and where an error is
+            return self.to_json(schema, value)  # knows the rarer forms, and where an error is
 
         return convert
 
@@ -53,10 +53,9 @@ class JsonWriter:
         fast, one = self._columns(schema), self.compiled(schema)
 
         def write(values: Sequence[Any]) -> list[bytes]:
-            try:
+            with suppress(Misfit, DataError):
                 return fast.texts(values)
-            except (Misfit, DataError):
-                return dumps_each([one(value) for value in values])
+            return dumps_each([one(value) for value in values])
 
         return write
 

@@ -302,7 +302,7 @@ def test_upserts_are_refused_at_once_where_they_are_not_known(url):
         parse(props)
 
 
-@pytest.mark.parametrize("code", [1526, 1644, 1690, 3819])
+@pytest.mark.parametrize("code", [1526, 1644, 1690, 1906, 3105, 3819])
 def test_refusals_of_a_row_s_values_are_for_the_record_to_blame(code):
     """No partition for it, SIGNAL of a trigger, a generated column out of range, a check."""
     import pymysql
