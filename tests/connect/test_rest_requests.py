@@ -362,7 +362,9 @@ def test_rest_keys_without_effect_are_named_in_answers_and_log(worker: WorkerPro
     created = worker.request("POST", "/connectors", {"name": "typo", "config": config})
     assert (created.status, created.json["warnings"]) == (201, expected)
     wrong = worker.request(
-        "POST", "/connectors", {"name": "wrong", "config": {**config, "errors.retry.timeout": "many", "name": "wrong"}}
+        "POST",
+        "/connectors",
+        {"name": "wrong", "config": {**config, "errors.retry.timeout": "many", "name": "wrong"}},
     )
     assert (wrong.status, wrong.json.get("warnings")) == (400, expected), wrong.json
     assert f"connector typo: {expected[0]}" in worker.log

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 from klamm_connectors.mysql.binlog_events import RowsEvent
 from klamm_connectors.mysql.catalog import Captured
 from klamm_connectors.mysql.ddl import Affected
-from klamm_connectors.mysql.events import Origin, TableEvents
-from klamm_connectors.mysql.failures import Convert, Failures
+from klamm_connectors.mysql.events import Origin
+from klamm_connectors.mysql.failures import Failures
 from klamm_connectors.mysql.joined import JoinedRows, Made
 from klamm_connectors.mysql.progress import Progress
 from klamm_connectors.mysql.transactions import TransactionCount
@@ -137,13 +137,12 @@ class RowRecords:
         previous = self._progress.position.to_offset()
         base = self._progress.at(1, event.timestamp).to_offset()
         made: list[SourceRecord] = []
-        convert = events.convert_flawed if rows.captured.decoder.is_flawed else events.convert
         for number in range(begin, len(images) // step):
             at = number * step
             offset = {**base, "row": number + 1}
             old = None if op == "c" else images[at]
             new = None if op == "d" else images[at + step - 1]
-            change = self._change(events, convert, op, old, new, rows.captured.full_name)
+            change = self._change(rows.captured, op, old, new)
             if change is None:
                 continue
             found = events.keyed(*change, origin, partition, offset, number, now)
@@ -155,14 +154,13 @@ class RowRecords:
             previous = offset
         return made
 
-    def _change(
-        self, events: TableEvents, convert: Convert, op: str, old: Any, new: Any, where: str
-    ) -> Change | None:
+    def _change(self, captured: Captured, op: str, old: Any, new: Any) -> Change | None:
         """Returns a change of a row, from its images; None for one that is left out because a value does not fit.
 
         The state before only illustrates the change: without it, the key is enough.
         """
-        failures = self._failures
+        failures, events, where = self._failures, captured.events, captured.full_name
+        convert = events.convert_flawed if captured.decoder.is_flawed else events.convert
         before = None if old is None else failures.before(events, convert, old, where)
         after = None if new is None else failures.row(events, convert, new, where)
         if before is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -233,7 +233,7 @@ def _check(worker: Worker, name: str, settings: dict[str, Any]) -> None:
         raise KlammError(_sentence(name, [row["error"] for row in rows]))
 
 
-def _warn(warnings: list[str]) -> None:
+def _warn(warnings: Sequence[str]) -> None:
     """Print warnings on standard error."""
     for sentence in warnings:
         typer.echo(f"warning: {sentence}", err=True)
