@@ -78,7 +78,15 @@ _INT_BITS: Final = {Type.INT: 32, Type.SHORT: 16, Type.LONG: 64}
 
 def invalid(name: str, value: object, why: str) -> ConfigError:
     """Makes the error that Kafka raises for a bad value: `Invalid value V for configuration N: why`."""
-    shown = "null" if value is None else str(value).lower() if isinstance(value, bool) else value
+    match value:
+        case None:
+            shown: object = "null"
+        case bool():
+            shown = str(value).lower()
+        case list():  # as Java writes one
+            shown = f"[{', '.join(map(str, value))}]"
+        case _:
+            shown = value
     return ConfigError(f"Invalid value {shown} for configuration {name}: {why}", key=name)
 
 

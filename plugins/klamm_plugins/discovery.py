@@ -373,11 +373,31 @@ def _describe(cls: type[Plugin], location: str, module: str) -> list[PluginDesc]
     ]
 
 
+_NO_SUCH_TRANSFORM: Final = "there is no such transform here: write one in Python"
+_ELSEWHERE: Final = {
+    "JdbcSourceConnector": "there is none here: use MySqlSource for MySQL and MariaDB, the Spark source for other tables",
+    "PostgresConnector": "there is none here: let Debezium write the topics, which sinks and transforms here read",
+    "SqlServerConnector": "there is none here: let Debezium write the topics, which sinks and transforms here read",
+    "OracleConnector": "there is none here: let Debezium write the topics, which sinks and transforms here read",
+    "MongoDbConnector": "there is none here: let Debezium write the topics, which sinks and transforms here read",
+    "TimezoneConverter": _NO_SUCH_TRANSFORM,
+    "ExtractChangedRecordState": _NO_SUCH_TRANSFORM,
+    "HeaderToValue": _NO_SUCH_TRANSFORM,
+    "PartitionRouting": _NO_SUCH_TRANSFORM,
+    "SchemaChangeEventFilter": _NO_SUCH_TRANSFORM,
+}
+"""Well-known classes that Klamm does not have, with what to use instead."""
+
+
 def unknown_connector(name: str, aliases: Collection[str]) -> str:
     """Returns the sentence for a connector class that nobody has; `aliases` are the short names that there are."""
     own = re.split(r"[.:]", name)[-1]
-    near = suggestion(own.removesuffix(_SUFFIX[PluginType.SOURCE]) or own, sorted(aliases))
     what = f"Failed to find any class that implements Connector and which name matches {name}"
+    if (instead := _ELSEWHERE.get(own)) is not None:
+        return f"{what}; {instead} (docs/migrating.md). `klamm connector plugins` lists all"
+    same = next((alias for alias in sorted(aliases) if alias.lower() == own.lower()), None)
+    near = f"; did you mean {same}?" if same else ""
+    near = near or suggestion(own.removesuffix(_SUFFIX[PluginType.SOURCE]) or own, sorted(aliases))
     return f"{what}{near or ';'} `klamm connector plugins` lists all"
 
 
@@ -387,6 +407,8 @@ def unknown_class(name: str, names: Collection[str]) -> str:
         each for each in names if each.startswith(f"{name}$")
     )  # InsertField: of the key, or of the value?
     near = f"; did you mean {' or '.join(halves)}?" if halves else suggestion(name, sorted(names))
+    if (instead := _ELSEWHERE.get(re.split(r"[.:$]", name)[-1])) is not None:
+        near = f"; {instead} (docs/migrating.md)."
     return f"Class {name} could not be found{near or ';'} `klamm connector plugins --all` lists all"
 
 

@@ -7,6 +7,7 @@ from klamm.connect.model import PluginInfo
 from klamm.connect.plugins.admin import _read_spec
 from klamm.connect.plugins.catalog import PluginRegistry, PluginVersionNotFound
 from klamm.connect.plugins.requirements import requirements_of
+from klamm.environments.inspection import Broken
 from klamm_base.errors import ConfigError
 from klamm_plugins.discovery import unknown_connector
 
@@ -149,3 +150,17 @@ def test_a_suggestion_counts_installed_packages():
     assert "; did you mean Src? " in whole
     assert REGISTRY.unknown_connector("acme.Sr", "something else") == "something else"
     assert PluginRegistry().unknown_connector("acme.Sr", said) == said
+
+
+def test_a_version_that_is_installed_and_broken_says_its_own_error():
+    whole = PluginInfo("acme.Sink", "sink", "1.0", ("Sink",), package="acme==1.0")
+    broken = [
+        Broken("acme==2.0", "SyntaxError: '(' was never closed (acme.py, line 3)", "…"),
+        Broken("other==1", "no", "…"),
+    ]
+    registry = PluginRegistry([whole], broken)
+    with pytest.raises(
+        PluginVersionNotFound,
+        match=r"available versions: \[1\.0\]; .* acme==2\.0 \(SyntaxError: .* line 3\)\)$",
+    ):
+        registry.choose("Sink", ("sink",), version="2.0")

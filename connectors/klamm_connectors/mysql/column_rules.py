@@ -60,6 +60,7 @@ class ColumnRules:
 
     def __init__(self, rules: tuple[Rule, ...] = ()) -> None:
         self.rules = rules
+        self._told: set[tuple[str, str]] = set()
 
     @classmethod
     def from_properties(cls, props: Mapping[str, str]) -> ColumnRules:
@@ -79,14 +80,20 @@ class ColumnRules:
         for rule in self.rules:
             if any(e.fullmatch(full_name) for e in rule.columns):
                 if column.kind not in rule.kinds:
-                    log.warning(
-                        "%s names %s, which is no text (%s): its values stay as they are, as with Debezium. Leave the column "
-                        "out by column.exclude.list to hide it",
-                        rule.name, full_name, column.kind,
-                    )  # fmt: skip
+                    self._tell_kind(rule, full_name, column)
                     return None
                 return rule.make(column)
         return None
+
+    def _tell_kind(self, rule: Rule, full_name: str, column: Column) -> None:
+        """Warns once of a rule that leaves a column as it is."""
+        if (rule.name, full_name) not in self._told:
+            self._told.add((rule.name, full_name))
+            log.warning(
+                "%s names %s, which is no text (%s): its values stay as they are, as with Debezium. Leave the column "
+                "out by column.exclude.list to hide it",
+                rule.name, full_name, column.kind,
+            )  # fmt: skip
 
 
 def in_clear_in_keys(props: Mapping[str, str]) -> dict[str, str]:

@@ -217,8 +217,9 @@ class Incremental:
         for values in self._failures.all(events, rows, name):
             if values is not None:
                 records += events.records("r", None, values, origin, self._partition, {}, 0, now)
+        goes_on = window.reading in self._plan.readings  # else it ended by an error or a signal
         self._plan = self._plan.advanced(window.reading, None if window.ends_table else window.last)
-        if window.ends_table:
+        if window.ends_table and goes_on:
             log.info("incremental snapshot: %s is done", window.captured.full_name)
         return records
 

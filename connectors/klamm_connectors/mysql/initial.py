@@ -65,6 +65,11 @@ class SnapshotRecords:
         place = self._snapshot.position
         return Origin(time.time_ns(), self._server_id, None, place.file, place.pos, "true")
 
+    @property
+    def failed(self) -> str | None:
+        """The table whose rows could not be read."""
+        return self._snapshot.failed
+
     def close(self) -> None:
         self._snapshot.close()
 

@@ -26,6 +26,7 @@ PASSING: Final = frozenset({
 changed.
 """
 _DENIED: Final = frozenset({1044, 1045, 1142, 1143, 1227, 1698})
+_NO_TLS: Final = 2026  # or another error of TLS
 WRONG_STATEMENT: Final = frozenset({1054, 1064, 1146, 1305})
 """An unknown column, a wrong syntax, an unknown table, an unknown function."""
 _BINLOG_READ: Final = frozenset({1236, 1945})
@@ -48,6 +49,11 @@ def translated(error: BaseException, where: str) -> ConnectError:
             return _binlog_error(text, where)
         if code in _DENIED:
             raise ConfigError(f"{where}: {text}", key="database.user") from error
+        if code == _NO_TLS and "support" in text:
+            raise ConfigError(
+                f"{where}: {text}: set database.ssl.mode=preferred or disabled, or give the server a certificate",
+                key="database.ssl.mode",
+            ) from error
         if code in PASSING or (isinstance(error, pymysql.err.InterfaceError)):
             return RetriableError(f"{where}: {text or 'the connection is closed'}")
         return ConnectError(f"{where}: {text}")

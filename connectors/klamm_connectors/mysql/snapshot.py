@@ -17,6 +17,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pymysql
+
 from klamm_connectors.mysql import server
 from klamm_connectors.mysql.columns import Table
 from klamm_connectors.mysql.keys.snapshots import Snapshots
@@ -55,6 +57,8 @@ class Snapshot:
         self._closing = threading.Event()
         self._threads: list[threading.Thread] = []
         self._reader: TableReader | None = None
+        self.failed: str | None = None
+        """The table whose rows could not be read."""
         try:
             self.position = self._begin(facts)
             self.tables = self._describe(wanted)  # inside: what is altered before this is in the rows as well
@@ -96,7 +100,11 @@ class Snapshot:
                     return None, None
                 statement = self._settings.statements.get(table.full_name)
                 reader = TableReader(connection, table, self._settings.fetch_size, statement)
-            chunk = Chunk(reader.table, reader.next())
+            try:
+                chunk = Chunk(reader.table, reader.next())
+            except pymysql.err.MySQLError:
+                self.failed = reader.table.full_name
+                raise
             if len(chunk):
                 return reader, chunk
 

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import pymysql
 
+from klamm_base.sparing import Sparing
 from klamm_connectors.mysql import server, signals
 from klamm_connectors.mysql.binlog import BinlogReader
 from klamm_connectors.mysql.catalog import Captured, Catalog
@@ -32,6 +33,7 @@ from klamm_connectors.mysql.heartbeat import Heartbeat
 from klamm_connectors.mysql.incremental import Incremental
 from klamm_connectors.mysql.initial import SnapshotRecords
 from klamm_connectors.mysql.kafka_signals import SignalTopic
+from klamm_connectors.mysql.keys.snapshots import OVERRIDES
 from klamm_connectors.mysql.plan import Plan, statement_of
 from klamm_connectors.mysql.position import SERVER, Position
 from klamm_connectors.mysql.progress import Progress
@@ -50,6 +52,7 @@ from klamm_plugins.schema import Struct
 log = logging.getLogger(__name__)
 
 _LAG_S: Final = 5.0
+_TOLD_EVERY_S: Final = 60.0
 _PAUSE_S: Final = 0.02
 
 
@@ -71,6 +74,7 @@ class MySqlSourceTask(SourceTask):
         self._first: list[SourceRecord] = []  # to be returned before all others
         self._ready = self._snapshot_taken = self._idle = self._told_unmatched = False
         self._lag: tuple[float, int | None] = (0.0, None)
+        self._told = Sparing(_TOLD_EVERY_S)
 
     def start(self, props: Mapping[str, str]) -> None:
         self._settings = settings = parse(props)
@@ -105,7 +109,10 @@ class MySqlSourceTask(SourceTask):
             return None
         except (pymysql.err.MySQLError, OSError) as e:
             self._give_up_blocking(e)
+            refused = self._wrong_statement(e)
             self._disconnect()
+            if refused is not None:
+                raise refused from e
             raise server.translated(e, f"MySQL at {self._server.address}") from e
         except (ConnectError, ConfigError):
             self._disconnect()
@@ -303,6 +310,15 @@ class MySqlSourceTask(SourceTask):
             log.warning("the blocking snapshot ends here: %s", error.args[-1])
             self._incremental.end_blocking()
 
+    def _wrong_statement(self, error: Exception) -> ConfigError | None:
+        """Returns the error of a statement of the configuration's that the server does not understand."""
+        snapshot, wrong = self._snapshot, error.args[:1] and error.args[0] in server.WRONG_STATEMENT
+        table = None if snapshot is None or snapshot.blocking or not wrong else snapshot.failed
+        if table is None or table not in self._settings.snapshots.statements:
+            return None
+        key = f"{OVERRIDES}.{table}"
+        return ConfigError(f"{key}: MySQL at {self._server.address}: {error.args[-1]}", key=key)
+
     def _snapshot_batch(self, snapshot: SnapshotRecords) -> Sequence[SourceRecord]:
         records = snapshot.batch()
         if records:
@@ -362,7 +378,12 @@ class MySqlSourceTask(SourceTask):
         try:
             server.run(self._asking(), query)
         except (pymysql.err.MySQLError, OSError, ConnectError) as e:
-            log.warning("heartbeat.action.query failed, and runs again with the next heartbeat: %s", e)
+            left_out = self._told.left_out("heartbeat.action.query", time.monotonic())
+            if left_out is not None:
+                log.warning(
+                    "heartbeat.action.query failed (%d times since this was said last), and runs again with the next heartbeat: %s",
+                    left_out + 1, e,
+                )  # fmt: skip
 
     def _new_catalog(self) -> Catalog:
         settings = self._settings

@@ -16,7 +16,6 @@ from klamm_base.configdef import (
     between,
     invalid,
     non_empty,
-    one_of,
 )
 from klamm_connectors.sql.names import folding, table_name
 from klamm_connectors.sql.rows import RowRules
@@ -91,13 +90,13 @@ def _original(keys: ConfigDef) -> ConfigDef:
         .define("connection.attempts", Type.INT, 3, validator=between(1), importance=_LOW, documentation="How often a connection is tried before this counts as one of max.retries.")
         .define("connection.backoff.ms", Type.LONG, 10000, validator=between(0), importance=_LOW, documentation="The pause between two of these attempts.")
         .define("dialect.name", Type.STRING, "", validator=_word_of("", *DIALECTS), importance=_LOW, documentation="The original's name of the database's dialect, where the URL does not say it. Empty: the URL's.")
-        .define("insert.mode", Type.STRING, "insert", validator=one_of("insert", "upsert", "update"), importance=_HIGH, documentation="insert: new rows (records that come again after a crash are there twice, or fail on the primary key). upsert: insert or replace by primary key; this makes repetitions harmless. update: change existing rows.")
+        .define("insert.mode", Type.STRING, "insert", validator=_word_of("insert", "upsert", "update"), importance=_HIGH, documentation="insert: new rows (records that come again after a crash are there twice, or fail on the primary key). upsert: insert or replace by primary key; this makes repetitions harmless. update: change existing rows.")
         .define("batch.size", Type.INT, 3000, validator=between(1), importance=_MEDIUM, documentation="Rows of one statement, at most.")
         .define("delete.enabled", Type.BOOLEAN, False, importance=_MEDIUM, documentation="Whether a record without a value deletes the row with its key. Needs pk.mode=record_key.")
         .define("table.name.format", Type.STRING, "${topic}", validator=non_empty, importance=_MEDIUM, documentation="Name of the table; ${topic} is the topic, ${table} what follows its last dot. A dot in the format ends the name of a schema (in MySQL: of a database), unless quotes are around it; dots of a topic belong to the name.")
         .define("table.types", Type.LIST, ["TABLE"], validator=_word_of("TABLE", "VIEW", "PARTITIONED TABLE"), importance=_LOW, documentation="The types of tables that are written to. TABLE and PARTITIONED TABLE mean the same.")
         .define("quote.sql.identifiers", Type.STRING, "ALWAYS", validator=_word_of("ALWAYS", "NEVER"), importance=_MEDIUM, documentation="always: new tables and columns get their names as they are. never: in the case in which the database keeps names without quotes (lower in PostgreSQL). Statements have quotes either way.")
-        .define("pk.mode", Type.STRING, "none", validator=one_of("none", "kafka", "record_key", "record_value"), importance=_HIGH, documentation="The origin of the primary key: none; kafka: topic, partition and offset; record_key: the record's key; record_value: its value.")
+        .define("pk.mode", Type.STRING, "none", validator=_word_of("none", "kafka", "record_key", "record_value"), importance=_HIGH, documentation="The origin of the primary key: none; kafka: topic, partition and offset; record_key: the record's key; record_value: its value.")
         .define("pk.fields", Type.LIST, [], importance=_MEDIUM, documentation="Names of the key's columns. kafka: three names (default __connect_topic, __connect_partition, __connect_offset). record_key: one name for a key that is no struct, else fields of the key (default all). record_value: fields of the value (default all).")
         .define("fields.whitelist", Type.LIST, [], importance=_MEDIUM, documentation="Fields of the value to write. Empty: all.")
         .define("auto.create", Type.BOOLEAN, False, importance=_MEDIUM, documentation="Whether to create missing tables.")
@@ -121,6 +120,9 @@ _UPSERTING: Final = frozenset({"mariadb", "mysql", "postgresql", "sqlite"})
 def parse(props: Mapping[str, str]) -> Settings:
     """Returns typed settings. Raises ConfigError, also for combinations that cannot work."""
     values = config_def().parse(props)
+    values |= {
+        name: values[name].lower() for name in ("insert.mode", "pk.mode")
+    }  # in any case, as the original
     table_name(values["table.name.format"], "topic")
     dialect = backend(to_sqlalchemy(values["connection.url"], values["dialect.name"]))
     mode, fields = values["pk.mode"], values["pk.fields"]

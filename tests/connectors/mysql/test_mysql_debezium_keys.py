@@ -7,7 +7,7 @@ import pytest
 
 from klamm_connectors.mysql.connector import MySqlSourceConnector
 from klamm_plugins.converters.json import JsonConverter
-from klamm_plugins.errors import ConnectError, DataError
+from klamm_plugins.errors import ConfigError, DataError
 
 pytestmark = pytest.mark.usefixtures("mariadb_server")
 
@@ -220,8 +220,11 @@ def test_a_snapshot_by_threads_says_its_error_and_can_be_left(source):
     source.sql("INSERT INTO u SELECT seq FROM seq_1_to_9000")
     key, table = "snapshot.select.statement.overrides", f"{source.database}.t"
     task = source(snapshot__max__threads="2", **{key: table, f"{key}.{table}": "SELECT nothing"})
-    with pytest.raises(ConnectError, match="nothing"):
+    with pytest.raises(ConfigError, match=rf"{key}\.{table}: .*nothing"):
         task.read(9001)
+    single = source(**{key: table, f"{key}.{table}": "SELECT nothing"})
+    with pytest.raises(ConfigError, match=rf"{key}\.{table}: .*nothing"):
+        single.read(1)
     task.task.stop()
     left = source(snapshot__max__threads="2", snapshot__fetch__size="1")
     left.task.poll()
@@ -244,6 +247,10 @@ def test_a_statement_runs_with_each_heartbeat(source, caplog):
     while "heartbeat.action.query failed" not in caplog.text:
         assert time.monotonic() < deadline
         wrong.task.poll()
+    for _ in range(5):
+        time.sleep(0.002)
+        wrong.task.poll()
+    assert caplog.text.count("heartbeat.action.query failed") == 1
 
 
 def test_validate_names_a_key_with_a_variable_part():

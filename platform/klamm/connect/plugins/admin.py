@@ -116,12 +116,13 @@ class PluginAdmin:
         self._installed = await asyncio.to_thread(self._read_store)
         self._stamp = stamp
         self._group.check(self._installed)
-        rows = list(self._beside.plugins)
+        rows, broken = list(self._beside.plugins), list(self._beside.broken)
         for record, environment in self._installed.values():
             if environment is not None:
                 rows += _infos(record, environment)
+                broken += [each._replace(name=record.root) for each in environment.contents.broken]
         learned = self.registry
-        self.registry = PluginRegistry(rows, self._beside.broken)
+        self.registry = PluginRegistry(rows, broken)
         self.registry.inherit(learned)
         self.note_users_soon()
 

@@ -55,10 +55,7 @@ class PluginRegistry:
     def not_found(self, name: str, type: str) -> str:
         """Returns the sentence about a class that nobody has: with a suggestion, and what may have it but is broken."""
         said = unknown_class(name, {each for p in self.of_type(type) for each in (p.plugin_class, *p.names)})
-        if not self._broken:
-            return said
-        broken = ", ".join(f"{each.name} ({each.error})" for each in self._broken)
-        return f"{said}; these plugin packages could not be loaded: {broken}"
+        return said + _listed(self._broken)
 
     def learn(self, name: str, plugin: PluginInfo) -> None:
         """Note what a child found under a name that the list does not have (a Python path)."""
@@ -118,6 +115,7 @@ class PluginRegistry:
         return (
             f"Plugin {found[0].plugin_class} not found that matches the version range {version_range(version)}, "
             f"available versions: [{versions}]"
+            + _listed(each for each in self._broken if each.name.partition("==")[0] in _packages(found))
         )
 
     def unknown_connector(self, name: str, message: str) -> str:
@@ -155,6 +153,17 @@ def check_converters(config: WorkerConfig, plugins: PluginRegistry) -> None:
         if found is None:
             why = str(invalid(key, name, plugins.not_found(name, kind)))
             raise ConfigError(why, key=key, source=config.source(key))
+
+
+def _packages(plugins: Iterable[PluginInfo]) -> set[str]:
+    """Returns the names of the packages that have these plugins."""
+    return {p.package.partition("==")[0] for p in plugins if p.package}
+
+
+def _listed(broken: Iterable[Broken]) -> str:
+    """Returns the end of a sentence that says what may have a plugin, but is broken."""
+    each = ", ".join(f"{one.name} ({one.error})" for one in broken)
+    return f"; these plugin packages could not be loaded: {each}" if each else ""
 
 
 def _newest(found: list[PluginInfo]) -> PluginInfo | None:
