@@ -1,4 +1,4 @@
-"""What is said of classes that nobody has."""
+"""The sentences about classes that nobody has."""
 
 import pytest
 

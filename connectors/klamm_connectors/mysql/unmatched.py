@@ -15,7 +15,7 @@ _NAMES: Final = {
     "table": "DATABASE.TABLE",
     "column": "DATABASE.TABLE.COLUMN",
 }
-"""How whole names are written."""
+"""The forms of whole names."""
 
 
 def expressions(capture: Capture) -> Iterator[tuple[str, str, re.Pattern[str]]]:
