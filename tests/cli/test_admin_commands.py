@@ -11,6 +11,7 @@ import pytest
 import yaml
 from confluent_kafka import Consumer, Producer, TopicPartition
 from support.broker import new_name, new_topic, wait_until
+from support.raw import RawClient
 from typer.testing import CliRunner
 
 from klamm.admin import topics
@@ -24,6 +25,7 @@ from klamm_kafka.client import Cluster
 from klamm_kafka.wire.batch import Record, encode_batch
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from klamm_kafka.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 
 
 @pytest.fixture
@@ -91,6 +93,21 @@ def test_listing(run, group):
     assert group in run("group", "list", "--state", "empty", "--type", "classic").stdout
     assert group not in run("group", "list", "--state", "Stable").stdout
     assert "'bad' is not one of" in run("group", "list", "--state", "bad", code=2).stderr
+
+
+def test_a_share_group_is_listed_by_its_type(run, broker, filled):
+    name = new_name("share")
+    with RawClient(broker.port) as client:
+        beat = ShareGroupHeartbeatRequest(
+            group_id=name, member_id="m", member_epoch=0, subscribed_topic_names=[filled]
+        )
+        assert client.request(beat, 1).error_code == 0
+    asked = run("group", "list", "--type", "share", "-o", "json")
+    assert {"group": name, "type": "Share", "protocol_type": "share"}.items() <= next(
+        r for r in rows(asked) if r["group"] == name
+    ).items()
+    assert name not in run("group", "list").stdout
+    assert name in run("group", "list", "--all").stdout
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])

@@ -36,6 +36,7 @@ from klamm_kafka.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFet
 CLASSIC: Final = "Classic"
 CONSUMER: Final = "Consumer"
 TYPES: Final = (CLASSIC, CONSUMER)
+LISTED_TYPES: Final = (*TYPES, "Share", "Streams")
 STATES: Final = (
     "PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Empty", "Assigning", "Reconciling",
 )  # fmt: skip
@@ -98,18 +99,20 @@ class Committed:
 async def list_groups(
     admin: Admin, *, types: Collection[str] = (), states: Collection[str] = (), consumers_only: bool = True
 ) -> list[GroupListing]:
-    """Return the groups of all brokers by name. `consumers_only` leaves out Connect's, share and Streams groups."""
+    """Return the groups of all brokers by name. `consumers_only` leaves out other kinds that are not in `types`."""
+    others = set(types) - set(TYPES)
     asked_types = list(types) or (list(TYPES) if consumers_only else [])
     found: dict[str, GroupListing] = {}
     for node_id in await admin.brokers():
         answer = await _list_of(admin, node_id, asked_types, list(states))
         for g in answer.groups:
-            if not consumers_only or g.protocol_type in ("", "consumer"):
+            kind = _type_name(g.group_type)
+            if kind in others or not consumers_only or g.protocol_type in ("", "consumer"):
                 found[g.group_id] = GroupListing(
                     group=g.group_id,
                     protocol_type=g.protocol_type,
                     state=g.group_state,
-                    type=_type_name(g.group_type),
+                    type=kind,
                 )
     return [found[name] for name in sorted(found)]
 

@@ -28,7 +28,8 @@ def list_groups(
         list[str] | None, typer.Option("--state", help="Only groups in this state, such as Stable or Empty.")
     ] = None,
     type_: Annotated[
-        list[str] | None, typer.Option("--type", help="Only groups of this type: classic or consumer.")
+        list[str] | None,
+        typer.Option("--type", help="Only groups of this type: classic, consumer, share or streams."),
     ] = None,
     every: Annotated[
         bool, typer.Option("--all", help="Groups of other protocols too, such as Connect's.")
@@ -39,7 +40,7 @@ def list_groups(
     from klamm.admin import groups as api
 
     with reported():
-        types = _chosen(type_, api.TYPES, "--type")
+        types = _chosen(type_, api.LISTED_TYPES, "--type")
         states = _chosen(state, api.STATES, "--state")
         found = cluster.ask(
             lambda a: api.list_groups(a, types=types, states=states, consumers_only=not every),
