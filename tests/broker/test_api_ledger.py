@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import runpy
+import sys
 from pathlib import Path
 
 from klamm_broker.api import registry
@@ -59,6 +61,21 @@ def test_each_api_declares_the_rights_that_it_asks_for():
     assert not undeclared, (
         f"{undeclared}: say with needs= in @handles what Kafka asks for (docs/internals/broker.md, Rights)"
     )
+
+
+def test_no_handler_asks_for_a_right_that_it_does_not_declare():
+    """Its module names an operation only if `needs` has it."""
+    for api in registry.load().values():
+        tree = ast.parse(Path(sys.modules[api.module].__file__).read_text("utf-8"))
+        used = {
+            node.attr
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and node.value.id == "AclOperation"
+        }
+        declared = {need.operation.name for need in api.needs or ()}
+        assert used <= declared, f"{api.name}: {used - declared}"
 
 
 def test_the_page_about_security_has_the_declared_rights():
