@@ -784,3 +784,13 @@ def test_only_the_given_certificates_are_trusted(tmp_path):
     assert len(context.get_ca_certs()) == 1
     assert context.check_hostname
     assert context.verify_mode is ssl.CERT_REQUIRED
+
+
+def test_schemas_without_end_are_forgotten(monkeypatch):
+    monkeypatch.setattr("klamm_connectors.elasticsearch.documents._CONVERTS", 3)
+    builder = DocumentBuilder(parse(URL))
+    for number in range(10):
+        schema = SchemaBuilder.struct().field(f"f{number}", INT32).build()
+        lines = builder.build(record(Struct(schema, **{f"f{number}": number}), schema=schema))
+        assert f'"f{number}":{number}'.encode() in lines[0]
+    assert 0 < len(builder._converts) <= 3
