@@ -30,6 +30,8 @@ _CLIENT_AUTH: Final = {
     "requested": ssl.CERT_OPTIONAL,
     "required": ssl.CERT_REQUIRED,
 }
+_SERVED: Final = "ECDHE+AESGCM:ECDHE+CHACHA20:DHE+AESGCM:DHE+CHACHA20"
+"""The suites of our listeners in TLS 1.2, unless `ssl.cipher.suites` says otherwise: no suite without forward secrecy, none of CBC."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +89,7 @@ class TlsSettings:
                 key="ssl.truststore.location",
             )
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.set_ciphers(_SERVED)
         self._common(context)
         context.verify_mode = _CLIENT_AUTH[self.client_auth]
         context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE

@@ -62,6 +62,14 @@ def kdc() -> None:
 
 
 @pytest.fixture(scope="session")
+def tls_scanner() -> None:
+    """Says that a test runs the TLS scanner SSLyze."""
+    from support.tls_scan import require
+
+    require()
+
+
+@pytest.fixture(scope="session")
 def elasticsearch() -> None:
     """Says that a test starts an Elasticsearch of its own."""
     from support.elasticsearch import require
