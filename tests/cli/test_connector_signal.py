@@ -98,4 +98,4 @@ def test_a_wrong_type_is_named(sent):
 
 @pytest.mark.parametrize("kind", OPTIONS)
 def test_the_connector_knows_every_signal(kind):
-    signals.parse(kind, '{"data-collections": ["a"]}')
+    signals.parse(kind, '{"message": "hello"}' if kind == "log" else '{"data-collections": ["a"]}')
