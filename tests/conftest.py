@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterator
 
 import hypothesis
 import pytest
-from support import essential, kinds, starts
+from support import essential, kinds, secret_watch, starts
 from support.broker import NO_RETENTION
 
 from klamm.testing import EmbeddedBroker
@@ -43,6 +43,7 @@ os.environ["KLAMM_PLUGINS_DIRECTORY"] = "/nonexistent/klamm-plugins"
 
 STARTS = pytest.StashKey[starts.Starts]()
 starts.watch()
+secret_watch.watch()
 
 
 @pytest.hookimpl(wrapper=True)

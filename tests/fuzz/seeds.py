@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import struct
 from collections.abc import Callable, Iterator
 
 import google_crc32c
+from fuzz.targets import RIGHT_PLAIN, RIGHT_SCRAM
 from support.raw import batch, produce_request
 from support.wire_strategies import expressible, filled, versions_of
 
@@ -103,6 +105,15 @@ def snapshot() -> Iterator[bytes]:
     yield struct.pack(">hI", 1, google_crc32c.value(body)) + body
 
 
+def login() -> Iterator[bytes]:
+    """Yields whole logins of every mechanism."""
+    claims = base64.urlsafe_b64encode(b'{"sub": "ann", "exp": 1800000060}').rstrip(b"=")
+    token = b"n,,\x01auth=Bearer eyJhbGciOiJub25lIn0." + claims + b".\x01\x01"
+    for kind, messages in enumerate(([RIGHT_PLAIN], RIGHT_SCRAM, [token, b"\x01"])):
+        for version in (0, 1):
+            yield bytes([kind + 3 * version]) + b"".join(bytes([len(said)]) + said for said in messages)
+
+
 def texts(*parts: bytes) -> Callable[[], Iterator[bytes]]:
     return lambda: iter(parts)
 
@@ -129,6 +140,7 @@ SEEDS: dict[str, Callable[[], Iterator[bytes]]] = {
     "cluster_config": texts(
         b'{"version": 1, "epoch": 2, "features": {"x": 1}, "configs": {"GROUP": {"g": {"k": "v"}}}}'
     ),
+    "login": login,
     "scram_users": texts(
         b'{"version": 1, "users": {"u": {"SHA256": {"salt": "AAAA", "storedKey": "AAAA", '
         b'"serverKey": "AAAA", "iterations": 4096}}}}'

@@ -25,8 +25,15 @@ from klamm_broker.log.checkpoints import parse_lines
 from klamm_broker.log.leader_epoch import LeaderEpochCache
 from klamm_broker.log.topic_registry import TopicRegistry
 from klamm_broker.log.txn_index import TxnIndex
+from klamm_broker.security.sasl.credentials import Mechanism, of_password
+from klamm_broker.security.sasl.exchange import Exchange, Offer, OutOfOrder
+from klamm_broker.security.sasl.mechanism import Identity, LoginRefused
+from klamm_broker.security.sasl.oauthbearer import ClaimRules, OAuthServer, UnsecuredValidator
+from klamm_broker.security.sasl.plain import PlainServer, PlainUsers
+from klamm_broker.security.sasl.scram import Account, ScramServer
 from klamm_broker.server.cluster_config import ClusterConfig
 from klamm_broker.server.scram_users import ScramUsers
+from klamm_kafka.client.scram import ScramClient
 from klamm_kafka.wire.api_keys import ApiKey, message_types
 from klamm_kafka.wire.batch import check_crc, decode_records, iter_headers, read_end_txn_marker
 from klamm_kafka.wire.compression import Compression, decompress
@@ -34,7 +41,7 @@ from klamm_kafka.wire.errors import ProtocolError
 from klamm_kafka.wire.headers import decode_request_header
 from klamm_kafka.wire.hot import parse_produce
 
-REFUSED: Final = (ProtocolError, KlammError, MalformedSubscription)
+REFUSED: Final = (ProtocolError, KlammError, MalformedSubscription, OutOfOrder)
 LIMIT: Final = 4 << 20
 _KEYS: Final = sorted(ApiKey)
 _WHERE: Final = Path(tempfile.gettempdir()) / "klamm-fuzz-file"
@@ -169,12 +176,66 @@ def scram_users(data: bytes) -> None:
     ScramUsers.load(_file(data))
 
 
+LOGIN_NOW_MS: Final = 1_800_000_000_000
+LOGIN_PASSWORD: Final = "right-password"
+_ANN: Final = Account(
+    credential=of_password(Mechanism.SHA256, LOGIN_PASSWORD, salt=b"salt", iterations=4096),
+    identity=Identity(name="ann"),
+)
+
+
+def _scram() -> ScramServer:
+    """Returns a server whose nonce is always the same, so that a proof that is right can be mutated."""
+    return ScramServer(Mechanism.SHA256, lambda name, tokens: _ANN, nonce="server-nonce")
+
+
+def _right_scram() -> tuple[bytes, bytes]:
+    client = ScramClient("SCRAM-SHA-256", "ann", LOGIN_PASSWORD, nonce="client-nonce")
+    return client.first(), client.final(_scram().step(client.first(), LOGIN_NOW_MS))
+
+
+RIGHT_PLAIN: Final = f"\0ann\0{LOGIN_PASSWORD}".encode()
+RIGHT_SCRAM: Final = _right_scram()
+_OFFERS: Final = {
+    "PLAIN": Offer(make=lambda: PlainServer(PlainUsers({"ann": LOGIN_PASSWORD}, b"key"))),
+    "SCRAM-SHA-256": Offer(make=_scram),
+    "OAUTHBEARER": Offer(make=lambda: OAuthServer(UnsecuredValidator(ClaimRules()))),
+}  # fmt: skip
+
+
+def login(data: bytes) -> None:
+    """Takes the messages of a login, each behind its length byte. The first byte chooses mechanism and version.
+
+    Nobody gets in but by the right messages. The proof of SCRAM may end in other bits that base64 does not count.
+    """
+    if not data:
+        return
+    exchange = Exchange(_OFFERS)
+    mechanism, version = list(_OFFERS)[data[0] % len(_OFFERS)], data[0] // len(_OFFERS) % 2
+    exchange.handshake(mechanism, version)
+    said, rest = [], data[1:]
+    while rest and exchange.session is None:
+        said.append(rest[1 : 1 + rest[0]])
+        rest = rest[1 + rest[0] :]
+        answer = (exchange.authenticate if version else exchange.token)(said[-1], LOGIN_NOW_MS)
+        assert LOGIN_PASSWORD not in f"{answer.failed} {answer.message}"
+        if answer.failed is not None:
+            assert exchange.session is None
+            raise LoginRefused(answer.failed)
+    if exchange.session is not None and mechanism == "PLAIN":
+        assert said[0] in {RIGHT_PLAIN, b"ann" + RIGHT_PLAIN}
+    if exchange.session is not None and mechanism == "SCRAM-SHA-256":
+        assert [text.partition(b",p=")[0] for text in said] == [
+            text.partition(b",p=")[0] for text in RIGHT_SCRAM
+        ]
+
+
 TARGETS: Final[dict[str, Callable[[bytes], None]]] = {
     f.__name__: f
     for f in (
         request, produce, answer, batch, compressed, group_log, transaction_log, subscription, consumer_metadata,
         consumer_assignment, snapshot, checkpoint, epochs, txn_index, topics, cluster_config,
-        scram_users,
+        scram_users, login,
     )
 }  # fmt: skip
 

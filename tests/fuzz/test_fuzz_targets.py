@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from fuzz import many
 from fuzz.seeds import SEEDS
 from fuzz.targets import REFUSED, TARGETS, judge
 from hypothesis import HealthCheck, Phase, given, settings
@@ -88,6 +90,19 @@ def test_bytes_are_taken_or_refused(target):
         judge(target, data)
 
     check()
+
+
+@pytest.mark.usefixtures("processes")
+@pytest.mark.parametrize("what", ["handshakes", "frames"])
+def test_mutated_connections_end_with_a_line(what, tmp_path):
+    """Whoever sends half a login and leaves between two requests has no line: that is no failure."""
+    ends = many.against_a_broker(what, 500, random.Random(), tmp_path)
+    assert ends["closed"] + ends["answered and closed"] + ends["reset"] == 500
+    if what == "handshakes":  # lines are few on purpose, and the others counted
+        assert ends["klamm_tls_handshakes_failed_total"] == 500
+        assert ends["lines about an end"] >= 10
+    else:
+        assert ends["lines about an end"] >= 450
 
 
 @pytest.mark.usefixtures("processes")
