@@ -8,12 +8,11 @@ from klamm_broker.coordinator.consumer.topics import TopicInfo
 from klamm_broker.coordinator.effects import Append, ChangeShareStates, Now, Reply
 from klamm_broker.coordinator.groups import GroupCoordinator
 from klamm_broker.coordinator.model import GroupConfig, JoinRequest, Protocol
+from klamm_broker.coordinator.share.config import ShareConfig, ShareSettings
 from klamm_broker.coordinator.share.model import (
     AlteredOffsets,
     DeletedOffsets,
-    ShareConfig,
     ShareHeartbeat,
-    ShareSettings,
 )
 from klamm_broker.coordinator.share.simple_assignor import Reader, assign
 from klamm_kafka.wire.errors import ErrorCode as E

@@ -8,8 +8,9 @@ from support.streams_group_sim import SimThread, StreamsSim, topology
 
 from klamm_broker.coordinator.consumer.errors import GroupError
 from klamm_broker.coordinator.model import CommitRequest, OffsetToCommit, TopicPartition
+from klamm_broker.coordinator.streams.config import StreamsSettings
 from klamm_broker.coordinator.streams.member import Endpoint, MemberState
-from klamm_broker.coordinator.streams.model import Status, StreamsSettings
+from klamm_broker.coordinator.streams.model import Status
 from klamm_broker.coordinator.streams.topology import configure
 from klamm_broker.coordinator.txn_offsets import TxnCommitRequest
 from klamm_kafka.wire.errors import ErrorCode as E

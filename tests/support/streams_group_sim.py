@@ -9,12 +9,11 @@ from support.group_sim import GROUP, Sim
 
 from klamm_broker.coordinator.consumer.topics import TopicInfo
 from klamm_broker.coordinator.groups import GroupCoordinator
+from klamm_broker.coordinator.streams.config import StreamsConfig, StreamsSettings
 from klamm_broker.coordinator.streams.group import StreamsGroup
 from klamm_broker.coordinator.streams.model import (
-    StreamsConfig,
     StreamsHeartbeat,
     StreamsResult,
-    StreamsSettings,
 )
 from klamm_broker.coordinator.streams.tasks import TaskId, TaskSet, each
 from klamm_kafka.wire.errors import ErrorCode
@@ -80,7 +79,7 @@ class StreamsSim(Sim):
         """Sends a heartbeat; returns its token."""
         token = self.token("heartbeat")
         request = StreamsHeartbeat(**{"group_id": GROUP, "client_host": "/127.0.0.1", **fields})
-        self.run(self.coordinator.streams_heartbeat(request, token, self.now))
+        self.run(self.coordinator.streams.heartbeat(request, token, self.now))
         return token
 
     def beat(self, **fields: Any) -> StreamsResult:

@@ -21,7 +21,10 @@ from klamm_kafka.wire.messages.find_coordinator import (
 )
 
 if TYPE_CHECKING:
+    from klamm_broker.server.groups import GroupShell
+    from klamm_broker.server.share_states import ShareStateShell
     from klamm_broker.server.state import BrokerState
+    from klamm_broker.server.transactions import TransactionShell
 
 BATCHED_FROM: Final = 4
 _GROUP: Final = 0
@@ -90,12 +93,14 @@ def _problem(broker: BrokerState, key_type: int, key: str, version: int) -> tupl
             return ErrorCode.INVALID_REQUEST, "The key of a share partition is group:topic id:partition."
     elif key_type not in (_GROUP, _TRANSACTION):
         return ErrorCode.INVALID_REQUEST, f"There is no coordinator for keys of type {key_type}."
-    ensure_topic, what = {
-        _GROUP: (broker.groups.ensure_topic, "offsets"),
-        _TRANSACTION: (broker.transactions.ensure_topic, "transaction"),
-        _SHARE: (broker.share_states.ensure_topic, "share-group state"),
-    }[key_type]
-    if ensure_topic():
+    part: GroupShell | TransactionShell | ShareStateShell
+    if key_type == _SHARE:
+        part, what = broker.share_states, "share-group state"
+    elif key_type == _TRANSACTION:
+        part, what = broker.transactions, "transaction"
+    else:
+        part, what = broker.groups, "offsets"
+    if part.ensure_topic():
         return ErrorCode.NONE, None
     return (
         ErrorCode.COORDINATOR_NOT_AVAILABLE,

@@ -10,7 +10,6 @@ from asyncio import Future
 from typing import TYPE_CHECKING, Any
 
 from klamm_broker.api.registry import Need, RequestContext, handles
-from klamm_broker.coordinator.share.model import ShareHeartbeat, ShareHeartbeatResult
 from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
@@ -22,6 +21,7 @@ from klamm_kafka.wire.messages.share_group_heartbeat import (
 )
 
 if TYPE_CHECKING:
+    from klamm_broker.coordinator.share.model import ShareHeartbeatResult
     from klamm_broker.server.state import BrokerState
 
 
@@ -44,6 +44,8 @@ def share_group_heartbeat(
     names = dict.fromkeys(request.subscribed_topic_names or ())
     if not all(ctx.may(AclOperation.DESCRIBE, ResourceType.TOPIC, name) for name in names):
         return ShareGroupHeartbeatResponse(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    from klamm_broker.coordinator.share.model import ShareHeartbeat
+
     heartbeat = ShareHeartbeat(
         group_id=request.group_id,
         member_id=request.member_id,

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from klamm_broker.api import authorized
 from klamm_broker.api.registry import Need, RequestContext, handles
-from klamm_broker.coordinator.share.model import ShareGroupDescription, ShareMemberDescription
 from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
@@ -25,6 +24,7 @@ from klamm_kafka.wire.messages.share_group_describe import (
 )
 
 if TYPE_CHECKING:
+    from klamm_broker.coordinator.share.model import ShareGroupDescription, ShareMemberDescription
     from klamm_broker.server.state import BrokerState
 
 _ASSIGNOR = "simple"

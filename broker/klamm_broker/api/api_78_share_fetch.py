@@ -14,9 +14,6 @@ from typing import TYPE_CHECKING
 
 from klamm_broker.api.registry import LARGE_ELEMENTS_MAX, LARGE_REQUEST_MAX, Need, handles
 from klamm_broker.api.share_acks import RENEW_FROM, TopicRights, read_acks, refused
-from klamm_broker.coordinator.share.sessions import CLOSE_EPOCH, OPEN_EPOCH, At, ShareSession, rotated
-from klamm_broker.server.share_fetching import ShareFetch
-from klamm_broker.server.share_groups import Outcome
 from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
@@ -24,8 +21,11 @@ from klamm_kafka.wire.messages.share_fetch import ShareFetchRequest
 from klamm_kafka.wire.share_fetch import encode_share_fetch_response
 
 if TYPE_CHECKING:
+    from klamm_broker.coordinator.share.sessions import At, ShareSession
     from klamm_broker.server.connection import Connection
     from klamm_broker.server.outgoing import Reply
+    from klamm_broker.server.share_fetching import ShareFetch
+    from klamm_broker.server.share_groups import Outcome
 
 
 @handles(
@@ -106,6 +106,8 @@ def _with_acks(request: ShareFetchRequest) -> list:  # type: ignore[type-arg]
 
 def _session(conn: Connection, request: ShareFetchRequest) -> ShareSession | ErrorCode | None:
     """Returns the session, opened or continued; None for a request that closes it."""
+    from klamm_broker.coordinator.share.sessions import CLOSE_EPOCH, OPEN_EPOCH
+
     shares, epoch = conn.broker.shares, request.share_session_epoch
     owner = (request.group_id or "", request.member_id or "")
     asked = [(topic.topic_id, p.partition_index) for topic in request.topics for p in topic.partitions]
@@ -116,7 +118,7 @@ def _session(conn: Connection, request: ShareFetchRequest) -> ShareSession | Err
             return ErrorCode.INVALID_REQUEST
         limit = conn.broker.config["group.share.max.share.sessions"]
         session = shares.sessions.open(owner, asked, conn, limit)
-        if isinstance(session, ShareSession):
+        if not isinstance(session, ErrorCode):
             _watch(conn)
         return session
     gone = [(topic.topic_id, p) for topic in request.forgotten_topics_data for p in topic.partitions]
@@ -145,6 +147,9 @@ def _work(
     session: ShareSession | None,
     acknowledged: Mapping[At, Outcome],
 ) -> ShareFetch:
+    from klamm_broker.coordinator.share.sessions import OPEN_EPOCH, rotated
+    from klamm_broker.server.share_fetching import ShareFetch
+
     broker = conn.broker
     partitions: list[At] = []
     if session is None:

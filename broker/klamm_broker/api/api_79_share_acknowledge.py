@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 
 from klamm_broker.api.registry import LARGE_REQUEST_MAX, Need, RequestContext, handles
 from klamm_broker.api.share_acks import read_acks, refused
-from klamm_broker.coordinator.share.sessions import CLOSE_EPOCH, OPEN_EPOCH, At
-from klamm_broker.server.share_groups import Outcome
 from klamm_broker.server.slices import when_done
 from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
@@ -27,6 +25,8 @@ from klamm_kafka.wire.messages.share_acknowledge import (
 )
 
 if TYPE_CHECKING:
+    from klamm_broker.coordinator.share.sessions import At
+    from klamm_broker.server.share_groups import Outcome
     from klamm_broker.server.state import BrokerState
 
 
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 def share_acknowledge(
     broker: BrokerState, ctx: RequestContext, request: ShareAcknowledgeRequest
 ) -> ShareAcknowledgeResponse | Future[ShareAcknowledgeResponse]:
+    from klamm_broker.coordinator.share.sessions import CLOSE_EPOCH
+
     error, why = refused(broker, request, ctx.access)
     owner = (request.group_id or "", request.member_id or "")
     if error is ErrorCode.NONE:
@@ -64,6 +66,8 @@ def share_acknowledge(
 
 def _continued(broker: BrokerState, owner: tuple[str, str], epoch: int) -> ErrorCode:
     """Returns NONE if this is the session's next request."""
+    from klamm_broker.coordinator.share.sessions import CLOSE_EPOCH, OPEN_EPOCH
+
     sessions = broker.shares.sessions
     if epoch == OPEN_EPOCH:
         return ErrorCode.INVALID_SHARE_SESSION_EPOCH

@@ -15,16 +15,6 @@ from typing import TYPE_CHECKING, Any
 from klamm_base.internal_topics import INTERNAL_TOPICS
 from klamm_broker.api import streams_topics
 from klamm_broker.api.registry import LARGE_REQUEST_MAX, Need, RequestContext, handles
-from klamm_broker.coordinator.streams.member import Endpoint
-from klamm_broker.coordinator.streams.model import (
-    EndpointPartitions,
-    NamedPartitions,
-    Status,
-    StatusDetail,
-    StreamsHeartbeat,
-    StreamsResult,
-)
-from klamm_broker.coordinator.streams.tasks import EpochTasks, Tasks
 from klamm_broker.server.topics import why_invalid
 from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
@@ -33,6 +23,14 @@ from klamm_kafka.wire.messages import streams_group_heartbeat as wire
 from klamm_kafka.wire.messages import streams_group_records as stored
 
 if TYPE_CHECKING:
+    from klamm_broker.coordinator.streams.model import (
+        EndpointPartitions,
+        NamedPartitions,
+        StatusDetail,
+        StreamsHeartbeat,
+        StreamsResult,
+    )
+    from klamm_broker.coordinator.streams.tasks import EpochTasks, Tasks
     from klamm_broker.server.state import BrokerState
 
 _Answer = wire.StreamsGroupHeartbeatResponse
@@ -62,7 +60,7 @@ def streams_group_heartbeat(
         return _response(_with_topics(broker, ctx, result))
 
     response: Any = shell.ask(
-        lambda token, now: shell.coordinator.streams_heartbeat(heartbeat, token, now), converted
+        lambda token, now: shell.coordinator.streams.heartbeat(heartbeat, token, now), converted
     )
     return response  # type: ignore[no-any-return]
 
@@ -121,6 +119,8 @@ def _with_topics(broker: BrokerState, ctx: RequestContext, result: StreamsResult
     else:
         failed = streams_topics.make(broker, ctx, wanted, 2 * result.heartbeat_interval_ms)
         why = f"; Creation failed: {failed}." if failed else ""
+    from klamm_broker.coordinator.streams.model import Status, StatusDetail
+
     statuses = [
         StatusDetail(s.status, s.detail + why) if s.status is Status.MISSING_INTERNAL_TOPICS else s
         for s in result.statuses
@@ -132,6 +132,9 @@ def _with_topics(broker: BrokerState, ctx: RequestContext, result: StreamsResult
 
 
 def _heartbeat(ctx: RequestContext, request: wire.StreamsGroupHeartbeatRequest) -> StreamsHeartbeat:
+    from klamm_broker.coordinator.streams.member import Endpoint
+    from klamm_broker.coordinator.streams.model import StreamsHeartbeat
+
     endpoint, tags, topology = request.user_endpoint, request.client_tags, request.topology
     return StreamsHeartbeat(
         group_id=request.group_id,

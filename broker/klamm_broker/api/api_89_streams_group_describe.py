@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING
 
 from klamm_broker.api import authorized
 from klamm_broker.api.registry import Need, RequestContext, handles
-from klamm_broker.coordinator.streams.member import StreamsMember
-from klamm_broker.coordinator.streams.model import (
-    StreamsGroupDescription,
-    SubtopologyDescription,
-    TopicDescription,
-)
-from klamm_broker.coordinator.streams.tasks import EpochTasks, OwnedTasks, Tasks, TaskSet
 from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages import streams_group_describe as wire
 
 if TYPE_CHECKING:
+    from klamm_broker.coordinator.streams.member import StreamsMember
+    from klamm_broker.coordinator.streams.model import (
+        StreamsGroupDescription,
+        SubtopologyDescription,
+        TopicDescription,
+    )
+    from klamm_broker.coordinator.streams.tasks import EpochTasks, OwnedTasks, Tasks, TaskSet
     from klamm_broker.server.state import BrokerState
 
 
@@ -56,7 +56,7 @@ def _group(broker: BrokerState, ctx: RequestContext, group_id: str) -> wire.Desc
     elif not group_id:
         error = ErrorCode.INVALID_GROUP_ID
     else:
-        return _visible(ctx, _described(shell.coordinator.describe_streams(group_id)))
+        return _visible(ctx, _described(shell.coordinator.streams.describe(group_id)))
     return wire.DescribedGroup(group_id=group_id, error_code=error)
 
 

@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from klamm_broker.api.registry import Need, RequestContext, handles
-from klamm_broker.coordinator.share.model import NO_OFFSET, ShareKey
 from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
@@ -50,6 +49,8 @@ def describe_share_group_offsets(
 def _group(
     broker: BrokerState, ctx: RequestContext, asked: DescribeShareGroupOffsetsRequestGroup
 ) -> DescribeShareGroupOffsetsResponseGroup:
+    from klamm_broker.coordinator.share.model import NO_OFFSET
+
     group_id = asked.group_id
     error, begun = broker.groups.coordinator.share.partitions(group_id)
     if not broker.serves_share_groups:
@@ -103,6 +104,8 @@ def _topic(
 def _partition(
     broker: BrokerState, group_id: str, topic: Topic, index: int
 ) -> DescribeShareGroupOffsetsResponsePartition:
+    from klamm_broker.coordinator.share.model import NO_OFFSET, ShareKey
+
     state = broker.share_states.states.get(ShareKey(group_id, topic.id, index))
     if state is None or not 0 <= index < len(topic.partitions):
         return DescribeShareGroupOffsetsResponsePartition(partition_index=index, start_offset=NO_OFFSET)

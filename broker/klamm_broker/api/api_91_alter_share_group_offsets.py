@@ -10,7 +10,6 @@ from asyncio import Future
 from typing import TYPE_CHECKING, Any
 
 from klamm_broker.api.registry import Need, RequestContext, handles
-from klamm_broker.coordinator.share.model import AlteredOffsets
 from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
@@ -23,6 +22,7 @@ from klamm_kafka.wire.messages.alter_share_group_offsets import (
 )
 
 if TYPE_CHECKING:
+    from klamm_broker.coordinator.share.model import AlteredOffsets
     from klamm_broker.server.state import BrokerState
 
 

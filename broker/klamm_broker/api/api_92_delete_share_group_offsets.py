@@ -10,7 +10,6 @@ from asyncio import Future
 from typing import TYPE_CHECKING, Any
 
 from klamm_broker.api.registry import Need, RequestContext, handles
-from klamm_broker.coordinator.share.model import DeletedOffsets
 from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
@@ -22,6 +21,7 @@ from klamm_kafka.wire.messages.delete_share_group_offsets import (
 )
 
 if TYPE_CHECKING:
+    from klamm_broker.coordinator.share.model import DeletedOffsets
     from klamm_broker.server.state import BrokerState
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from klamm_broker.coordinator.share.delivery import REJECT, RENEW, Ack
-from klamm_broker.coordinator.share.sessions import At
-from klamm_broker.server.share_groups import Outcome
 from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from klamm_broker.coordinator.share.delivery import Ack
+    from klamm_broker.coordinator.share.sessions import At
     from klamm_broker.security.authorizer import Access
+    from klamm_broker.server.share_groups import Outcome
     from klamm_broker.server.state import BrokerState
     from klamm_kafka.wire.messages.share_acknowledge import AcknowledgeTopic, ShareAcknowledgeRequest
     from klamm_kafka.wire.messages.share_fetch import FetchTopic, ShareFetchRequest
@@ -67,6 +67,8 @@ def read_acks(
     is_renew: bool,
 ) -> tuple[dict[At, list[Ack]], dict[At, Outcome]]:
     """Returns the acknowledgements of each partition, and the outcome for partitions where there is nothing to do."""
+    from klamm_broker.coordinator.share.delivery import REJECT, RENEW, Ack
+
     found: dict[At, list[Ack]] = {}
     outcomes: dict[At, Outcome] = {}
     most = RENEW if version >= RENEW_FROM else REJECT
@@ -96,6 +98,8 @@ def read_acks(
 
 
 def _are_valid(acks: Iterable[Ack], most: int, *, is_renew: bool) -> bool:
+    from klamm_broker.coordinator.share.delivery import RENEW
+
     before = -1
     for ack in acks:
         count = len(ack.types)

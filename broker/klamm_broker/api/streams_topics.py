@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 
 from klamm_broker.api.api_19_create_topics import creation
 from klamm_broker.api.registry import RequestContext
-from klamm_broker.coordinator.streams.model import NewTopic
 from klamm_broker.server.slices import when_done
 from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.messages.create_topics import (
@@ -18,6 +17,7 @@ from klamm_kafka.wire.messages.create_topics import (
 )
 
 if TYPE_CHECKING:
+    from klamm_broker.coordinator.streams.model import NewTopic
     from klamm_broker.server.state import BrokerState
 
 _SHOWN_MAX: Final = 3

@@ -15,8 +15,6 @@ from klamm_broker.coordinator.group import ClassicGroup
 from klamm_broker.coordinator.model import NO_TOPIC_ID, CommitResult, TopicPartition
 from klamm_broker.coordinator.offsets import Offsets, mark_removed
 from klamm_broker.coordinator.rebalance import Rebalancer, append_error
-from klamm_broker.coordinator.share.group import ShareGroup
-from klamm_broker.coordinator.share.offsets import ShareOffsets
 from klamm_broker.coordinator.table import GroupTable
 from klamm_kafka.wire.errors import ErrorCode
 
@@ -38,14 +36,14 @@ class Administration:
         rebalancer: Rebalancer,
         journal: Journal,
         *,
-        share_offsets: ShareOffsets,
+        delete_share_states: Callable[[Group, Callable[[ErrorCode], None]], None],
     ) -> None:
         self._table = table
         self._turn = turn
         self._offsets = offsets
         self._rebalancer = rebalancer
         self._journal = journal
-        self._share_offsets = share_offsets
+        self._delete_share_states = delete_share_states
         self._to_clean: deque[str] = deque()
 
     # Offsets
@@ -145,12 +143,12 @@ class Administration:
             self._turn.reply(token, error)
         elif not group.is_empty:
             self._turn.reply(token, ErrorCode.NON_EMPTY_GROUP)
-        elif isinstance(group, ShareGroup):
+        elif group.kind == "share":
             self._delete_share_group(group, token)
         else:
             self._delete(group, lambda error: self._turn.reply(token, append_error(error)))
 
-    def _delete_share_group(self, group: ShareGroup, token: Token) -> None:
+    def _delete_share_group(self, group: Group, token: Token) -> None:
         """Delete a share group after the states of its partitions."""
 
         def then(error: ErrorCode) -> None:
@@ -165,7 +163,7 @@ class Administration:
             else:
                 self._turn.reply(token, ErrorCode.NON_EMPTY_GROUP)
 
-        self._share_offsets.delete_states(group, then)
+        self._delete_share_states(group, then)
 
     def _delete(self, group: Group, done: Callable[[ErrorCode], None]) -> None:
         group.deleting = True

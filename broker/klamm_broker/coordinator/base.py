@@ -40,6 +40,10 @@ class Group(ABC):
         self.pending_offsets: Counter[TopicPartition] = Counter()
         """Commits and deletions that were handed to the log and whose fate is not known yet."""
 
+    def apply(self, record: Any) -> None:
+        """Take in a durable record of its kind. Not for a classic group, whose record is the whole of it."""
+        raise NotImplementedError(f"a {self.kind} group takes in no {type(record).__name__}")
+
     def take_offsets(self, other: Group) -> None:
         """Take over the offsets of a group that had this name; appends under way still find them."""
         self.offsets, self.pending_offsets = other.offsets, other.pending_offsets

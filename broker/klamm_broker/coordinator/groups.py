@@ -17,8 +17,9 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from klamm_base.first_use import FirstUse
 from klamm_broker.coordinator import view
 from klamm_broker.coordinator.administration import Administration
 from klamm_broker.coordinator.base import Group
@@ -55,20 +56,15 @@ from klamm_broker.coordinator.model import (
 from klamm_broker.coordinator.offsets import Offsets
 from klamm_broker.coordinator.producer_ids import NO_PRODUCER_ID
 from klamm_broker.coordinator.rebalance import Rebalancer
-from klamm_broker.coordinator.share.core import SESSION, ShareCore
-from klamm_broker.coordinator.share.group import ShareGroup
-from klamm_broker.coordinator.share.groups import ShareGroups
-from klamm_broker.coordinator.share.model import ShareConfig
-from klamm_broker.coordinator.streams import core as streams_core
-from klamm_broker.coordinator.streams import view as streams_view
-from klamm_broker.coordinator.streams.change import Steps as StreamsSteps
-from klamm_broker.coordinator.streams.core import StreamsCore
-from klamm_broker.coordinator.streams.group import StreamsGroup, StreamsGroupState
-from klamm_broker.coordinator.streams.heartbeats import StreamsHeartbeats
-from klamm_broker.coordinator.streams.model import StreamsConfig, StreamsGroupDescription, StreamsHeartbeat
+from klamm_broker.coordinator.share.config import ShareConfig
+from klamm_broker.coordinator.streams.config import StreamsConfig, StreamsGroupState
 from klamm_broker.coordinator.table import GroupTable
 from klamm_broker.coordinator.timers import Timers
 from klamm_kafka.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from klamm_broker.coordinator.share.groups import ShareGroups
+    from klamm_broker.coordinator.streams.groups import StreamsGroups
 
 log = logging.getLogger(__name__)
 
@@ -115,40 +111,68 @@ class GroupCoordinator:
             new_member_id=new_uuid,
         )
         self._members = Members(self._table, self._turn, self._membership, self._core, self._drop_if_void)
-        self.share = ShareGroups(
-            table=self._table,
-            turn=self._turn,
-            core=ShareCore(
-                config=share or ShareConfig(),
-                groups=self.groups,
-                turn=self._turn,
-                timers=self._timers,
-                journal=self._core.journal,
-                topics=self._topics,
-                hashes=self._steps.hashes,
-                partition_for=self.partition_for,
-                max_groups=lambda: self.config.max_groups,
-            ),
-        )
+        self._share_config, self._streams_config = share or ShareConfig(), streams or StreamsConfig()
+        self.share_groups, self._streams_groups = FirstUse(self._make_share), FirstUse(self._make_streams)
+        self._expire_others: dict[str, Callable[[tuple[str, ...]], None]] = {}
+        """What is done at deadlines of share and Streams groups, by the deadline's kind."""
         self._administration = Administration(
             self._table,
             self._turn,
             self._offsets,
             self._rebalancer,
             self._core.journal,
-            share_offsets=self.share.offsets,
+            delete_share_states=self._delete_share_states,
         )
-        self._streams = StreamsCore(
-            config=streams or StreamsConfig(),
+        self._loading: dict[int, Loader] = {}
+
+    def _make_share(self) -> ShareGroups:
+        from klamm_broker.coordinator.share.core import SESSION, ShareCore
+        from klamm_broker.coordinator.share.groups import ShareGroups
+
+        core = ShareCore(
+            config=self._share_config,
+            groups=self.groups,
+            turn=self._turn,
+            timers=self._timers,
+            journal=self._core.journal,
+            topics=self._topics,
+            hashes=self._steps.hashes,
+            partition_for=self.partition_for,
+            max_groups=lambda: self.config.max_groups,
+        )
+        made = ShareGroups(table=self._table, turn=self._turn, core=core)
+        self._expire_others[SESSION] = made.members.expire
+        return made
+
+    def _delete_share_states(self, group: Group, then: Callable[[ErrorCode], None]) -> None:
+        self.share.delete_states(group, then)
+
+    def _make_streams(self) -> StreamsGroups:
+        from klamm_broker.coordinator.streams.change import Steps
+        from klamm_broker.coordinator.streams.core import DEADLINES, StreamsCore
+        from klamm_broker.coordinator.streams.groups import StreamsGroups
+
+        core = StreamsCore(
+            config=self._streams_config,
             table=self._table,
             turn=self._turn,
             timers=self._timers,
             journal=self._core.journal,
-            steps=StreamsSteps(self._topics, self._steps.hashes),
+            steps=Steps(self._topics, self._steps.hashes),
             rebalancer=self._rebalancer,
         )
-        self._streams_heartbeats = StreamsHeartbeats(self._streams)
-        self._loading: dict[int, Loader] = {}
+        self._expire_others |= dict.fromkeys(DEADLINES, core.expire)
+        return StreamsGroups(core)
+
+    @property
+    def share(self) -> ShareGroups:
+        """Share groups; made at the first use, as `streams`."""
+        return self.share_groups()
+
+    @property
+    def streams(self) -> StreamsGroups:
+        """Streams groups."""
+        return self._streams_groups()
 
     @property
     def config(self) -> GroupConfig:
@@ -164,13 +188,7 @@ class GroupCoordinator:
 
     def serves_streams(self) -> bool:
         """Returns whether requests of Streams groups are served."""
-        return self._streams.config.enabled()
-
-    def streams_heartbeat(self, request: StreamsHeartbeat, token: Token, now: Now) -> list[Effect]:
-        """Handle a StreamsGroupHeartbeat. The reply is a StreamsResult."""
-        self._turn.begin(now)
-        self._streams_heartbeats.heartbeat(request, token)
-        return self._turn.end()
+        return self._streams_config.enabled()
 
     def join(self, request: JoinRequest, token: Token, now: Now) -> list[Effect]:
         """Handle a JoinGroup. The reply is a JoinResult."""
@@ -325,16 +343,6 @@ class GroupCoordinator:
             text = f"Group {group_id} {'not found' if group is None else 'is not a consumer group'}."
         return ConsumerGroupDescription(group_id=group_id, error=error, error_message=text)
 
-    def describe_streams(self, group_id: str) -> StreamsGroupDescription:
-        """Answer a StreamsGroupDescribe for one group."""
-        error, group = self._table.found(group_id, ErrorCode.GROUP_ID_NOT_FOUND)
-        if isinstance(group, StreamsGroup):
-            return streams_view.describe(group)
-        text = error.message
-        if error is ErrorCode.GROUP_ID_NOT_FOUND:
-            text = f"Group {group_id} {'not found' if group is None else 'is not a streams group'}."
-        return StreamsGroupDescription(group_id=group_id, error=error, error_message=text)
-
     def list_groups(
         self, states: Collection[str] = (), types: Collection[str] = ()
     ) -> tuple[ErrorCode, list[ListedGroup]]:
@@ -367,10 +375,8 @@ class GroupCoordinator:
             self._clean()
         elif key[0] in core.DEADLINES or key[0] == core.REGEX:
             self._core.expire(key)
-        elif key[0] in streams_core.DEADLINES:
-            self._streams.expire(key)
-        elif key[0] == SESSION:
-            self.share.members.expire(key)
+        elif key[0] in self._expire_others:
+            self._expire_others[key[0]](key)
         else:
             self._core.journal.when_free(
                 key[1], partial(self._expire_classic, key), partial(self._try_again, key)
@@ -434,13 +440,12 @@ class GroupCoordinator:
             self.groups[group.group_id] = group
             if isinstance(group, ConsumerGroup):
                 self._start_consumer_group(group)
-            elif isinstance(group, StreamsGroup):
-                self._streams.watch(group)
-            elif isinstance(group, ShareGroup):
-                for member_id in group.members:
-                    self.share.members.restart_session(group, member_id)
             elif isinstance(group, ClassicGroup):
                 self._start_classic_group(group)
+            elif group.kind == "share":
+                self.share.watch(group)
+            else:
+                self.streams.watch(group)
         for producer_id, group_id, at, offset in waiting:
             opened = self._offsets.in_transactions[partition].add(producer_id, group_id, {at: offset})
             (

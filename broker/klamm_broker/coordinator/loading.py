@@ -9,24 +9,21 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator
 from sys import intern
+from typing import TYPE_CHECKING
 
 from klamm_broker.coordinator import kinds, records
 from klamm_broker.coordinator.base import Group
-from klamm_broker.coordinator.consumer.group import ConsumerGroup
-from klamm_broker.coordinator.consumer.records import ConsumerRecord
 from klamm_broker.coordinator.effects import KeyValue
 from klamm_broker.coordinator.group import ClassicGroup, Member
 from klamm_broker.coordinator.group_state import GroupState
-from klamm_broker.coordinator.kinds import Record
 from klamm_broker.coordinator.model import CommittedOffset, Protocol, TopicPartition
 from klamm_broker.coordinator.producer_ids import NO_PRODUCER_ID
-from klamm_broker.coordinator.records import OffsetRecord
-from klamm_broker.coordinator.share.group import ShareGroup
-from klamm_broker.coordinator.share.records import ShareRecord
-from klamm_broker.coordinator.streams.group import StreamsGroup
-from klamm_broker.coordinator.streams.records import StreamsRecord
+from klamm_broker.coordinator.records import GroupRecord, OffsetRecord
 from klamm_kafka.wire.errors import ProtocolError
 from klamm_kafka.wire.messages.group_records import GroupMetadataValue, MemberMetadata
+
+if TYPE_CHECKING:
+    from klamm_broker.coordinator.kinds import Record
 
 log = logging.getLogger(__name__)
 
@@ -132,25 +129,16 @@ class Loader:
 
 
 def _apply(group: Group, record: Record) -> None:
-    if isinstance(record, ConsumerRecord):
-        assert isinstance(group, ConsumerGroup)
-        group.apply(record)
-        return
-    if isinstance(record, StreamsRecord):
-        assert isinstance(group, StreamsGroup)
-        group.apply(record)
-        return
-    if isinstance(record, ShareRecord):
-        assert isinstance(group, ShareGroup)
-        group.apply(record)
-        return
-    assert record.value is not None
     if isinstance(record, OffsetRecord):
+        assert record.value is not None
         at = record.topic_partition
         group.offsets[TopicPartition(intern(at.topic), at.partition)] = record.value
-    else:
+    elif isinstance(record, GroupRecord):
+        assert record.value is not None
         assert isinstance(group, ClassicGroup)
         _restore(group, record.value)
+    else:
+        group.apply(record)
 
 
 def _restore(group: ClassicGroup, stored: GroupMetadataValue) -> None:

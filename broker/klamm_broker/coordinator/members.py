@@ -28,7 +28,6 @@ from klamm_broker.coordinator.model import (
     SyncResult,
 )
 from klamm_broker.coordinator.rebalance import append_error
-from klamm_broker.coordinator.streams.group import StreamsGroup
 from klamm_broker.coordinator.table import GroupTable
 from klamm_kafka.wire.errors import ErrorCode
 
@@ -84,7 +83,7 @@ class Members:
                 self._make_classic(group, request, token)
             else:
                 self._classic_members.join(group, request, token)
-        elif isinstance(group, StreamsGroup) and group.is_empty:
+        elif group is not None and group.kind == "streams" and group.is_empty:
             self._make_classic(group, request, token)
         elif group is not None and not isinstance(group, ClassicGroup):
             self._refuse_join(request, token, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)

@@ -11,20 +11,16 @@ commit brought its own expiry, as nothing newer can hold it). All versions are r
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from struct import Struct
-from typing import Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from klamm_broker.coordinator.consumer import records as consumer_records
 from klamm_broker.coordinator.consumer.records import ConsumerRecord
 from klamm_broker.coordinator.effects import KeyValue
 from klamm_broker.coordinator.group import ClassicGroup
 from klamm_broker.coordinator.model import CommittedOffset, TopicPartition
-from klamm_broker.coordinator.share import records as share_records
-from klamm_broker.coordinator.share.records import ShareRecord
-from klamm_broker.coordinator.streams import records as streams_records
-from klamm_broker.coordinator.streams.records import StreamsRecord
 from klamm_kafka.wire.errors import MalformedMessage
 from klamm_kafka.wire.messages.group_records import (
     GroupMetadataKey,
@@ -34,10 +30,18 @@ from klamm_kafka.wire.messages.group_records import (
     OffsetCommitValue,
 )
 
+if TYPE_CHECKING:
+    from klamm_broker.coordinator.share.records import ShareRecord
+    from klamm_broker.coordinator.streams.records import StreamsRecord
+
+    MemberRecord = ConsumerRecord | ShareRecord | StreamsRecord
+
 _VERSION: Final = Struct(">h")
 _OFFSET_KEY: Final = 1
 _OFFSET_KEYS: Final = (0, 1)
 _GROUP_KEY: Final = 2
+_SHARE_KEYS: Final = range(10, 16)
+_STREAMS_KEYS: Final = frozenset({17, 19, 20, 21, 22, 23})
 _OFFSET_VALUE: Final = 4
 _OFFSET_VALUE_WITH_EXPIRY: Final = 1
 _GROUP_VALUE: Final = 3
@@ -47,14 +51,16 @@ _GROUP_VALUE: Final = 3
 class GroupRecord:
     """A group as it was stored; None when it was deleted."""
 
+    kind: ClassVar = "classic"
     group_id: str
     value: GroupMetadataValue | None
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetRecord:
-    """A committed offset as it was stored; None when it was deleted."""
+    """A committed offset as it was stored; None when it was deleted. It can belong to any kind of group."""
 
+    kind: ClassVar = None
     group_id: str
     topic_partition: TopicPartition
     value: CommittedOffset | None
@@ -117,9 +123,7 @@ def _offset_key(group_id: str, at: TopicPartition) -> bytes:
     return _VERSION.pack(_OFFSET_KEY) + key.encode(0)
 
 
-def decode(
-    key: bytes, value: bytes | None
-) -> GroupRecord | OffsetRecord | ConsumerRecord | ShareRecord | StreamsRecord | None:
+def decode(key: bytes, value: bytes | None) -> GroupRecord | OffsetRecord | MemberRecord | None:
     """Returns the content of a record; None for a kind of record that this broker does not have.
 
     Raises a ProtocolError for bytes that are no such record.
@@ -135,13 +139,20 @@ def decode(
             return GroupRecord(group.group, None)
         stored, _ = GroupMetadataValue.decode(value, _version(value, "value"), _VERSION.size)
         return GroupRecord(group.group, stored)
-    if value is None:
-        return None
-    return (
-        consumer_records.decode(kind, key, value)
-        or streams_records.decode(kind, key, value)
-        or share_records.decode(kind, key, value)
-    )
+    return None if value is None else _decoder(kind)(kind, key, value)
+
+
+def _decoder(kind: int) -> Callable[[int, bytes, bytes], MemberRecord | None]:
+    """Returns what reads the records of a kind of group. Modules of share and Streams groups come with their first record."""
+    if kind in _SHARE_KEYS:
+        from klamm_broker.coordinator.share import records as share_records
+
+        return share_records.decode
+    if kind in _STREAMS_KEYS:
+        from klamm_broker.coordinator.streams import records as streams_records
+
+        return streams_records.decode
+    return consumer_records.decode
 
 
 def _decode_offset(value: bytes) -> CommittedOffset:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from klamm_base.errors import ConfigError
+from klamm_base.first_use import FirstUse
 from klamm_base.internal_topics import OFFSETS_TOPIC, SHARE_GROUPS_TOPIC, TRANSACTIONS_TOPIC
 from klamm_broker.log.disk_failure import is_broken
 from klamm_broker.log.errors import LogError, UnusableDirectory
@@ -31,8 +32,6 @@ from klamm_broker.server.quotas import ClientQuotas
 from klamm_broker.server.replica_mover import ReplicaMover
 from klamm_broker.server.scram_users import FILE_NAME as USERS_FILE
 from klamm_broker.server.scram_users import ScramUsers
-from klamm_broker.server.share_groups import ShareServing
-from klamm_broker.server.share_states import ShareStateShell
 from klamm_broker.server.state import BrokerState
 from klamm_broker.server.token_file import FILE_NAME as TOKENS_FILE
 from klamm_broker.server.token_file import TokenFile
@@ -41,6 +40,8 @@ from klamm_broker.server.transactions import TransactionShell
 
 if TYPE_CHECKING:
     from klamm_broker.server.config import BrokerConfig
+    from klamm_broker.server.share_groups import ShareServing
+    from klamm_broker.server.share_states import ShareStateShell
     from klamm_broker.server.topics import Topic
 
 log = logging.getLogger(__name__)
@@ -90,11 +91,13 @@ class Broker(BrokerState):
         self.authorizer = open_authorizer(config, self.loop.time)
         for name in self.logs.topics:
             self.serve_topic(name)
-        self.share_states = ShareStateShell(self, self.topic_changes)
-        self.shares = ShareServing(self, self.share_states, self.cluster_config)
-        self.groups = GroupShell(self, self.topic_changes, self.cluster_config, self.share_states)
+        self.share_states_kept, self.shares_served = (
+            FirstUse(self._open_share_states), FirstUse(self._make_shares),
+        )  # fmt: skip
+        self.groups = GroupShell(self, self.topic_changes, self.cluster_config, self.share_states_kept)
         self.transactions = TransactionShell(self, self.topic_changes, self.groups, self.cluster_config)
-        self.share_states.open()
+        if SHARE_GROUPS_TOPIC in self.topics.by_name:
+            self.share_states_kept()
         self.groups.open()
         self.transactions.open()
         self._every("log.flush.offset.checkpoint.interval.ms", self._write_checkpoints)
@@ -102,7 +105,7 @@ class Broker(BrokerState):
         self._every(
             "producer.id.expiration.check.interval.ms", lambda: self.logs.expire_producers(self.now_ms())
         )
-        self._every("share.coordinator.state.topic.prune.interval.ms", self.share_states.prune)
+        self._every("share.coordinator.state.topic.prune.interval.ms", self._prune_share_states)
         self._flusher = Flusher(self.logs, interval_ms=config["log.flush.scheduler.interval.ms"])
         self._flusher.start(self.loop)
         self.mover.resume()
@@ -128,6 +131,27 @@ class Broker(BrokerState):
         self.tokens = TokenFile(config.log_dir / TOKENS_FILE, None if key is None else key.value, rules)
         self._every(f"{prefix}.expiry.check.interval.ms", lambda: self.tokens.sweep(self.now_ms()))
 
+    def _open_share_states(self) -> ShareStateShell:
+        from klamm_broker.server.share_states import ShareStateShell
+
+        shell = ShareStateShell(self, self.topic_changes)
+        shell.open()
+        return shell
+
+    def _make_shares(self) -> ShareServing:
+        from klamm_broker.server.share_groups import ShareServing
+
+        return ShareServing(self, self.share_states_kept(), self.cluster_config)
+
+    def _close_shares(self) -> None:
+        for part in (self.shares_served.made, self.share_states_kept.made):
+            if part is not None:
+                part.close()
+
+    def _prune_share_states(self) -> None:
+        if self.share_states_kept.made is not None:
+            self.share_states_kept.made.prune()
+
     async def close(self) -> None:
         """Flush, checkpoint, leave the clean-shutdown marker."""
         for timer in self._timers.values():
@@ -144,8 +168,7 @@ class Broker(BrokerState):
             return
         self.transactions.close()
         self.groups.close()
-        self.shares.close()
-        self.share_states.close()
+        self._close_shares()
         self.logs.close()
 
     # ---- directories that fail
@@ -184,8 +207,7 @@ class Broker(BrokerState):
         """Release everything without writing. The next start finds out what the failing disk holds."""
         self.transactions.close()
         self.groups.close()
-        self.shares.close()
-        self.share_states.close()
+        self._close_shares()
         self.logs.release()
 
     def _write_checkpoints(self) -> None:
@@ -240,7 +262,8 @@ class Broker(BrokerState):
             if name == OFFSETS_TOPIC:
                 self.groups.coordinator.on_offsets_topic_created(partitions)
             elif name == SHARE_GROUPS_TOPIC:
-                self.share_states.states.on_topic_created(partitions)
+                if self.share_states_kept.made is not None:
+                    self.share_states_kept.made.states.on_topic_created(partitions)
             elif name == TRANSACTIONS_TOPIC:
                 self.transactions.coordinator.on_topic_created(partitions)
         self.groups.on_topics_changed(names, created=True)
@@ -257,8 +280,12 @@ class Broker(BrokerState):
             self.transactions.coordinator.on_topic_deleted()
 
     def _forget_shares(self, topic_ids: frozenset[bytes]) -> None:
-        """Forget deleted topics in share groups."""
-        self.shares.drop_topics(topic_ids)
-        groups = self.groups
-        groups.run(groups.coordinator.share.on_topics_deleted(topic_ids, groups.now()))
-        self.share_states.on_topics_deleted(topic_ids)
+        """Forget deleted topics in share groups, if there were any."""
+        served, states, groups = self.shares_served.made, self.share_states_kept.made, self.groups
+        if served is not None:
+            served.drop_topics(topic_ids)
+        share = groups.coordinator.share_groups.made
+        if share is not None:
+            groups.run(share.on_topics_deleted(topic_ids, groups.now()))
+        if states is not None:
+            states.on_topics_deleted(topic_ids)

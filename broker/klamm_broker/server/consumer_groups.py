@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from klamm_broker.coordinator.consumer.model import ConsumerConfig, GroupSettings, MigrationPolicy
 from klamm_broker.coordinator.consumer.topics import TopicInfo
-from klamm_broker.coordinator.share.model import ShareConfig, ShareSettings
+from klamm_broker.coordinator.share.config import ShareConfig, ShareSettings
 from klamm_broker.server.cluster_config import ResourceType
 from klamm_broker.server.consumer_group_keys import TIMES, assignor_name
 

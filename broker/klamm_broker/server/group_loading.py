@@ -62,7 +62,9 @@ async def _load_all(
     records = await read_partitions(partitions, take, loaded)
     topic_ids = {topic.name: topic.id for topic in topics}
     runner.run(coordinator.forget_deleted_topics(topic_ids, runner.now()))
-    gone = coordinator.share.known_topics() - frozenset(topic_ids.values())
-    runner.run(coordinator.share.on_topics_deleted(gone, runner.now()))
+    share = coordinator.share_groups.made
+    if share is not None:
+        gone = share.known_topics() - frozenset(topic_ids.values())
+        runner.run(share.on_topics_deleted(gone, runner.now()))
     took_ms = (time.monotonic() - started) * 1000
     log.info("loaded %d groups from %d records in %d ms", len(coordinator.groups), records, took_ms)

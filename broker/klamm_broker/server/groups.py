@@ -7,7 +7,7 @@ a message that has to wait. All calls come from the loop's thread. The shell dec
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from klamm_base.internal_topics import OFFSETS_TOPIC
@@ -36,7 +36,7 @@ class GroupShell:
         storage: Storage,
         topic_changes: TopicChanges,
         cluster_config: ClusterConfig,
-        share_states: ShareStateShell,
+        share_states: Callable[[], ShareStateShell],
     ) -> None:
         config = storage.config
         self._storage = storage
@@ -61,7 +61,7 @@ class GroupShell:
             partition=self._partition,
             recover=self.coordinator.tick,
             settled=self.timer.set,
-            change_share_states=share_states.change,
+            change_share_states=lambda changes, done: share_states().change(changes, done),
         )
         self.ask, self.ask_all, self.run, self.now = (
             self.runner.ask, self.runner.ask_all, self.runner.run, self.runner.now

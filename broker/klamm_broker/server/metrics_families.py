@@ -423,17 +423,7 @@ def _upkeep(broker: BrokerState) -> Iterator[Family]:
     yield _counter(
         "klamm_transaction_markers_written_total", "Control records written.", transactions.markers_written
     )
-    shares, cache = broker.shares.sessions, "kafka_server_sharesessioncache"
-    yield _gauge(f"{cache}_sharesessionscount", "Share sessions.", len(shares))
-    yield _gauge(f"{cache}_sharepartitionscount", "Partitions in share sessions.", shares.partitions)
-    yield _counter(
-        f"{cache}_sharesessionevictions_total",
-        "Share sessions that ended with their connection.",
-        shares.evictions,
-    )
-    yield _gauge(
-        "klamm_share_partitions_served", "Partitions that share groups read here.", len(broker.shares)
-    )
+    yield from _shares(broker)
     sessions, cache = broker.fetch_sessions, "kafka_server_fetchsessioncache"
     yield _gauge(f"{cache}_numincrementalfetchsessions", "Fetch sessions.", len(sessions))
     yield _gauge(
@@ -443,4 +433,24 @@ def _upkeep(broker: BrokerState) -> Iterator[Family]:
         f"{cache}_incrementalfetchsessionevictions_total",
         "Fetch sessions that made room.",
         sessions.evictions,
+    )
+
+
+def _shares(broker: BrokerState) -> Iterator[Family]:
+    """Yields numbers on share groups: zeros before the first use."""
+    served, cache = broker.shares_served.made, "kafka_server_sharesessioncache"
+    sessions = None if served is None else served.sessions
+    yield _gauge(f"{cache}_sharesessionscount", "Share sessions.", len(sessions or ()))
+    yield _gauge(
+        f"{cache}_sharepartitionscount",
+        "Partitions in share sessions.",
+        sessions.partitions if sessions else 0,
+    )
+    yield _counter(
+        f"{cache}_sharesessionevictions_total",
+        "Share sessions that ended with their connection.",
+        0 if sessions is None else sessions.evictions,
+    )
+    yield _gauge(
+        "klamm_share_partitions_served", "Partitions that share groups read here.", len(served or ())
     )

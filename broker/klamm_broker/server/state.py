@@ -19,6 +19,7 @@ from klamm_broker.server.metrics import IdleMeter
 from klamm_broker.server.storage import Storage
 
 if TYPE_CHECKING:
+    from klamm_base.first_use import FirstUse
     from klamm_broker.server.acl_file import StoredAuthorizer
     from klamm_broker.server.cleaner import LogCleaner
     from klamm_broker.server.client_telemetry import ClientTelemetry
@@ -47,8 +48,8 @@ class BrokerState(Storage):
     cleaner: LogCleaner
     mover: ReplicaMover
     groups: GroupShell
-    share_states: ShareStateShell
-    shares: ShareServing
+    shares_served: FirstUse[ShareServing]
+    share_states_kept: FirstUse[ShareStateShell]
     transactions: TransactionShell
     cluster_config: ClusterConfig
     scram_users: ScramUsers
@@ -65,6 +66,16 @@ class BrokerState(Storage):
         self.config_changes: list[Callable[[], None]] = []
         self.started_s = time.time()
         self.idle = IdleMeter()
+
+    @property
+    def shares(self) -> ShareServing:
+        """The share partitions that are served; made at the first use, as `share_states`."""
+        return self.shares_served()
+
+    @property
+    def share_states(self) -> ShareStateShell:
+        """The share coordinator."""
+        return self.share_states_kept()
 
     @property
     def cluster_id(self) -> str:

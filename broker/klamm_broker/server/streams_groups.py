@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from klamm_broker.coordinator.streams.model import StreamsConfig, StreamsSettings
+from klamm_broker.coordinator.streams.config import StreamsConfig, StreamsSettings
 from klamm_broker.server import features
 from klamm_broker.server.cluster_config import ResourceType
 

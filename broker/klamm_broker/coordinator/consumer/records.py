@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from struct import Struct
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 from klamm_broker.coordinator.consumer.member import ClassicSide, ConsumerMember, MemberState, Owned
 from klamm_broker.coordinator.effects import KeyValue
@@ -61,6 +61,7 @@ class ResolvedRegex(NamedTuple):
 class ConsumerRecord:
     """Key and value; a record without a value is a tombstone."""
 
+    kind: ClassVar = "consumer"
     key: Any
     value: Any | None
 

@@ -18,8 +18,9 @@ from klamm_broker.coordinator.consumer.topics import MetadataHashes, Topics
 from klamm_broker.coordinator.effects import ShareKeyLike, Turn
 from klamm_broker.coordinator.rebalance import append_error
 from klamm_broker.coordinator.share import records
+from klamm_broker.coordinator.share.config import ShareConfig
 from klamm_broker.coordinator.share.group import ShareGroup
-from klamm_broker.coordinator.share.model import NO_OFFSET, ShareConfig
+from klamm_broker.coordinator.share.model import NO_OFFSET
 from klamm_broker.coordinator.share.records import ShareRecord, TopicState
 from klamm_broker.coordinator.timers import Timers
 from klamm_kafka.wire.errors import ErrorCode

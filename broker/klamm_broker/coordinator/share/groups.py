@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
+from klamm_broker.coordinator.base import Group
 from klamm_broker.coordinator.effects import Effect, Now, Token, Turn
 from klamm_broker.coordinator.share.core import ShareCore
 from klamm_broker.coordinator.share.group import ShareGroup
@@ -72,6 +73,17 @@ class ShareGroups:
         else:
             self._turn.reply(token, DeletedOffsets(error, error.message))
         return self._turn.end()
+
+    def watch(self, group: Group) -> None:
+        """Start the sessions of all members of a group that was loaded."""
+        assert isinstance(group, ShareGroup)
+        for member_id in group.members:
+            self.members.restart_session(group, member_id)
+
+    def delete_states(self, group: Group, then: Callable[[ErrorCode], None]) -> None:
+        """Delete the states of all its partitions, before the group itself goes. `then` gets the first error."""
+        assert isinstance(group, ShareGroup)
+        self.offsets.delete_states(group, then)
 
     def known_topics(self) -> frozenset[bytes]:
         """Returns the ids of all topics whose partitions have a state in some group."""

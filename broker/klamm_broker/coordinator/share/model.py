@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final, NamedTuple
@@ -48,14 +48,6 @@ class ShareKey(NamedTuple):
     partition: int
 
 
-class ShareSettings(NamedTuple):
-    """Settings of one group's members: the broker's properties, overridden by the group's own."""
-
-    session_timeout_ms: int = 45_000
-    heartbeat_interval_ms: int = 5_000
-    assignment_interval_ms: int = 1_000
-
-
 class DeliverySettings(NamedTuple):
     """Settings of one group's deliveries."""
 
@@ -63,19 +55,6 @@ class DeliverySettings(NamedTuple):
     delivery_limit: int = 5
     max_locks: int = 2_000
     renew_enabled: bool = True
-
-
-def _defaults(_: str) -> ShareSettings:
-    return ShareSettings()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShareConfig:
-    """The coordinator's settings of share groups."""
-
-    max_size: int = 200
-    retry_initialize_ms: int = 30_000
-    settings: Callable[[str], ShareSettings] = _defaults
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from struct import Struct
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 from klamm_broker.coordinator.effects import KeyValue
 from klamm_broker.coordinator.share.member import ShareMember
@@ -59,6 +59,7 @@ Topics = Mapping[bytes, TopicState]
 class ShareRecord:
     """Key and value; a record without a value is a tombstone."""
 
+    kind: ClassVar = "share"
     key: Any
     value: Any | None
 

@@ -14,9 +14,10 @@ from klamm_broker.coordinator.consumer.topics import MetadataHashes, Topics
 from klamm_broker.coordinator.effects import KeyValue, Now
 from klamm_broker.coordinator.group import ClassicGroup
 from klamm_broker.coordinator.streams import records, sticky_assignor
+from klamm_broker.coordinator.streams.config import StreamsSettings
 from klamm_broker.coordinator.streams.group import StreamsGroup
 from klamm_broker.coordinator.streams.member import StreamsMember
-from klamm_broker.coordinator.streams.model import StreamsSettings, Topology
+from klamm_broker.coordinator.streams.model import Topology
 from klamm_broker.coordinator.streams.reconcile import Situation, reconcile
 from klamm_broker.coordinator.streams.records import StreamsRecord
 from klamm_broker.coordinator.streams.sticky_assignor import MemberSpec, SubtopologySpec

@@ -20,9 +20,9 @@ from klamm_broker.coordinator.group import ClassicGroup
 from klamm_broker.coordinator.rebalance import Rebalancer, append_error
 from klamm_broker.coordinator.streams import records
 from klamm_broker.coordinator.streams.change import Change, Steps
+from klamm_broker.coordinator.streams.config import StreamsConfig
 from klamm_broker.coordinator.streams.group import StreamsGroup
 from klamm_broker.coordinator.streams.member import MemberState, StreamsMember
-from klamm_broker.coordinator.streams.model import StreamsConfig
 from klamm_broker.coordinator.table import GroupTable
 from klamm_broker.coordinator.timers import Timers
 from klamm_kafka.wire.errors import ErrorCode

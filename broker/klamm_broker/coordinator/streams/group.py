@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from enum import StrEnum
 
 from klamm_broker.coordinator.base import Clock, Group
 from klamm_broker.coordinator.model import UNKNOWN_MEMBER_ID, CommitRequest, CommittedOffset
 from klamm_broker.coordinator.streams import records
+from klamm_broker.coordinator.streams.config import StreamsGroupState
 from klamm_broker.coordinator.streams.member import StreamsMember
 from klamm_broker.coordinator.streams.model import PROTOCOL_TYPE, Topology
 from klamm_broker.coordinator.streams.records import StreamsRecord
@@ -24,16 +24,6 @@ from klamm_kafka.wire.errors import ErrorCode
 
 _GONE = -1
 """The epoch of a member or target whose record was deleted."""
-
-
-class StreamsGroupState(StrEnum):
-    """Kafka's states of a Streams group."""
-
-    EMPTY = "Empty"
-    NOT_READY = "NotReady"
-    ASSIGNING = "Assigning"
-    RECONCILING = "Reconciling"
-    STABLE = "Stable"
 
 
 class StreamsGroup(Group):

@@ -14,6 +14,7 @@ from klamm_broker.coordinator.consumer.errors import GroupError
 from klamm_broker.coordinator.effects import Token
 from klamm_broker.coordinator.streams import endpoints
 from klamm_broker.coordinator.streams.change import Change
+from klamm_broker.coordinator.streams.config import StreamsSettings
 from klamm_broker.coordinator.streams.core import StreamsCore
 from klamm_broker.coordinator.streams.group import StreamsGroup
 from klamm_broker.coordinator.streams.member import StreamsMember
@@ -22,7 +23,6 @@ from klamm_broker.coordinator.streams.model import (
     StatusDetail,
     StreamsHeartbeat,
     StreamsResult,
-    StreamsSettings,
     Topology,
 )
 from klamm_broker.coordinator.streams.tasks import NO_TASKS, Tasks, TaskSet, each, within

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from struct import Struct
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from klamm_broker.coordinator.effects import KeyValue
 from klamm_broker.coordinator.streams.member import Endpoint, MemberState, StreamsMember
@@ -49,6 +49,7 @@ _NUMBERS: Final = {key: number for number, (key, _) in _KINDS.items()}
 class StreamsRecord:
     """Key and value; a record without a value is a tombstone."""
 
+    kind: ClassVar = "streams"
     key: Any
     value: Any | None
 
