@@ -1,6 +1,7 @@
 """Large requests are handled in slices: the event loop is free again after a few milliseconds, whatever a client asks for.
 
-What is counted is the processor time of single calls of the loop, which no busy machine makes longer.
+What is compared is the processor time of the longest single call of the loop with that of all: a slow or busy machine changes
+both alike.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ from klamm_kafka.wire.messages.offset_for_leader_epoch import (
 )
 
 TOPIC, PARTITIONS, ASKED = "t", 500, 20_000
-HOLD_S = 0.02
-"""Far above a slice of 3 ms and what cannot be cut: the answer of some of these requests is encoded at once."""
+AT_ONCE, SHARE = 3, 0.25
+"""Requests that are under way together, and the largest share that a call may have. A request that is not cut has a third."""
 
 
 def fetch(*, session_epoch=-1, max_wait_ms=0, asked=ASKED, min_bytes=1):
@@ -128,12 +129,12 @@ async def test_no_large_request_holds_the_loop(port, monkeypatch):
             with monkeypatch.context() as patch:
                 patch.setattr(asyncio.events.Handle, "_run", measured)
                 holds.clear()
-                await asyncio.gather(*(ask(port, frame) for _ in range(3)))
-            longest[name] = max(holds)
+                await asyncio.gather(*(ask(port, frame) for _ in range(AT_ONCE)))
+            longest[name] = max(holds), max(holds) / sum(holds)
     finally:
         gc.enable()
-    print({name: f"{held * 1000:.1f} ms" for name, held in longest.items()})
-    assert max(longest.values()) < HOLD_S, longest
+    print({name: f"{held * 1000:.1f} ms, {share:.2f}" for name, (held, share) in longest.items()})
+    assert max(share for _, share in longest.values()) < SHARE, longest
 
 
 # ---- what is done in steps is what is done at once

@@ -119,7 +119,13 @@ def project(value: Struct, version: int, *, flexible: bool, with_unknown_tags: b
         content = getattr(value, spec.name) if present else spec.make_default()
         if content is None and not spec.nullable_in(version) and present:
             content = (
-                [] if spec.array else spec.struct() if spec.struct else b"" if spec.type == "bytes" else ""
+                []
+                if spec.array
+                else spec.struct()
+                if spec.struct
+                else b""
+                if spec.type in ("bytes", "records")
+                else ""
             )
         if spec.struct and content is not None and present:
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from klamm_broker.security.acl import Acl
     from klamm_kafka.wire.acls import AclOperation, PatternType, ResourceType
 
-app = Commands(help="Allow and deny users what they may do, and say why they may.", no_args_is_help=True)
+app = Commands(help="Add, list, remove and check ACLs.", no_args_is_help=True)
 
 _COLUMNS: Final = ("principal", "permission", "operation", "resource_type", "pattern", "resource", "host")
 Principal = Annotated[
@@ -48,7 +48,10 @@ def add(
     group: GroupOption = None, transactional_id: TransactionOption = None, user: OfUserOption = None,
     of_cluster: ClusterOption = False, prefix: PrefixOption = False, deny: DenyOption = False, host: HostOption = "*",
 ) -> None:  # fmt: skip
-    """Allow (or deny) a user operations: `klamm acl add ann read describe --topic orders`."""
+    """Allow (or deny) a user operations on resources.
+
+    For example `klamm acl add ann read describe --topic orders`.
+    """
     with reported():
         from klamm.admin.acls import create_acls
 
@@ -66,7 +69,10 @@ def list_acls(
     topic: TopicOption = None, group: GroupOption = None, transactional_id: TransactionOption = None, user: OfUserOption = None,
     of_cluster: ClusterOption = False, output: FormatOption = Format.TABLE,
 ) -> None:  # fmt: skip
-    """List ACLs: all, or those that concern a resource, with prefixes and '*'."""
+    """List ACLs: all, or those of a resource.
+
+    Those with prefixes and '*' that concern the resource are among them.
+    """
     with reported():
         found = _matching(cluster, principal, (topic, group, transactional_id, user), of_cluster=of_cluster)
         print_rows([_row(acl) for acl in found], list(_COLUMNS), output)
@@ -79,7 +85,10 @@ def remove(
     topic: TopicOption = None, group: GroupOption = None, transactional_id: TransactionOption = None, user: OfUserOption = None,
     of_cluster: ClusterOption = False, prefix: PrefixOption = False,
 ) -> None:  # fmt: skip
-    """Remove a user's ACLs of a resource, both those that allow and those that deny."""
+    """Remove a user's ACLs of a resource.
+
+    Removes both those that allow and those that deny.
+    """
     with reported():
         from klamm.admin.acls import delete_acls
         from klamm_broker.security.acl import AclFilter

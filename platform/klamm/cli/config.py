@@ -18,7 +18,7 @@ from klamm_base.errors import KlammError
 if TYPE_CHECKING:
     from klamm.admin.client import Admin
 
-app = Commands(help="Show and alter settings of topics, brokers, users.", no_args_is_help=True)
+app = Commands(help="Show and alter settings of topics, brokers …", no_args_is_help=True)
 
 _KINDS = ("topics", "brokers", "broker-loggers", "groups", "client-metrics", "users", "clients", "ips")
 EntityType = Annotated[

@@ -11,7 +11,7 @@ from klamm.cli.common import EXIT_FAILED, reported
 from klamm.cli.context import Commands
 from klamm.demo.logs.kind import Kind
 
-app = Commands(help="Run a demonstration that proves: nothing was lost.", no_args_is_help=True)
+app = Commands(help="Run a demonstration: nothing is lost.", no_args_is_help=True)
 
 
 @app.callback()

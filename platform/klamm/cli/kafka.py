@@ -20,7 +20,7 @@ COMMANDS = {
     "kafka-get-offsets": "Kafka's GetOffsetShell: offsets at a time.",
     "kafka-transactions": "Kafka's command to find and abort transactions.",
     "kafka-dump-log": "Kafka's DumpLogSegments: files of partitions.",
-    "kafka-delete-records": "Kafka's command to delete a topic's first records.",
+    "kafka-delete-records": "Kafka's command to delete first records.",
     "kafka-acls": "Kafka's command for ACLs.",
     "kafka-delegation-tokens": "Kafka's command for delegation tokens.",
     "kafka-log-dirs": "Kafka's command to describe log directories.",

@@ -10,7 +10,7 @@ import typer
 from klamm.cli.common import reported
 from klamm.cli.context import Commands, utf8_path
 
-app = Commands(help="Make and renew certificates, and the first users of a broker.", no_args_is_help=True)
+app = Commands(help="Make certificates and first users.", no_args_is_help=True)
 
 Folder = Annotated[
     Path, typer.Argument(metavar="FOLDER", callback=utf8_path, help="The folder of keys and users.")
@@ -35,9 +35,9 @@ def init(
         ),
     ] = Path("klamm-data/broker"),
 ) -> None:
-    """Prepare a broker with TLS, logins and permissions, which must not run yet.
+    """Prepare a broker with TLS, logins and permissions.
 
-    Makes an authority, a certificate for the hosts (default: this machine), and the users admin, app and connect with
+    The broker must not run yet. Makes an authority, a certificate for the hosts (default: this machine), and the users admin, app and connect with
     random passwords. Writes their clients' files and the broker's server.properties. What is there already is kept.
     """
     import datetime as dt

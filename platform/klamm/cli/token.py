@@ -39,9 +39,9 @@ def create(
         int, typer.Option("--max-lifetime-ms", min=-1, help="The longest life in ms; -1: the broker's.")
     ] = -1,
 ) -> None:
-    """Make a token and print the two settings with which a client logs in by it.
+    """Make a token and print the settings of its login.
 
-    What is printed has the token's password: send it to a file that only its user can read.
+    A client with these two settings logs in by the token. What is printed has the token's password: send it to a file that only its user can read.
     """
     with reported():
         from klamm.admin.tokens import create_token
@@ -73,7 +73,10 @@ def list_tokens(
     ] = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """List the tokens that the user may see: those that are its own, that it may renew, or may describe. No passwords."""
+    """List the tokens that the user may see.
+
+    These are its own, those that it may renew, and those that it may describe. Passwords are not shown.
+    """
     with reported():
         from klamm.admin.tokens import describe_tokens
 
