@@ -27,6 +27,7 @@ from typing import Literal
 
 REGRESSION, CANNOT_RUN = 1, 77
 BUILD_S = 1500.0
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 
 class Unavailable(Exception):
@@ -45,10 +46,14 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One run of a suite: what was built, the broker, the tests (None: all), and where logs go."""
+    """One run of a suite: what was built, the broker, the tests (None: all), and where logs go.
+
+    `secure` are the addresses of its listeners with TLS and logins, by protocol; empty where the suite asks for none.
+    """
 
     built: Path
     bootstrap: str
+    secure: Mapping[str, str]
     names: Sequence[str] | None
     work: Path
 
@@ -71,7 +76,9 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suite:
-    """A foreign suite. `settings` are the broker properties it expects, of ours and of Kafka alike."""
+    """A foreign suite. `settings` are the broker properties it expects, of ours and of Kafka alike. With `secure` the
+    broker has the listeners, users and stores of `support.secure_broker` and `support.secure_kafka` as well.
+    """
 
     name: str
     version: str
@@ -81,6 +88,7 @@ class Suite:
     run: Callable[[Job], Iterable[Outcome]]
     settings: Mapping[str, str] = field(default_factory=dict)
     kafka_settings: Mapping[str, str] = field(default_factory=dict)
+    secure: bool = False
 
     def built(self) -> Path:
         """Returns the directory with the suite, made at the first use. Raises Unavailable."""
@@ -167,9 +175,9 @@ def main(suite: Suite, arguments: Sequence[str] | None = None) -> int:
     with contextlib.ExitStack() as stack:
         work = options.logs or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="klamm-suite-")))
         work.mkdir(parents=True, exist_ok=True)
-        bootstrap = stack.enter_context(_broker(suite, options.broker, work))
+        bootstrap, secure = stack.enter_context(_broker(suite, options.broker, work))
         start = time.monotonic()
-        job = Job(built=built, bootstrap=bootstrap, names=names, work=work.resolve())
+        job = Job(built=built, bootstrap=bootstrap, secure=secure, names=names, work=work.resolve())
         outcomes = _again(suite, job, list(suite.run(job)), allowed)
     if options.json:
         options.json.write_text(json.dumps([asdict(o) for o in outcomes], indent=1))
@@ -195,28 +203,50 @@ def _again(suite: Suite, job: Job, outcomes: list[Outcome], allowed: Mapping[str
 
 
 @contextlib.contextmanager
-def _broker(suite: Suite, which: str, work: Path) -> Iterator[str]:
-    """Yields the address of a broker: a new one of ours, a new one of Apache's, or the one that is named."""
+def _broker(suite: Suite, which: str, work: Path) -> Iterator[tuple[str, Mapping[str, str]]]:
+    """Yields the address of a broker, a new one of ours, a new one of Apache's, or the one that is named, and those of
+    its other listeners.
+    """
     if which == "klamm":
         from support.kafka_broker import free_port
+        from support.secure_broker import SecureBroker
 
         from klamm.testing import EmbeddedBroker
 
-        port = free_port()
+        ports = {name: free_port() for name in (PROTOCOLS if suite.secure else PROTOCOLS[:1])}
+        listeners = ",".join(f"{name}://127.0.0.1:{port}" for name, port in ports.items())
         settings = {
             **suite.settings,
-            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+            "listeners": listeners,
+            "advertised.listeners": listeners,
         }  # as Apache's has
-        with EmbeddedBroker(work / "klamm" / "data", port=port, config=settings) as ours:
-            yield ours.bootstrap
+        if suite.secure:
+            with SecureBroker(work / "klamm", settings) as secured:
+                secured.add_user()
+                yield secured.bootstrap, _others(ports)
+        else:
+            with EmbeddedBroker(work / "klamm" / "data", config=settings) as ours:
+                yield ours.bootstrap, {}
     elif which == "kafka":
         from support.kafka_broker import KafkaBroker
+        from support.secure_kafka import SecureKafka
 
         (work / "kafka").mkdir()
-        with KafkaBroker(work / "kafka", {**suite.settings, **suite.kafka_settings}) as kafka:
-            yield kafka.address
+        settings = {**suite.settings, **suite.kafka_settings}
+        if suite.secure:
+            with SecureKafka(
+                work / "kafka", {"listener.name.ssl.ssl.client.auth": "none", **settings}
+            ) as kafka:
+                yield kafka.address, _others(kafka.ports)
+        else:
+            with KafkaBroker(work / "kafka", settings) as plain:
+                yield plain.address, {}
     else:
-        yield which
+        yield which, {}
+
+
+def _others(ports: Mapping[str, int]) -> dict[str, str]:
+    return {name: f"127.0.0.1:{port}" for name, port in ports.items() if name != "PLAINTEXT"}
 
 
 def _print_table(

@@ -14,6 +14,7 @@ from pathlib import Path
 HERE = Path(__file__).parent.resolve()
 sys.path.insert(0, str(HERE.parents[1]))
 
+from support.secure_kafka import PASSWORD, USER  # noqa: E402
 from support.suites import Job, Outcome, Suite, main, step  # noqa: E402
 
 PACKAGE = "github.com/twmb/franz-go/pkg/kgo"
@@ -30,6 +31,8 @@ def prepare(place: Path) -> None:
 
 def run(job: Job) -> Iterator[Outcome]:
     env = {"KGO_SEEDS": job.bootstrap, "KGO_TEST_RF": "1", "KGO_LOG_LEVEL": "none"}
+    if job.secure:
+        env |= {"KGO_TEST_SCRAM_SEEDS": job.secure["SASL_PLAINTEXT"], "KGO_TEST_SCRAM": f"{USER}:{PASSWORD}"}
     command = [str(job.built / "kgo.test"), "-test.v", "-test.timeout=30m"]
     if job.names is not None:
         env["KGO_TEST_RECORDS"] = RECORDS
@@ -62,7 +65,7 @@ def _last_words(lines: list[str], name: str) -> str:
 
 
 SUITE = Suite(
-    name="franz-go", version=VERSION, directory=HERE, needs=["go"], prepare=prepare, run=run,
+    name="franz-go", version=VERSION, directory=HERE, needs=["go"], prepare=prepare, run=run, secure=True,
     settings={"group.initial.rebalance.delay.ms": "0"},
     kafka_settings={
         "share.coordinator.state.topic.replication.factor": "1",

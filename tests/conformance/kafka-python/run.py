@@ -9,17 +9,23 @@ from __future__ import annotations
 import shutil
 import sys
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 HERE = Path(__file__).parent.resolve()
 sys.path.insert(0, str(HERE.parents[1]))
 
 from support.archive import unpack  # noqa: E402
+from support.secure_kafka import PASSWORD, STORES, USER  # noqa: E402
 from support.suites import Job, Outcome, Suite, main, step  # noqa: E402
 
 VERSION = "3.0.12"
 LIBRARIES = ["pytest==8.4.2", "pytest-mock==3.15.1", "pytest-timeout==2.4.0", "py==1.11.0"]
+
+
+FILES = [f"test_{name}_integration.py" for name in ("admin", "consumer", "producer", "sasl", "ssl")]
+SECURE = ("test_sasl_", "test_ssl_")
+"""Tests that would start a broker of their own; `running_broker.py` gives them ours."""
 
 
 def prepare(place: Path) -> None:
@@ -35,26 +41,44 @@ def prepare(place: Path) -> None:
 
 
 def run(job: Job) -> Iterator[Outcome]:
-    report = job.work / "kafka-python.xml"
     host, _, port = job.bootstrap.rpartition(":")
-    files = [f"test/integration/test_{n}_integration.py" for n in ("admin", "consumer", "producer")]
-    tests = files if job.names is None else [f"test/integration/{n}" for n in job.names]
+    tests = FILES if job.names is None else job.names
+    yield from _pytest(job, "kafka-python", [t for t in tests if not t.startswith(SECURE)], {"KAFKA_URI": f"kafka://{host}:{port}"})  # fmt: skip
+    secured = [t for t in tests if t.startswith(SECURE)]
+    if job.secure:
+        certificates = job.work / "certificates"
+        certificates.mkdir(exist_ok=True)
+        shutil.copy(STORES / "ca.pem", certificates / "ca-cert")
+        env = {f"KLAMM_{protocol}": address for protocol, address in job.secure.items()}
+        env |= {
+            "KLAMM_USER": USER,
+            "KLAMM_PASSWORD": PASSWORD,
+            "KLAMM_CA": str(certificates),
+            "PYTHONPATH": str(HERE),
+        }
+        yield from _pytest(job, "kafka-python-secure", secured, env, "-p", "running_broker")
+
+
+def _pytest(
+    job: Job, name: str, tests: Sequence[str], env: dict[str, str], *options: str
+) -> Iterator[Outcome]:
+    if not tests:
+        return
+    report = job.work / f"{name}.xml"
     command = [
         str(job.built / "venv/bin/python"), "-m", "pytest", "-q", "--tb=short", "-W", "ignore", "--timeout=60",
-        "--show-capture=no", "-p", "no:cacheprovider", f"--junitxml={report}", *tests,
+        "--show-capture=no", "-p", "no:cacheprovider", f"--junitxml={report}", *options,
+        *(f"test/integration/{test}" for test in tests),
     ]  # fmt: skip
-    env = {
-        "KAFKA_URI": f"kafka://{host}:{port}",
-        "KAFKA_VERSION": "4.3.1",
-        "KAFKA_ROOT": str(job.built / "kafka"),
-    }
-    job.command(command, "kafka-python.log", cwd=job.built, timeout_s=900, **env)
+    env = {"KAFKA_VERSION": "4.3.1", "KAFKA_ROOT": str(job.built / "kafka"), **env}
+    job.command(command, f"{name}.log", cwd=job.built, timeout_s=900, **env)
     if report.exists():
         yield from map(_outcome, ET.parse(report).iter("testcase"))
 
 
 def _outcome(case: ET.Element) -> Outcome:
-    name = f"{case.get('classname').rpartition('.')[2]}.py::{case.get('name')}"
+    module, _, inside = case.get("classname").removeprefix("test.integration.").partition(".")
+    name = "::".join(filter(None, (f"{module}.py", inside, case.get("name"))))
     seconds = float(case.get("time", 0))
     for kind, state in (("failure", "fail"), ("error", "fail"), ("skipped", "skip")):
         if (found := case.find(kind)) is not None:
@@ -64,7 +88,7 @@ def _outcome(case: ET.Element) -> Outcome:
 
 
 SUITE = Suite(
-    name="kafka-python", version=VERSION, directory=HERE, needs=[], prepare=prepare, run=run,
+    name="kafka-python", version=VERSION, directory=HERE, needs=[], prepare=prepare, run=run, secure=True,
     # node 0 and its four partitions are written into the tests; sessions of three seconds are too
     settings={
         "node.id": "0", "num.partitions": "4", "group.min.session.timeout.ms": "1000",

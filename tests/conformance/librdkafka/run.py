@@ -22,6 +22,7 @@ HERE = Path(__file__).parent.resolve()
 sys.path.insert(0, str(HERE.parents[1]))
 
 from support import kafka_oracle  # noqa: E402
+from support.secure_kafka import PASSWORD, USER  # noqa: E402
 from support.suites import Job, Outcome, Suite, main, step  # noqa: E402
 
 VERSION = "2.15.1"
@@ -39,6 +40,13 @@ TOOLS = {
     "kafka-topics.sh": "org.apache.kafka.tools.TopicCommand",
     "kafka-acls.sh": "org.apache.kafka.tools.AclCommand",
 }
+LOGINS = {
+    number: {
+        "security.protocol": "sasl_plaintext", "sasl.mechanism": mechanism, "sasl.username": USER, "sasl.password": PASSWORD,
+    }
+    for number, mechanism in (("0135", "PLAIN"), ("0142", "SCRAM-SHA-512"))
+}  # fmt: skip
+"""The tests of logins, and the login that they find in their configuration."""
 PROTOCOLS = {"": "classic", "consumer": "consumer"}
 
 
@@ -99,7 +107,10 @@ def _run(job: Job, number: str, protocol: str, part: str) -> list[Outcome]:
     stem = "-".join(filter(None, (number, PROTOCOLS[protocol], part)))
     configuration, report = job.work / f"{stem}.conf", job.work / f"{stem}.json"
     # twice the patience, since four run at a time
-    configuration.write_text(f"metadata.broker.list={job.bootstrap}\ntest.timeout.multiplier=2\n")
+    login = LOGINS.get(number) if job.secure else None
+    address = job.secure["SASL_PLAINTEXT"] if login else job.bootstrap
+    settings = {"metadata.broker.list": address, "test.timeout.multiplier": "2", **(login or {})}
+    configuration.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
     env = {
         "RDKAFKA_TEST_CONF": str(configuration),
         "TEST_KAFKA_VERSION": "4.3.1",
@@ -108,7 +119,7 @@ def _run(job: Job, number: str, protocol: str, part: str) -> list[Outcome]:
         "TESTS": number,
         "LD_LIBRARY_PATH": "../src:../src-cpp",
         "KAFKA_PATH": str(job.work),
-        "BROKERS": job.bootstrap,
+        "BROKERS": address,
     }
     if part:
         env["SUBTESTS"] = part
@@ -145,9 +156,10 @@ def _why(log: str, name: str) -> str:
 
 SUITE = Suite(
     name="librdkafka", version=VERSION, directory=HERE, needs=["npm", "tar", "make", "gcc", "g++"],
-    prepare=prepare, run=run,
+    prepare=prepare, run=run, secure=True,
     # tests of static and cooperative members expect Kafka's own delay, in which all of them join at once
     settings={
+        "connections.max.reauth.ms": "3000",  # of logins; 0142 wants one
         "num.partitions": "4", "broker.rack": "RACK1", "group.initial.rebalance.delay.ms": "3000",
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "allow.everyone.if.no.acl.found": "true", "group.share.min.record.lock.duration.ms": "1000",

@@ -19,7 +19,7 @@ import java.util.concurrent.TimeoutException;
 public final class Conformance {
     static final List<Class<?>> CLASSES = List.of(
             AdminChecks.class, GroupChecks.class, ProducerChecks.class, ConsumerChecks.class, TransactionChecks.class,
-            StreamsChecks.class);
+            StreamsChecks.class, SecurityChecks.class);
     static final int AT_ONCE = 4;
     static final long LIMIT_S = 150;
 
