@@ -31,7 +31,19 @@ asyncio.run(start(sys.argv[1]))
 AT_FIRST_USE = (
     "klamm_broker.coordinator.share.",
     "klamm_broker.coordinator.streams.",
+    "klamm_broker.security.acl",
+    "klamm_broker.security.authorizer",
+    "klamm_broker.security.kerberos_names",
+    "klamm_broker.security.sasl.",
+    "klamm_broker.security.tokens",
+    "klamm_broker.server.acl_file",
+    "klamm_broker.server.client_telemetry",
+    "klamm_broker.server.login",
+    "klamm_broker.server.sasl_config",
+    "klamm_broker.server.scram_users",
     "klamm_broker.server.share_",
+    "klamm_broker.server.token_file",
+    "klamm_broker.telemetry.",
 )
 SETTINGS = {
     "klamm_broker.coordinator.share.config",

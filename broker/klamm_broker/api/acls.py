@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from klamm_broker.security.acl import Acl, AclFilter
 from klamm_broker.server.connection import BadRequest
 from klamm_kafka.wire.acls import CLUSTER_NAME, AclOperation, AclPermissionType, PatternType, ResourceType
 
 if TYPE_CHECKING:
+    from klamm_broker.security.acl import Acl, AclFilter
     from klamm_kafka.wire.messages.create_acls import AclCreation
     from klamm_kafka.wire.messages.delete_acls import DeleteAclsFilter
     from klamm_kafka.wire.messages.describe_acls import DescribeAclsRequest
@@ -23,6 +23,8 @@ class AclRefused(Exception):
 
 def created(asked: AclCreation) -> Acl:
     """Returns the ACL that a request describes."""
+    from klamm_broker.security.acl import Acl
+
     return Acl(
         resource_type=ResourceType(asked.resource_type),
         resource_name=asked.resource_name,
@@ -56,6 +58,8 @@ def check_new(acl: Acl) -> None:
 
 def selected(asked: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
     """Returns the filter that a request describes."""
+    from klamm_broker.security.acl import AclFilter
+
     return AclFilter(
         resource_type=ResourceType(asked.resource_type_filter),
         resource_name=asked.resource_name_filter,

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from klamm_broker.api.acls import check_codes, selected
 from klamm_broker.api.registry import Need, RequestContext, handles
-from klamm_broker.security.acl import Acl
 from klamm_kafka.wire.acls import AclOperation, PatternType, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
@@ -22,6 +21,7 @@ from klamm_kafka.wire.messages.describe_acls import (
 )
 
 if TYPE_CHECKING:
+    from klamm_broker.security.acl import Acl
     from klamm_broker.server.state import BrokerState
 
 _Pattern = tuple[ResourceType, str, PatternType]

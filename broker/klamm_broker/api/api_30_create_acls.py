@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from klamm_broker.api.acls import NO_AUTHORIZER, AclRefused, check_codes, check_new, created
 from klamm_broker.api.registry import Need, RequestContext, handles
-from klamm_broker.security.acl import Acl
 from klamm_broker.server import audit
 from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
@@ -20,6 +19,7 @@ from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
 
 if TYPE_CHECKING:
+    from klamm_broker.security.acl import Acl
     from klamm_broker.server.acl_file import StoredAuthorizer
     from klamm_broker.server.state import BrokerState
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from klamm_broker.api.acls import NO_AUTHORIZER, AclRefused, check_codes, check_filter, selected
 from klamm_broker.api.registry import Need, RequestContext, handles
-from klamm_broker.security.acl import Acl, AclFilter
 from klamm_broker.server import audit
 from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
@@ -25,6 +24,7 @@ from klamm_kafka.wire.messages.delete_acls import (
 )
 
 if TYPE_CHECKING:
+    from klamm_broker.security.acl import Acl, AclFilter
     from klamm_broker.server.acl_file import StoredAuthorizer
     from klamm_broker.server.state import BrokerState
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from klamm_broker.api.delegation_tokens import refusal
 from klamm_broker.api.registry import Need, RequestContext, handles
 from klamm_broker.security.principal import KafkaPrincipal
-from klamm_broker.security.tokens import TokenRefused
 from klamm_broker.server import audit
 from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
@@ -53,6 +52,8 @@ def create_delegation_token(
 
     def create() -> None:
         if owner != asker and not ctx.may(AclOperation.CREATE_TOKENS, ResourceType.USER, str(owner)):
+            from klamm_broker.security.tokens import TokenRefused
+
             raise TokenRefused(ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED)
         renewers = tuple(KafkaPrincipal(r.principal_type, r.principal_name) for r in request.renewers)
         token = broker.tokens.create(

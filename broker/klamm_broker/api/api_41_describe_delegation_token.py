@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from klamm_broker.api.delegation_tokens import may_ask
 from klamm_broker.api.registry import Need, RequestContext, handles
 from klamm_broker.security.principal import KafkaPrincipal
-from klamm_broker.security.tokens import Token
 from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
@@ -23,6 +22,7 @@ from klamm_kafka.wire.messages.describe_delegation_token import (
 )
 
 if TYPE_CHECKING:
+    from klamm_broker.security.tokens import Token
     from klamm_broker.server.state import BrokerState
 
 

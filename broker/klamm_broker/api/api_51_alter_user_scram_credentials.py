@@ -12,9 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from klamm_broker.api.registry import Need, RequestContext, handles
-from klamm_broker.security.sasl.credentials import ITERATIONS, Credential, Mechanism, derive
 from klamm_broker.server import audit
-from klamm_broker.server.scram_users import Users
 from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
@@ -27,6 +25,8 @@ from klamm_kafka.wire.messages.alter_user_scram_credentials import (
 )
 
 if TYPE_CHECKING:
+    from klamm_broker.security.sasl.credentials import Credential, Mechanism
+    from klamm_broker.server.scram_users import Users
     from klamm_broker.server.state import BrokerState
 
 log = logging.getLogger(__name__)
@@ -86,6 +86,8 @@ def _response(results: Mapping[str, Refusal | None]) -> AlterUserScramCredential
 
 
 def _refusal(change: Change, users: Users) -> Refusal | None:
+    from klamm_broker.security.sasl.credentials import ITERATIONS, Mechanism
+
     if not change.name:
         return ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty"
     if change.mechanism not in Mechanism.__members__.values():
@@ -105,6 +107,8 @@ def _refusal(change: Change, users: Users) -> Refusal | None:
 
 
 def _apply(change: Change, users: dict[str, dict[Mechanism, Credential]]) -> None:
+    from klamm_broker.security.sasl.credentials import Mechanism, derive
+
     mechanism = Mechanism(change.mechanism)
     if isinstance(change, ScramCredentialDeletion):
         del users[change.name][mechanism]

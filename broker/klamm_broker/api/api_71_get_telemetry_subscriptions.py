@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from klamm_broker.api.registry import RequestContext, handles
-from klamm_broker.server.client_telemetry import COMPRESSIONS
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.get_telemetry_subscriptions import (
@@ -25,6 +24,8 @@ if TYPE_CHECKING:
 def get_telemetry_subscriptions(
     broker: BrokerState, ctx: RequestContext, request: GetTelemetrySubscriptionsRequest
 ) -> GetTelemetrySubscriptionsResponse:
+    from klamm_broker.server.client_telemetry import COMPRESSIONS
+
     telemetry = broker.telemetry
     error, instance_id, instance = telemetry.get(ctx, request.client_instance_id, broker.mono_ms())
     if error is not ErrorCode.NONE:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from klamm_broker.api.registry import RequestContext
 from klamm_broker.security.principal import ANONYMOUS
-from klamm_broker.security.tokens import TokenRefused
 from klamm_kafka.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -28,6 +27,8 @@ def refusal(broker: BrokerState, ctx: RequestContext, change: Callable[[], None]
     """Makes a change of tokens; returns NONE, or why it was not made."""
     if not may_ask(broker, ctx):
         return ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+    from klamm_broker.security.tokens import TokenRefused
+
     try:
         change()
     except TokenRefused as e:

@@ -12,7 +12,7 @@ import pkgutil
 from asyncio import Future
 from collections.abc import Callable, Generator, Hashable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from klamm_broker.security.principal import ANONYMOUS, KafkaPrincipal
 from klamm_kafka.wire.acls import CLUSTER_NAME, AclOperation, ResourceType
@@ -101,8 +101,7 @@ class RequestContext:
         return self.charge is None or self.charge.mutate(partitions, strict=strict)
 
 
-@dataclass(frozen=True, slots=True)
-class Need:
+class Need(NamedTuple):
     """A right that an API asks for. The table in docs/security.md is made of these; `note` says when, and what its lack means."""
 
     operation: AclOperation

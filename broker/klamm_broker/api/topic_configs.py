@@ -6,10 +6,9 @@ Pure: values in, entries out, each with every place that gives it a value.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from itertools import dropwhile
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from klamm_base.configdef import ConfigKey, Password, Type, parse_type, to_string
 from klamm_broker.log.topic_config import TOPIC_CONFIGS
@@ -64,8 +63,7 @@ TYPE_CODES: Final[Mapping[Type, int]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Synonym:
+class Synonym(NamedTuple):
     """A place that gives a key a value; the first of several decides."""
 
     name: str
@@ -73,8 +71,7 @@ class Synonym:
     source: Source
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """One key with its effective value, the value's origin, and all places that give it a value, as Kafka lists them.
 
     Kafka does not list a key's own default if no property of the broker is behind it.

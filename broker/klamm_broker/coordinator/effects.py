@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from klamm_kafka.wire.errors import ErrorCode
@@ -40,16 +39,14 @@ class KeyValue(NamedTuple):
     value: bytes | None
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(NamedTuple):
     """Answer the request that waits under `token`."""
 
     token: Token
     response: object
 
 
-@dataclass(frozen=True, slots=True)
-class Append:
+class Append(NamedTuple):
     """Write `records` as one batch, then call `then(error, now)` and carry out the effects that it returns.
 
     With `producer` (id, epoch) the batch is part of that producer's transaction.
@@ -61,8 +58,7 @@ class Append:
     producer: tuple[int, int] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WriteMarker:
+class WriteMarker(NamedTuple):
     """End a producer's transaction in one partition of any topic, then call `then(error, now)`."""
 
     topic: str
@@ -79,8 +75,7 @@ ShareKeyLike = tuple[str, bytes, int]
 """Group, topic id and partition."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChangeShareStates:
+class ChangeShareStates(NamedTuple):
     """Begin the state of share partitions anew (with a state epoch and a start offset), or delete it (None).
 
     Then call `then(errors, now)` with the error of each.

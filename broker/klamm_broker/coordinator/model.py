@@ -6,7 +6,7 @@ The handlers in `api/` translate between these and the messages of each version.
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from klamm_kafka.wire.errors import ErrorCode
@@ -22,8 +22,7 @@ CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 """The protocol type whose subscriptions the coordinator can read."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupConfig:
+class GroupConfig(NamedTuple):
     """Kafka's properties of classic groups and offsets, and bounds that Kafka does not have."""
 
     offsets_topic_partitions: int = 50
@@ -61,17 +60,16 @@ class Protocol(NamedTuple):
     metadata: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JoinRequest:
+class JoinRequest(NamedTuple):
     group_id: str
     member_id: str
-    group_instance_id: str | None = None
-    client_id: str = ""
-    client_host: str = ""
     session_timeout_ms: int
     rebalance_timeout_ms: int
     protocol_type: str
     protocols: tuple[Protocol, ...]
+    group_instance_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
     reason: str | None = None
     requires_known_member_id: bool = True
     """From JoinGroup v4 on a new dynamic member is given its id first and must come back with it."""
@@ -85,8 +83,7 @@ class JoinedMember(NamedTuple):
     metadata: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JoinResult:
+class JoinResult(NamedTuple):
     error: ErrorCode = ErrorCode.NONE
     generation_id: int = NO_GENERATION
     protocol_type: str | None = None
@@ -97,19 +94,17 @@ class JoinResult:
     members: tuple[JoinedMember, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SyncRequest:
+class SyncRequest(NamedTuple):
     group_id: str
     generation_id: int
     member_id: str
     group_instance_id: str | None = None
     protocol_type: str | None = None
     protocol_name: str | None = None
-    assignments: Mapping[str, bytes] = field(default_factory=dict)
+    assignments: Mapping[str, bytes] = {}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SyncResult:
+class SyncResult(NamedTuple):
     error: ErrorCode = ErrorCode.NONE
     protocol_type: str | None = None
     protocol_name: str | None = None
@@ -122,8 +117,7 @@ class LeavingMember(NamedTuple):
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaveResult:
+class LeaveResult(NamedTuple):
     error: ErrorCode = ErrorCode.NONE
     members: tuple[tuple[LeavingMember, ErrorCode], ...] = ()
 
@@ -172,25 +166,22 @@ class CommitRequest:
         return False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommitResult:
+class CommitResult(NamedTuple):
     """An error of the whole request, or one per partition."""
 
     error: ErrorCode = ErrorCode.NONE
-    partitions: Mapping[TopicPartition, ErrorCode] = field(default_factory=dict)
+    partitions: Mapping[TopicPartition, ErrorCode] = {}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchResult:
+class FetchResult(NamedTuple):
     error: ErrorCode = ErrorCode.NONE
-    offsets: Mapping[TopicPartition, CommittedOffset] = field(default_factory=dict)
+    offsets: Mapping[TopicPartition, CommittedOffset] = {}
     """Only partitions that have a committed offset. A view: read it before the coordinator goes on."""
     unstable: Container[TopicPartition] = ()
     """Partitions whose offset an open transaction may still change. A view as well."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberDescription:
+class MemberDescription(NamedTuple):
     member_id: str
     group_instance_id: str | None
     client_id: str
@@ -199,8 +190,7 @@ class MemberDescription:
     assignment: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupDescription:
+class GroupDescription(NamedTuple):
     group_id: str
     error: ErrorCode = ErrorCode.NONE
     error_message: str | None = None

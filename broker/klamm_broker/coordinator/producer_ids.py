@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from klamm_kafka.wire.errors import ErrorCode
 
@@ -29,8 +28,7 @@ NO_PRODUCER_EPOCH: Final = -1
 _ID_MAX: Final = 2**63 - 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerIdResult:
+class ProducerIdResult(NamedTuple):
     error: ErrorCode = ErrorCode.NONE
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = NO_PRODUCER_EPOCH

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 
 from klamm_broker.coordinator.base import Group
 from klamm_broker.coordinator.group import ClassicGroup
@@ -62,6 +61,6 @@ class GroupTable:
 
     def on_offsets_topic_created(self, partitions: int) -> None:
         """Take over the number of partitions of the new, empty `__consumer_offsets`; its creator chose it."""
-        self.config = replace(self.config, offsets_topic_partitions=partitions)
+        self.config = self.config._replace(offsets_topic_partitions=partitions)
         for group in self.groups.values():
             group.partition = self.partition_for(group.group_id)

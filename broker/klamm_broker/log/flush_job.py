@@ -11,16 +11,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from klamm_broker.log import producer_snapshot
 from klamm_broker.log.files import OpenFile
 from klamm_broker.log.segment import Segment
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FlushJob:
+class FlushJob(NamedTuple):
     """Files to force to disk. `PartitionLog.begin_flush` makes it; after `run` it goes to `PartitionLog.end_flush`."""
 
     end_offset: int

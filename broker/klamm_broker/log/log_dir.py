@@ -14,10 +14,9 @@ import json
 import os
 import sys
 import uuid
-from dataclasses import dataclass
 from pathlib import Path
 from struct import Struct
-from typing import Final
+from typing import Final, NamedTuple
 
 from klamm_base.files import sync_directory, write_atomically
 from klamm_broker.log.errors import DirectoryError, UnusableDirectory
@@ -96,8 +95,7 @@ def _holder(fd: int) -> int | None:
     return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetaProperties:
+class MetaProperties(NamedTuple):
     """The owner of a log directory."""
 
     cluster_id: str

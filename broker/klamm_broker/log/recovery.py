@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from klamm_broker.log.segment import MAX_RELATIVE_OFFSET
 from klamm_kafka.wire.batch import BatchHeader, check_crc, read_header
@@ -18,8 +19,7 @@ from klamm_kafka.wire.errors import ProtocolError
 OnBatch = Callable[[int, BatchHeader], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Valid:
+class Valid(NamedTuple):
     """The trusted prefix of a segment: its length, the offset after it, and why it ends there (None: intact)."""
 
     size: int

@@ -15,8 +15,8 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from klamm_broker.log import files
 from klamm_broker.log.cleaner.job import Cleaned
@@ -26,8 +26,7 @@ from klamm_broker.log.files import OpenFile
 from klamm_broker.log.segment import Segment
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """One step: rename a file of a directory, or remove it if there is no target."""
 
     source: str
@@ -46,8 +45,7 @@ def _remove(name: str, directory: int) -> None:
         os.unlink(name, dir_fd=directory)
 
 
-@dataclass(frozen=True, slots=True)
-class SwapPlan:
+class SwapPlan(NamedTuple):
     """The steps of a swap. `begin` can be undone; `replace` and `finish` can only be completed."""
 
     begin: list[Step]

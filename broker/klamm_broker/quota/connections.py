@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from klamm_broker.quota.rate import INT_MAX, Rate, Windows
 
@@ -18,29 +17,26 @@ UNLIMITED: Final = INT_MAX
 IDLE_MS: Final = 3_600_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListenerLimits:
+class ListenerLimits(NamedTuple):
     """The limits of one listener."""
 
     connections: int = UNLIMITED
     per_second: int = UNLIMITED
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectionLimits:
+class ConnectionLimits(NamedTuple):
     """Limits of connections at a time and per second: of all together, by listener, and by address."""
 
     connections: int = UNLIMITED
     per_second: int = UNLIMITED
     per_ip: int = UNLIMITED
-    per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
-    listeners: Mapping[str, ListenerLimits] = field(default_factory=dict)
+    per_ip_overrides: Mapping[str, int] = {}
+    listeners: Mapping[str, ListenerLimits] = {}
     protected: str | None = None
     """The listener of other brokers, if there are others beside it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(NamedTuple):
     """A connection that is turned away, after a delay if it came too fast."""
 
     why: str

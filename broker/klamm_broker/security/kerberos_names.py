@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from klamm_base.configdef import invalid
 
@@ -30,8 +29,7 @@ class NoRule(ValueError):
     """A principal that no rule fits, or whose rule makes no user's name."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Rule:
+class _Rule(NamedTuple):
     """A rule; without a `form` it is DEFAULT. `new` is in Python's notation."""
 
     parts: int = 0

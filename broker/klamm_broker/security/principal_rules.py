@@ -8,8 +8,7 @@ Java's where Python's `re` has the same; groups in a replacement are `$1`. After
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from klamm_base.configdef import invalid
 
@@ -23,8 +22,7 @@ class NoRule(ValueError):
     """A distinguished name that no rule fits."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Rule:
+class _Rule(NamedTuple):
     """A rule; without a pattern it is DEFAULT. `replacement` is in Python's notation."""
 
     pattern: re.Pattern[str] | None = None

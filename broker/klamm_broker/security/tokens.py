@@ -10,6 +10,7 @@ import base64
 import hmac
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from klamm_base.errors import KlammError
 from klamm_broker.security.principal import KafkaPrincipal
@@ -47,8 +48,7 @@ class Token:
         return self.expires_ms < now_ms or self.max_ms < now_ms
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenRules:
+class TokenRules(NamedTuple):
     """Lifetimes in ms: at most `max_ms`, and `renew_ms` at a time."""
 
     max_ms: int

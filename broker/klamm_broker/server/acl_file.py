@@ -51,10 +51,8 @@ class StoredAuthorizer(Authorizer):
         self.change(add=add, remove=remove)
 
 
-def open_authorizer(config: BrokerConfig, clock: Any) -> StoredAuthorizer | None:
-    """Returns the authorizer that a configuration asks for, None without one. Raises KlammError."""
-    if not config["authorizer.class.name"]:
-        return None
+def open_authorizer(config: BrokerConfig, clock: Any) -> StoredAuthorizer:
+    """Returns the authorizer that a configuration asks for. Raises KlammError."""
     return StoredAuthorizer(
         config.log_dir / FILE_NAME,
         super_users=super_users(config["super.users"] or ""),

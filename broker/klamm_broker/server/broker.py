@@ -18,10 +18,9 @@ from klamm_base.internal_topics import OFFSETS_TOPIC, SHARE_GROUPS_TOPIC, TRANSA
 from klamm_broker.log.disk_failure import is_broken
 from klamm_broker.log.errors import LogError, UnusableDirectory
 from klamm_broker.log.log_manager import LogManager
-from klamm_broker.security.tokens import TokenRules
-from klamm_broker.server.acl_file import open_authorizer
+from klamm_broker.server import file_names
+from klamm_broker.server.authorizer_keys import CLASS as AUTHORIZER
 from klamm_broker.server.cleaner import LogCleaner
-from klamm_broker.server.client_telemetry import ClientTelemetry
 from klamm_broker.server.cluster_config import FILE_NAME as CLUSTER_FILE
 from klamm_broker.server.cluster_config import ClusterConfig, ResourceType
 from klamm_broker.server.dynamic_config import MIN_ISR
@@ -30,22 +29,23 @@ from klamm_broker.server.groups import GroupShell
 from klamm_broker.server.quotas import FILE_NAME as QUOTAS_FILE
 from klamm_broker.server.quotas import ClientQuotas
 from klamm_broker.server.replica_mover import ReplicaMover
-from klamm_broker.server.scram_users import FILE_NAME as USERS_FILE
-from klamm_broker.server.scram_users import ScramUsers
 from klamm_broker.server.state import BrokerState
-from klamm_broker.server.token_file import FILE_NAME as TOKENS_FILE
-from klamm_broker.server.token_file import TokenFile
 from klamm_broker.server.topic_changes import TopicChanges
 from klamm_broker.server.transactions import TransactionShell
 
 if TYPE_CHECKING:
+    from klamm_broker.server.acl_file import StoredAuthorizer
+    from klamm_broker.server.client_telemetry import ClientTelemetry
     from klamm_broker.server.config import BrokerConfig
+    from klamm_broker.server.scram_users import ScramUsers
     from klamm_broker.server.share_groups import ShareServing
     from klamm_broker.server.share_states import ShareStateShell
+    from klamm_broker.server.token_file import TokenFile
     from klamm_broker.server.topics import Topic
 
 log = logging.getLogger(__name__)
 
+_TOKENS: Final = "delegation.token"
 PAUSE_MAX_S: Final = 86_400.0
 """Longest pause of periodic work. Kafka's "never" (Long.MAX_VALUE) does not fit a timer."""
 
@@ -84,11 +84,12 @@ class Broker(BrokerState):
         )
         self.logs.report = self._disk_error
         self._load_cluster_config()
-        self.scram_users = ScramUsers.load(config.log_dir / USERS_FILE)
-        self._open_tokens()
+        self._prepare_users()
+        self._prepare_tokens()
         self.quotas = ClientQuotas(config.log_dir / QUOTAS_FILE, config)
-        self.telemetry = ClientTelemetry(self.cluster_config, max_bytes=config["telemetry.max.bytes"])
-        self.authorizer = open_authorizer(config, self.loop.time)
+        self.telemetry_taken = FirstUse(self._make_telemetry)
+        if config[AUTHORIZER]:
+            self.authorizer = self._open_authorizer()
         for name in self.logs.topics:
             self.serve_topic(name)
         self.share_states_kept, self.shares_served = (
@@ -122,14 +123,44 @@ class Broker(BrokerState):
         except ConfigError as e:
             log.error("configurations in %s could not be applied: %s", CLUSTER_FILE, e)  # noqa: TRY400
 
-    def _open_tokens(self) -> None:
-        config, prefix = self.config, "delegation.token"
+    def _prepare_users(self) -> None:
+        """Read the users if there are any; otherwise whoever asks for one first has the empty list made."""
+
+        def load() -> ScramUsers:
+            from klamm_broker.server.scram_users import ScramUsers
+
+            return ScramUsers.load(path)
+
+        path = self.config.log_dir / file_names.USERS
+        self.users_kept = FirstUse(load)
+        if path.exists():
+            self.users_kept()
+
+    def _prepare_tokens(self) -> None:
+        """Read the delegation tokens if there can be any; otherwise whoever asks for one first has the empty list made."""
+        self.tokens_kept = FirstUse(self._open_tokens)
+        if (
+            self.config[f"{_TOKENS}.secret.key"] is not None
+            or (self.config.log_dir / file_names.TOKENS).exists()
+        ):
+            self.tokens_kept()
+
+        def sweep() -> None:
+            if self.tokens_kept.made is not None:
+                self.tokens_kept.made.sweep(self.now_ms())
+
+        self._every(f"{_TOKENS}.expiry.check.interval.ms", sweep)
+
+    def _open_tokens(self) -> TokenFile:
+        from klamm_broker.security.tokens import TokenRules
+        from klamm_broker.server.token_file import TokenFile
+
+        config = self.config
         rules = TokenRules(
-            max_ms=config[f"{prefix}.max.lifetime.ms"], renew_ms=config[f"{prefix}.expiry.time.ms"]
+            max_ms=config[f"{_TOKENS}.max.lifetime.ms"], renew_ms=config[f"{_TOKENS}.expiry.time.ms"]
         )
-        key = config[f"{prefix}.secret.key"]
-        self.tokens = TokenFile(config.log_dir / TOKENS_FILE, None if key is None else key.value, rules)
-        self._every(f"{prefix}.expiry.check.interval.ms", lambda: self.tokens.sweep(self.now_ms()))
+        key = config[f"{_TOKENS}.secret.key"]
+        return TokenFile(config.log_dir / file_names.TOKENS, None if key is None else key.value, rules)
 
     def _open_share_states(self) -> ShareStateShell:
         from klamm_broker.server.share_states import ShareStateShell
@@ -151,6 +182,16 @@ class Broker(BrokerState):
     def _prune_share_states(self) -> None:
         if self.share_states_kept.made is not None:
             self.share_states_kept.made.prune()
+
+    def _make_telemetry(self) -> ClientTelemetry:
+        from klamm_broker.server.client_telemetry import ClientTelemetry
+
+        return ClientTelemetry(self.cluster_config, max_bytes=self.config["telemetry.max.bytes"])
+
+    def _open_authorizer(self) -> StoredAuthorizer:
+        from klamm_broker.server.acl_file import open_authorizer
+
+        return open_authorizer(self.config, self.loop.time)
 
     async def close(self) -> None:
         """Flush, checkpoint, leave the clean-shutdown marker."""

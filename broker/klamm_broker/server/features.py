@@ -9,9 +9,8 @@ protocol of KIP-890, `group.version` 1 is the consumer group protocol, `share.ve
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from klamm_base.errors import KlammError
 
@@ -47,8 +46,7 @@ class UpgradeType(IntEnum):
     UNSAFE_DOWNGRADE = 3
 
 
-@dataclass(frozen=True, slots=True)
-class FeatureUpdate:
+class FeatureUpdate(NamedTuple):
     """One line of an UpdateFeatures. `kind` may be a number that is no UpgradeType."""
 
     name: str

@@ -288,7 +288,9 @@ class Server:
     def forget(self, connection: Connection) -> None:
         """Remove a connection that has closed."""
         self.connections.discard(connection)
-        self.broker.telemetry.subscriptions.on_disconnect(connection)
+        telemetry = self.broker.telemetry_taken.made
+        if telemetry is not None:
+            telemetry.subscriptions.on_disconnect(connection)
         self.metrics.connections_closed += 1
         self.doors.leave(connection.listener, connection.host)
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any, Final
 
 from klamm_base.configdef import Type, between
-from klamm_broker.security.kerberos_names import KEY as RULES
-from klamm_broker.security.kerberos_names import KerberosNames
 
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
 """The mechanisms that listeners can have."""
 HANDLER: Final = "sasl.server.callback.handler.class"
 UNSECURED: Final = "org.apache.kafka.common.security.oauthbearer.internals.unsecured.OAuthBearerUnsecuredValidatorCallbackHandler"
+_DEFAULT_RULES: Final = ["DEFAULT"]
 VALIDATOR: Final = "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler"
 
 
@@ -21,7 +20,10 @@ def _not_negative(name: str, value: Any) -> None:
 
 
 def _rules(name: str, value: Any) -> None:
-    KerberosNames(value or (), "")
+    if value != _DEFAULT_RULES:
+        from klamm_broker.security.kerberos_names import KerberosNames
+
+        KerberosNames(value or (), "")
 
 
 def define(key: Any) -> None:
@@ -45,9 +47,9 @@ def _general(key: Any) -> None:
         f"The mechanisms that clients may log in with, of {', '.join(MECHANISMS)}.",
     )
     key(
-        RULES,
+        "sasl.kerberos.principal.to.local.rules",
         Type.LIST,
-        ["DEFAULT"],
+        _DEFAULT_RULES,
         _rules,
         "Rules that make a user's name of a Kerberos principal, the first that fits: DEFAULT, or RULE:[n:string](pattern)s/from/to/g/[LU].",
     )

@@ -20,7 +20,6 @@ from klamm_broker.security.sasl.credentials import Credential, Decoys, Mechanism
 from klamm_broker.security.sasl.mechanism import Identity
 from klamm_broker.security.sasl.scram import Account
 
-FILE_NAME: Final = "klamm-users.json"
 VERSION: Final = 1
 
 

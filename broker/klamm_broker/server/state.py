@@ -11,8 +11,6 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from klamm_broker.log.config import LogConfig
-from klamm_broker.security.sasl.credentials import Mechanism
-from klamm_broker.security.sasl.scram import Account
 from klamm_broker.server.cluster_config import ResourceType
 from klamm_broker.server.features import SHARE
 from klamm_broker.server.metrics import IdleMeter
@@ -20,6 +18,8 @@ from klamm_broker.server.storage import Storage
 
 if TYPE_CHECKING:
     from klamm_base.first_use import FirstUse
+    from klamm_broker.security.sasl.credentials import Mechanism
+    from klamm_broker.security.sasl.scram import Account
     from klamm_broker.server.acl_file import StoredAuthorizer
     from klamm_broker.server.cleaner import LogCleaner
     from klamm_broker.server.client_telemetry import ClientTelemetry
@@ -52,10 +52,10 @@ class BrokerState(Storage):
     share_states_kept: FirstUse[ShareStateShell]
     transactions: TransactionShell
     cluster_config: ClusterConfig
-    scram_users: ScramUsers
-    tokens: TokenFile
+    users_kept: FirstUse[ScramUsers]
+    tokens_kept: FirstUse[TokenFile]
     quotas: ClientQuotas
-    telemetry: ClientTelemetry
+    telemetry_taken: FirstUse[ClientTelemetry]
     authorizer: StoredAuthorizer | None = None
 
     def __init__(self, config: BrokerConfig, loop: asyncio.AbstractEventLoop) -> None:
@@ -76,6 +76,21 @@ class BrokerState(Storage):
     def share_states(self) -> ShareStateShell:
         """The share coordinator."""
         return self.share_states_kept()
+
+    @property
+    def scram_users(self) -> ScramUsers:
+        """The users with SCRAM credentials; made at the first use, as `tokens`."""
+        return self.users_kept()
+
+    @property
+    def tokens(self) -> TokenFile:
+        """The delegation tokens."""
+        return self.tokens_kept()
+
+    @property
+    def telemetry(self) -> ClientTelemetry:
+        """What clients push of their metrics; made at the first use."""
+        return self.telemetry_taken()
 
     @property
     def cluster_id(self) -> str:

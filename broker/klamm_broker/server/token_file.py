@@ -16,7 +16,6 @@ from klamm_broker.log.errors import DirectoryError
 from klamm_broker.security import principal
 from klamm_broker.security.tokens import Token, TokenRules, Tokens
 
-FILE_NAME: Final = "klamm-tokens.json"
 VERSION: Final = 1
 
 

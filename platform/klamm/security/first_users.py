@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from klamm_broker.security.sasl.credentials import ITERATIONS, Credential, Mechanism, of_password
-from klamm_broker.server.scram_users import FILE_NAME, ScramUsers
+from klamm_broker.server import file_names
+from klamm_broker.server.scram_users import ScramUsers
 
 _SALT: Final = string.digits + string.ascii_lowercase
 _SALT_BYTES: Final = 26
@@ -23,7 +24,7 @@ def new_credential(mechanism: Mechanism, password: str, iterations: int = ITERAT
 
 def store(log_directory: Path, users: Mapping[str, Mapping[Mechanism, Credential]]) -> None:
     """Adds credentials to those of a broker's first log directory. Raises DirectoryError and OSError."""
-    file = ScramUsers.load(log_directory / FILE_NAME)
+    file = ScramUsers.load(log_directory / file_names.USERS)
     stored = {name: dict(credentials) for name, credentials in file.users.items()}
     for name, credentials in users.items():
         stored[name] = {**stored.get(name, {}), **credentials}
@@ -32,4 +33,4 @@ def store(log_directory: Path, users: Mapping[str, Mapping[Mechanism, Credential
 
 def known(log_directory: Path) -> Collection[str]:
     """Returns the users who are there. Raises DirectoryError."""
-    return ScramUsers.load(log_directory / FILE_NAME).users.keys()
+    return ScramUsers.load(log_directory / file_names.USERS).users.keys()

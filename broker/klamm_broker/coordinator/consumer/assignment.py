@@ -4,25 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple
 
 Assignment = Mapping[bytes, AbstractSet[int]]
 """Partitions by topic id."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberSpec:
+class MemberSpec(NamedTuple):
     """A member as assignors see it; `topic_ids` are in the order in which Kafka would walk over them."""
 
     topic_ids: tuple[bytes, ...]
     instance_id: str | None = None
     rack_id: str | None = None
-    assignment: Assignment = field(default_factory=dict)
+    assignment: Assignment = MappingProxyType({})
     """Its part of the last target assignment."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupSpec:
+class GroupSpec(NamedTuple):
     """A group as assignors see it; `members` are in the order in which Kafka would walk over them."""
 
     members: Mapping[str, MemberSpec]

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from struct import Struct
-from typing import Final
+from typing import Final, NamedTuple
 
 from klamm_broker.coordinator.consumer.topics import Topics
 from klamm_broker.coordinator.subscription import MalformedSubscription
@@ -24,8 +23,7 @@ _VERSION: Final = Struct(">h")
 _NEWEST: Final = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subscription:
+class Subscription(NamedTuple):
     """The subscription that a classic consumer sent when it joined."""
 
     topics: frozenset[str]

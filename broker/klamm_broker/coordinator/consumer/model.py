@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -43,8 +42,7 @@ def _broker_settings(_: str) -> GroupSettings:
     return GroupSettings()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerConfig:
+class ConsumerConfig(NamedTuple):
     """Kafka's properties of consumer groups."""
 
     enabled: bool = True
@@ -59,8 +57,7 @@ class ConsumerConfig:
     """Returns a group's settings: the broker's properties, overridden by the group's own."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeartbeatRequest:
+class HeartbeatRequest(NamedTuple):
     """ConsumerGroupHeartbeat. None: unchanged since the last one."""
 
     group_id: str
@@ -87,8 +84,7 @@ class HeartbeatRequest:
         return self.rebalance_timeout_ms != -1 and subscribes and self.owned is not None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeartbeatResult:
+class HeartbeatResult(NamedTuple):
     error: ErrorCode = ErrorCode.NONE
     error_message: str | None = None
     member_id: str | None = None
@@ -104,8 +100,7 @@ class NamedPartitions(NamedTuple):
     partitions: Sequence[int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerMemberDescription:
+class ConsumerMemberDescription(NamedTuple):
     member_id: str
     instance_id: str | None
     rack_id: str | None
@@ -119,8 +114,7 @@ class ConsumerMemberDescription:
     is_classic: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerGroupDescription:
+class ConsumerGroupDescription(NamedTuple):
     group_id: str
     error: ErrorCode = ErrorCode.NONE
     error_message: str | None = None
@@ -128,4 +122,4 @@ class ConsumerGroupDescription:
     epoch: int = 0
     target_epoch: int = 0
     assignor: str = ""
-    members: Sequence[ConsumerMemberDescription] = field(default_factory=list)
+    members: Sequence[ConsumerMemberDescription] = ()

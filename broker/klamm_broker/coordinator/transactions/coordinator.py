@@ -12,7 +12,6 @@ stopped are completed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 
 from klamm_broker.coordinator.effects import Effect, KeyValue, Now, Token, Turn
 from klamm_broker.coordinator.model import TopicPartition
@@ -284,7 +283,7 @@ class TransactionCoordinator:
 
     def on_topic_created(self, partitions: int) -> None:
         """Take over the number of partitions of the new, empty `__transaction_state`; its creator chose it."""
-        self.config = replace(self.config, log_partitions=partitions)
+        self.config = self.config._replace(log_partitions=partitions)
         for transaction in self._table.by_id.values():
             transaction.log_partition = self.partition_for(transaction.transactional_id)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from klamm_broker.coordinator.model import TopicPartition
@@ -11,8 +11,7 @@ from klamm_broker.coordinator.producer_ids import NO_PRODUCER_EPOCH, NO_PRODUCER
 from klamm_kafka.wire.errors import ErrorCode
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransactionConfig:
+class TransactionConfig(NamedTuple):
     """Kafka's properties of transactions."""
 
     log_partitions: int = 50
@@ -27,8 +26,7 @@ class TransactionConfig:
     """transaction.remove.expired.transaction.cleanup.interval.ms."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InitRequest:
+class InitRequest(NamedTuple):
     """InitProducerId with a transactional id."""
 
     transactional_id: str
@@ -70,8 +68,7 @@ class EndResult(NamedTuple):
     producer_epoch: int = NO_PRODUCER_EPOCH
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransactionDescription:
+class TransactionDescription(NamedTuple):
     transactional_id: str
     error: ErrorCode = ErrorCode.NONE
     state: str = ""
@@ -88,8 +85,7 @@ class ListedTransaction(NamedTuple):
     state: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListFilter:
+class ListFilter(NamedTuple):
     """A filter; empty, -1 and None let everything pass."""
 
     states: Collection[str] = ()
@@ -98,8 +94,7 @@ class ListFilter:
     pattern: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListResult:
+class ListResult(NamedTuple):
     error: ErrorCode = ErrorCode.NONE
     unknown_states: Sequence[str] = ()
-    transactions: Sequence[ListedTransaction] = field(default_factory=list)
+    transactions: Sequence[ListedTransaction] = ()

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 PIECE: Final = 4096
 """Producers or transactions in one line, which takes about a millisecond to make."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class Job(NamedTuple):
     """One round over one log: offsets from `first_dirty` to below `end`, in segments with these base offsets.
 
     `segments` are all below `end`, clean ones too; sizes in bytes. `memory` and `buffer_bytes` bound the memory for keys and
@@ -38,8 +36,7 @@ class Job:
     bytes_per_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cleaned:
+class Cleaned(NamedTuple):
     """A finished `.cleaned` segment: the segments that it replaces, and the file by which it can be recognized."""
 
     base_offset: int
@@ -48,8 +45,7 @@ class Cleaned:
     inode: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
+class Done(NamedTuple):
     """A completed round: everything below `clean_offset` is clean. Bytes and records are those of the whole round."""
 
     clean_offset: int
@@ -63,8 +59,7 @@ class Done:
     cpu_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failed:
+class Failed(NamedTuple):
     """A round that failed. `kind`: `data` will not get better by itself, `io` may."""
 
     kind: str
@@ -80,7 +75,7 @@ def line(kind: str, content: Any = None) -> bytes:
 
 
 def job_line(job: Job) -> bytes:
-    return line("job", asdict(job))
+    return line("job", job._asdict())
 
 
 def pieces(kind: str, rows: Iterable[tuple[int | None, ...]]) -> Iterable[bytes]:
@@ -96,7 +91,7 @@ def pieces(kind: str, rows: Iterable[tuple[int | None, ...]]) -> Iterable[bytes]
 
 
 def report_line(report: Report) -> bytes:
-    return line(type(report).__name__.lower(), asdict(report))
+    return line(type(report).__name__.lower(), report._asdict())
 
 
 def read_line(text: bytes) -> tuple[str, Any]:

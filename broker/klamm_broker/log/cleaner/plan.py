@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from klamm_broker.log.config import LogConfig
@@ -29,8 +28,7 @@ class DirtySegment(NamedTuple):
     first_timestamp: int = -1  # the largest of its first batch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogFacts:
+class LogFacts(NamedTuple):
     """The facts of a compacted log. `clean_offset` is its checkpoint; the last segment is the active one."""
 
     name: str
@@ -42,8 +40,7 @@ class LogFacts:
     config: LogConfig
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class Candidate(NamedTuple):
     """A log that has a part to clean: offsets from `first_dirty` to below `end` (the base of a segment)."""
 
     name: str
