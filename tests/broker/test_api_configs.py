@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from types import SimpleNamespace
 
 import pytest
 from support.broker import wait_until
@@ -12,6 +13,8 @@ from klamm.testing import EmbeddedBroker
 from klamm_broker.api.topic_configs import ResourceType, Source, topic_entries
 from klamm_broker.server import loggers
 from klamm_broker.server.config import BrokerConfig
+from klamm_broker.server.consumer_groups import consumer_config, share_config
+from klamm_broker.server.streams_groups import streams_config
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages import alter_configs as legacy
 from klamm_kafka.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -212,6 +215,29 @@ def test_what_tools_set_and_has_no_effect_is_kept_and_told(client):
     assert describe(client, BROKER, "")["num.io.threads"].value == "9"
     assert change(client, BROKER, "1", (name, DELETE, None))[0] == 0
     assert name not in describe(client, BROKER, "1")
+
+
+def test_intervals_of_assignments_change_at_once(client):
+    for kind in ("consumer", "share", "streams"):
+        assert change(client, BROKER, "", (f"group.{kind}.assignment.interval.ms", SET, "77"))[0] == 0
+        name = f"{kind}.assignment.interval.ms"
+        assert describe(client, GROUP, "g", name)[name].value == "77"
+
+
+def test_coordinators_read_the_intervals_anew(tmp_path):
+    kinds, own = ("consumer", "share", "streams"), {}
+    storage = SimpleNamespace(config=BrokerConfig.load({"log.dirs": str(tmp_path)}))
+    cluster = SimpleNamespace(get=lambda kind, name: own)
+    settings = [
+        consumer_config(storage, cluster).settings,
+        share_config(storage, cluster).settings,
+        streams_config(lambda: storage.config, cluster).settings,
+    ]
+    changed = {f"group.{kind}.assignment.interval.ms": "88" for kind in kinds}
+    storage.config = storage.config.with_dynamic(defaults=changed, own={})
+    assert [of("g").assignment_interval_ms for of in settings] == [88] * 3
+    own |= {f"{kind}.assignment.interval.ms": "99" for kind in kinds}
+    assert [of("g").assignment_interval_ms for of in settings] == [99] * 3
 
 
 def test_lists_are_appended_to_what_is_in_force(client):

@@ -122,7 +122,7 @@ def test_when_a_log_is_due_and_which_is_first() -> None:
     nothing = candidate(facts(checkpoint=40, max_compaction_lag_ms=1), NOW)
     assert nothing is not None
     assert not nothing.due
-    assert candidate(replace(facts(), segments=[DirtySegment(0, 100)]), NOW) is None
+    assert candidate(facts()._replace(segments=[DirtySegment(0, 100)]), NOW) is None
 
 
 def test_a_topic_with_a_largest_lag_rolls_in_time() -> None:

@@ -123,8 +123,8 @@ class Connection:
     """
 
     __slots__ = (
-        "_access", "_buf", "_delays", "_end", "_fd", "_held", "_need", "_out", "_parked", "_parked_bytes", "_peak", "_principal",
-        "_processing", "_quiet", "_reading", "_start", "_view", "_writing", "began", "broker", "charge", "closed", "dispatch", "host",
+        "_buf", "_delays", "_end", "_fd", "_held", "_need", "_out", "_parked", "_parked_bytes", "_peak", "_principal",
+        "_processing", "_quiet", "_reading", "_start", "_view", "_writing", "access", "began", "broker", "charge", "closed", "dispatch", "host",
         "last_active", "listener", "loop", "max_frame", "metrics", "on_close", "port", "send", "server", "sock", "software",
     )  # fmt: skip
     _plain_send: Send = staticmethod(outgoing.send)
@@ -140,7 +140,8 @@ class Connection:
         self.listener = listener
         self._principal: KafkaPrincipal = ANONYMOUS
         self.software = ("unknown", "unknown")
-        self._access: Access | None = None
+        self.access = self._rights()
+        """The rights of the client; None where there is no authorizer."""
         self.on_close: Callable[[], None] | None = None
         self.max_frame: int = server.broker.config["socket.request.max.bytes"]
         self.last_active = self.began = perf_counter()
@@ -171,14 +172,11 @@ class Connection:
     @principal.setter
     def principal(self, principal: KafkaPrincipal) -> None:
         self._principal = principal
-        self._access = None
+        self.access = self._rights()
 
-    @property
-    def access(self) -> Access | None:
-        """The rights of the client; None where there is no authorizer."""
-        if self._access is None and (authorizer := self.broker.authorizer) is not None:
-            self._access = authorizer.access(self._principal, self.host)
-        return self._access
+    def _rights(self) -> Access | None:
+        authorizer = self.broker.authorizer
+        return None if authorizer is None else authorizer.access(self._principal, self.host)
 
     # ---- in
 

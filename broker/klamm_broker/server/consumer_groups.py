@@ -13,7 +13,6 @@ from klamm_broker.server.consumer_group_keys import TIMES, assignor_name
 
 if TYPE_CHECKING:
     from klamm_broker.server.cluster_config import ClusterConfig
-    from klamm_broker.server.config import BrokerConfig
     from klamm_broker.server.storage import Storage
     from klamm_broker.server.topics import Topic, TopicTable
 
@@ -41,16 +40,15 @@ class ServedTopics:
         return TopicInfo(topic.name, topic.id, len(topic.partitions), self._racks)
 
 
-def consumer_config(config: BrokerConfig, cluster_config: ClusterConfig) -> ConsumerConfig:
-    """The coordinator's settings."""
-    defaults = GroupSettings(*(config[f"group.consumer.{name}.ms"] for name in TIMES))
+def consumer_config(storage: Storage, cluster_config: ClusterConfig) -> ConsumerConfig:
+    """The coordinator's settings. Properties that can change are read each time."""
+    config = storage.config
 
     def settings(group_id: str) -> GroupSettings:
-        own = cluster_config.get(ResourceType.GROUP, group_id)
-        if not own:
-            return defaults
-        pairs = zip(TIMES, defaults, strict=True)
-        return GroupSettings(*(int(own.get(f"consumer.{name}.ms", default)) for name, default in pairs))
+        own, broker = cluster_config.get(ResourceType.GROUP, group_id), storage.config
+        return GroupSettings(
+            *(int(own.get(f"consumer.{name}.ms", broker[f"group.consumer.{name}.ms"])) for name in TIMES)
+        )
 
     return ConsumerConfig(
         enabled="consumer" in config["group.coordinator.rebalance.protocols"],

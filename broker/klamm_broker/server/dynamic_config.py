@@ -28,6 +28,9 @@ DYNAMIC: Final = frozenset(SERVER_DEFAULTS.values()) | {
     "log.cleaner.io.buffer.size",
     "log.cleaner.io.max.bytes.per.second",
     "log.cleaner.threads",
+    "group.consumer.assignment.interval.ms",
+    "group.share.assignment.interval.ms",
+    "group.streams.assignment.interval.ms",
     "listener.security.protocol.map",
     "listeners",
     "max.connection.creation.rate",
@@ -38,7 +41,6 @@ DYNAMIC: Final = frozenset(SERVER_DEFAULTS.values()) | {
     "sasl.enabled.mechanisms",
     "sasl.kerberos.principal.to.local.rules",
     "sasl.kerberos.service.name",
-    "group.share.assignment.interval.ms",
 }
 """Properties whose change takes effect at once."""
 PER_LISTENER: Final = frozenset(name for name in BROKER_CONFIG.names if name.startswith("ssl."))

@@ -147,12 +147,10 @@ class Fetch:
         waiter.enter(slot.waiting_room, timeout_s)
         return waiter
 
-    def _held_up(self, answer: Answer, *, session_id: int = 0) -> Reply | None:
+    def _held_up(self, charge: Charge, answer: Answer, session_id: int = 0) -> Reply | None:
         """Returns the empty answer of a client that is over its quota; None if it gets this one."""
-        if self._charge is None:
-            return None
         (head, *_) = encode_fetch_response(self._correlation_id, self._version, answer)
-        throttle_ms = self._charge.fetched(int.from_bytes(head[:4], "big"))
+        throttle_ms = charge.fetched(int.from_bytes(head[:4], "big"))
         if not throttle_ms:
             return None
         return encode_fetch_response(
@@ -245,8 +243,7 @@ class FullFetch(Fetch):
         if total < self._min_bytes and known and not urgent:
             self.missing = self._min_bytes - total
             return None
-        held_up = self._held_up(answer)
-        if held_up is not None:
+        if self._charge is not None and (held_up := self._held_up(self._charge, answer)) is not None:
             return held_up
         yield from self._counting(answer)
         session_id = (yield from self._opening_session(answer)) if self._session else 0
@@ -417,8 +414,8 @@ class IncrementalFetch(Fetch):
             self.missing = self._min_bytes - total
             return None
         answer = _by_topic(news)
-        held_up = self._held_up(answer, session_id=session.id)
-        if held_up is not None:
+        charge = self._charge
+        if charge is not None and (held_up := self._held_up(charge, answer, session.id)) is not None:
             session.waiter = None
             return held_up
         for watched, result in news:

@@ -45,7 +45,7 @@ class GroupShell:
         self.topics = ServedTopics(storage.topics, config["broker.rack"])
         self.coordinator = GroupCoordinator(
             _group_config(config, storage.topics.partition_count(OFFSETS_TOPIC)),
-            consumer=consumer_config(config, cluster_config),
+            consumer=consumer_config(storage, cluster_config),
             streams=streams_config(lambda: storage.config, cluster_config),
             share=share_config(storage, cluster_config),
             topics=self.topics,

@@ -26,7 +26,6 @@ _BOUNDS_OF: Final = {
 }
 NAMES: Final = tuple(name for name, *_ in _NUMBERS)
 """The names behind `group.share.` of the numbers that a group may have of its own, as `share.…`."""
-DYNAMIC: Final = frozenset({"group.share.assignment.interval.ms"})
 
 
 def define(key: Any) -> None:

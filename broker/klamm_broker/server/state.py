@@ -89,7 +89,7 @@ class BrokerState(Storage):
 
     @property
     def telemetry(self) -> ClientTelemetry:
-        """What clients push of their metrics; made at the first use."""
+        """The metrics that clients push; made at the first use."""
         return self.telemetry_taken()
 
     @property
