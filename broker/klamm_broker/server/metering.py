@@ -13,8 +13,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from klamm_kafka.wire.api_keys import ApiKey
-from klamm_kafka.wire.headers import decode_request_header
-from klamm_kafka.wire.hot import FETCH_FLEXIBLE, PRODUCE_FLEXIBLE
+from klamm_kafka.wire.headers import decode_request_header, response_header_version
 
 if TYPE_CHECKING:
     import asyncio
@@ -200,12 +199,11 @@ def time_sends(conn: Measured, user: str, client_id: str) -> None:
 
 
 def _with_throttle_time(reply: Reply, key: int, version: int, throttle_ms: int) -> Reply:
-    """Returns a framed answer of Produce or Fetch with another throttle time: the last field of one, the first of the other."""
+    """Returns a framed answer with another throttle time: the last field of Produce, the first of all others."""
     if not reply:
         return reply
     frame, told = bytes(reply[0]), _I32.pack(throttle_ms)  # type: ignore[arg-type]  # its first piece is never a file range
+    tags = response_header_version(key, version)  # bytes of tags, in the header and at the end
     if key == ApiKey.PRODUCE:
-        tags = 1 if version >= PRODUCE_FLEXIBLE else 0
         return (frame[: len(frame) - 4 - tags] + told + frame[len(frame) - tags :],)
-    at = 9 if version >= FETCH_FLEXIBLE else 8
-    return [frame[:at] + told + frame[at + 4 :], *reply[1:]]
+    return [frame[: 8 + tags] + told + frame[12 + tags :], *reply[1:]]
