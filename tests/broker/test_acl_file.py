@@ -107,3 +107,29 @@ def test_a_repeated_denial_is_counted_and_told_once_in_a_while(caplog):
         "event": "denied", "principal": "User:ann", "host": "h", "api": "FETCH", "operation": "READ",
         "resource_type": "TOPIC", "resource": "secret", "rule": "none",
     }  # fmt: skip
+
+
+def test_denials_of_ever_new_names_are_cut_and_counted(caplog):
+    now = [0.0]
+    denials = audit.Denials(lambda: now[0])
+
+    def deny(principal, name):
+        denials(Denial(
+            principal=principal, host="h", operation=AclOperation.READ, resource_type=ResourceType.TOPIC,
+            resource_name=name, api="FETCH", rule="none",
+        ))  # fmt: skip
+
+    with caplog.at_level(logging.INFO, "klamm.audit"):
+        for n in range(500):
+            deny("User:ann", f"{n:03}{'x' * 30_000}")
+        deny("User:bob", "secret")
+        now[0] = audit.PAUSE_S
+        deny("User:ann", "secret")
+    lines = [json.loads(record.getMessage()) for record in caplog.records]
+    assert max(len(line.get("resource", "")) for line in lines) == audit.TEXT_MAX + 1
+    assert [line["event"] for line in lines] == [
+        *["denied"] * audit.LINES_MAX, "denials are only counted", "denied", "denials left out", "denied",
+    ]  # fmt: skip
+    assert lines[-2] == {
+        "event": "denials left out", "principal": "User:ann", "times": 500 - audit.LINES_MAX,
+    }  # fmt: skip

@@ -157,6 +157,15 @@ def test_what_is_remembered_has_a_bound(monkeypatch):
         assert len(access.readable) <= 3
 
 
+def test_long_names_are_not_remembered():
+    found, _ = authorizer(acl("*", operation=O.ALL))
+    access = found.access(ANN, "h")
+    for size in (249, 250):
+        assert access.may(O.READ, TOPIC, "x" * size, "FETCH")
+    assert {len(name) for *_, name in access._known} == {249}
+    assert {len(name) for name in access.readable} == {249}
+
+
 def test_the_rule_is_named():
     deny = acl("ab", pattern_type=PRE, permission=P.DENY)
     found, _ = authorizer(acl("*"), deny)

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import kafka_oracle
 
+from klamm_broker.quota import meters
 from klamm_broker.quota.connections import ConnectionLimits, ConnectionQuotas, ListenerLimits
 from klamm_broker.quota.limits import Limits, QuotaKey
 from klamm_broker.quota.meters import IDLE_MS, Quota
@@ -127,7 +128,34 @@ def test_client_ids_without_end_take_no_memory_without_end():
     assert len(limits._found) <= Limits.FOUND_MAX
 
 
+def test_long_client_ids_are_not_remembered():
+    limits = Limits(PRODUCE, {((CLIENT, None),): {PRODUCE: 1.0}})
+    limits.find("ann", "x" * 30_000)
+    assert not limits._found
+
+
 # ---- meters
+
+
+def test_client_ids_without_end_have_meters_with_an_end(monkeypatch):
+    monkeypatch.setattr(meters, "METERS_MAX", 5)
+    monkeypatch.setattr(meters, "FIGURES_MAX", 3)
+    quota = Quota(PRODUCE, Windows())
+    quota.take({((CLIENT, None),): {PRODUCE: 1000.0}})
+    quota.record("ann", "app", 100_000, 0)
+    for n in range(20):
+        quota.record("ann", f"x{n}", 1, 0)
+        assert quota.record("ann", "app", 0, 0) > 0, "who is there is not forgotten"
+    assert len(quota._meters) == 5
+    assert [tags for tags, _, _ in quota.figures()] == [("", "app"), ("", "x19"), ("", "x18")]
+
+
+def test_long_client_ids_are_cut():
+    quota = Quota(PRODUCE, Windows())
+    quota.take({((CLIENT, None),): {PRODUCE: 1000.0}})
+    for end in "ab":
+        quota.record("ann", "x" * 30_000 + end, 1, 0)
+    assert [tags for tags, _, _ in quota.figures()] == [("", "x" * 249 + "…")]
 
 
 def test_a_change_holds_for_what_was_used_before_it():

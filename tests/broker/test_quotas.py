@@ -21,7 +21,7 @@ from klamm_kafka.wire.messages.create_topics import CreatableTopic, CreateTopics
 from klamm_kafka.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from klamm_kafka.wire.messages.describe_client_quotas import DescribeClientQuotasRequest
 from klamm_kafka.wire.messages.fetch import FetchRequest
-from klamm_kafka.wire.messages.metadata import MetadataRequest
+from klamm_kafka.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 E = ErrorCode
 PRODUCE, FETCH, TIME, MUTATION = (
@@ -207,6 +207,20 @@ def test_new_clients_are_refused_changes_beyond_their_quota_and_old_ones_wait(qu
         assert strict.request(gone, 6).responses[0].error_code == E.NONE, (
             "its connection has waited until the debt was paid"
         )
+
+
+def test_topics_that_are_made_by_asking_for_them_count_too(quick):
+    asked = MetadataRequest(topics=[MetadataRequestTopic(name=new_name()) for _ in range(20)])
+    with RawClient(quick.port) as client, RawClient(quick.port) as other:
+        assert put(client, {"user": None}, {MUTATION: 2}) == (0, None)
+        answer, _ = timed(client, asked, 12)
+        codes = [topic.error_code for topic in answer.topics]
+        made = codes.count(E.NONE)
+        assert 1 <= made <= 4, "with the rate of a second, and who has no debt gets one more"
+        assert set(codes[made:]) == {E.LEADER_NOT_AVAILABLE}, "clients ask again"
+        assert answer.throttle_time_ms > 0
+        assert put(other, {"user": None}, {MUTATION: None}) == (0, None)
+        assert {topic.error_code for topic in client.request(asked, 12).topics} == {E.NONE}
 
 
 def test_an_address_that_connects_too_fast_is_slowed_down(quick):

@@ -2,7 +2,8 @@
 
 Behaviour: one broker leads every partition and is the controller. A topic that does not exist is created when both
 `auto.create.topics.enable` and the request allow it; the first answer already has it. Of many topics only the first
-are created (100 partitions, in slices); clients ask again for the others. Null topics (or none in version 0) mean all.
+are created (100 partitions, in slices), and none by a client over its `controller_mutation_rate`; clients ask again for the
+others. Null topics (or none in version 0) mean all.
 From version 12 a request may name topics by id; versions 10 and 11 have the field, and Kafka refuses its use.
 """
 
@@ -81,7 +82,7 @@ def metadata(
         return _response(broker, ctx, request, [_topic(broker, ctx, item, refused) for item in distinct])
 
     if missing:
-        return when_done(broker.loop, _create(broker, _wanted(broker, missing)), answer)
+        return when_done(broker.loop, _create(broker, ctx, _wanted(broker, missing)), answer)
     if len(distinct) <= STEP:
         return answer(None)
     return _in_steps(
@@ -116,19 +117,22 @@ def _not_to_create(broker: BrokerState, ctx: RequestContext, names: list[str]) -
     return {name for name in missing if not ctx.may(AclOperation.CREATE, ResourceType.TOPIC, name)}
 
 
-def _create(broker: BrokerState, names: list[str]) -> asyncio.Future[None] | None:
+def _create(broker: BrokerState, ctx: RequestContext, names: list[str]) -> asyncio.Future[None] | None:
     """Create topics with the broker's defaults, the internal ones with their own. A failure is logged.
+
+    The client is charged for them as by CreateTopics; those beyond its quota are left for the next time that it asks.
 
     Many topics are created in slices: then a future is returned, which ends when they exist.
     """
     wanted: dict[str, tuple[int, Mapping[str, str]]] = {}
+    partitions = broker.config["num.partitions"]
     for name in names:
         if name == OFFSETS_TOPIC:
             broker.groups.ensure_topic()
         elif name == TRANSACTIONS_TOPIC:
             broker.transactions.ensure_topic()
-        elif name not in broker.logs.busy:
-            wanted[name] = broker.config["num.partitions"], {}
+        elif name not in broker.logs.busy and ctx.may_mutate(partitions, strict_since=0):
+            wanted[name] = partitions, {}
 
     def tell(failed: Mapping[str, Exception]) -> None:
         for name, error in failed.items():

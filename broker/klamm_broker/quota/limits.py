@@ -14,6 +14,9 @@ Entity = tuple[tuple[str, str | None], ...]
 """Pairs of type (`user`, `client-id` or `ip`) and name, sorted by type. A name of None is the default of its type."""
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 
+NAME_MAX: Final = 249
+"""Characters of a client id that is remembered as it is. A client may come with ids of 32 KB."""
+
 
 class QuotaKey(StrEnum):
     """The keys of quotas."""
@@ -61,9 +64,11 @@ class Limits:
         try:
             return self._found[asked]
         except KeyError:
-            if len(self._found) >= self.FOUND_MAX:
-                self._found.clear()
-            found = self._found[asked] = self._search(user, client_id)
+            found = self._search(user, client_id)
+            if len(client_id) <= NAME_MAX:
+                if len(self._found) >= self.FOUND_MAX:
+                    self._found.clear()
+                self._found[asked] = found
             return found
 
     def _search(self, user: str, client_id: str) -> tuple[Tags, float] | None:

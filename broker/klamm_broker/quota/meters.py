@@ -1,19 +1,25 @@
 """Meters of one quota, by those who share it. Pure; time is passed in.
 
 Values come and go while meters stay, so that a change takes effect on what was used before it. Meters that nobody has
-used for an hour are forgotten.
+used for an hour are forgotten, and beyond `METERS_MAX` the one that nobody has used for longest: a client may come with any
+number of client ids. Ids of more than `NAME_MAX` characters share a meter when they begin alike.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Final
 
-from klamm_broker.quota.limits import Entity, Limits, QuotaKey, Tags
+from klamm_broker.quota.limits import NAME_MAX, Entity, Limits, QuotaKey, Tags
 from klamm_broker.quota.rate import INT_MAX, Rate, SlidingSum, TokenBucket, Windows
 
 IDLE_MS: Final = 3_600_000
 """The time after which Kafka forgets a client's sensors, too."""
+METERS_MAX: Final = 10_000
+"""Meters of one quota: some 10 MB."""
+FIGURES_MAX: Final = 1_000
+"""Meters that are told to who asks for figures: each is two or three series at /metrics."""
 _AVERAGED: Final = Windows(count=2, length_ms=30_000)
 """The windows of the average throttle time: those of Kafka's metrics."""
 
@@ -107,14 +113,18 @@ class Quota:
             del self._meters[tags]
 
     def figures(self) -> Iterator[tuple[Tags, Meter, float | None]]:
-        """Yields who has used the quota, their meters, and the value that holds for them now."""
-        for tags, meter in list(self._meters.items()):
+        """Yields who has used the quota last, their meters, and the value that holds for them now."""
+        for tags, meter in list(islice(reversed(self._meters.items()), FIGURES_MAX)):
             yield tags, meter, self.value(*tags)
 
     def _meter(self, tags: Tags, now_ms: int) -> Meter:
-        meter = self._meters.get(tags)
+        if len(tags[1]) > NAME_MAX:
+            tags = tags[0], f"{tags[1][:NAME_MAX]}…"
+        meter = self._meters.pop(tags, None)
         if meter is None:
-            bucket = self.key is QuotaKey.MUTATION
-            meter = self._meters[tags] = Meter(self.windows, now_ms, bucket=bucket)
+            if len(self._meters) >= METERS_MAX:
+                del self._meters[next(iter(self._meters))]
+            meter = Meter(self.windows, now_ms, bucket=self.key is QuotaKey.MUTATION)
+        self._meters[tags] = meter  # the one that was used last comes last
         meter.used_ms = now_ms
         return meter

@@ -27,6 +27,8 @@ _IMPLIED: Final = {
 """The operations of which each, once allowed, allows this one. To deny one of them denies no other."""
 REMEMBERED_MAX: Final = 10_000
 """Decisions that an `Access` remembers before it begins anew: a client may ask for any number of names."""
+NAME_MAX: Final = 249
+"""Characters of a name whose decision is remembered: the longest name of a topic. A client may ask for names of 32 KB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,20 +180,25 @@ class Access:
         decision = self._known.get(asked)
         if decision is None:
             decision = self._authorizer.decide(self.principal, self.host, *asked)
-            if len(self._known) >= REMEMBERED_MAX:
-                self.forget()
-            self._known[asked] = decision
-            if decision.allowed and kind is ResourceType.TOPIC:
-                if operation is _O.READ:
-                    self.readable.add(name)
-                elif operation is _O.WRITE:
-                    self.writable.add(name)
+            if len(name) <= NAME_MAX:
+                self._remember(asked, decision)
         if tell and not decision.allowed:
             self._authorizer.on_denied(Denial(
                 principal=self.principal, host=self.host, operation=operation, resource_type=kind,
                 resource_name=name, api=api, rule=str(decision.rule),
             ))  # fmt: skip
         return decision.allowed
+
+    def _remember(self, asked: tuple[AclOperation, ResourceType, str], decision: Decision) -> None:
+        if len(self._known) >= REMEMBERED_MAX:
+            self.forget()
+        self._known[asked] = decision
+        operation, kind, name = asked
+        if decision.allowed and kind is ResourceType.TOPIC:
+            if operation is _O.READ:
+                self.readable.add(name)
+            elif operation is _O.WRITE:
+                self.writable.add(name)
 
     def may_any(self, operation: AclOperation, kind: ResourceType) -> bool:
         """Decides whether there can be a resource of this type with which the operation is allowed."""
