@@ -289,16 +289,18 @@ def test_incremental_snapshots_outlive_a_position_that_is_gone(signalled, monkey
     (first,) = beginning.read(1)
     beginning.task.stop()
     task = signalled(first, snapshot__mode="when_needed")
-    signalled.execute("t")
-    until(task, lambda _: task.task._incremental._window is not None, "a chunk")
-    batch = Changes.batch
+    snapshots, batch, losses = task.task._incremental, Changes.batch, []
 
-    def purged(*_):
-        monkeypatch.setattr(Changes, "batch", batch)
+    def purged(changes, stopping):
+        if losses or snapshots._window is None:
+            return batch(changes, stopping)
+        losses.append(snapshots._window)  # its watermarks are written, and not read yet
         raise PositionPurgedError("the binlog is gone")
 
     monkeypatch.setattr(Changes, "batch", purged)
-    assert task.task.poll() is None
+    signalled.execute("t")
+    assert until(task, lambda _: losses, "a chunk") == []
+    assert snapshots._window is None, "its watermarks never come"
     again = until(task, lambda r: len(r) >= 20, "the snapshot")
     assert {r.source_offset["snapshot"] for r in again[:19]} == {True}
     assert all("incremental" in r.source_offset for r in again[:20])
