@@ -45,6 +45,17 @@ def test_internal_topics_are_asked_for_and_then_there_are_tasks():
     assert sim.group.state == "Stable"
 
 
+def test_a_group_has_a_limit_of_tasks():
+    many = SimThread(sim_with(partitions=1_000), "a", "p", topology(*["in"] * 10))
+    assert many.beat().error is E.NONE
+    more = SimThread(sim_with(partitions=1_000), "a", "p", topology(*["in"] * 11))
+    refused = more.sim.beat(**more.fields())
+    assert refused.error is E.STREAMS_INVALID_TOPOLOGY
+    assert refused.error_message == (
+        "The topology has 11000 tasks in 11 subtopologies: a group may have at most 10000."
+    )
+
+
 def test_a_new_group_waits_for_more_members():
     sim = sim_with(initial_rebalance_delay_ms=3_000)
     sim.create_topic("log", 4)

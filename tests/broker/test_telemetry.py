@@ -5,18 +5,23 @@ from __future__ import annotations
 import contextlib
 import math
 import struct
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from klamm_base.metrics_text import lines
+from klamm_broker.log.steps import finish
+from klamm_broker.server.client_telemetry import ClientTelemetry
+from klamm_broker.server.cluster_config import ClusterConfig
 from klamm_broker.telemetry import otlp, series
 from klamm_broker.telemetry import subscriptions as module
 from klamm_broker.telemetry.otlp import MalformedMetrics, Point
 from klamm_broker.telemetry.series import SERIES_PER_CLIENT, PushedSeries
 from klamm_broker.telemetry.subscriptions import Subscription, Subscriptions, attributes_of
 from klamm_kafka.wire.errors import ErrorCode
+from klamm_kafka.wire.messages.push_telemetry import PushTelemetryRequest
 from klamm_kafka.wire.varint import encode_uvarint
 
 E = ErrorCode
@@ -104,7 +109,57 @@ def test_a_damaged_push_is_read_or_refused(data):
 
 def test_a_push_has_a_limit_of_fields():
     with pytest.raises(MalformedMetrics, match="more than 50000 fields"):
-        otlp.read(field(1, b"\x10\x00" * 60_000), 10)
+        otlp.read(metrics_data(*[field(1, b"m") + b"\x10\x00" * 4_000] * 20), 10)
+
+
+def test_a_large_push_is_read_in_pieces():
+    point = field(1, number_point(1, node="1"))
+    several = field(1, b"m") + field(5, point * 400)
+    pieces = list(otlp.steps(metrics_data(*[several] * 2), 1_000))
+    assert len(pieces) > 800, "others are served after each point"
+    for flat in (field(1, b"\x10\x00" * 6_000), metrics_data(field(1, b"m") + b"\x10\x00" * 6_000)):
+        with pytest.raises(MalformedMetrics, match="more than 5000 fields between two points"):
+            otlp.read(flat, 10)
+
+
+def test_only_metrics_that_are_asked_for_are_read():
+    data = metrics_data(gauge("org.one.x", 1), counter("org.two.x", 2), gauge("org.three", 3))
+    pushed = otlp.read(data, 10, ["org.one.", "org.three"])
+    assert [point.name for point in pushed.points] == ["org.one.x", "org.three"]
+    assert pushed.left_out == 1
+
+
+@dataclass
+class OneSender:
+    client_id: str = "me"
+    host: str = "h"
+    port: int = 1
+    software: tuple[str, str] = ("a", "1")
+    connection: int = 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "error", "shown"),
+    [(None, E.NONE, 0), ("org.one", E.NONE, 1), ("*", E.NONE, 2)],
+)
+def test_a_client_that_was_asked_for_nothing_is_not_decoded(tmp_path, monkeypatch, asked, error, shown):
+    config = ClusterConfig(tmp_path / "cluster.json")
+    telemetry = ClientTelemetry(config, max_bytes=1 << 20)
+    if asked is not None:
+        telemetry.subscriptions.update("s", Subscription.parse([asked], 1_000, []))
+    decompressed = []
+    monkeypatch.setattr(
+        "klamm_broker.server.client_telemetry.decompress",
+        lambda _, data, **more: decompressed.append(more) or data,
+    )
+    _, who, instance = telemetry.get(OneSender(), ME, 0)
+    request = PushTelemetryRequest(
+        client_instance_id=who, subscription_id=instance.subscription_id, terminating=False, compression_type=0,
+        metrics=metrics_data(gauge("org.one.x", 1), gauge("org.two.x", 2)),
+    )  # fmt: skip
+    assert finish(telemetry.push(OneSender(), request, 0)) is error
+    assert len(telemetry.series) == shown
+    assert len(decompressed) == (asked is not None)
 
 
 # ---- subscriptions

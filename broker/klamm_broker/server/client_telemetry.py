@@ -1,6 +1,7 @@
 """The shell around client telemetry (KIP-714): stored subscriptions in, pushed metrics out to /metrics.
 
-All calls come from the loop's thread. A push of the usual size takes about 2 ms.
+All calls come from the loop's thread. A push of the usual size takes about 2 ms; a large one is read in steps. What no
+subscription asks for is not kept, and a push by a client that was asked for nothing is not even decoded.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ from collections.abc import Hashable, Iterator
 from typing import TYPE_CHECKING, Final, Protocol
 
 from klamm_base.metrics_text import Family, Sample
+from klamm_broker.log.steps import Steps
 from klamm_broker.server.cluster_config import ClusterConfig, ResourceType
 from klamm_broker.server.group_config import METRICS_CONFIGS
 from klamm_broker.telemetry import otlp
 from klamm_broker.telemetry.series import SERIES_PER_CLIENT, PushedSeries
 from klamm_broker.telemetry.subscriptions import (
+    ALL,
     Instance,
     Subscription,
     Subscriptions,
@@ -32,6 +35,9 @@ log = logging.getLogger(__name__)
 
 COMPRESSIONS: Final = (Compression.ZSTD, Compression.LZ4, Compression.GZIP, Compression.SNAPPY)
 """The codecs that clients may use, in Kafka's order of preference."""
+
+STEP: Final = 100
+"""Points that are taken in at once."""
 
 
 class Sender(Protocol):
@@ -77,8 +83,8 @@ class ClientTelemetry:
         )
         return error, instance_id, instance
 
-    def push(self, ctx: Sender, request: PushTelemetryRequest, now_ms: int) -> ErrorCode:
-        """Take in the metrics of a client."""
+    def push(self, ctx: Sender, request: PushTelemetryRequest, now_ms: int) -> Steps[ErrorCode]:
+        """Take in the metrics of a client, in steps."""
         instance_id = request.client_instance_id
         error, instance = self.subscriptions.push(
             instance_id,
@@ -90,13 +96,15 @@ class ClientTelemetry:
             compression=request.compression_type,
             size=len(request.metrics),
         )
-        if error is not ErrorCode.NONE or instance is None or not request.metrics:
+        if error is not ErrorCode.NONE or instance is None or not request.metrics or not instance.metrics:
             return error
         try:
             data = decompress(
                 Compression(request.compression_type), request.metrics, limit=self.subscriptions.max_bytes
             )
-            pushed = otlp.read(data, SERIES_PER_CLIENT)
+            yield None
+            prefixes = otlp.EVERYTHING if ALL in instance.metrics else instance.metrics
+            pushed = yield from otlp.steps(data, SERIES_PER_CLIENT, prefixes)
         except (CorruptRecord, otlp.MalformedMetrics) as e:
             log.warning("metrics that client %s (%s) pushed cannot be read: %s", ctx.client_id, ctx.host, e)
             self.failed_pushes += 1
@@ -104,9 +112,15 @@ class ClientTelemetry:
             return ErrorCode.INVALID_RECORD
         self.pushes += 1
         self.series.left_out += pushed.left_out
-        self.series.take(
-            text_of(instance_id), ctx.client_id or "", pushed.points, now_ms=now_ms, keep_ms=instance.keep_ms
-        )
+        for start in range(0, len(pushed.points), STEP):
+            self.series.take(
+                text_of(instance_id),
+                ctx.client_id or "",
+                pushed.points[start : start + STEP],
+                now_ms=now_ms,
+                keep_ms=instance.keep_ms,
+            )
+            yield None
         return ErrorCode.NONE
 
     def families(self, now_ms: int) -> Iterator[Family]:
@@ -127,7 +141,7 @@ class ClientTelemetry:
             (f"{group}_plugin_export_count", "Pushes that were taken in.", self.pushes),
             (f"{group}_plugin_error_count", "Pushes that could not be read.", self.failed_pushes),
             ("klamm_client_telemetry_dropped_total", "Values for which there was no room.", series.dropped),
-            ("klamm_client_telemetry_left_out_total", "Values that are neither gauge nor sum.", series.left_out),
+            ("klamm_client_telemetry_left_out_total", "Values of other kinds, or that nobody asked for.", series.left_out),
         ):  # fmt: skip
             yield Family(name, "counter", about, [Sample({}, value)])
         yield from series.families()

@@ -2,12 +2,13 @@
 
 A small reader of protocol buffers for the fields that matter: gauges and sums. Other kinds of metrics (histograms,
 summaries) are counted and left out; no client of Kafka sends them. Bytes come from strangers: every length is
-checked, points after `limit` are left out, and a push has at most `FIELDS_MAX` fields.
+checked, points after `limit` are left out, and a push has at most `FIELDS_MAX` fields. `steps` reads it in pieces of bounded
+size, and only the metrics that were asked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from struct import Struct
 from typing import Final, NamedTuple
@@ -24,6 +25,11 @@ _ATTRIBUTES_MAX: Final = 16
 """Attributes of a point or resource; Java's clients have two at most."""
 FIELDS_MAX: Final = 50_000
 """Fields of one push, of all messages in it: some 50 ms of work. A thousand points of Java's clients have 15,000."""
+
+STRETCH_MAX: Final = 5_000
+"""Fields of one piece, after which others are served: some 5 ms. A thousand metrics with one point each are a thousand pieces."""
+EVERYTHING: Final = ("",)
+"""The prefix of all names."""
 
 
 class MalformedMetrics(ValueError):
@@ -44,17 +50,30 @@ class Point(NamedTuple):
 
 @dataclass(slots=True)
 class Pushed:
-    """The content of one push. `left_out` counts what was neither gauge nor sum, or came after the limit."""
+    """The content of one push. `left_out` counts what was neither gauge nor sum, was not asked for, or came after the limit."""
 
     points: list[Point]
     left_out: int = 0
 
 
-def read(data: bytes | bytearray | memoryview, limit: int) -> Pushed:
-    """Returns at most `limit` points of a MetricsData. Raises MalformedMetrics."""
-    reader = _Reader(limit)
+def read(data: bytes | bytearray | memoryview, limit: int, prefixes: Sequence[str] = EVERYTHING) -> Pushed:
+    """Returns at most `limit` points of a MetricsData, of metrics with these prefixes. Raises MalformedMetrics."""
+    reading = steps(data, limit, prefixes)
+    while True:
+        try:
+            next(reading)
+        except StopIteration as end:
+            pushed: Pushed = end.value
+            return pushed
+
+
+def steps(
+    data: bytes | bytearray | memoryview, limit: int, prefixes: Sequence[str] = EVERYTHING
+) -> Generator[None, None, Pushed]:
+    """Read as `read` does, in steps."""
+    reader = _Reader(limit, tuple(prefixes))
     try:
-        reader.read(memoryview(data))
+        yield from reader.read(memoryview(data))
     except (VarintTooLong, IndexError, UnicodeDecodeError) as e:
         raise MalformedMetrics(f"metrics are malformed: {e}") from None
     return reader.result
@@ -63,38 +82,51 @@ def read(data: bytes | bytearray | memoryview, limit: int) -> Pushed:
 class _Reader:
     """Reads one MetricsData. `result` is what was found so far."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, prefixes: tuple[str, ...]) -> None:
         self.result = Pushed([])
         self._limit = limit
+        self._prefixes = prefixes
         self._fields_left = FIELDS_MAX
+        self._stretch_left = STRETCH_MAX
 
-    def read(self, data: memoryview) -> None:
+    def read(self, data: memoryview) -> Generator[None, None, None]:
         for resource_metrics in self._messages(data, 1):
             resource: dict[str, str] = {}
             for described in self._messages(resource_metrics, 1):
                 resource = self._attributes(described, 1)
+            yield from self._pause()
             for scope_metrics in self._messages(resource_metrics, 2):
                 for metric in self._messages(scope_metrics, 2):
-                    self._metric(metric, resource)
+                    yield from self._metric(metric, resource)
+                    yield from self._pause()
 
-    def _metric(self, metric: memoryview, resource: Mapping[str, str]) -> None:
+    def _pause(self) -> Generator[None, None, None]:
+        self._stretch_left = STRETCH_MAX
+        yield None
+
+    def _metric(self, metric: memoryview, resource: Mapping[str, str]) -> Generator[None, None, None]:
         name = ""
         for field, value in self._fields(metric):
             if field == 1:
                 name = _text(value)
-            elif field in (5, 7):
-                body = _message(value)
-                is_delta, is_monotonic = self._kind(body) if field == 7 else (False, False)
-                for point in self._messages(body, 1):
-                    if len(self.result.points) >= self._limit:
-                        self.result.left_out += 1
-                        continue
-                    number = self._number(point)
-                    if number is not None:
-                        labels = {**resource, **self._attributes(point, 7)}
-                        self.result.points.append(Point(name, labels, number, is_delta, is_monotonic))
-            elif field in (9, 10, 11):
+            elif field in (5, 7) and name.startswith(self._prefixes):
+                yield from self._points(name, _message(value), resource, is_sum=field == 7)
+            elif field in (5, 7, 9, 10, 11):
                 self.result.left_out += 1
+
+    def _points(
+        self, name: str, body: memoryview, resource: Mapping[str, str], *, is_sum: bool
+    ) -> Generator[None, None, None]:
+        is_delta, is_monotonic = self._kind(body) if is_sum else (False, False)
+        for point in self._messages(body, 1):
+            if len(self.result.points) >= self._limit:
+                self.result.left_out += 1
+                continue
+            number = self._number(point)
+            if number is not None:
+                labels = {**resource, **self._attributes(point, 7)}
+                self.result.points.append(Point(name, labels, number, is_delta, is_monotonic))
+            yield from self._pause()
 
     def _kind(self, sum_: memoryview) -> tuple[bool, bool]:
         """Returns whether a Sum has deltas, and whether it only grows."""
@@ -156,8 +188,11 @@ class _Reader:
         pos, end = 0, len(body)
         while pos < end:
             self._fields_left -= 1
+            self._stretch_left -= 1
             if self._fields_left < 0:
                 raise MalformedMetrics(f"metrics have more than {FIELDS_MAX} fields")
+            if self._stretch_left < 0:
+                raise MalformedMetrics(f"metrics have more than {STRETCH_MAX} fields between two points")
             tag, pos = decode_uvarint(body, pos)
             kind = tag & 7
             if kind == _VARINT:

@@ -28,6 +28,8 @@ from klamm_kafka.wire.messages.streams_group_records import Subtopology, TopicIn
 Count = Callable[[str], int | None]
 """Returns the partitions of a topic; None when it is not known."""
 _SHOWN_MAX: Final = 3
+TASKS_MAX: Final = 10_000
+"""Tasks of a group: an assignment of as many takes some 40 ms, in which nobody else is served."""
 
 
 class InternalTopic(NamedTuple):
@@ -116,6 +118,7 @@ def configure(topology: Topology, existing: Count) -> Configured:
             s.subtopology_id: _configured(s, _known(existing, counts), counts)
             for s in sorted(subtopologies, key=lambda s: s.subtopology_id)
         }
+        _check_tasks({name: s.tasks for name, s in configured.items()})
         missing = _missing(configured, existing)
     except _Unfit as e:
         return Configured(topology_epoch=topology.epoch, problem=e.detail)
@@ -260,6 +263,14 @@ def _tasks(subtopology: Subtopology, count: Count) -> int:
     if not topics:
         raise _invalid(f"No source topics found for subtopology {subtopology.subtopology_id}")
     return max(count(topic) or 0 for topic in topics)
+
+
+def _check_tasks(tasks: Mapping[str, int]) -> None:
+    total = sum(tasks.values())
+    if total > TASKS_MAX:
+        raise _invalid(
+            f"The topology has {total} tasks in {len(tasks)} subtopologies: a group may have at most {TASKS_MAX}."
+        )
 
 
 def _invalid(text: str) -> GroupError:
