@@ -116,7 +116,8 @@ class Slot:
 class Connection:
     """Reads frames, dispatches them, writes answers.
 
-    `dispatch` is the server's unless a login stands before it; a change holds from the next request on. `on_close` is
+    `dispatch` is the server's unless a login stands before it: whoever makes the connection must say which, for it reads
+    from then on. A change holds from the next request on. `on_close` is
     called when the connection closes.
     `last_active` is when the last bytes came in, by `perf_counter`. `dispatch` sets `metrics`, those of the request that is
     being handled, and with quotas `charge`, its account; it `began` when its bytes came, or when the request before it was done.
@@ -129,11 +130,13 @@ class Connection:
     )  # fmt: skip
     _plain_send: Send = staticmethod(outgoing.send)
 
-    def __init__(self, server: Owner, sock: Transport, peer: tuple[str, int], listener: str) -> None:
+    def __init__(
+        self, server: Owner, sock: Transport, peer: tuple[str, int], listener: str, dispatch: Dispatch
+    ) -> None:
         self.server = server
         self.broker = server.broker
         self.loop = server.loop
-        self.dispatch: Dispatch = server.dispatch
+        self.dispatch = dispatch
         self.sock = sock
         self._fd = sock.fileno()
         self.host, self.port = peer

@@ -7,7 +7,6 @@ every `UNKNOWN_S`: identity providers change their keys without notice.
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import logging
 import urllib.parse
 import urllib.request
@@ -28,7 +27,7 @@ UNKNOWN_S: Final = 10.0
 
 
 class KeyFile:
-    """`keys` is the newest key set, None before the first. Event loop's thread only. Raises ImportError without joserfc."""
+    """`keys` is the newest key set, None before the first. Event loop's thread only."""
 
     def __init__(
         self,
@@ -39,8 +38,6 @@ class KeyFile:
         backoff_s: float,
         backoff_max_s: float,
     ) -> None:
-        if importlib.util.find_spec("joserfc") is None:
-            raise ImportError("joserfc")
         self.keys: KeySet | None = None
         self._url = url
         self._loop = loop

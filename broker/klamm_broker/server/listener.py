@@ -152,8 +152,10 @@ class Server:
     def _open(self, listener: Listener) -> None:
         before = len(self._sockets)
         try:
+            if listener.protocol.sasl:
+                self._login_settings(listener.name)
             self._bind_one(listener)
-        except ListenError as e:
+        except (ConfigError, ListenError, OSError) as e:
             log.error("listener %s stays closed: %s", listener, e)  # noqa: TRY400
             return
         log.info("listener %s is open", listener)
@@ -227,29 +229,45 @@ class Server:
     # ---- connections
 
     def _enter(self, sock: socket.socket, peer: tuple[str, int], listener: Listener) -> None:
-        """Serve a connection that was let in."""
+        """Serve a connection that was let in; close it when it cannot be served as its listener says."""
+        try:
+            connection = self._connect(sock, peer, listener)
+        except (ConfigError, OSError) as e:
+            log.error("connection %s:%d closed: listener %s cannot serve it: %s", *peer, listener, e)  # noqa: TRY400
+        except Exception:  # a defect of ours: nobody may get in by it
+            log.exception("connection %s:%d closed: listener %s cannot serve it", *peer, listener)
+        else:
+            self.connections.add(connection)
+            self._make_room()
+            return
+        self.loop.remove_reader(sock.fileno())
+        sock.close()
+        self.doors.leave(listener.name, peer[0])
+
+    def _connect(self, sock: socket.socket, peer: tuple[str, int], listener: Listener) -> Connection:
+        """Returns a connection that is served. One of a listener with logins gets nothing but its login."""
+        logins = self._login_settings(listener.name) if listener.protocol.sasl else None
+        first = self.dispatch
+        if logins is not None:
+            from klamm_broker.server.login import Login, no_login
+
+            first = no_login
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._set_buffer(sock, socket.SO_SNDBUF, "socket.send.buffer.bytes")
         self._set_buffer(sock, socket.SO_RCVBUF, "socket.receive.buffer.bytes")
-        self.metrics.connections_made += 1
         if self._tls is not None and listener.protocol.tls:
-            connection: Connection = self._tls.connection(sock, peer, listener.name)
+            connection: Connection = self._tls.connection(sock, peer, listener.name, first)
         else:
-            connection = Connection(self, sock, peer, listener.name)
-        self.connections.add(connection)
-        self._make_room()
-        if listener.protocol.sasl:
-            self._ask_for_login(connection)
-
-    def _ask_for_login(self, connection: Connection) -> None:
-        from klamm_broker.server.login import Login
-
-        connection.dispatch = Login(connection, self._login_settings(connection.listener))
+            connection = Connection(self, sock, peer, listener.name, first)
+        if logins is not None:
+            connection.dispatch = Login(connection, logins)
+        self.metrics.connections_made += 1
+        return connection
 
     def _login_settings(self, listener: str) -> LoginSettings:
-        """Returns the logins of a listener as the configuration has them now. Raises ConfigError for its first ones."""
+        """Returns the logins of a listener as the configuration has them now. Raises ConfigError and OSError for its first ones."""
         known = self._logins.get(listener)
         if known is not None and known.config is self.broker.config:
             return known
@@ -257,7 +275,7 @@ class Server:
 
         try:
             made = sasl_config.make(self.broker, listener, known)
-        except ConfigError as e:
+        except (ConfigError, OSError) as e:
             if known is None:
                 raise
             log.error("listener %s keeps its logins: %s", listener, e)  # noqa: TRY400

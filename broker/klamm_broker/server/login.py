@@ -32,6 +32,11 @@ RENEW_MIN_MS: Final = 1000
 """The least time between two renewals of a session, as in Kafka."""
 
 
+def no_login(conn: Connection, view: memoryview, pos: int, end: int) -> Reply | None:
+    """Refuses every request: what a connection begins with until its `Login` is there."""
+    raise BadRequest(f"a request before the login could begin ({end - pos} bytes)")
+
+
 class Login:
     """One login, as the connection's dispatch. `renewed` is the session that it takes the place of."""
 

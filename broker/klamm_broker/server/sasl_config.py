@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from klamm_base.configdef import invalid
 from klamm_base.errors import ConfigError
@@ -26,9 +27,14 @@ from klamm_broker.server.jwks import KeyFile
 from klamm_broker.server.sasl_keys import HANDLER, KEYS, MECHANISMS, UNSECURED, VALIDATOR
 
 if TYPE_CHECKING:
+    from klamm_base.configdef import Password
     from klamm_broker.server.config import BrokerConfig
     from klamm_broker.server.gssapi_context import Acceptor
     from klamm_broker.server.state import BrokerState
+
+SKEW: Final = "unsecuredValidatorAllowableClockSkewMs"
+SKEW_DIGITS: Final = 9
+"""Eleven days."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,19 +57,19 @@ class LoginSettings:
 
 
 def check(name: str, texts: Mapping[str, str]) -> None:
-    """Raises ConfigError unless a listener with these properties can log clients in. Opens nothing."""
+    """Raises ConfigError unless a listener with these properties can log clients in: finds all that `make` would. Opens nothing."""
     values = parse(BROKER_CONFIG, texts)
     for mechanism in _enabled(name, values):
         if mechanism == "PLAIN":
             _plain_module(name, values)
         elif mechanism == "OAUTHBEARER":
-            _is_unsecured(name, values)
+            _claim_rules(name, values)
         elif mechanism == "GSSAPI":
             _acceptor(name, values)
 
 
 def make(broker: BrokerState, listener: str, before: LoginSettings | None = None) -> LoginSettings:
-    """Returns the logins of one of the broker's listeners, in place of those `before`. Raises ConfigError."""
+    """Returns the logins of one of the broker's listeners, in place of those `before`. Raises ConfigError where `check` does, and OSError."""
     texts = {name: text for name, text in broker.config.of_listener(listener).items() if name in KEYS}
     if before is not None and before.texts == texts:
         return replace(before, config=broker.config)
@@ -169,32 +175,31 @@ def _is_unsecured(listener: str, values: Mapping[str, Any]) -> bool:
 def _validator(
     broker: BrokerState, listener: str, values: Mapping[str, Any], closing: list[Callable[[], None]]
 ) -> Validator:
-    prefix = "sasl.oauthbearer."
+    rules = _claim_rules(listener, values)
     if _is_unsecured(listener, values):
-        text = values["oauthbearer.sasl.jaas.config"]
-        options = parse_jaas(text.value, "oauthbearer.sasl.jaas.config").options if text else {}
-        return UnsecuredValidator(
-            ClaimRules(
-                sub=options.get("unsecuredValidatorPrincipalClaimName", "sub"),
-                scope=options.get("unsecuredValidatorScopeClaimName", "scope"),
-                required_scopes=tuple(options.get("unsecuredValidatorRequiredScope", "").split()),
-                skew_s=int(options.get("unsecuredValidatorAllowableClockSkewMs", "0")) / 1000,
-            )
-        )
-    url = values[f"{prefix}jwks.endpoint.url"]
-    try:
-        keys = KeyFile(
-            url,
-            broker.loop,
-            refresh_s=values[f"{prefix}jwks.endpoint.refresh.ms"] / 1000,
-            backoff_s=values[f"{prefix}jwks.endpoint.retry.backoff.ms"] / 1000,
-            backoff_max_s=values[f"{prefix}jwks.endpoint.retry.backoff.max.ms"] / 1000,
-        )
-    except ImportError:
-        why = f"{prefix}jwks.endpoint.url={url}, but joserfc is not installed: {how_to_install('oauth')}"
-        raise ConfigError(why, key=f"{prefix}jwks.endpoint.url") from None
+        return UnsecuredValidator(rules)
+    prefix = "sasl.oauthbearer.jwks.endpoint."
+    keys = KeyFile(
+        values[f"{prefix}url"],
+        broker.loop,
+        refresh_s=values[f"{prefix}refresh.ms"] / 1000,
+        backoff_s=values[f"{prefix}retry.backoff.ms"] / 1000,
+        backoff_max_s=values[f"{prefix}retry.backoff.max.ms"] / 1000,
+    )
     closing.append(keys.close)
-    rules = ClaimRules(
+    return JwtValidator(rules, lambda: keys.keys, keys.expedite)
+
+
+def _claim_rules(listener: str, values: Mapping[str, Any]) -> ClaimRules:
+    """Returns how the claims of tokens are checked. Raises ConfigError, also when what checks signatures is not installed."""
+    if _is_unsecured(listener, values):
+        return _unsecured_rules(listener, values["oauthbearer.sasl.jaas.config"])
+    prefix = "sasl.oauthbearer."
+    if importlib.util.find_spec("joserfc") is None:
+        key = f"{prefix}jwks.endpoint.url"
+        why = f"{key}={values[key]}, but joserfc is not installed: {how_to_install('oauth')}"
+        raise ConfigError(why, key=key)
+    return ClaimRules(
         sub=values[f"{prefix}sub.claim.name"],
         scope=values[f"{prefix}scope.claim.name"],
         issuer=values[f"{prefix}expected.issuer"],
@@ -202,4 +207,19 @@ def _validator(
         skew_s=values[f"{prefix}clock.skew.seconds"],
         issued_at_needed=True,
     )
-    return JwtValidator(rules, lambda: keys.keys, keys.expedite)
+
+
+def _unsecured_rules(listener: str, module: Password | None) -> ClaimRules:
+    key = f"listener.name.{listener.lower()}.oauthbearer.sasl.jaas.config"
+    options = parse_jaas(module.value, key).options if module else {}
+    skew = options.get(SKEW, "0")
+    if not (skew.isascii() and skew.isdigit() and len(skew) <= SKEW_DIGITS):
+        raise invalid(
+            key, f"{SKEW}={skew!r}", f"must be a number of milliseconds of at most {SKEW_DIGITS} digits"
+        )
+    return ClaimRules(
+        sub=options.get("unsecuredValidatorPrincipalClaimName", "sub"),
+        scope=options.get("unsecuredValidatorScopeClaimName", "scope"),
+        required_scopes=tuple(options.get("unsecuredValidatorRequiredScope", "").split()),
+        skew_s=int(skew) / 1000,
+    )

@@ -14,7 +14,7 @@ from klamm_broker.server.tls_contexts import LOOK_S, TlsContexts
 if TYPE_CHECKING:
     import socket
 
-    from klamm_broker.server.connection import Owner
+    from klamm_broker.server.connection import Dispatch, Owner
 
 
 class TlsAcceptor:
@@ -26,10 +26,12 @@ class TlsAcceptor:
         self._handshakes = Handshakes(server.loop, server.metrics)
         self._watcher: asyncio.TimerHandle = server.loop.call_later(LOOK_S, self._watch)
 
-    def connection(self, sock: socket.socket, peer: tuple[str, int], listener: str) -> TlsConnection:
+    def connection(
+        self, sock: socket.socket, peer: tuple[str, int], listener: str, dispatch: Dispatch
+    ) -> TlsConnection:
         """Returns a connection whose handshake is still to come."""
         setup, handshakes = self.contexts[listener], self._handshakes
-        return TlsConnection(self._server, sock, peer, listener, setup=setup, handshakes=handshakes)
+        return TlsConnection(self._server, sock, peer, listener, dispatch, setup=setup, handshakes=handshakes)
 
     def _watch(self) -> None:
         self.contexts.look(self._server.loop)

@@ -19,7 +19,7 @@ from klamm_broker.security.distinguished_name import BadCertificate, subject_of
 from klamm_broker.security.principal import USER, KafkaPrincipal
 from klamm_broker.security.principal_rules import NoRule
 from klamm_broker.server import tls_socket
-from klamm_broker.server.connection import Connection, Owner
+from klamm_broker.server.connection import Connection, Dispatch, Owner
 from klamm_broker.server.tls_socket import TlsSocket
 
 if TYPE_CHECKING:
@@ -97,6 +97,7 @@ class TlsConnection(Connection):
         sock: socket.socket,
         peer: tuple[str, int],
         listener: str,
+        dispatch: Dispatch,
         *,
         setup: TlsSetup,
         handshakes: Handshakes,
@@ -105,7 +106,7 @@ class TlsConnection(Connection):
         self._setup = setup
         self._handshakes = handshakes
         self._shaking = True
-        super().__init__(server, self._tls, peer, listener)
+        super().__init__(server, self._tls, peer, listener, dispatch)
         allowed_ms = server.broker.config["klamm.tls.handshake.timeout.ms"]
         self._late = self.loop.call_later(allowed_ms / 1000, self._too_slow, allowed_ms)
 
