@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from klamm_base.configdef import ConfigDef, ConfigValue
 from klamm_connectors.bundled import BundledConnector
 from klamm_connectors.extras import need, need_value
+from klamm_connectors.mysql import tls
 from klamm_connectors.mysql.column_rules import in_clear_in_keys
 from klamm_connectors.mysql.config import config_def, parse
 from klamm_connectors.mysql.position import SERVER, Position
@@ -42,15 +43,13 @@ class MySqlSourceConnector(BundledConnector, SourceConnector):
     def validate(cls, props: Mapping[str, str]) -> list[ConfigValue]:
         values = super().validate(props)
         if not any(value.errors for value in values):
-            try:
-                parse(props)
-            except ConfigError as e:
-                named = [value for value in values if value.name == e.key]
+            for key, error in _errors(props).items():
+                named = [value for value in values if value.name == key]
                 if not named:  # a key with a variable part, such as column.mask.with.10.chars
-                    named = [ConfigValue(name=str(e.key), value=props.get(str(e.key)))]
+                    named = [ConfigValue(name=key, value=props.get(key))]
                     values += named
                 for value in named:
-                    value.errors.append(str(e))
+                    value.errors.append(error)
         return values + need_value(*_NEEDS)
 
     @classmethod
@@ -93,3 +92,12 @@ class MariaDbSourceConnector(MySqlSourceConnector):
     kafka_name = "io.debezium.connector.mariadb.MariaDbConnector"
     former_names = ("klamm_connectors.mysql.source.MariaDbSourceConnector",)
     original_keys = KeyTable("klamm_connectors.mysql", "mariadb")
+
+
+def _errors(props: Mapping[str, str]) -> dict[str, str]:
+    """Returns the errors that concern several keys, or files, by the key that is to be changed."""
+    try:
+        settings = parse(props)
+    except ConfigError as e:
+        return {str(e.key): str(e)}
+    return tls.errors(settings.connection.tls)

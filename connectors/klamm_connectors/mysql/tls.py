@@ -6,6 +6,7 @@ import ssl
 from typing import Any
 
 from klamm_base.configdef import Password
+from klamm_base.errors import ConfigError
 from klamm_base.keystores import Store, read_identity, read_trusted
 from klamm_base.tls import TlsSettings
 from klamm_connectors.mysql.keys.connection import Tls
@@ -18,6 +19,22 @@ def arguments(tls: Tls) -> dict[str, Any]:
     if tls.mode == "preferred" and tls.keystore is None:
         return {}  # PyMySQL encrypts when the server can, and goes on in clear when it cannot
     return {"ssl": context(tls)}
+
+
+def errors(tls: Tls) -> dict[str, str]:
+    """Returns an error for each file that cannot be read, by its key, also where the mode does not use it."""
+    found: dict[str, str] = {}
+    for name, path in (
+        ("database.ssl.ca", tls.authority),
+        ("database.ssl.truststore", tls.truststore),
+        ("database.ssl.keystore", tls.keystore),
+    ):
+        if path is not None:
+            try:
+                _store(name, path, None).read()
+            except ConfigError as e:
+                found[name] = str(e)
+    return found
 
 
 def context(tls: Tls) -> ssl.SSLContext:

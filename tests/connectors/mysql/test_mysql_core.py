@@ -145,6 +145,22 @@ def test_configurations_that_cannot_work_are_refused_by_their_key(more, key):
     assert errors[key]
 
 
+@pytest.mark.parametrize("mode", ["preferred", "verify_ca"])
+def test_stores_that_cannot_be_read_are_refused_at_once(tmp_path, mode):
+    there, gone = tmp_path / "ca.pem", tmp_path / "gone.p12"
+    there.write_text("")
+    given = {"database.ssl.truststore": str(gone), "database.ssl.keystore": str(tmp_path), "database.ssl.ca": str(there)}  # fmt: skip
+    answer = MySqlSourceConnector.validate(NEEDED | given | {"database.ssl.mode": mode})
+    assert {v.name: v.errors for v in answer if v.errors} == {
+        "database.ssl.truststore": [
+            f"database.ssl.truststore={gone}: cannot be read: No such file or directory"
+        ],
+        "database.ssl.keystore": [f"database.ssl.keystore={tmp_path}: cannot be read: Is a directory"],
+    }
+    empty = dict.fromkeys(given, "")
+    assert not any(v.errors for v in MySqlSourceConnector.validate(NEEDED | empty))
+
+
 def test_words_are_read_in_any_case():
     settings = parse(
         NEEDED

@@ -77,10 +77,10 @@ def read(values: Mapping[str, Any], connector: str) -> Connection:
         timeout_s=max(1, values["connect.timeout.ms"] // 1000),
         tls=Tls(
             mode=_MARIADB_MODES.get(mode, mode),
-            authority=values["database.ssl.ca"],
-            keystore=values["database.ssl.keystore"],
+            authority=values["database.ssl.ca"] or None,
+            keystore=values["database.ssl.keystore"] or None,
             keystore_password=values["database.ssl.keystore.password"],
-            truststore=values["database.ssl.truststore"],
+            truststore=values["database.ssl.truststore"] or None,
             truststore_password=values["database.ssl.truststore.password"],
         ),
     )
