@@ -176,7 +176,7 @@ def test_each_error_is_said_once(rest, tmp_path):
     assert (both.returncode, both.stdout, both.stderr) == (1, "created good (dry run)\n", said)
     words = ["-c", "connector.class=FileStreamSource", "-c", "file=/f", "-c", "tasks.max=a", "-o", "json"]
     checked = klamm("connector", "validate", "bad", *words, "--url", rest)
-    assert (checked.returncode, [row["error"] for row in json.loads(checked.stdout)]) == (1, errors)
+    assert (checked.returncode, [row["error"] for row in json.loads(checked.stdout)["errors"]]) == (1, errors)
 
 
 def test_edit_applies_what_the_editor_leaves(rest, tmp_path):

@@ -216,7 +216,7 @@ def test_bad_values_are_named(args, code, said):
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
-        ("klamm to", ["topic"]),
+        ("klamm top", ["topic"]),
         ("klamm topic de", ["delete", "describe"]),
         ("klamm consume t --from", ["--from-beginning"]),
     ],

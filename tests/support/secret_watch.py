@@ -16,7 +16,8 @@ from typing import Any, Final
 from klamm.testing.process import EmbeddedProcess
 
 _SECRET_KEY: Final = re.compile(r"password|secret|jaas\.config|keystore\.key$")
-_QUOTED: Final = re.compile(r'"((?:[^"\\]|\\.)*)"')
+_QUOTED: Final = re.compile(r'(?<!principal=)(?<!keyTab=)"((?:[^"\\]|\\.)*)"')
+"""The texts of a JAAS entry, without the names that errors tell."""
 _LEAST: Final = 8
 """Letters of a secret that is looked for: shorter ones, and `password` itself, stand in logs by chance."""
 _URL_SAFE: Final = bytes.maketrans(b"+/", b"-_")
