@@ -10,7 +10,7 @@ import errno
 import os
 import shlex
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -40,6 +40,23 @@ def exposed(path: Path, *, mode: str = "700") -> str | None:
     return f"every user of this machine can read {path}; to keep it private: chmod {mode} {shlex.quote(str(path))}"
 
 
+class NotSynced(OSError):
+    """A file has its new content, but its name may not be on the disk: after a crash of the machine it may have the old one."""
+
+
+def write_and_take(path: Path, data: bytes, take: Callable[[], None]) -> None:
+    """Replaces a file as `write_atomically` does, and calls `take` once readers see the new content. Raises OSError.
+
+    `take` is also called before NotSynced is raised: what holds in memory is what the file says.
+    """
+    try:
+        write_atomically(path, data)
+    except NotSynced:
+        take()
+        raise
+    take()
+
+
 def write_atomically(
     path: Path,
     data: bytes,
@@ -52,7 +69,7 @@ def write_atomically(
     """Replaces the content of a file. Readers and crashes see the old or the new content, never a mixture.
 
     The new content goes to a new temporary file beside it, which is removed on failure. With `sync`, content and name are
-    on the disk when this returns. The file gets `mode`, whatever the umask, where the file system has modes; with
+    on the disk when this returns; NotSynced says that the content is new, and that this is not sure. The file gets `mode`, whatever the umask, where the file system has modes; with
     `keep_mode` a file that exists keeps the mode that it has. `shared` means that several threads or processes may
     write the file at the same time: each then has a temporary file of its own.
     """
@@ -83,7 +100,11 @@ def replacing(
             temporary.unlink()
         raise
     if sync:
-        sync_directory(path.parent)
+        try:
+            sync_directory(path.parent)
+        except OSError as e:
+            why = f"it has changed, but a crash of the machine may bring the old content back: {e.strerror}"
+            raise NotSynced(e.errno, why, str(path)) from e
 
 
 def _create_temporary(path: Path, *, shared: bool) -> tuple[Path, int]:

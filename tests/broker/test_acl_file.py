@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
+import os
 import stat
 
 import pytest
 
 from klamm_base.errors import ConfigError
+from klamm_base.files import NotSynced
+from klamm_broker.api.api_31_delete_acls import deletion
+from klamm_broker.api.registry import RequestContext
 from klamm_broker.log.errors import DirectoryError
-from klamm_broker.security.acl import Acl
+from klamm_broker.log.steps import finish
+from klamm_broker.security.acl import Acl, AclFilter
 from klamm_broker.security.authorizer import Denial
 from klamm_broker.server import audit
 from klamm_broker.server.acl_file import StoredAuthorizer
 from klamm_broker.server.authorizer_keys import STANDARD
 from klamm_broker.server.config import BrokerConfig
 from klamm_kafka.wire.acls import AclOperation, AclPermissionType, PatternType, ResourceType
+from klamm_kafka.wire.errors import ErrorCode
 
 
 def acl(name: str = "orders") -> Acl:
@@ -133,3 +140,47 @@ def test_denials_of_ever_new_names_are_cut_and_counted(caplog):
     assert lines[-2] == {
         "event": "denials left out", "principal": "User:ann", "times": 500 - audit.LINES_MAX,
     }  # fmt: skip
+
+
+def test_what_the_file_has_holds_even_where_its_name_is_not_on_the_disk_for_sure(tmp_path, monkeypatch):
+    found = opened(tmp_path / "acls.json")
+
+    def broken(_):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("klamm_base.files.sync_directory", broken)
+        with pytest.raises(NotSynced, match=r"changed, but a crash of the machine may .*Input/output error"):
+            found.store(add=[acl()])
+    assert list(found.index) == list(opened(tmp_path / "acls.json").index) == [acl()]
+
+
+SENDER = RequestContext(
+    api_key=31, api_version=3, correlation_id=1, client_id=None, host="h", port=1, listener="L"
+)
+
+
+def test_many_filters_are_used_in_steps_and_each_tells_what_it_selects(tmp_path):
+    found = opened(tmp_path / "acls.json")
+    found.store(add=[acl(f"t{n}") for n in range(100)])
+    filters = [AclFilter(resource_name=f"t{n % 50}") for n in range(100)]
+    steps = deletion(found, SENDER, filters)
+    for _ in range(100):
+        next(steps)
+    assert len(found.index) == 100, "one filter in each step"
+    results = finish(steps).filter_results
+    assert [[a.resource_name for a in r.matching_acls] for r in results] == [
+        [f"t{n % 50}"] for n in range(100)
+    ]
+    assert len(found.index) == 50
+
+
+def test_filters_that_select_everything_again_and_again_are_refused(tmp_path):
+    found = opened(tmp_path / "acls.json")
+    found.store(add=[acl(f"t{n}") for n in range(1_000)])
+    results = finish(deletion(found, SENDER, [AclFilter()] * 102)).filter_results
+    assert {r.error_code for r in results} == {ErrorCode.INVALID_REQUEST}
+    assert "the same ACLs more than 100000 times" in results[0].error_message
+    assert len(found.index) == 1_000
+    assert len(finish(deletion(found, SENDER, [AclFilter()] * 101)).filter_results) == 101
+    assert not len(found.index)

@@ -175,6 +175,30 @@ def test_the_rule_is_named():
     assert "none allows it" in str(found.decide("User:ann", "h", O.WRITE, TOPIC, "x").rule)
 
 
+FILTERS = st.builds(
+    AclFilter,
+    resource_type=st.sampled_from((TOPIC, GROUP, ResourceType.ANY)),
+    resource_name=st.sampled_from((*NAMES, "abcd", None)),
+    pattern_type=st.sampled_from((L, PRE, PatternType.ANY, PatternType.MATCH)),
+    principal=st.sampled_from((*USERS, None)),
+    operation=st.sampled_from((O.READ, O.ANY)),
+)
+
+
+@given(st.lists(ACLS, max_size=12), FILTERS)
+def test_a_filter_selects_as_if_all_acls_were_read(acls, wanted):
+    found, _ = authorizer(*acls)
+    told = found.select(wanted)
+    assert len(told) == len(set(told))
+    assert set(told) == {acl for acl in acls if wanted.matches(acl)}
+
+
+@pytest.mark.parametrize("named", [{"resource_name": "t7"}, {"principal": "User:7"}])
+def test_a_filter_that_names_something_reads_few_acls(named):
+    found, _ = authorizer(*(acl(f"t{n}", principal=f"User:{n}") for n in range(1_000)))
+    assert len(list(found.index.candidates(AclFilter(**named)))) == 1
+
+
 @pytest.mark.parametrize(
     ("wanted", "names"),
     [

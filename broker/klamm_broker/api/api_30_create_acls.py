@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from klamm_base.files import NotSynced
 from klamm_broker.api.acls import NO_AUTHORIZER, AclRefused, check_codes, check_new, created
 from klamm_broker.api.registry import Need, RequestContext, handles
 from klamm_broker.server import audit
@@ -66,7 +67,8 @@ def _create(authorizer: StoredAuthorizer, ctx: RequestContext, acls: list[Acl]) 
         for result in results:
             if result.error_code == ErrorCode.NONE:
                 result.error_code, result.error_message = ErrorCode.KAFKA_STORAGE_ERROR, str(e)
-        return results
+        if not isinstance(e, NotSynced):
+            return results
     if new:
         audit.changed(ctx, "ACLs", added=[str(acl) for acl in new])
     return results

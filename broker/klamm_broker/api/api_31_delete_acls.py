@@ -1,18 +1,23 @@
 """DeleteAcls, key 31: versions 1 to 3.
 
-Behaviour: deletes the ACLs that each filter selects and tells them; an ACL that several filters select is told by each. They are gone from
-the disk when it is answered. Without an authorizer it answers SECURITY_DISABLED. Code 0 (unknown)
+Behaviour: deletes the ACLs that each filter selects and tells them; an ACL that several filters select is told by each,
+up to `REPEATED_MAX` in all. They are gone from the disk when it is answered. Many filters are used in slices. Without an authorizer it answers SECURITY_DISABLED. Code 0 (unknown)
 closes the connection, as in Kafka.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Final
 
+from klamm_base.files import NotSynced
 from klamm_broker.api.acls import NO_AUTHORIZER, AclRefused, check_codes, check_filter, selected
 from klamm_broker.api.registry import Need, RequestContext, handles
+from klamm_broker.log.steps import Steps
 from klamm_broker.server import audit
+from klamm_broker.server.slices import drive
 from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
@@ -30,9 +35,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+REPEATED_MAX: Final = 100_000
+"""ACLs that are told again, because another filter of the request selects them too: some 10 MB of the answer."""
+_TOO_MANY: Final = (
+    f"The filters select the same ACLs more than {REPEATED_MAX} times: send fewer filters at once."
+)
+
 
 @handles(ApiKey.DELETE_ACLS, versions=(1, 3), needs=[Need(AclOperation.ALTER, ResourceType.CLUSTER)])
-def delete_acls(broker: BrokerState, ctx: RequestContext, request: DeleteAclsRequest) -> DeleteAclsResponse:
+def delete_acls(
+    broker: BrokerState, ctx: RequestContext, request: DeleteAclsRequest
+) -> DeleteAclsResponse | asyncio.Future[DeleteAclsResponse]:
     for asked in request.filters:
         check_codes(
             "DeleteAclsRequest",
@@ -50,30 +63,57 @@ def delete_acls(broker: BrokerState, ctx: RequestContext, request: DeleteAclsReq
     if authorizer is None:
         refused = DeleteAclsFilterResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
         return DeleteAclsResponse(filter_results=[refused] * len(filters))
-    return DeleteAclsResponse(filter_results=_delete(authorizer, ctx, filters))
+    return drive(broker.loop, deletion(authorizer, ctx, filters))
 
 
-def _delete(
-    authorizer: StoredAuthorizer, ctx: RequestContext, filters: list[AclFilter]
-) -> list[DeleteAclsFilterResult]:
-    found = [_select(authorizer, wanted) for wanted in filters]
-    gone = dict.fromkeys(acl for acls in found if not isinstance(acls, str) for acl in acls)
+def deletion(
+    authorizer: StoredAuthorizer, ctx: audit.Sender, filters: list[AclFilter]
+) -> Steps[DeleteAclsResponse]:
+    """Delete what the filters select, in steps. Nothing is deleted where they select the same ACLs again and again."""
+    found: dict[AclFilter, list[Acl] | str] = {}
+    gone: dict[Acl, None] = {}
+    told = 0
+    for wanted in filters:
+        if wanted not in found:
+            found[wanted] = _select(authorizer, wanted)
+        acls = found[wanted]
+        if not isinstance(acls, str):
+            told += len(acls)
+            gone.update(dict.fromkeys(acls))
+        if told - len(gone) > REPEATED_MAX:
+            refused = DeleteAclsFilterResult(error_code=ErrorCode.INVALID_REQUEST, error_message=_TOO_MANY)
+            return DeleteAclsResponse(filter_results=[refused] * len(filters))
+        yield None
+    failed = _remove(authorizer, ctx, gone)
+    results = []
+    for wanted in filters:
+        results.append(_result(found[wanted], failed))
+        yield None
+    return DeleteAclsResponse(filter_results=results)
+
+
+def _remove(authorizer: StoredAuthorizer, ctx: audit.Sender, gone: Collection[Acl]) -> str | None:
+    """Delete ACLs. Returns why that failed."""
+    failed = None
     try:
         authorizer.store(remove=gone)
     except OSError as e:
         log.error("ACLs could not be deleted: %s", e)  # noqa: TRY400
-        failed = DeleteAclsFilterResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, error_message=str(e))
-        return [failed] * len(filters)
+        failed = str(e)
+        if not isinstance(e, NotSynced):
+            return failed
     if gone:
         audit.changed(ctx, "ACLs", removed=[str(acl) for acl in gone])
-    return [
-        DeleteAclsFilterResult(error_code=ErrorCode.INVALID_REQUEST, error_message=acls)
-        if isinstance(acls, str)
-        else DeleteAclsFilterResult(
-            error_code=ErrorCode.NONE, error_message=None, matching_acls=[_told(acl) for acl in acls]
-        )
-        for acls in found
-    ]
+    return failed
+
+
+def _result(acls: list[Acl] | str, failed: str | None) -> DeleteAclsFilterResult:
+    if failed is not None:
+        return DeleteAclsFilterResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, error_message=failed)
+    if isinstance(acls, str):
+        return DeleteAclsFilterResult(error_code=ErrorCode.INVALID_REQUEST, error_message=acls)
+    told = [_told(acl) for acl in acls]
+    return DeleteAclsFilterResult(error_code=ErrorCode.NONE, error_message=None, matching_acls=told)
 
 
 def _select(authorizer: StoredAuthorizer, wanted: AclFilter) -> list[Acl] | str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
-from klamm_broker.security.acl import EVERYONE, WILDCARD, Acl
+from klamm_broker.security.acl import EVERYONE, WILDCARD, Acl, AclFilter
 from klamm_kafka.wire.acls import PatternType, ResourceType
 
 _Pattern = tuple[ResourceType, PatternType, str]
@@ -66,7 +66,7 @@ class AclIndex:
 
     def _of_resource(self, kind: ResourceType, name: str) -> Iterator[_ByPrincipal]:
         patterns = self._patterns
-        for literal in {name, WILDCARD}:
+        for literal in dict.fromkeys((name, WILDCARD)):
             if (found := patterns.get((kind, PatternType.LITERAL, literal))) is not None:
                 yield found
         for length in self._prefixes.get(kind, ()):
@@ -84,6 +84,28 @@ class AclIndex:
             for who in {principal, EVERYONE}:
                 acls += found.get(who, ())
         return some, acls
+
+    def candidates(self, wanted: AclFilter) -> Iterable[Acl]:
+        """Returns the ACLs among which are those that a filter selects: few, if it names a resource or a principal."""
+        any_kind = wanted.resource_type is ResourceType.ANY
+        kinds = ResourceType if any_kind else (wanted.resource_type,)
+        if wanted.resource_name is not None:
+            return [
+                acl for kind in kinds for acl in self._named(kind, wanted.pattern_type, wanted.resource_name)
+            ]
+        if wanted.principal is not None:
+            return [acl for kind in kinds for acl in self._of.get((kind, wanted.principal), ())]
+        return self._all
+
+    def _named(self, kind: ResourceType, pattern: PatternType, name: str) -> Iterator[Acl]:
+        if pattern is PatternType.MATCH:
+            found = list(self._of_resource(kind, name))
+        else:
+            stored = (PatternType.LITERAL, PatternType.PREFIXED)
+            found = [self._patterns.get((kind, each, name), {}) for each in stored]
+        for by_principal in found:
+            for acls in by_principal.values():
+                yield from acls
 
     def of_type(self, kind: ResourceType, principal: str) -> Iterable[Acl]:
         """Returns all ACLs of a type of resource for a principal, those for everyone included."""

@@ -97,7 +97,7 @@ class Authorizer:
             access.forget()
 
     def select(self, wanted: AclFilter) -> list[Acl]:
-        return [acl for acl in self.index if wanted.matches(acl)]
+        return [acl for acl in self.index.candidates(wanted) if wanted.matches(acl)]
 
     def decide(
         self, principal: str, host: str, operation: AclOperation, kind: ResourceType, name: str

@@ -1,6 +1,6 @@
 """The ACLs on the disk: `klamm-acls.json` in the first log directory, readable by its owner only.
 
-A change is on the disk when the method returns; a method that raises has changed nothing.
+A change is on the disk when the method returns; a method that raises has changed nothing, except with NotSynced.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from klamm_base.files import write_atomically
+from klamm_base.files import write_and_take
 from klamm_broker.log.errors import DirectoryError
 from klamm_broker.security.acl import Acl
 from klamm_broker.security.authorizer import Authorizer, super_users
@@ -46,9 +46,12 @@ class StoredAuthorizer(Authorizer):
         if lines.keys() == self._lines.keys():
             return
         text = ",\n".join(lines.values())
-        write_atomically(self._path, f"{_HEAD}\n{text}\n]}}\n".encode())
-        self._lines = lines
-        self.change(add=add, remove=remove)
+
+        def take() -> None:
+            self._lines = lines
+            self.change(add=add, remove=remove)
+
+        write_and_take(self._path, f"{_HEAD}\n{text}\n]}}\n".encode(), take)
 
 
 def open_authorizer(config: BrokerConfig, clock: Any) -> StoredAuthorizer:

@@ -1,7 +1,7 @@
 """The client quotas of this broker: `klamm-quotas.json` in the first log directory, and what clients have used of them.
 
 A change is on the disk when `replace` returns, and holds from the next request on; a method that raises has changed
-nothing. Event loop's thread only.
+nothing, except with NotSynced. Event loop's thread only.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from klamm_base.files import write_atomically
+from klamm_base.files import write_and_take
 from klamm_broker.log.errors import DirectoryError
 from klamm_broker.quota.limits import IP, Entity, QuotaKey
 from klamm_broker.quota.meters import Quota
@@ -50,11 +50,13 @@ class ClientQuotas:
         """Replace all quotas. `addresses` has what new names of hosts were found to be. Raises OSError."""
         known = {**self._addresses, **addresses}
         entries = [_entry(entity, values, known) for entity, values in sorted(quotas.items(), key=_order)]
-        write_atomically(
-            self._path, (json.dumps({"version": VERSION, "quotas": entries}, indent=1) + "\n").encode()
-        )
-        self.all, self._addresses = {entity: dict(values) for entity, values in quotas.items()}, known
-        self._apply()
+
+        def take() -> None:
+            self.all, self._addresses = {entity: dict(values) for entity, values in quotas.items()}, known
+            self._apply()
+
+        document = {"version": VERSION, "quotas": entries}
+        write_and_take(self._path, (json.dumps(document, indent=1) + "\n").encode(), take)
 
     def ip_rates(self) -> tuple[dict[str, float], float | None]:
         """Returns the connections per second that addresses may make, and what all others may."""

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from klamm_base.files import write_atomically
+from klamm_base.files import write_and_take
 from klamm_broker.log.errors import DirectoryError
 from klamm_broker.security.sasl.credentials import Credential, Decoys, Mechanism
 from klamm_broker.security.sasl.mechanism import Identity
@@ -91,10 +91,13 @@ class ScramUsers:
                 if credentials
             },
         }
-        write_atomically(self._path, (json.dumps(document, indent=1) + "\n").encode())
-        self.users = {user: dict(credentials) for user, credentials in users.items() if credentials}
-        self._kept = True
-        self._decoys = {}
+
+        def take() -> None:
+            self.users = {user: dict(credentials) for user, credentials in users.items() if credentials}
+            self._kept = True
+            self._decoys = {}
+
+        write_and_take(self._path, (json.dumps(document, indent=1) + "\n").encode(), take)
 
 
 def _credential(entry: Mapping[str, Any]) -> Credential:

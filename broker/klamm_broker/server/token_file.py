@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from klamm_base.files import write_atomically
+from klamm_base.files import write_and_take
 from klamm_broker.log.errors import DirectoryError
 from klamm_broker.security import principal
 from klamm_broker.security.tokens import Token, TokenRules, Tokens
@@ -43,8 +43,8 @@ class TokenFile(Tokens):
 
     def _write(self, tokens: Mapping[str, Token]) -> None:
         document = {"version": VERSION, "tokens": [_entry(token) for token in tokens.values()]}
-        write_atomically(self._path, (json.dumps(document, indent=1) + "\n").encode())
-        self.put(tokens)
+        content = (json.dumps(document, indent=1) + "\n").encode()
+        write_and_take(self._path, content, lambda: self.put(tokens))
 
 
 def _read(path: Path) -> list[Token]:
