@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
 from support.broker import new_name, new_topic, wait_until
+from support.quotas import put
 from support.raw import RawClient, batch, fetch_request, produce_request
 
 from klamm.testing import EmbeddedBroker
 from klamm.testing.broker import BrokerFailed
 from klamm_kafka.wire.errors import ErrorCode
-from klamm_kafka.wire.messages import alter_client_quotas as set_quotas
 from klamm_kafka.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from klamm_kafka.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from klamm_kafka.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -29,19 +28,7 @@ PRODUCE, FETCH, TIME, MUTATION = (
 )  # fmt: skip
 CONNECTION = "connection_creation_rate"
 ASK = MetadataRequest(topics=[])
-Entity = Mapping[str, str | None]
 pytestmark = pytest.mark.usefixtures("processes")
-
-
-def put(client: RawClient, entity: Entity, values: Mapping[str, float | None]) -> tuple[int, str | None]:
-    """Sets quotas; None removes one. Returns error and message."""
-    parts = [
-        set_quotas.AlterClientQuotasRequestEntityData(entity_type=k, entity_name=n) for k, n in entity.items()
-    ]
-    ops = [set_quotas.OpData(key=k, value=v or 0, remove=v is None) for k, v in values.items()]
-    entry = set_quotas.AlterClientQuotasRequestEntryData(entity=parts, ops=ops)
-    (answer,) = client.request(set_quotas.AlterClientQuotasRequest(entries=[entry]), 1).entries
-    return answer.error_code, answer.error_message
 
 
 def kept(client: RawClient) -> dict[tuple[tuple[str, str | None], ...], dict[str, float]]:

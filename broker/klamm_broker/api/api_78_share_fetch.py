@@ -23,6 +23,7 @@ from klamm_kafka.wire.share_fetch import encode_share_fetch_response
 if TYPE_CHECKING:
     from klamm_broker.coordinator.share.sessions import At, ShareSession
     from klamm_broker.server.connection import Connection
+    from klamm_broker.server.metering import Charge
     from klamm_broker.server.outgoing import Reply
     from klamm_broker.server.share_fetching import ShareFetch
     from klamm_broker.server.share_groups import Outcome
@@ -63,7 +64,9 @@ def share_fetch(conn: Connection, body: memoryview, version: int, correlation_id
 
         def go_on(done: asyncio.Future[dict[At, Outcome]]) -> None:
             if not slot.closed:
-                work = _work(conn, request, correlation_id, session, {**outcomes, **done.result()})
+                work = _work(
+                    conn, request, correlation_id, session, {**outcomes, **done.result()}, charge=slot.charge
+                )
                 reply = work.attempt(final=request.max_wait_ms <= 0)
                 if reply is None:
                     work.park(slot, request.max_wait_ms / 1000)
@@ -72,7 +75,7 @@ def share_fetch(conn: Connection, body: memoryview, version: int, correlation_id
 
         written.add_done_callback(go_on)
         return None
-    work = _work(conn, request, correlation_id, session, {**outcomes, **written})
+    work = _work(conn, request, correlation_id, session, {**outcomes, **written}, charge=conn.charge)
     reply = work.attempt(final=request.max_wait_ms <= 0)
     if reply is None:
         work.park(conn.park(), request.max_wait_ms / 1000)
@@ -117,27 +120,9 @@ def _session(conn: Connection, request: ShareFetchRequest) -> ShareSession | Err
         if _with_acks(request):
             return ErrorCode.INVALID_REQUEST
         limit = conn.broker.config["group.share.max.share.sessions"]
-        session = shares.sessions.open(owner, asked, conn, limit)
-        if not isinstance(session, ErrorCode):
-            _watch(conn)
-        return session
+        return shares.sessions.open(owner, asked, conn, limit)
     gone = [(topic.topic_id, p) for topic in request.forgotten_topics_data for p in topic.partitions]
     return shares.sessions.advance(owner, epoch, asked, gone)
-
-
-def _watch(conn: Connection) -> None:
-    """End the sessions of a connection when it closes."""
-    before, broker = conn.on_close, conn.broker
-    if getattr(before, "ends_share_sessions", False):
-        return
-
-    def closed() -> None:
-        if before is not None:
-            before()
-        broker.shares.on_disconnect(conn)
-
-    closed.ends_share_sessions = True  # type: ignore[attr-defined]
-    conn.on_close = closed
 
 
 def _work(
@@ -146,6 +131,8 @@ def _work(
     correlation_id: int,
     session: ShareSession | None,
     acknowledged: Mapping[At, Outcome],
+    *,
+    charge: Charge | None,
 ) -> ShareFetch:
     from klamm_broker.coordinator.share.sessions import OPEN_EPOCH, rotated
     from klamm_broker.server.share_fetching import ShareFetch
@@ -165,4 +152,5 @@ def _work(
         partitions=partitions,
         acknowledged=acknowledged,
         first=request.share_session_epoch == OPEN_EPOCH,
+        charge=charge,
     )

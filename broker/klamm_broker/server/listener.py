@@ -309,6 +309,8 @@ class Server:
         telemetry = self.broker.telemetry_taken.made
         if telemetry is not None:
             telemetry.subscriptions.on_disconnect(connection)
+        if (shares := self.broker.shares_served.made) is not None:
+            shares.on_disconnect(connection)
         self.metrics.connections_closed += 1
         self.doors.leave(connection.listener, connection.host)
 

@@ -120,6 +120,10 @@ class Charge:
             quotas.fetch.note(self._user, self._client_id, -size, now_ms)
         return throttle_ms
 
+    def correct(self, size: int) -> None:
+        """Charge for so many bytes more than `fetched` was told; for fewer if it is negative."""
+        self._conn.broker.quotas.fetch.note(self._user, self._client_id, size, self._now_ms())
+
     def mutate(self, partitions: int, *, strict: bool) -> bool:
         """Charge the creation or deletion of partitions. Returns False if it must not be done."""
         mutation, now_ms = self._conn.broker.quotas.mutation, self._now_ms()

@@ -25,6 +25,7 @@ from klamm_kafka.wire.share_fetch import SharedRecords, encode_share_fetch_respo
 if TYPE_CHECKING:
     from klamm_broker.log.answers import FileSlice
     from klamm_broker.server.connection import Slot
+    from klamm_broker.server.metering import Charge
     from klamm_broker.server.outgoing import Reply
     from klamm_broker.server.state import BrokerState
     from klamm_broker.server.topics import Partition
@@ -43,6 +44,10 @@ class Rights(Protocol):
     def may_read(self, topic: str) -> bool: ...
 
 
+Found = tuple[At, Served, int, "FileSlice | None"]
+"""A partition that can be read, where, and what is there."""
+
+
 class ShareFetch:
     """One share fetch. `acknowledged` are the outcomes of the acknowledgements that came with it."""
 
@@ -57,6 +62,7 @@ class ShareFetch:
         partitions: list[At],
         acknowledged: Mapping[At, Outcome],
         first: bool,
+        charge: Charge | None = None,
     ) -> None:
         group_id, member_id = request.group_id or "", request.member_id or ""
         self._broker = broker
@@ -68,7 +74,10 @@ class ShareFetch:
         self._first = first
         self._partitions = partitions
         self._acknowledged = acknowledged
+        self._charge = charge
         self._max_bytes = min(request.max_bytes, broker.config["fetch.max.bytes"])
+        if charge is not None and (most := charge.fetch_bytes_max()) is not None:
+            self._max_bytes = min(self._max_bytes, most)
         self._min_bytes = min(request.min_bytes, self._max_bytes)
         limited = request.share_acquire_mode == RECORD_LIMIT
         self._ask = Ask(member_id, request.max_records, max(request.batch_size, 1), limited)
@@ -94,7 +103,7 @@ class ShareFetch:
             else:
                 waits = True
         total, failed = 0, bool(answer) and not readable and not waits
-        pieces: list[tuple[At, Served, int, FileSlice | None]] = []
+        found: list[Found] = []
         each = self._max_bytes // max(len(readable), 1)
         for at, served in readable:
             try:
@@ -103,18 +112,48 @@ class ShareFetch:
                 answer[at] = SharedRecords(at[1], e.code, e.code.message)
                 failed = True
                 continue
-            pieces.append((at, served, offset, piece))
+            found.append((at, served, offset, piece))
             total += 0 if piece is None else piece.size
         wants = self._wants_records and bool(self._partitions)
         if wants and not final and not failed and total < self._min_bytes:
             self.missing = self._min_bytes - total
             return None
+        return self._answer(answer, found)
+
+    def _answer(self, answer: dict[At, SharedRecords], found: list[Found]) -> Reply:
+        """Acquire records of what was found, and answer. For one who is over the quota nothing is locked."""
+        charge, size = self._charge, 0
+        if charge is not None:
+            size = self._likely_size(found)
+            if throttle_ms := charge.fetched(size):
+                return self._encode({}, throttle_ms=throttle_ms)
         left = self._ask.max_records
-        for at, served, offset, piece in pieces:
+        for at, served, offset, piece in found:
             result = self._acquired(at[1], served, offset, piece, left)
             left -= sum(item.records for item in result.acquired)
             answer[at] = result
-        return self._encode(answer)
+        reply = self._encode(answer)
+        if charge is not None:
+            charge.correct(int.from_bytes(reply[0][:4], "big") - size)  # type: ignore[index]  # bytes are first
+        return reply
+
+    def _likely_size(self, found: list[Found]) -> int:
+        """Returns about how many bytes will leave, before anything is acquired."""
+        left, size = self._ask.max_records, 0
+        for _, served, offset, piece in found:
+            if left <= 0:
+                break
+            spans = [] if piece is None else self._spans(served, offset, piece, left)
+            left -= sum(span.last - span.first + 1 for span in spans)
+            size += sum(span.size for span in spans)
+        return size
+
+    def _spans(self, served: Served, offset: int, piece: FileSlice, left: int) -> list[Span]:
+        """Returns the batches of which records may be acquired: those in flight, and new ones as far as there are locks."""
+        core = served.core
+        assert core is not None
+        room = max(core.settings().max_locks - core.in_flight, 0)
+        return _spans(piece, max(core.end, offset) + min(left, room))
 
     def _found(self, at: At) -> tuple[Partition | None, ErrorCode]:
         topic = self._broker.topics.by_id.get(at[0])
@@ -150,7 +189,7 @@ class ShareFetch:
             return nothing
         stored = served.partition.log
         up_to = stored.last_stable_offset if self._committed else stored.high_watermark
-        spans = _spans(piece, max(core.end, offset) + left)
+        spans = self._spans(served, offset, piece, left)
         aborted = (
             [(t.producer_id, t.first_offset) for t in stored.aborted_in(offset, piece, up_to)]
             if self._committed
@@ -168,7 +207,7 @@ class ShareFetch:
 
     # Answer
 
-    def _encode(self, answer: dict[At, SharedRecords]) -> Reply:
+    def _encode(self, answer: dict[At, SharedRecords], *, throttle_ms: int = 0) -> Reply:
         error = self._tell_changes(answer)
         if error is not ErrorCode.NONE:
             answer = {}
@@ -180,7 +219,11 @@ class ShareFetch:
             topics.setdefault(at[0], []).append(told)
         lock_ms = self._broker.shares.delivery(self._group_id).lock_ms
         return encode_share_fetch_response(
-            self._correlation_id, list(topics.items()), error_code=error, lock_ms=lock_ms
+            self._correlation_id,
+            list(topics.items()),
+            throttle_time_ms=throttle_ms,
+            error_code=error,
+            lock_ms=lock_ms,
         )
 
     def _tell_changes(self, answer: dict[At, SharedRecords]) -> ErrorCode:
@@ -226,6 +269,8 @@ class ShareFetch:
             if slot.closed:
                 leave()
                 return True
+            if self._charge is not None:
+                self._charge.go_on()
             try:
                 reply = self.attempt(final=final)
             except Exception as e:  # a defect of ours must not keep the other waiters waiting
@@ -233,6 +278,8 @@ class ShareFetch:
                 leave()
                 slot.fail(f"SHARE_FETCH failed here: {e!r}")
                 return True
+            if self._charge is not None:
+                self._charge.pause()
             waiter.missing = self.missing
             if reply is None:
                 watch()  # a share partition may be another one by now

@@ -35,6 +35,7 @@ def encode_share_fetch_response(
     correlation_id: int,
     topics: Sequence[tuple[bytes, Sequence[SharedRecords]]],
     *,
+    throttle_time_ms: int = 0,
     error_code: int = 0,
     error_message: str | None = None,
     lock_ms: int = 0,
@@ -42,7 +43,7 @@ def encode_share_fetch_response(
     """Returns a whole frame in pieces; between pieces of bytes stand each partition's `records` as they were given."""
     pieces: list[Any] = []
     text = [
-        _HEAD.pack(correlation_id, 0, 0, error_code),
+        _HEAD.pack(correlation_id, 0, throttle_time_ms, error_code),
         _string(error_message),
         _SIZE.pack(lock_ms),
         encode_uvarint(len(topics) + 1),

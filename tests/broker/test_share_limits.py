@@ -1,0 +1,111 @@
+"""The cost of share fetches has bounds: quotas of bytes, batch headers that are looked at; sessions end with connections."""
+
+from __future__ import annotations
+
+import time
+import types
+from unittest import mock
+
+import pytest
+from support.broker import new_name, new_topic
+from support.quotas import put
+from support.raw import batch
+from support.secure_broker import LoginClient, SecureBroker
+from support.share_client import Reader
+
+from klamm.testing import EmbeddedBroker
+from klamm_broker.coordinator.share.delivery import Acquired
+from klamm_broker.coordinator.share.model import DeliverySettings
+from klamm_broker.coordinator.share.share_partition import SharePartition
+from klamm_broker.log.answers import FileSlice
+from klamm_broker.server import share_fetching
+from klamm_kafka.wire.errors import ErrorCode as E
+from klamm_kafka.wire.messages.share_fetch import ShareFetchRequest
+
+MOST = (1 << 31) - 1
+RATE = "consumer_byte_rate"
+QUICK = {"quota.window.num": "2", "group.share.assignment.interval.ms": "0"}
+
+
+@pytest.mark.usefixtures("processes")
+def test_a_share_consumer_over_its_quota_gets_nothing_and_waits(tmp_path):
+    with (
+        EmbeddedBroker(tmp_path / "data", config=QUICK) as broker,
+        Reader(broker, new_name("share"), new_topic(broker)) as reader,
+    ):
+        reader.join()
+        for _ in range(4):
+            reader.produce(bytes(40_000))
+        assert put(reader, {"user": None}, {RATE: 100_000}) == (0, None)
+        got, told, acked, began = [], [], 0, time.monotonic()
+        while len(got) < 4:
+            acks = [(got[-1], got[-1], [1])] if len(got) > acked else []
+            reader.ask(acks=acks, max_bytes=50_000, most=1)
+            answer = reader.told()
+            assert answer.error_code == E.NONE
+            partitions = [p for topic in answer.responses for p in topic.partitions]
+            acked += len([p for p in partitions if acks and p.acknowledge_error_code == E.NONE])
+            found = [a for p in partitions for a in p.acquired_records]
+            assert bool(found) != bool(answer.throttle_time_ms), "records or a delay"
+            assert all(a.delivery_count == 1 for a in found), "a delay locks nothing"
+            got += [a.first_offset for a in found]
+            told.append(answer.throttle_time_ms)
+        assert got == [0, 1, 2, 3]
+        assert acked == 3, "reports are taken and answered also with a delay"
+        assert any(told)
+        assert sum(told) / 1000 <= time.monotonic() - began + 0.05
+
+
+class Login(LoginClient):
+    def __init__(self, port: int) -> None:
+        super().__init__(port)
+        assert self.plain().error_code == E.NONE
+
+
+class LoggedIn(Reader, Login):
+    """A member of a share group that has logged in."""
+
+
+@pytest.mark.usefixtures("processes")
+def test_records_come_back_when_a_member_is_gone_that_has_renewed_its_login(tmp_path):
+    times = {"connections.max.reauth.ms": "60000", "group.share.assignment.interval.ms": "0"}
+    with SecureBroker(tmp_path, times) as broker:
+        group, topic = new_name("share"), new_topic(broker)
+        with LoggedIn(types.SimpleNamespace(port=broker.sasl_port), group, topic) as gone:
+            gone.join().produce(b"a")
+            assert gone.fetch()[0] == [(0, 0, 1)]
+            assert gone.plain().error_code == E.NONE
+            assert gone.fetch() == ([], {})
+        with Reader(broker, group, topic) as other:
+            assert other.join().fetch(wait_ms=10_000)[0] == [(0, 0, 2)], "a lock would last 30 s"
+
+
+def test_no_more_headers_are_looked_at_than_records_may_be_locked(tmp_path):
+    """A range of 50 MB has hundreds of thousands of batches; a reader may ask for any number of records."""
+    data = b"".join(batch(b"x", base_offset=n) for n in range(3_000))
+    path = tmp_path / "log"
+    path.write_bytes(data)
+    core = SharePartition(lambda: DeliverySettings(lock_ms=1000, delivery_limit=5, max_locks=200))
+    core.restore(0, [], log_end=3_000)
+    stored = types.SimpleNamespace(high_watermark=3_000)
+    metrics = types.SimpleNamespace(note_fetch=lambda *_: None)
+    topic = types.SimpleNamespace(metrics=metrics)
+    served = types.SimpleNamespace(
+        core=core, timer=None, partition=types.SimpleNamespace(log=stored, topic=topic)
+    )
+    shares = types.SimpleNamespace(setting=lambda *_: None, now_ms=lambda: 0)
+    broker = types.SimpleNamespace(config={"fetch.max.bytes": MOST}, shares=shares)
+    request = ShareFetchRequest(
+        group_id="g", member_id="m", max_bytes=MOST, max_records=MOST, batch_size=MOST
+    )
+    fetch = share_fetching.ShareFetch(
+        broker, request, 1, rights=mock.Mock(), session=None, partitions=[], acknowledged={}, first=True
+    )
+    with path.open("rb") as file:
+        piece = FileSlice(file.fileno(), 0, len(data), mock.Mock())
+        with mock.patch.object(share_fetching, "read_header", wraps=share_fetching.read_header) as read:
+            first = fetch._acquired(0, served, 0, piece, MOST)
+            assert first.acquired == [Acquired(0, 199, 1)]
+            assert first.records.size == len(data) // 3_000 * 200
+            assert fetch._acquired(0, served, 0, piece, MOST).acquired == ()
+            assert read.call_count <= 2 * 202
