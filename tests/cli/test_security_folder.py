@@ -18,10 +18,19 @@ from klamm_base.errors import ConfigError, KlammError
 from klamm_base.properties import load_properties
 from klamm_base.security import ClientSecurity
 from klamm_base.tls import TlsSettings
-from klamm_broker.server.scram_users import FILE_NAME, ScramUsers
+from klamm_broker.log.log_dir import DirectoryLock
+from klamm_broker.server.file_names import USERS as FILE_NAME
+from klamm_broker.server.scram_users import ScramUsers
 
 NOW = dt.datetime(2026, 11, 24, tzinfo=dt.UTC)
-SECRET = {"ca-key.pem", "server.pem", "rest.toml", "metrics.token", *(f"{user}.properties" for user in USERS)}
+SECRET = {
+    "users.new",
+    "ca-key.pem",
+    "server.pem",
+    "rest.toml",
+    "metrics.token",
+    *(f"{user}.properties" for user in USERS),
+}
 
 
 def opened(path: Path, *hosts: str, now: dt.datetime = NOW) -> SecurityFolder:
@@ -142,6 +151,36 @@ def test_a_password_that_was_changed_at_the_broker_stays(tmp_path):
     assert set(stored) == set(USERS)
     opened(tmp_path / "s").store_users(tmp_path / "data")
     assert ScramUsers.load(tmp_path / "data" / FILE_NAME).users == stored
+
+
+def test_a_removed_user_stays_removed_until_its_file_is_removed_too(tmp_path):
+    folder = opened(tmp_path / "s")
+    folder.store_users(tmp_path / "data")
+    users = ScramUsers.load(tmp_path / "data" / FILE_NAME)
+    users.replace({name: held for name, held in users.users.items() if name != "app"})
+    opened(tmp_path / "s").store_users(tmp_path / "data")
+    assert "app" not in ScramUsers.load(tmp_path / "data" / FILE_NAME).users
+    (tmp_path / "s/app.properties").unlink()
+    opened(tmp_path / "s")  # killed before it gave the user to the broker
+    opened(tmp_path / "s").store_users(tmp_path / "data")
+    assert "app" in ScramUsers.load(tmp_path / "data" / FILE_NAME).users
+
+
+def test_a_broker_whose_data_is_lost_gets_all_users(tmp_path):
+    opened(tmp_path / "s").store_users(tmp_path / "data")
+    opened(tmp_path / "s").store_users(tmp_path / "other")
+    assert set(ScramUsers.load(tmp_path / "other" / FILE_NAME).users) == set(USERS)
+
+
+def test_a_broker_that_runs_is_not_given_users(tmp_path):
+    (tmp_path / "data").mkdir()
+    lock = DirectoryLock(tmp_path / "data")
+    try:
+        with pytest.raises(KlammError, match="data"):
+            opened(tmp_path / "s").store_users(tmp_path / "data")
+        assert not (tmp_path / "data" / FILE_NAME).exists()
+    finally:
+        lock.release()
 
 
 def test_no_secret_is_in_what_is_shown_or_given_as_an_argument(tmp_path):

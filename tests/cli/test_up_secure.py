@@ -89,9 +89,12 @@ def test_what_was_secure_stays_so(tmp_path):
         assert up.as_user("app", "produce", "t", "kept").returncode == 0
         changed = up.as_user("admin", "user", "passwd", "app", stdin="another\n")
         assert changed.returncode == 0
+        assert up.as_user("admin", "user", "add", "bea", stdin="password of bea\n").returncode == 0
+        assert up.as_user("admin", "user", "remove", "app").returncode == 0
     with Secure(tmp_path / "data") as up:
         assert up.ready["rest"].startswith("https://")
-        assert up.as_user("app", "topic", "list").returncode == 1  # its file has the old password
+        assert up.as_user("app", "topic", "list").returncode == 1  # removed
+        assert "bea" in up.as_user("admin", "user", "list").stdout
         assert "t" in up.as_user("admin", "topic", "list").stdout.split()
     with Secure(tmp_path / "data", "--no-secure") as up:
         assert up.as_user(None, "consume", "t", "--from-beginning", "-e").stdout == "kept\n"

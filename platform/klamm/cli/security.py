@@ -44,17 +44,23 @@ def init(
     import socket
 
     from klamm.security.folder import ADMIN, LOCAL_HOSTS, SecurityFolder
+    from klamm_base.properties import load_properties
 
     with reported():
         hosts = [*(host or [socket.getfqdn()]), *LOCAL_HOSTS]
         made = SecurityFolder.open(folder, list(dict.fromkeys(hosts)), dt.datetime.now(dt.UTC))
         made.store_users(log_dir)
         server = made.write_server(hosts[0], port, log_dir)
+        address = load_properties(server)["advertised.listeners"].rpartition("/")[2]
+        if address != f"{hosts[0]}:{port}":
+            typer.echo(
+                f"{server} was there and stays as it is: clients reach the broker at {address}", err=True
+            )
         typer.echo(f"start the broker:  klamm broker start {server}")
         typer.echo(f"clients log in by: {made.client_file('app')} (administrator: {made.client_file(ADMIN)})")
         typer.echo(f"clients trust:     {made.authority}")
         typer.echo(
-            f"permissions:       klamm acl add … -b {hosts[0]}:{port} --command-config {made.client_file(ADMIN)}"
+            f"app and connect have no rights yet: klamm acl add app … -b {address} --command-config {made.client_file(ADMIN)}"
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import string
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +22,11 @@ def new_credential(mechanism: Mechanism, password: str, iterations: int = ITERAT
     return of_password(mechanism, password, salt=salt, iterations=iterations)
 
 
+def has_users(log_directory: Path) -> bool:
+    """Tells whether a broker has had users in this log directory."""
+    return (log_directory / file_names.USERS).exists()
+
+
 def store(log_directory: Path, users: Mapping[str, Mapping[Mechanism, Credential]]) -> None:
     """Adds credentials to those of a broker's first log directory. Raises DirectoryError and OSError."""
     file = ScramUsers.load(log_directory / file_names.USERS)
@@ -29,8 +34,3 @@ def store(log_directory: Path, users: Mapping[str, Mapping[Mechanism, Credential
     for name, credentials in users.items():
         stored[name] = {**stored.get(name, {}), **credentials}
     file.replace(stored)
-
-
-def known(log_directory: Path) -> Collection[str]:
-    """Returns the users who are there. Raises DirectoryError."""
-    return ScramUsers.load(log_directory / file_names.USERS).users.keys()

@@ -35,6 +35,8 @@ MECHANISM: Final = "SCRAM-SHA-512"
 LOCAL_HOSTS: Final = ("localhost", "127.0.0.1", "::1")
 _AUTHORITY: Final = "Klamm's local authority"
 _SECRET_BYTES: Final = 24
+_UNSTORED: Final = "users.new"
+"""The names of users whom no broker has got yet."""
 _READABLE: Final = 0o644
 _LOGIN: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
 
@@ -56,6 +58,8 @@ class SecurityFolder:
             make_private_folder(path)
             _certificates(path, hosts, now)
             made = frozenset(user for user in USERS if not (path / f"{user}.properties").exists())
+            if made:  # before their files: a start that is killed between them goes on here
+                _note_unstored(path, made)
             passwords = {user: _client_file(path, user) for user in USERS}
             token = _kept(path / "metrics.token", lambda: secrets.token_urlsafe(_SECRET_BYTES) + "\n").strip()
             _rest_users(path, passwords, made)
@@ -76,23 +80,27 @@ class SecurityFolder:
         return (self.path / f"{user}.properties").absolute()
 
     def store_users(self, log_directory: Path) -> None:
-        """Gives the users to a broker that does not run. One that the broker knows already keeps its password there.
+        """Gives users whose files are new to a broker that does not run; a broker without any users gets all.
 
-        Raises KlammError.
+        Others keep their password there, or stay removed. Raises KlammError, also when a broker has the directory.
         """
-        from klamm.security.first_users import known, new_credential, store
+        from klamm.security.first_users import has_users, new_credential, store
+        from klamm_broker.log.log_dir import DirectoryLock
         from klamm_broker.security.sasl.credentials import Mechanism
 
+        unstored = self.path / _UNSTORED
         try:
             make_private_folder(log_directory)
-            there = known(log_directory)
-            new = {
-                user: {Mechanism.SHA512: new_credential(Mechanism.SHA512, password)}
-                for user, password in self.passwords.items()
-                if user in self.made or user not in there
-            }
-            if new:
-                store(log_directory, new)
+            lock = DirectoryLock(log_directory)
+            try:
+                noted = unstored.read_text(encoding="utf-8").split() if unstored.exists() else []
+                new = [user for user in USERS if user in noted] if has_users(log_directory) else USERS
+                if new:
+                    made = {user: new_credential(Mechanism.SHA512, self.passwords[user]) for user in new}
+                    store(log_directory, {user: {Mechanism.SHA512: each} for user, each in made.items()})
+            finally:
+                lock.release()
+            unstored.unlink(missing_ok=True)
         except OSError as e:
             raise KlammError(f"{e.filename or log_directory}: {e.strerror or e}") from None
 
@@ -141,6 +149,12 @@ def renew(path: Path, hosts: Sequence[str], now: dt.datetime) -> Signed:
         raise KlammError(
             f"{e.filename or path}: {e.strerror or e}; `klamm security init` makes the folder"
         ) from None
+
+
+def _note_unstored(path: Path, users: frozenset[str]) -> None:
+    file = path / _UNSTORED
+    noted = set(file.read_text(encoding="utf-8").split()) if file.exists() else set()
+    _write(file, "".join(f"{user}\n" for user in sorted(noted | users)))
 
 
 def _certificates(path: Path, hosts: Sequence[str], now: dt.datetime) -> None:
