@@ -93,7 +93,10 @@ def test_what_was_secure_stays_so(tmp_path):
         assert up.as_user("admin", "user", "remove", "app").returncode == 0
     with Secure(tmp_path / "data") as up:
         assert up.ready["rest"].startswith("https://")
-        assert up.as_user("app", "topic", "list").returncode == 1  # removed
+        refused = up.as_user("app", "topic", "list")  # it is removed
+        assert refused.returncode == 1
+        assert "Authentication failed" in refused.stderr
+        assert f"(settings of {up.folder / 'app.properties'})" in refused.stderr
         assert "bea" in up.as_user("admin", "user", "list").stdout
         assert "t" in up.as_user("admin", "topic", "list").stdout.split()
     with Secure(tmp_path / "data", "--no-secure") as up:

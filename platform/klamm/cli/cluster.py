@@ -22,6 +22,17 @@ ANSWER_S: Final = 5.0  # for a first sign of life from a broker
 TIMEOUT_S: Final = 30.0
 
 
+_refusals: Final[list[str]] = []
+"""The reasons why this command's connections were refused."""
+
+
+def _note_refusal(error: Any) -> None:
+    from confluent_kafka import KafkaError
+
+    if error.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL):  # noqa: SLF001 - librdkafka's local codes are spelled so
+        _refusals.append(error.str())
+
+
 def _bootstrap(value: str) -> str:
     """Refuse an impossible address as a usage error, before the command does anything."""
     from klamm_base.addresses import parse_addresses
@@ -73,7 +84,7 @@ class Cluster:
         for name, why in translated.ignored:
             typer.echo(f"klamm: {self.command_config}: {name} has no effect: {why}", err=True)
         # librdkafka prints connection errors by itself; the command says them once, in its own words
-        own = {"log_level": 2, "socket.timeout.ms": 10_000}
+        own = {"log_level": 2, "socket.timeout.ms": 10_000, "error_cb": _note_refusal}
         return own | translated.config | {"bootstrap.servers": self.bootstrap}
 
     def open(self, client: Callable[[dict[str, Any]], Any], config: dict[str, Any]) -> Any:
@@ -100,10 +111,14 @@ class Cluster:
         try:
             return client.list_topics(timeout=ANSWER_S)
         except KafkaException as e:
+            client.poll(0)  # calls `error_cb` with what the brokers said
             raise self.no_answer(e) from None
 
     def no_answer(self, error: Any) -> KlammError:
-        """Return the sentence for a request that librdkafka gave up."""
+        """Return the sentence for a request that librdkafka gave up. A login or handshake that failed is the reason."""
+        if _refusals:
+            which = f" (settings of {self.command_config})" if self.command_config else ""
+            return KlammError(f"{_refusals[-1]}{which}")
         return kafka_error(error, f"no answer from a broker at {self.bootstrap}")
 
 
