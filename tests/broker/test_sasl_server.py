@@ -202,6 +202,25 @@ def test_a_renewal_keeps_the_connection_but_not_with_another_mechanism_or_twice_
     client.wait_closed()
 
 
+def test_a_renewal_is_a_login_by_the_configuration_of_now(tmp_path):
+    name = "listener.name.sasl_plaintext.plain"
+    users = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_zoe="zoe-secret";'
+    config = {f"{name}.connections.max.reauth.ms": "60000"}
+    with (
+        SecureBroker(tmp_path, config) as broker,
+        LoginClient(broker.sasl_port) as client,
+        LoginClient(broker.port) as admin,
+    ):
+        assert client.plain("bob", "bob-secret").session_lifetime_ms == 60_000
+        change = AlterableConfig(name=f"{name}.sasl.jaas.config", config_operation=0, value=users)
+        asked = AlterConfigsResource(resource_type=4, resource_name="1", configs=[change])
+        (answer,) = admin.request(IncrementalAlterConfigsRequest(resources=[asked]), 1).responses
+        assert answer.error_code == 0
+        assert client.request(METADATA, 9).brokers, "the session goes on"
+        assert client.plain("bob", "bob-secret").error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        client.wait_closed()
+
+
 def librdkafka(secure: SecureBroker, mechanism: str, user: str = USER, password: str = PASSWORD) -> dict[str, object]:  # fmt: skip
     login = {"sasl.mechanism": mechanism, "sasl.username": user, "sasl.password": password}
     return {"bootstrap.servers": secure.sasl_bootstrap, "security.protocol": "SASL_PLAINTEXT", "log_level": 0, **login}  # fmt: skip

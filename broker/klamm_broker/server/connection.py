@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from klamm_broker.security.authorizer import Access
     from klamm_broker.server.metering import Charge
     from klamm_broker.server.metrics import ApiMetrics, RequestMetrics
+    from klamm_broker.server.sasl_config import LoginSettings
     from klamm_broker.server.state import BrokerState
     from klamm_broker.server.waiting import WaitingRoom
 
@@ -77,6 +78,9 @@ class Owner(Protocol):
 
     def forget(self, connection: Connection) -> None:
         """Take note that a connection has closed."""
+
+    def login_settings(self, listener: str) -> LoginSettings:
+        """Returns the logins of a listener as the configuration has them now."""
 
 
 class Slot:

@@ -153,7 +153,7 @@ class Server:
         before = len(self._sockets)
         try:
             if listener.protocol.sasl:
-                self._login_settings(listener.name)
+                self.login_settings(listener.name)
             self._bind_one(listener)
         except (ConfigError, ListenError, OSError) as e:
             log.error("listener %s stays closed: %s", listener, e)  # noqa: TRY400
@@ -167,7 +167,7 @@ class Server:
         """Begin to accept. The broker is open. Raises ConfigError when a listener's logins cannot be had."""
         for _, listener in self._sockets:
             if listener.protocol.sasl:
-                self._login_settings(listener.name)
+                self.login_settings(listener.name)
         self._take_ip_rates()
         self.broker.quotas.changes.append(self._take_ip_rates)
         for sock, listener in self._sockets:
@@ -246,7 +246,7 @@ class Server:
 
     def _connect(self, sock: socket.socket, peer: tuple[str, int], listener: Listener) -> Connection:
         """Returns a connection that is served. One of a listener with logins gets nothing but its login."""
-        logins = self._login_settings(listener.name) if listener.protocol.sasl else None
+        logins = self.login_settings(listener.name) if listener.protocol.sasl else None
         first = self.dispatch
         if logins is not None:
             from klamm_broker.server.login import Login, no_login
@@ -266,7 +266,7 @@ class Server:
         self.metrics.connections_made += 1
         return connection
 
-    def _login_settings(self, listener: str) -> LoginSettings:
+    def login_settings(self, listener: str) -> LoginSettings:
         """Returns the logins of a listener as the configuration has them now. Raises ConfigError and OSError for its first ones."""
         known = self._logins.get(listener)
         if known is not None and known.config is self.broker.config:

@@ -132,7 +132,7 @@ class Login:
         )
         conn.dispatch = conn.server.dispatch
         if session.expires_ms is not None:
-            conn.dispatch = SessionWatch(self._settings, session, self._began_ms)
+            conn.dispatch = SessionWatch(session, self._began_ms)
 
     def _fail(self, conn: Connection, reply: Reply | None, why: str) -> None:
         """Answer and close after the delay that slows down guessing."""
@@ -168,14 +168,13 @@ class Login:
 class SessionWatch:
     """The dispatch of a session that ends: takes its renewal, and no other request once it has ended.
 
-    `renewed_ms` is when it was renewed the last time, 0 if it never was.
+    `renewed_ms` is when it was renewed the last time, 0 if it never was. A renewal is a login by the configuration of now.
     """
 
-    __slots__ = ("_expires_ms", "_renewed_ms", "_session", "_settings")
+    __slots__ = ("_expires_ms", "_renewed_ms", "_session")
 
-    def __init__(self, settings: LoginSettings, session: Session, renewed_ms: int) -> None:
+    def __init__(self, session: Session, renewed_ms: int) -> None:
         assert session.expires_ms is not None
-        self._settings = settings
         self._session = session
         self._expires_ms = session.expires_ms
         self._renewed_ms = renewed_ms
@@ -184,7 +183,8 @@ class SessionWatch:
         now_ms = conn.broker.now_ms()
         handshake = end - pos >= _KEY.size and _KEY.unpack_from(view, pos)[0] == ApiKey.SASL_HANDSHAKE
         if handshake and now_ms - self._renewed_ms >= RENEW_MIN_MS:
-            conn.dispatch = login = Login(conn, self._settings, self._session)
+            settings = conn.server.login_settings(conn.listener)
+            conn.dispatch = login = Login(conn, settings, self._session)
             return login(conn, view, pos, end)
         if now_ms > self._expires_ms:
             raise BadRequest(f"the session of {conn.principal} has ended and was not renewed")
