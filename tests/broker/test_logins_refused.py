@@ -1,4 +1,4 @@
-"""Listeners whose logins cannot be made, in-process: nobody gets in, and changes that would lead there are refused."""
+"""Strangers in-process: nobody gets in where logins cannot be made, changes that would lead there are refused, no quota is theirs."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import importlib.util
 import logging
 
 import pytest
+from support.raw import request_frame
 from support.secure_kafka import PLAIN
 
 from klamm_base.errors import ConfigError
-from klamm_broker.server import sasl_config
+from klamm_broker.server import metering, sasl_config
 from klamm_broker.server.broker import Broker
 from klamm_broker.server.config import BrokerConfig
 from klamm_broker.server.listener import Server
@@ -19,6 +20,13 @@ from klamm_broker.server.sasl_keys import HANDLER, UNSECURED, VALIDATOR
 from klamm_broker.server.scram_users import ScramUsers
 from klamm_kafka.client import Connection, ConnectionLost
 from klamm_kafka.wire.errors import ErrorCode
+from klamm_kafka.wire.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasRequestEntityData,
+    AlterClientQuotasRequestEntryData,
+    OpData,
+)
+from klamm_kafka.wire.messages.api_versions import ApiVersionsRequest
 from klamm_kafka.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -146,3 +154,23 @@ async def test_a_listener_stays_closed_where_the_secret_of_its_logins_cannot_be_
     assert "LATE" not in server.broker.listeners
     assert "stays closed" in caplog.text
     assert "No space left" in caplog.text
+
+
+async def test_strangers_are_on_nobody_s_account(server, admin, monkeypatch):
+    """Their requests would be charged to ANONYMOUS, all together, and every login would be held up."""
+    entity, bound = AlterClientQuotasRequestEntityData(entity_type="user", entity_name=None), OpData(key="request_percentage", value=0.001, remove=False)  # fmt: skip
+    await admin.request(
+        AlterClientQuotasRequest(entries=[AlterClientQuotasRequestEntryData(entity=[entity], ops=[bound])])
+    )
+    charged = []
+    handle = metering.handle
+    monkeypatch.setattr(metering, "handle", lambda *args: charged.append(args[1].listener) or handle(*args))
+    ask = ApiVersionsRequest(client_software_name="x", client_software_version="1")
+    frame = request_frame(ask, 3)
+    for _ in range(20):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port_of(server))
+        writer.write(frame)
+        await reader.readexactly(int.from_bytes(await reader.readexactly(4)))
+        writer.close()
+    assert charged == []
+    assert not any(connection.charge or connection._held for connection in server.connections)

@@ -29,8 +29,13 @@ log = logging.getLogger(__name__)
 _HEAD: Final = struct.Struct(">hhih")  # api key, version, correlation id, length of the client id
 
 
-def dispatch(conn: Connection, view: memoryview, pos: int, end: int) -> Reply | None:
-    """Handle the request in `view[pos:end]`. Returns the answer, or None if there is none or the request is parked."""
+def dispatch(
+    conn: Connection, view: memoryview, pos: int, end: int, *, on_account: bool = True
+) -> Reply | None:
+    """Handle the request in `view[pos:end]`. Returns the answer, or None if there is none or the request is parked.
+
+    Before a login it is on nobody's account: all strangers would share one.
+    """
     if end - pos < _HEAD.size:
         raise BadRequest(f"truncated request header: {end - pos} bytes, at least {_HEAD.size} are needed")
     key, version, correlation_id, client_len = _HEAD.unpack_from(view, pos)
@@ -44,7 +49,7 @@ def dispatch(conn: Connection, view: memoryview, pos: int, end: int) -> Reply | 
         served = f"{api.min_version} to {api.max_version}"
         raise BadRequest(f"{api.name} version {version} is not served, {served} are ({end - pos} bytes)")
     try:
-        if conn.broker.quotas.active and conn.charge is None:
+        if on_account and conn.broker.quotas.active and conn.charge is None:
             return metering.handle(dispatch, conn, view, pos, end)
         metrics.requests[version] += 1
         if api.raw is not None:

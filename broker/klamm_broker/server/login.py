@@ -91,7 +91,7 @@ class Login:
             answer = frame_response(header.correlation_id, api.key, version, out_of_place.message)
             self._fail(conn, (answer,), out_of_place.failed)
             return None
-        reply = dispatch(conn, view, pos, end)
+        reply = dispatch(conn, view, pos, end, on_account=False)
         self._exchange.versions(valid=served and sum(errors.values()) == refused)
         return reply
 

@@ -56,13 +56,17 @@ class Handshakes:
 
     def _turn(self) -> None:
         end = perf_counter() + TURN_S
-        while self._ready:
-            self._ready[0].shake()
-            self._ready.popleft()
-            if perf_counter() >= end:
-                break
-        if self._ready:
-            self._loop.call_soon(self._turn)
+        try:
+            while self._ready:
+                try:
+                    self._ready[0].shake()
+                finally:
+                    self._ready.popleft()
+                if perf_counter() >= end:
+                    break
+        finally:
+            if self._ready:
+                self._loop.call_soon(self._turn)
 
     def done(self) -> None:
         self._metrics.handshakes += 1
@@ -123,6 +127,10 @@ class TlsConnection(Connection):
         except (OSError, BadCertificate, NoRule) as e:
             self._refuse(e)
             return
+        except Exception as e:  # a defect of ours: nobody may get in by it
+            log.exception("a handshake with %s failed", self)
+            self._refuse(e)
+            return
         if done:
             self._shaking = False
             self._late.cancel()
@@ -155,10 +163,14 @@ class TlsConnection(Connection):
             self._reading = False
             self._handshakes.go_on(self)
             return
-        if self.closed:
+        if self.closed or not self._reading:
             return
+        end = perf_counter() + tls_socket.TURN_S
         super()._on_readable()
         while self._tls.more and self._reading and not self.closed:
+            if perf_counter() >= end:
+                self.loop.call_soon(self._on_readable)
+                return
             super()._on_readable()
 
     def _update_reading(self) -> None:

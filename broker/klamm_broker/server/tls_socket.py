@@ -12,6 +12,7 @@ import ssl
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
+from time import perf_counter
 from typing import Final
 
 from klamm_broker.server import residency
@@ -23,7 +24,15 @@ WINDOW_BYTES: Final = 8 * RECORD_BYTES
 """The bytes that are encrypted before they leave together. The best of 1, 4, 8 and 16 records."""
 TURN_BYTES: Final = 1024 * 1024
 """The bytes that one connection may encrypt at a time, about a millisecond: others wait meanwhile."""
+PIECE_BYTES: Final = RECORD_BYTES
+"""The arrived bytes that OpenSSL gets at a time: it goes through all records that it has until one holds data."""
+TURN_S: Final = 0.001
+"""The time after which no further piece is decrypted before others had their turn."""
+BARREN_BYTES: Final = 2 * RECORD_BYTES
+"""The bytes that a peer may send without any data: a record that has not come whole, and a thousand changes of keys, which take
+ten microseconds each."""
 _ARRIVED: Final = memoryview(bytearray(256 * 1024))
+_NONE: Final = memoryview(b"")
 _READ: Final = memoryview(bytearray(WINDOW_BYTES))
 """Buffers that all connections share: nothing stays in them beyond a call. Event loop's thread only."""
 NOTHING: Final[Piece] = b""
@@ -36,13 +45,15 @@ class TlsSocket:
     `more` is true while decrypted or arrived bytes may wait here, for which the socket will not become readable.
     """
 
-    __slots__ = ("_in", "_out", "_unsent", "more", "raw", "tls")
+    __slots__ = ("_barren", "_in", "_out", "_rest", "_unsent", "more", "raw", "tls")
 
     def __init__(self, raw: socket.socket, context: ssl.SSLContext) -> None:
         self.raw = raw
         self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
         self.tls = context.wrap_bio(self._in, self._out, server_side=True)
         self._unsent: memoryview | None = None
+        self._rest = _NONE
+        self._barren = 0  # bytes that OpenSSL has got since it gave data
         self.more = False
 
     def fileno(self) -> int:
@@ -55,7 +66,7 @@ class TlsSocket:
         """
         done = False
         try:
-            count = self.raw.recv_into(_ARRIVED)
+            count = self.raw.recv_into(_ARRIVED[:PIECE_BYTES])
         except (BlockingIOError, InterruptedError):
             return False
         if count == 0:
@@ -74,32 +85,56 @@ class TlsSocket:
         return done
 
     def recv_into(self, view: memoryview) -> int:
-        """Decrypt into `view`. Returns the count, 0 at the end; raises BlockingIOError if nothing is there, or OSError."""
+        """Decrypt into `view`. Returns the count, 0 at the end; raises BlockingIOError if nothing is there, or OSError.
+
+        What has arrived goes to OpenSSL in pieces, and no further one after `TURN_S`: of small records a piece has hundreds.
+        """
+        late = perf_counter() + TURN_S
         if not self.more:
             count = self.raw.recv_into(_ARRIVED)
             if count:
-                self._in.write(_ARRIVED[:count])
+                self._feed(_ARRIVED[:count])
             else:
                 self._in.write_eof()
+        elif self._rest and not self._in.pending:
+            self._feed(self._rest)
         self.more = True
         total = 0
         while total < len(view):
             try:
                 count = int(self.tls.read(len(view) - total, view[total:]))
             except ssl.SSLWantReadError:
-                self.more = False
-                break
+                if self._barren > BARREN_BYTES:
+                    raise ssl.SSLError(1, f"{self._barren} bytes of records without any data") from None
+                if not self._rest:
+                    self.more = False
+                    break
+                if perf_counter() >= late:
+                    break
+                self._feed(self._rest)
+                continue
             except (ssl.SSLZeroReturnError, ssl.SSLEOFError):  # a frame that was cut is noticed by its size
                 count = 0
             if not count:
                 return total
+            self._barren = 0
             total += count
             if not self._in.pending and not self._in.eof and not self.tls.pending():
-                self.more = False  # as the next read would say, by an error that takes longer than a read
-                break
+                if not self._rest:
+                    self.more = False  # as the next read would say, by an error that takes longer than a read
+                    break
+                if perf_counter() >= late:
+                    break
+                self._feed(self._rest)
         if not total:
             raise BlockingIOError
         return total
+
+    def _feed(self, arrived: memoryview) -> None:
+        """Hand a piece to OpenSSL and keep the rest, which is copied if it is in the shared buffer."""
+        piece, rest = arrived[:PIECE_BYTES], arrived[PIECE_BYTES:]
+        self._barren += self._in.write(piece)
+        self._rest = memoryview(bytes(rest)) if rest and arrived.obj is _ARRIVED.obj else rest
 
     def flush(self) -> bool:
         """Send encrypted bytes. Returns whether the socket has taken all of them. Raises OSError."""
