@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import random
+import weakref
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from klamm_broker.quota.connections import ConnectionLimits, ConnectionQuotas, L
 from klamm_broker.quota.limits import Limits, QuotaKey
 from klamm_broker.quota.meters import IDLE_MS, Quota
 from klamm_broker.quota.rate import INT_MAX, Rate, TokenBucket, Windows
+from klamm_broker.server.metering import time_sends
 
 ORACLE = Path(kafka_oracle.__file__).with_name("QuotaOracle.java")
 USER, CLIENT, IP = "user", "client-id", "ip"
@@ -238,3 +241,24 @@ def test_an_address_that_comes_too_fast_is_turned_away_and_the_others_do_not_pay
     refused = doors.admit("A", "10.0.0.1", 0)
     assert 0 < refused.after_ms <= 1000
     assert sum(doors.admit("A", "10.0.0.2", 0) is None for _ in range(600)) == 500
+
+
+# ---- accounts
+
+
+def test_a_measured_connection_is_gone_when_nobody_has_it():
+    class Measured:
+        broker = loop = None
+
+        def __init__(self):
+            self.send = len
+
+    conn = Measured()
+    time_sends(conn, "ann", "app")
+    seen = weakref.ref(conn)
+    gc.disable()
+    try:
+        del conn
+        assert seen() is None
+    finally:
+        gc.enable()

@@ -176,12 +176,15 @@ class Charge:
 
 
 class TimedSend:
-    """Sends as a connection does, on the account of those whose request came last."""
+    """Sends as a connection does, on the account of those whose request came last.
 
-    __slots__ = ("_conn", "_send", "client_id", "user")
+    It does not know its connection, which so goes with its buffers as soon as it is closed, and not when garbage is collected.
+    """
+
+    __slots__ = ("_broker", "_loop", "_send", "client_id", "user")
 
     def __init__(self, conn: Measured, send: Send) -> None:
-        self._conn = conn
+        self._broker, self._loop = conn.broker, conn.loop
         self._send = send
         self.user = self.client_id = ""
 
@@ -190,8 +193,8 @@ class TimedSend:
         try:
             return self._send(sock, pieces)
         finally:
-            spent_s, now_ms = perf_counter() - began, int(self._conn.loop.time() * 1000)
-            self._conn.broker.quotas.request.note(self.user, self.client_id, spent_s * 100, now_ms)
+            spent_s, now_ms = perf_counter() - began, int(self._loop.time() * 1000)
+            self._broker.quotas.request.note(self.user, self.client_id, spent_s * 100, now_ms)
 
 
 def time_sends(conn: Measured, user: str, client_id: str) -> None:
