@@ -34,6 +34,9 @@ from klamm_kafka.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from klamm_kafka.wire.messages.share_fetch import FetchPartition as SharePartition
+from klamm_kafka.wire.messages.share_fetch import FetchTopic as ShareTopic
+from klamm_kafka.wire.messages.share_fetch import ShareFetchRequest
 
 TOPIC, PARTITIONS, ASKED = "t", 500, 20_000
 AT_ONCE, SHARE = 3, 0.25
@@ -55,6 +58,17 @@ def fetch(*, session_epoch=-1, max_wait_ms=0, asked=ASKED, min_bytes=1):
     )
 
 
+def share_fetch():
+    """A share fetch of topics that do not exist: whatever a session remembers costs as much as one that does."""
+    topics = [
+        ShareTopic(topic_id=n.to_bytes(16), partitions=[SharePartition(partition_index=0)])
+        for n in range(1, 12_001)
+    ]
+    return ShareFetchRequest(
+        group_id="g", member_id="m", max_bytes=1 << 20, max_records=500, batch_size=500, topics=topics
+    )
+
+
 def numbers():
     return [n % PARTITIONS for n in range(ASKED)]
 
@@ -63,6 +77,7 @@ CASES = {
     "fetch": (fetch(), 11),
     "fetch that begins a session": (fetch(session_epoch=0), 11),
     "fetch that waits": (fetch(max_wait_ms=20), 11),
+    "share fetch": (share_fetch(), 2),
     "list offsets": (
         ListOffsetsRequest(topics=[ListOffsetsTopic(name=TOPIC, partitions=[
             ListOffsetsPartition(partition_index=n, timestamp=-1) for n in range(ASKED)

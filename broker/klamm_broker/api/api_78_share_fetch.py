@@ -9,11 +9,14 @@ Versions: 2 brings the record limit (KIP-1206) and renewed locks (KIP-1222).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Generator, Mapping
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from klamm_broker.api.registry import LARGE_ELEMENTS_MAX, LARGE_REQUEST_MAX, Need, handles
-from klamm_broker.api.share_acks import RENEW_FROM, TopicRights, read_acks, refused
+from klamm_broker.api.share_acks import RENEW_FROM, TopicRights, reading_acks, refused
+from klamm_broker.server import heavy
+from klamm_broker.server.outgoing import Reply
+from klamm_broker.server.slices import when_done
 from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
@@ -22,11 +25,12 @@ from klamm_kafka.wire.share_fetch import encode_share_fetch_response
 
 if TYPE_CHECKING:
     from klamm_broker.coordinator.share.sessions import At, ShareSession
-    from klamm_broker.server.connection import Connection
+    from klamm_broker.server.connection import Connection, Slot
     from klamm_broker.server.metering import Charge
-    from klamm_broker.server.outgoing import Reply
     from klamm_broker.server.share_fetching import ShareFetch
     from klamm_broker.server.share_groups import Outcome
+
+    _Begun: TypeAlias = "_Refusal | ShareFetch | asyncio.Future[ShareFetch]"
 
 
 @handles(
@@ -40,46 +44,77 @@ if TYPE_CHECKING:
     ],
 )
 def share_fetch(conn: Connection, body: memoryview, version: int, correlation_id: int) -> Reply | None:
-    request, _ = ShareFetchRequest.decode(bytes(body), version, 0, LARGE_ELEMENTS_MAX)
+    if len(body) < heavy.LARGE_BYTES:
+        begun = heavy.finished(_beginning(conn, bytes(body), version, correlation_id, conn.charge))
+        if isinstance(begun, _Refusal) and not begun.after_s:
+            return begun.reply
+        tried = False
+        if not isinstance(begun, (_Refusal, asyncio.Future)) and not begun.is_large:
+            tried = True
+            reply = begun.attempt(final=begun.timeout_s <= 0)
+            if reply is not None:
+                return reply
+        _answer_later(conn.park(), begun, tried=tried)
+        return None
+    slot = conn.park()
+    conn.hold()  # later requests wait until this one is looked through
+
+    def go_on(begun: _Begun) -> None:
+        try:
+            _answer_later(slot, begun)
+        finally:
+            conn.go_on()
+
+    steps = _beginning(conn, bytes(body), version, correlation_id, slot.charge)
+    heavy.run(slot, f"SHARE_FETCH version {version} ({len(body)} bytes)", steps, go_on)
+    return None
+
+
+class _Refusal(NamedTuple):
+    """The answer to a request that is refused; `after_s` is for a reader that may not read yet, and should not spin."""
+
+    reply: Reply
+    after_s: float = 0
+
+
+def _answer_later(slot: Slot, begun: _Begun, *, tried: bool = False) -> None:
+    """Let the answer go into `slot` when it is there."""
+    if isinstance(begun, _Refusal):
+        slot.connection.loop.call_later(begun.after_s, slot.resolve, begun.reply)
+    elif isinstance(begun, asyncio.Future):
+        begun.add_done_callback(lambda done: None if slot.closed else _answer_later(slot, done.result()))
+    else:
+        begun.answer_later(slot, tried=tried)
+
+
+def _beginning(
+    conn: Connection, body: bytes, version: int, correlation_id: int, charge: Charge | None
+) -> Generator[None, None, _Begun]:
+    """Returns the work that a request asks for, or a future of it, or its answer if it is refused; in steps."""
+    if len(body) < heavy.LARGE_BYTES:
+        request, _ = ShareFetchRequest.decode(body, version, 0, LARGE_ELEMENTS_MAX)
+    else:
+        request, _ = yield from ShareFetchRequest.decode_steps(body, version, 0, LARGE_ELEMENTS_MAX)
     broker = conn.broker
     error, why = refused(broker, request, conn.access)
     is_renew = version >= RENEW_FROM and request.is_renew_ack
     if error is ErrorCode.NONE and is_renew:
         error, why = _renew_refused(request)
     if error is not ErrorCode.NONE:
-        return _refusal(correlation_id, error, why)
-    session = _session(conn, request)
+        return _Refusal(_refusal(correlation_id, error, why))
+    session = yield from _session(conn, request)
     if isinstance(session, ErrorCode):
-        if session is not ErrorCode.SHARE_SESSION_LIMIT_REACHED:
-            return _refusal(correlation_id, session, session.message)
-        slot = conn.park()  # a reader that may not read yet should not spin
-        refusal = _refusal(correlation_id, session, session.message)
-        broker.loop.call_later(max(request.max_wait_ms, 0) / 1000, lambda: slot.resolve(refusal))
-        return None
-    acks, outcomes = read_acks(broker, _with_acks(request), conn.access, version=version, is_renew=is_renew)
-    owner = (request.group_id or "", request.member_id or "")
-    written = broker.shares.acknowledge(owner, acks)
-    if isinstance(written, asyncio.Future):
-        slot = conn.park()
+        after_ms = max(request.max_wait_ms, 0) if session is ErrorCode.SHARE_SESSION_LIMIT_REACHED else 0
+        return _Refusal(_refusal(correlation_id, session, session.message), after_ms / 1000)
+    acks, outcomes = yield from reading_acks(
+        broker, _with_acks(request), conn.access, version=version, is_renew=is_renew
+    )
 
-        def go_on(done: asyncio.Future[dict[At, Outcome]]) -> None:
-            if not slot.closed:
-                work = _work(
-                    conn, request, correlation_id, session, {**outcomes, **done.result()}, charge=slot.charge
-                )
-                reply = work.attempt(final=request.max_wait_ms <= 0)
-                if reply is None:
-                    work.park(slot, request.max_wait_ms / 1000)
-                else:
-                    slot.resolve(reply)
+    def made(told: Mapping[At, Outcome]) -> ShareFetch:
+        return _work(conn, request, correlation_id, session, {**outcomes, **told}, charge=charge)
 
-        written.add_done_callback(go_on)
-        return None
-    work = _work(conn, request, correlation_id, session, {**outcomes, **written}, charge=conn.charge)
-    reply = work.attempt(final=request.max_wait_ms <= 0)
-    if reply is None:
-        work.park(conn.park(), request.max_wait_ms / 1000)
-    return reply
+    written = broker.shares.acknowledge((request.group_id or "", request.member_id or ""), acks)
+    return when_done(broker.loop, written, made)
 
 
 def _refusal(correlation_id: int, error: ErrorCode, why: str | None) -> Reply:
@@ -107,22 +142,35 @@ def _with_acks(request: ShareFetchRequest) -> list:  # type: ignore[type-arg]
     return request.topics if present else []
 
 
-def _session(conn: Connection, request: ShareFetchRequest) -> ShareSession | ErrorCode | None:
+def _session(
+    conn: Connection, request: ShareFetchRequest
+) -> Generator[None, None, ShareSession | ErrorCode | None]:
     """Returns the session, opened or continued; None for a request that closes it."""
     from klamm_broker.coordinator.share.sessions import CLOSE_EPOCH, OPEN_EPOCH
 
-    shares, epoch = conn.broker.shares, request.share_session_epoch
+    sessions, epoch = conn.broker.shares.sessions, request.share_session_epoch
     owner = (request.group_id or "", request.member_id or "")
-    asked = [(topic.topic_id, p.partition_index) for topic in request.topics for p in topic.partitions]
     if epoch == CLOSE_EPOCH:
-        return None if shares.sessions.get(owner) is not None else ErrorCode.SHARE_SESSION_NOT_FOUND
-    if epoch == OPEN_EPOCH:
-        if _with_acks(request):
-            return ErrorCode.INVALID_REQUEST
-        limit = conn.broker.config["group.share.max.share.sessions"]
-        return shares.sessions.open(owner, asked, conn, limit)
-    gone = [(topic.topic_id, p) for topic in request.forgotten_topics_data for p in topic.partitions]
-    return shares.sessions.advance(owner, epoch, asked, gone)
+        return None if sessions.get(owner) is not None else ErrorCode.SHARE_SESSION_NOT_FOUND
+    count = sum(len(topic.partitions) for topic in request.topics)
+    opens = epoch == OPEN_EPOCH
+    if opens and _with_acks(request):
+        return ErrorCode.INVALID_REQUEST
+    if opens:
+        session = sessions.open(owner, count, conn, conn.broker.config["group.share.max.share.sessions"])
+    else:
+        session = sessions.advance(owner, epoch, count)
+    if isinstance(session, ErrorCode):
+        return session
+    for topic in request.topics:
+        yield
+        for asked in topic.partitions:
+            sessions.add(session, (topic.topic_id, asked.partition_index), told=opens)
+    for gone in [] if opens else request.forgotten_topics_data:
+        yield
+        for index in gone.partitions:
+            sessions.remove(session, (gone.topic_id, index))
+    return session
 
 
 def _work(

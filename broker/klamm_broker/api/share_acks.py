@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from typing import TYPE_CHECKING, Final
 
+from klamm_broker.server import heavy
 from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
@@ -58,6 +59,10 @@ class TopicRights:
         return self._known[topic]
 
 
+Acks = tuple[dict["At", "list[Ack]"], dict["At", "Outcome"]]
+"""The acknowledgements of each partition, and the outcome for partitions where there is nothing to do."""
+
+
 def read_acks(
     broker: BrokerState,
     topics: Iterable[FetchTopic] | Iterable[AcknowledgeTopic],
@@ -65,8 +70,19 @@ def read_acks(
     *,
     version: int,
     is_renew: bool,
-) -> tuple[dict[At, list[Ack]], dict[At, Outcome]]:
-    """Returns the acknowledgements of each partition, and the outcome for partitions where there is nothing to do."""
+) -> Acks:
+    return heavy.finished(reading_acks(broker, topics, access, version=version, is_renew=is_renew))
+
+
+def reading_acks(
+    broker: BrokerState,
+    topics: Iterable[FetchTopic] | Iterable[AcknowledgeTopic],
+    access: Access | None,
+    *,
+    version: int,
+    is_renew: bool,
+) -> Generator[None, None, Acks]:
+    """Does what `read_acks` does, in steps."""
     from klamm_broker.coordinator.share.delivery import REJECT, RENEW, Ack
 
     found: dict[At, list[Ack]] = {}
@@ -75,6 +91,7 @@ def read_acks(
     rights = TopicRights(access)
     for topic in topics:
         known = broker.topics.by_id.get(topic.topic_id)
+        yield
         for partition in topic.partitions:
             at = (topic.topic_id, partition.partition_index)
             acks = [

@@ -93,6 +93,15 @@ def run(slot: Slot, what: str, steps: Generator[Any, None, _R], then: Callable[[
     queue.add(go_on)
 
 
+def finished(steps: Generator[Any, None, _R]) -> _R:
+    """Do all steps at once. Returns their result."""
+    try:
+        while True:
+            next(steps)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+
+
 def _slice(steps: Generator[Any, None, _R]) -> tuple[bool, Any]:
     """Work until the slice's time is up. Returns whether all is done, and the result."""
     end = perf_counter() + LONG_SLICE_S

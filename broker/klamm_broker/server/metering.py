@@ -96,13 +96,15 @@ class Charge:
 
     def pause(self) -> None:
         """Stop the watch: the request waits, or is done."""
-        self._spent_s += perf_counter() - self._began
-        self._running = False
+        if self._running:
+            self._spent_s += perf_counter() - self._began
+            self._running = False
 
     def go_on(self) -> None:
         """Start the watch again."""
-        self._began = perf_counter()
-        self._running = True
+        if not self._running:
+            self._began = perf_counter()
+            self._running = True
 
     # ---- while it is handled
 

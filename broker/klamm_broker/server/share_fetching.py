@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
 from klamm_broker.coordinator.share.acquiring import acquire
@@ -16,11 +16,12 @@ from klamm_broker.coordinator.share.delivery import Acquired, Ask, Span
 from klamm_broker.coordinator.share.model import ShareKey
 from klamm_broker.coordinator.share.sessions import At, ShareSession
 from klamm_broker.log.errors import LogError
+from klamm_broker.server import heavy
 from klamm_broker.server.share_groups import OK, Outcome, Served
 from klamm_broker.server.waiting import Waiter
 from klamm_kafka.wire.batch import HEADER_BYTES, read_header
 from klamm_kafka.wire.errors import ErrorCode
-from klamm_kafka.wire.share_fetch import SharedRecords, encode_share_fetch_response
+from klamm_kafka.wire.share_fetch import SharedRecords, share_fetch_response_steps
 
 if TYPE_CHECKING:
     from klamm_broker.log.answers import FileSlice
@@ -34,6 +35,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 RECORD_LIMIT: Final = 1
+STEP: Final = 256
+"""Partitions in one step of a large share fetch."""
+LARGE: Final = 500
+"""A share fetch of more partitions, its session's included, is attempted in slices."""
 _HEADERS_BYTES: Final = 16 * 1024
 """Bytes that are read at once to find batch headers."""
 
@@ -83,29 +88,28 @@ class ShareFetch:
         self._ask = Ask(member_id, request.max_records, max(request.batch_size, 1), limited)
         self._committed = broker.shares.setting(group_id, "share.isolation.level") == "read_committed"
         self._wants_records = request.max_records > 0 and self._max_bytes > 0
+        self.timeout_s = max(request.max_wait_ms, 0) / 1000
+        self._watched: dict[Served, None] = {}
         self.missing = 1
+
+    @property
+    def is_large(self) -> bool:
+        """True if it should be attempted in slices."""
+        return len(self._partitions) > LARGE or len(self._acknowledged) > LARGE
 
     def attempt(self, *, final: bool) -> Reply | None:
         """Returns the answer, or None if the fetch should wait; with `final` always the answer."""
+        return heavy.finished(self.attempting(final=final))
+
+    def attempting(self, *, final: bool) -> Generator[None, None, Reply | None]:
+        """Does what `attempt` does, in steps."""
         answer: dict[At, SharedRecords] = {}
-        readable: list[tuple[At, Served]] = []
-        waits = False
-        for at in self._partitions if self._wants_records else ():
-            partition, error = self._found(at)
-            if partition is None:
-                answer[at] = SharedRecords(at[1], error, error.message)
-                continue
-            served = self._broker.shares.get(ShareKey(self._group_id, *at), partition)
-            if served.error is not OK:
-                answer[at] = SharedRecords(at[1], *served.error)
-            elif served.core is not None and served.core.can_acquire():
-                readable.append((at, served))
-            else:
-                waits = True
+        readable, waits = yield from self._look(answer)
         total, failed = 0, bool(answer) and not readable and not waits
         found: list[Found] = []
         each = self._max_bytes // max(len(readable), 1)
         for at, served in readable:
+            yield
             try:
                 offset, piece = self._read(served, each, force=total == 0)
             except LogError as e:
@@ -118,31 +122,55 @@ class ShareFetch:
         if wants and not final and not failed and total < self._min_bytes:
             self.missing = self._min_bytes - total
             return None
-        return self._answer(answer, found)
+        return (yield from self._answering(answer, found))
 
-    def _answer(self, answer: dict[At, SharedRecords], found: list[Found]) -> Reply:
+    def _look(
+        self, answer: dict[At, SharedRecords]
+    ) -> Generator[None, None, tuple[list[tuple[At, Served]], bool]]:
+        """Returns the partitions that can be read, and whether others may be later. Errors go into the answer."""
+        readable: list[tuple[At, Served]] = []
+        waits = False
+        for n, at in enumerate(self._partitions if self._wants_records else (), 1):
+            if not n % STEP:
+                yield
+            partition, error = self._found(at)
+            if partition is None:
+                answer[at] = SharedRecords(at[1], error, error.message)
+                continue
+            served = self._broker.shares.get(ShareKey(self._group_id, *at), partition)
+            if served.error is not OK:
+                answer[at] = SharedRecords(at[1], *served.error)
+            elif served.core is not None and served.core.can_acquire():
+                readable.append((at, served))
+            else:
+                waits = True
+        return readable, waits
+
+    def _answering(self, answer: dict[At, SharedRecords], found: list[Found]) -> Generator[None, None, Reply]:
         """Acquire records of what was found, and answer. For one who is over the quota nothing is locked."""
         charge, size = self._charge, 0
         if charge is not None:
-            size = self._likely_size(found)
+            size = yield from self._likely_size(found)
             if throttle_ms := charge.fetched(size):
-                return self._encode({}, throttle_ms=throttle_ms)
+                return (yield from self._encoding({}, throttle_ms=throttle_ms))
         left = self._ask.max_records
-        for at, served, offset, piece in found:
-            result = self._acquired(at[1], served, offset, piece, left)
+        for at, served, offset, piece in [] if self._has_moved_on() else found:
+            yield
+            result = self._acquired(at, served, offset, piece, left)
             left -= sum(item.records for item in result.acquired)
             answer[at] = result
-        reply = self._encode(answer)
+        reply = yield from self._encoding(answer)
         if charge is not None:
             charge.correct(int.from_bytes(reply[0][:4], "big") - size)  # type: ignore[index]  # bytes are first
         return reply
 
-    def _likely_size(self, found: list[Found]) -> int:
+    def _likely_size(self, found: list[Found]) -> Generator[None, None, int]:
         """Returns about how many bytes will leave, before anything is acquired."""
         left, size = self._ask.max_records, 0
         for _, served, offset, piece in found:
             if left <= 0:
                 break
+            yield
             spans = [] if piece is None else self._spans(served, offset, piece, left)
             left -= sum(span.last - span.first + 1 for span in spans)
             size += sum(span.size for span in spans)
@@ -181,12 +209,14 @@ class ShareFetch:
         return offset, stored.read(offset, max_bytes, up_to=up_to, min_one_batch=force)
 
     def _acquired(
-        self, index: int, served: Served, offset: int, piece: FileSlice | None, left: int
+        self, at: At, served: Served, offset: int, piece: FileSlice | None, left: int
     ) -> SharedRecords:
         core = served.core
-        nothing = SharedRecords(index, ErrorCode.NONE, None)
+        nothing = SharedRecords(at[1], ErrorCode.NONE, None)
         if piece is None or core is None or left <= 0:
             return nothing
+        if core.next_fetch_offset() != offset or not self._broker.shares.serves(served):
+            return nothing  # between two steps others have come first
         stored = served.partition.log
         up_to = stored.last_stable_offset if self._committed else stored.high_watermark
         spans = self._spans(served, offset, piece, left)
@@ -199,41 +229,54 @@ class ShareFetch:
         found = acquire(core, ask, offset, spans, self._broker.shares.now_ms(), aborted=aborted)
         if not found:
             return nothing
+        if self._session is not None:
+            self._session.held.add(at)
         if served.timer is not None:
             served.timer.set()
         records = _slice(piece, spans, found)
         served.partition.topic.metrics.note_fetch(ErrorCode.NONE, records.size)
-        return SharedRecords(index, ErrorCode.NONE, None, records=records, acquired=found)
+        return SharedRecords(at[1], ErrorCode.NONE, None, records=records, acquired=found)
 
     # Answer
 
-    def _encode(self, answer: dict[At, SharedRecords], *, throttle_ms: int = 0) -> Reply:
-        error = self._tell_changes(answer)
+    def _encoding(
+        self, answer: dict[At, SharedRecords], *, throttle_ms: int = 0
+    ) -> Generator[None, None, Reply]:
+        error = yield from self._tell_changes(answer)
         if error is not ErrorCode.NONE:
             answer = {}
         for at, (code, message) in self._acknowledged.items():
             told = answer.get(at) or SharedRecords(at[1], ErrorCode.NONE, None)
             answer[at] = told._replace(ack_error=code, ack_message=message)
         topics: dict[bytes, list[SharedRecords]] = {}
-        for at, told in answer.items():
+        for n, (at, told) in enumerate(answer.items(), 1):
+            if not n % STEP:
+                yield
             topics.setdefault(at[0], []).append(told)
-        lock_ms = self._broker.shares.delivery(self._group_id).lock_ms
-        return encode_share_fetch_response(
-            self._correlation_id,
-            list(topics.items()),
-            throttle_time_ms=throttle_ms,
-            error_code=error,
-            lock_ms=lock_ms,
+        return (
+            yield from share_fetch_response_steps(
+                self._correlation_id,
+                list(topics.items()),
+                throttle_time_ms=throttle_ms,
+                error_code=error,
+                lock_ms=self._broker.shares.delivery(self._group_id).lock_ms,
+            )
         )
 
-    def _tell_changes(self, answer: dict[At, SharedRecords]) -> ErrorCode:
+    def _has_moved_on(self) -> bool:
+        """Decides whether another request has continued the session."""
+        return self._session is not None and not self._first and self._session.epoch != self._epoch
+
+    def _tell_changes(self, answer: dict[At, SharedRecords]) -> Generator[None, None, ErrorCode]:
         """Leave out of a session's answer what the reader knows. Returns an error if the session has moved on."""
         session = self._session
         if session is None or self._first:
             return ErrorCode.NONE
-        if session.epoch != self._epoch:
+        if self._has_moved_on():
             return ErrorCode.INVALID_SHARE_SESSION_EPOCH
-        for at, told in list(answer.items()):
+        for n, (at, told) in enumerate(list(answer.items()), 1):
+            if not n % STEP:
+                yield
             if told.records is None and at not in session.news and told.error_code == ErrorCode.NONE:
                 del answer[at]
             session.news.discard(at)
@@ -246,56 +289,92 @@ class ShareFetch:
 
     # Waiting
 
-    def park(self, slot: Slot, timeout_s: float) -> None:
-        """Wait for records, new ones or such that come back; the answer goes into `slot`."""
-        served: list[Served] = []
-        found = (self._found(at)[0] for at in self._partitions)
-        partitions = [partition for partition in found if partition is not None]
+    def watching(self, waiter: Waiter) -> Generator[None]:
+        """Let all partitions wake the waiter, in steps: by records, new ones or such that come back."""
+        for n, at in enumerate(self._partitions, 1):
+            if not n % STEP:
+                yield
+            partition, _ = self._found(at)
+            if partition is not None:
+                served = self._broker.shares.get(ShareKey(self._group_id, *at), partition)
+                for waiters in (partition.waiters, served.waiters):
+                    waiters[waiter] = None
+                self._watched[served] = None
 
-        def watch() -> None:
-            leave()
-            for at in self._partitions:
-                partition, _ = self._found(at)
-                if partition is not None:
-                    served.append(self._broker.shares.get(ShareKey(self._group_id, *at), partition))
-                    served[-1].waiters[waiter] = None
+    def leave(self, waiter: Waiter) -> None:
+        """Let nothing wake the waiter any more."""
+        waiter.leave()
+        for served in self._watched:
+            served.partition.waiters.pop(waiter, None)
+            served.waiters.pop(waiter, None)
+        self._watched.clear()
 
-        def leave() -> None:
-            for item in served:
-                item.waiters.pop(waiter, None)
-            served.clear()
+    def answer_later(self, slot: Slot, *, tried: bool = False) -> None:
+        """Attempt the fetch, again and again until it has its answer, which goes into `slot`. `tried`: once without one."""
+        Attempts(self, slot, tried=tried)
 
-        def complete(final: bool) -> bool:
-            if slot.closed:
-                leave()
-                return True
-            if self._charge is not None:
-                self._charge.go_on()
-            try:
-                reply = self.attempt(final=final)
-            except Exception as e:  # a defect of ours must not keep the other waiters waiting
-                log.exception("a parked share fetch failed")
-                leave()
-                slot.fail(f"SHARE_FETCH failed here: {e!r}")
-                return True
-            if self._charge is not None:
-                self._charge.pause()
-            waiter.missing = self.missing
-            if reply is None:
-                watch()  # a share partition may be another one by now
+
+class Attempts:
+    """The attempts of a share fetch that is large or has to wait; those of a large one are in slices.
+
+    It waits for its partitions from the beginning: what comes to one that was looked at already asks for another attempt.
+    """
+
+    def __init__(self, fetch: ShareFetch, slot: Slot, *, tried: bool) -> None:
+        self._fetch = fetch
+        self._slot = slot
+        self._under_way = self._last = False
+        self._waiter = Waiter((), 0, self._attempt)
+        slot.abandoned = self._leave
+        if fetch.timeout_s > 0:
+            self._waiter.enter(slot.waiting_room, fetch.timeout_s)
+        if tried:
+            self._waiter.missing = fetch.missing
+            heavy.finished(fetch.watching(self._waiter))
+        else:
+            self._attempt(fetch.timeout_s <= 0)
+
+    def _attempt(self, final: bool) -> bool:
+        self._last = self._last or final
+        if not self._under_way and not self._slot.closed:
+            self._under_way, self._waiter.missing = True, 0
+            if self._fetch.is_large:
+                heavy.run(self._slot, "SHARE_FETCH", self._steps(), self._attempted)
             else:
-                leave()
-                slot.resolve(reply)
-            return reply is not None
+                self._attempt_at_once()
+        return self._last
 
-        def abandoned() -> None:
-            leave()
-            waiter.leave()
+    def _attempt_at_once(self) -> None:
+        charge = self._slot.charge
+        if charge is not None:
+            charge.go_on()
+        try:
+            reply = heavy.finished(self._steps())
+        except Exception as e:  # a defect of ours must not keep the other waiters waiting
+            log.exception("a parked share fetch failed")
+            self._slot.fail(f"SHARE_FETCH failed here: {e!r}")
+            return
+        if charge is not None:
+            charge.pause()
+        self._attempted(reply)
 
-        waiter = Waiter(partitions, self.missing, complete)
-        slot.abandoned = abandoned
-        watch()
-        waiter.enter(slot.waiting_room, timeout_s)
+    def _steps(self) -> Generator[None, None, Reply | None]:
+        if not self._last:  # each time: a share partition may be another one by now
+            yield from self._fetch.watching(self._waiter)
+        return (yield from self._fetch.attempting(final=self._last))
+
+    def _attempted(self, reply: Reply | None) -> None:
+        self._under_way = False
+        if reply is not None:
+            self._leave()
+            self._slot.resolve(reply)
+            return
+        self._waiter.missing += self._fetch.missing  # less what has come meanwhile
+        if self._last or self._waiter.missing <= 0:
+            self._attempt(self._last)
+
+    def _leave(self) -> None:
+        self._fetch.leave(self._waiter)
 
 
 def _spans(piece: FileSlice, up_to: int) -> list[Span]:

@@ -153,6 +153,10 @@ class ShareServing:
         found = None if age_ms is None else stored.offset_for_timestamp(self._storage.now_ms() - age_ms)
         return stored.high_watermark if found is None else found[1]
 
+    def serves(self, served: Served) -> bool:
+        """Decides whether this is the share partition that is served: another one can have taken its place."""
+        return self._served.get(served.key) is served
+
     def drop(self, key: ShareKey) -> None:
         """Stop serving a share partition: its state was changed behind it, or nobody reads it any more."""
         served = self._served.pop(key, None)
@@ -285,8 +289,8 @@ class ShareServing:
         session = self.sessions.close(owner)
         if session is None:
             return ErrorCode.SHARE_SESSION_NOT_FOUND
-        if session.partitions:
-            self.release(owner, list(session.partitions))
+        if held := [at for at in session.held if at in session.partitions]:
+            self.release(owner, held)
         return ErrorCode.NONE
 
     def on_disconnect(self, connection: Any) -> None:

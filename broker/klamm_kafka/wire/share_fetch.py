@@ -5,12 +5,14 @@ Versions 1 and 2 have the same form.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
 from klamm_kafka.wire.varint import encode_uvarint
 
+_STEP: Final = 256
+"""Partitions in one step of a large answer."""
 _HEAD: Final = Struct(">iBih")  # correlation id, no tags, throttle time, error code
 _SIZE: Final = Struct(">i")
 _INDEX: Final = Struct(">ih")
@@ -41,6 +43,31 @@ def encode_share_fetch_response(
     lock_ms: int = 0,
 ) -> list[Any]:
     """Returns a whole frame in pieces; between pieces of bytes stand each partition's `records` as they were given."""
+    steps = share_fetch_response_steps(
+        correlation_id,
+        topics,
+        throttle_time_ms=throttle_time_ms,
+        error_code=error_code,
+        error_message=error_message,
+        lock_ms=lock_ms,
+    )
+    try:
+        while True:
+            next(steps)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+
+
+def share_fetch_response_steps(
+    correlation_id: int,
+    topics: Sequence[tuple[bytes, Sequence[SharedRecords]]],
+    *,
+    throttle_time_ms: int = 0,
+    error_code: int = 0,
+    error_message: str | None = None,
+    lock_ms: int = 0,
+) -> Generator[None, None, list[Any]]:
+    """Does what `encode_share_fetch_response` does, in steps."""
     pieces: list[Any] = []
     text = [
         _HEAD.pack(correlation_id, 0, throttle_time_ms, error_code),
@@ -48,10 +75,14 @@ def encode_share_fetch_response(
         _SIZE.pack(lock_ms),
         encode_uvarint(len(topics) + 1),
     ]
-    size = 0
+    size, left = 0, _STEP
     for topic_id, partitions in topics:
         text += [topic_id, encode_uvarint(len(partitions) + 1)]
         for it in partitions:
+            left -= 1
+            if not left:
+                left = _STEP
+                yield
             length = 0 if it.records is None else it.records.size
             text += [
                 _INDEX.pack(it.partition, it.error_code), _string(it.error_message), _ERROR.pack(it.ack_error),

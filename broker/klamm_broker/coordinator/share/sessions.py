@@ -10,6 +10,8 @@ from typing import Final
 
 from klamm_kafka.wire.errors import ErrorCode
 
+PARTITIONS_MAX: Final = 250_000
+"""Partitions in all sessions, as many as in those of Fetch. Beyond it a request that brings more is refused."""
 OPEN_EPOCH: Final = 0
 CLOSE_EPOCH: Final = -1
 _EPOCH_MAX: Final = (1 << 31) - 1
@@ -21,9 +23,12 @@ Owner = tuple[str, str]
 
 
 class ShareSession:
-    """One member's session. `news` are partitions that the next answer must name, even if it has no records of them."""
+    """One member's session. `news` are partitions that the next answer must name, even if it has no records of them.
 
-    __slots__ = ("connection", "epoch", "news", "owner", "partitions")
+    `held` are those of which the member has got records: only these have something to give back.
+    """
+
+    __slots__ = ("connection", "epoch", "held", "news", "owner", "partitions")
 
     def __init__(self, owner: Owner, connection: Hashable) -> None:
         self.owner = owner
@@ -31,6 +36,7 @@ class ShareSession:
         self.epoch = 1
         self.partitions: dict[At, None] = {}
         self.news: set[At] = set()
+        self.held: set[At] = set()
 
 
 class ShareSessions:
@@ -39,13 +45,10 @@ class ShareSessions:
     def __init__(self) -> None:
         self._sessions: dict[Owner, ShareSession] = {}
         self.evictions = 0
+        self.partitions = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
-
-    @property
-    def partitions(self) -> int:
-        return sum(len(session.partitions) for session in self._sessions.values())
 
     def has_members(self, group_id: str) -> bool:
         return any(owner[0] == group_id for owner in self._sessions)
@@ -53,39 +56,53 @@ class ShareSessions:
     def get(self, owner: Owner) -> ShareSession | None:
         return self._sessions.get(owner)
 
-    def open(
-        self, owner: Owner, partitions: Iterable[At], connection: Hashable, limit: int
-    ) -> ShareSession | ErrorCode:
-        """Begin a session, in place of the member's last one. Returns SHARE_SESSION_LIMIT_REACHED when there are too many."""
-        self._sessions.pop(owner, None)
-        if len(self._sessions) >= limit:
+    def open(self, owner: Owner, count: int, connection: Hashable, limit: int) -> ShareSession | ErrorCode:
+        """Begin a session, in place of the member's last one; `count` partitions are about to be added.
+
+        Returns SHARE_SESSION_LIMIT_REACHED when there are too many sessions, or partitions in them.
+        """
+        before = self.close(owner)
+        if len(self._sessions) >= limit or self.partitions + count > PARTITIONS_MAX:
             return ErrorCode.SHARE_SESSION_LIMIT_REACHED
         session = self._sessions[owner] = ShareSession(owner, connection)
-        session.partitions = dict.fromkeys(partitions)
+        if before is not None:
+            session.held = before.held
         return session
 
-    def advance(
-        self, owner: Owner, epoch: int, added: Iterable[At] = (), forgotten: Iterable[At] = ()
-    ) -> ShareSession | ErrorCode:
-        """Returns the session for its next request, changed as that asks. Returns an error if it is another one."""
+    def advance(self, owner: Owner, epoch: int, count: int = 0) -> ShareSession | ErrorCode:
+        """Returns the session for its next request; `count` partitions are about to be added. Returns an error if it is another one."""
         session = self._sessions.get(owner)
         if session is None:
             return ErrorCode.SHARE_SESSION_NOT_FOUND
         if session.epoch != epoch:
             return ErrorCode.INVALID_SHARE_SESSION_EPOCH
-        for at in added:
-            if at not in session.partitions:
-                session.partitions[at] = None
-                session.news.add(at)
-        for at in forgotten:
-            session.partitions.pop(at, None)
-            session.news.discard(at)
+        if count and self.partitions + count > PARTITIONS_MAX:
+            return ErrorCode.SHARE_SESSION_LIMIT_REACHED
         session.epoch = 1 if epoch == _EPOCH_MAX else epoch + 1
         return session
 
+    def add(self, session: ShareSession, at: At, *, told: bool) -> None:
+        """Let a session read a partition; unless it is `told`, the next answer must name it."""
+        if at in session.partitions or self._sessions.get(session.owner) is not session:
+            return
+        session.partitions[at] = None
+        self.partitions += 1
+        if not told:
+            session.news.add(at)
+
+    def remove(self, session: ShareSession, at: At) -> None:
+        """Let a session forget a partition."""
+        if at in session.partitions and self._sessions.get(session.owner) is session:
+            del session.partitions[at]
+            self.partitions -= 1
+            session.news.discard(at)
+
     def close(self, owner: Owner) -> ShareSession | None:
         """End a session. Returns it, if there was one."""
-        return self._sessions.pop(owner, None)
+        session = self._sessions.pop(owner, None)
+        if session is not None:
+            self.partitions -= len(session.partitions)
+        return session
 
     def of_connection(self, connection: Hashable) -> list[ShareSession]:
         return [s for s in self._sessions.values() if s.connection == connection]
