@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import os
 import shutil
 import socket
@@ -197,6 +198,10 @@ def test_a_certificate_names_the_principal(tmp_path):
         certificate = x509.load_pem_x509_certificate((STORES / "client.pem").read_bytes())
         name = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value
         assert f"is User:svc-{name.lower()}\n" in broker.log_text
+        said = [json.loads(line.partition("klamm.audit: ")[2]) for line in broker.log_text.splitlines() if "klamm.audit: " in line]  # fmt: skip
+        (login,) = [line for line in said if line["event"] == "login"]
+        assert (login["outcome"], login["principal"]) == ("ok", f"User:svc-{name.lower()}")
+        assert (login["mechanism"], login["listener"]) == ("TLS", "MUTUAL")
 
 
 def test_a_client_without_a_certificate_or_with_a_stranger_s_is_refused(broker, ports, tmp_path):
@@ -209,6 +214,13 @@ def test_a_client_without_a_certificate_or_with_a_stranger_s_is_refused(broker, 
             client.request(METADATA, 12)
     wait_until(lambda: "peer did not return a certificate" in broker.log_text, "a line about the first")
     wait_until(lambda: "certificate verify failed" in broker.log_text, "a line about the second")
+    said = [
+        line for line in broker.log_text.splitlines() if '"mechanism": "TLS"' in line and '"refused"' in line
+    ]
+    assert [("did not return" in line, "verify failed" in line) for line in said[-2:]] == [
+        (True, False),
+        (False, True),
+    ]
 
 
 @pytest.mark.parametrize("version", ["TLSv1", "TLSv1_1"])

@@ -18,6 +18,7 @@ from klamm_base.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from klamm_broker.api import authorized
 from klamm_broker.api.registry import STEP, Need, RequestContext, handles
 from klamm_broker.log.steps import Steps
+from klamm_broker.server import audit
 from klamm_broker.server.slices import when_done
 from klamm_broker.server.topics import Topic, metric_name, why_invalid
 from klamm_kafka.wire.acls import AclOperation, ResourceType
@@ -138,6 +139,9 @@ def _create(broker: BrokerState, ctx: RequestContext, names: list[str]) -> async
         for name, error in failed.items():
             if not isinstance(error, KeyError):  # KeyError: another request has begun to create it
                 log.error("topic %s could not be created: %s", name, error)
+        made = [name for name in wanted if name not in failed]
+        if made:
+            audit.changed(ctx, "topics", created=made)
 
     return when_done(broker.loop, broker.topic_changes.create(wanted), tell) if wanted else None
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from klamm_broker.api.registry import Need, RequestContext, handles
 from klamm_broker.log.errors import LogError
 from klamm_broker.log.steps import Steps
+from klamm_broker.server import audit
 from klamm_broker.server.slices import when_done
 from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
@@ -64,10 +65,22 @@ def delete_records(
             log.error("DeleteRecords: the new log starts are not on the disk: %s", error)
             for partition in moved:
                 partition.error_code, partition.low_watermark = ErrorCode.KAFKA_STORAGE_ERROR, -1
+        else:
+            audit.changed(ctx, "records", deleted=_starts(response))
         return response
 
     # Once they are answered, the new starts must survive a crash; one write serves all partitions.
     return when_done(broker.loop, broker.topic_changes.run(_checkpoints(broker)), answer)
+
+
+def _starts(response: DeleteRecordsResponse) -> dict[str, dict[int, int]]:
+    """Returns the new log starts of partitions, by topic."""
+    starts: dict[str, dict[int, int]] = {}
+    for topic in response.topics:  # one may be there twice
+        for p in topic.partitions:
+            if not p.error_code:
+                starts.setdefault(topic.name, {})[p.partition_index] = p.low_watermark
+    return starts
 
 
 def _checkpoints(broker: BrokerState) -> Steps[OSError | None]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from klamm_broker.api.registry import Need, RequestContext, handles
 from klamm_broker.coordinator.effects import Effect, Now, Token
+from klamm_broker.server import audit
 from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
@@ -43,6 +44,9 @@ def delete_groups(
         allowed = [name for name in names if ctx.may(AclOperation.DELETE, ResourceType.GROUP, name)]
         outcomes = await broker.groups.ask_all(deletion(group_id) for group_id in allowed)
         errors = dict(zip(allowed, outcomes, strict=True))
+        deleted = [name for name, error in errors.items() if error is ErrorCode.NONE]
+        if deleted:
+            audit.changed(ctx, "groups", deleted=deleted)
         return DeleteGroupsResponse(
             results=[
                 DeletableGroupResult(

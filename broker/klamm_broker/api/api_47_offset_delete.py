@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from klamm_broker.api.registry import Need, RequestContext, handles
 from klamm_broker.coordinator.model import CommitResult, TopicPartition
+from klamm_broker.server import audit
 from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
@@ -52,10 +53,22 @@ def offset_delete(
         for p in topic.partitions
         if broker.partition(topic.name, p.partition_index) is not None
     ]
+
+    def answer(result: CommitResult) -> OffsetDeleteResponse:
+        response = _response(request, result, denied)
+        deleted: dict[str, list[int]] = {}
+        for topic in response.topics:  # one may be there twice
+            for p in topic.partitions:
+                if not p.error_code:
+                    deleted.setdefault(topic.name, []).append(p.partition_index)
+        if deleted:
+            audit.changed(ctx, "offsets", group=request.group_id, deleted=deleted)
+        return response
+
     shell = broker.groups
     response: Any = shell.ask(
         lambda token, now: shell.coordinator.delete_offsets(request.group_id, existing, token, now),
-        lambda result: _response(request, result, denied),
+        answer,
     )
     return response  # type: ignore[no-any-return]
 

@@ -10,6 +10,7 @@ from asyncio import Future
 from typing import TYPE_CHECKING, Any
 
 from klamm_broker.api.registry import Need, RequestContext, handles
+from klamm_broker.server import audit
 from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
@@ -55,6 +56,13 @@ def alter_share_group_offsets(
     def response(altered: AlteredOffsets) -> AlterShareGroupOffsetsResponse:
         if altered.error is not ErrorCode.NONE:
             return _refused(altered.error, altered.error_message)
+        made = {
+            name: {index: offsets[name][index] for index, error in errors.items() if error is ErrorCode.NONE}
+            for name, errors in altered.topics.items()
+        }
+        made = {name: starts for name, starts in made.items() if starts}
+        if made:
+            audit.changed(ctx, "offsets", group=request.group_id, set=made)
         return AlterShareGroupOffsetsResponse(
             responses=[_topic(broker, name, errors) for name, errors in {**altered.topics, **denied}.items()]
         )

@@ -10,6 +10,7 @@ from asyncio import Future
 from typing import TYPE_CHECKING, Any
 
 from klamm_broker.api.registry import Need, RequestContext, handles
+from klamm_broker.server import audit
 from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
@@ -50,6 +51,9 @@ def delete_share_group_offsets(
     def response(deleted: DeletedOffsets) -> DeleteShareGroupOffsetsResponse:
         if deleted.error is not ErrorCode.NONE:
             return _refused(deleted.error, deleted.error_message)
+        gone = [name for name, (error, _) in deleted.topics.items() if error is ErrorCode.NONE]
+        if gone:
+            audit.changed(ctx, "offsets", group=request.group_id, deleted=gone)
         outcomes = {**denied, **deleted.topics}
         good_first = sorted(outcomes.items(), key=lambda item: item[1][0] is not ErrorCode.NONE)
         return DeleteShareGroupOffsetsResponse(

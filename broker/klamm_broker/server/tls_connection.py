@@ -18,7 +18,7 @@ from klamm_base.tls import reason
 from klamm_broker.security.distinguished_name import BadCertificate, subject_of
 from klamm_broker.security.principal import USER, KafkaPrincipal
 from klamm_broker.security.principal_rules import NoRule
-from klamm_broker.server import tls_socket
+from klamm_broker.server import audit, tls_socket
 from klamm_broker.server.connection import Connection, Dispatch, Owner
 from klamm_broker.server.tls_socket import TlsSocket
 
@@ -33,6 +33,7 @@ log = logging.getLogger(__name__)
 
 TURN_S: Final = 0.001
 """The time for handshakes between two turns of the event loop. One that was begun is finished."""
+_NONE_SHOWN: Final = "PEER_DID_NOT_RETURN_A_CERTIFICATE"
 LINES_MAX: Final = 10
 LINES_S: Final = 10.0
 """So many failed handshakes are logged in so many seconds, and then how many more there were."""
@@ -142,13 +143,21 @@ class TlsConnection(Connection):
         if certificate is not None and rules is not None:
             self.principal = KafkaPrincipal(USER, rules.name_of(subject_of(certificate)))
             log.debug("connection %s is %s", self, self.principal)
+            self._report("ok", principal=self.principal)
+
+    def _report(self, outcome: str, **said: object) -> None:
+        audit.write("login", outcome=outcome, mechanism="TLS", listener=self.listener, peer=str(self), **said)
 
     def _refuse(self, error: Exception) -> None:
         if isinstance(error, ssl.SSLError):
             why = reason(error)
         else:
             why = str(getattr(error, "strerror", None) or error)
-        self.close(f"TLS handshake failed: {why}", level=self._handshakes.failed())
+        level = self._handshakes.failed()
+        about_certificate = isinstance(error, (ssl.SSLCertVerificationError, BadCertificate, NoRule))
+        if level >= logging.WARNING and (about_certificate or getattr(error, "reason", None) == _NONE_SHOWN):
+            self._report("refused", why=audit.cut(why))
+        self.close(f"TLS handshake failed: {why}", level=level)
 
     def _too_slow(self, allowed_ms: int) -> None:
         if self._shaking and not self.closed:
