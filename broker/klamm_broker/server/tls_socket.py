@@ -24,8 +24,8 @@ WINDOW_BYTES: Final = 8 * RECORD_BYTES
 """The bytes that are encrypted before they leave together. The best of 1, 4, 8 and 16 records."""
 TURN_BYTES: Final = 1024 * 1024
 """The bytes that one connection may encrypt at a time, about a millisecond: others wait meanwhile."""
-PIECE_BYTES: Final = RECORD_BYTES
-"""The arrived bytes that OpenSSL gets at a time: it goes through all records that it has until one holds data."""
+PIECE_BYTES: Final = RECORD_BYTES + 22
+"""The arrived bytes that OpenSSL gets at a time, a full record of TLS 1.3: it goes through all that it has until one holds data."""
 TURN_S: Final = 0.001
 """The time after which no further piece is decrypted before others had their turn."""
 BARREN_BYTES: Final = 2 * RECORD_BYTES
