@@ -238,7 +238,7 @@ def test_what_was_acknowledged_survives_a_kill(tmp_path):
             reader.join().produce(b"a", b"b", b"c", b"d")
             assert reader.fetch()[0] == [(0, 3, 1)]
             assert reader.acknowledge((0, 2, [ACCEPT, RELEASE, ACCEPT])) is E.NONE
-        broker.kill()
+            broker.kill()  # while the reader is there: what it leaves would be written
         broker.start()
         with Reader(broker, group, topic) as reader:
             wait_until(lambda: reader.heartbeat(0, [topic]).error_code == E.NONE, "the group is loaded")
