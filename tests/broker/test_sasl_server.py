@@ -443,6 +443,18 @@ def test_tokens_and_decoys_outlive_a_restart(tmp_path):
         assert (tmp_path / "data" / name).stat().st_mode & 0o777 == 0o600
 
 
+def test_a_token_has_a_hundred_renewers_at_most(secure, client):
+    client.plain()
+
+    def make(names: list[str]):
+        renewers = [CreatableRenewers(principal_type="User", principal_name=name) for name in names]
+        return client.request(CreateDelegationTokenRequest(renewers=renewers, max_lifetime_ms=-1), 3)
+
+    assert make([f"u{i}" for i in range(10_000)]).error_code == ErrorCode.INVALID_REQUEST
+    assert "10000 renewers, at most 100 can be" in secure.log_text
+    assert make(["bob"] * 10_000).error_code == ErrorCode.NONE
+
+
 def test_tokens_are_switched_off_without_a_key(tmp_path):
     with SecureBroker(tmp_path) as broker:
         pass
@@ -459,7 +471,7 @@ def test_tokens_are_switched_off_without_a_key(tmp_path):
 @pytest.mark.parametrize(
     ("config", "why"),
     [
-        ({}, "listener.name.sasl_plaintext.gssapi.sasl.jaas.config is missing: GSSAPI needs a login module"),
+        ({}, "listener.name.sasl_plaintext.gssapi.sasl.jaas.config is missing: GSSAPI needs a login module.*GSSAPI is the default of sasl.enabled.mechanisms, .*PLAIN, SCRAM-SHA-256"),
         ({"sasl.enabled.mechanisms": "PLAIN", "listener.name.other.plain.sasl.jaas.config": "x"}, "listener.name.sasl_plaintext.plain.sasl.jaas.config is missing"),
         ({"sasl.enabled.mechanisms": "OAUTHBEARER"}, "sasl.oauthbearer.jwks.endpoint.url is missing"),
         ({"sasl.enabled.mechanisms": "OAUTHBEARER", "sasl.oauthbearer.jwks.endpoint.url": "ftp://x"}, "must begin with https: or file:"),

@@ -42,11 +42,11 @@ def describe_delegation_token(
     if not broker.tokens.enabled:
         return DescribeDelegationTokenResponse(error_code=ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
     owners = request.owners
-    named = [KafkaPrincipal(o.principal_type, o.principal_name) for o in owners or ()]
+    named = {KafkaPrincipal(o.principal_type, o.principal_name) for o in owners or ()}
     told = [
         _described(token, broker.tokens.password(token.id), ctx.api_version)
-        for token in broker.tokens.all()
-        if owners is None or any(token.may_be_renewed_by(owner) for owner in named)
+        for token in broker.tokens.known.values()
+        if owners is None or not named.isdisjoint((token.owner, token.requester, *token.renewers))
         if token.may_be_renewed_by(ctx.principal) or _may_describe(broker, ctx, token)
     ]
     return DescribeDelegationTokenResponse(error_code=ErrorCode.NONE, tokens=told)

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from klamm_broker.api.registry import RequestContext
 from klamm_broker.security.principal import ANONYMOUS
+from klamm_broker.server import audit
+from klamm_broker.server.few_lines import FewLines
 from klamm_kafka.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from klamm_broker.server.state import BrokerState
 
 log = logging.getLogger(__name__)
+
+_refusals = FewLines(log, "delegation tokens were refused")
 
 
 def may_ask(broker: BrokerState, ctx: RequestContext) -> bool:
@@ -32,6 +37,11 @@ def refusal(broker: BrokerState, ctx: RequestContext, change: Callable[[], None]
     try:
         change()
     except TokenRefused as e:
+        if e.why:
+            level = _refusals.level(asyncio.get_running_loop())
+            log.log(
+                level, "no delegation token for %s at %s: %s", audit.cut(str(ctx.principal)), ctx.host, e.why
+            )
         return e.code
     except OSError as e:
         log.error("delegation tokens could not be stored: %s", e)  # noqa: TRY400

@@ -26,6 +26,7 @@ from klamm_broker.server.outgoing import Cold, Piece, Reply, Send, Transport
 if TYPE_CHECKING:
     from klamm_broker.quota.meters import Quota
     from klamm_broker.security.authorizer import Access
+    from klamm_broker.server.few_lines import FewLines
     from klamm_broker.server.metering import Charge
     from klamm_broker.server.metrics import ApiMetrics, RequestMetrics
     from klamm_broker.server.sasl_config import LoginSettings
@@ -74,6 +75,7 @@ class Owner(Protocol):
     loop: asyncio.AbstractEventLoop
     apis: dict[int, Api]
     metrics: RequestMetrics
+    refusals: FewLines
     dispatch: Dispatch
 
     def forget(self, connection: Connection) -> None:
@@ -242,7 +244,8 @@ class Connection:
                 self._answer(reply, cork)
         except BadRequest as e:
             self._flush(cork)
-            self.close(str(e))
+            logged_in = self.dispatch == self.server.dispatch
+            self.close(str(e), level=logging.WARNING if logged_in else self.server.refusals.level(self.loop))
             return
         except Exception as e:  # a defect of ours: the peer must not wait for an answer that will not come
             log.exception("a request of %s failed", self)

@@ -21,6 +21,7 @@ from klamm_broker.server.connection import IDLE_BUFFER_BYTES, Connection, Dispat
 from klamm_broker.server.connection_limits import limits_of, windows_of
 from klamm_broker.server.dispatch import dispatch
 from klamm_broker.server.doors import Doors
+from klamm_broker.server.few_lines import FewLines
 from klamm_broker.server.listener_config import Listener
 from klamm_broker.server.metrics import RequestMetrics
 
@@ -51,6 +52,7 @@ class Server:
         self.apis = registry.load()
         self.connections: set[Connection] = set()
         self.metrics = RequestMetrics()
+        self.refusals = FewLines(log, "connections were refused before their login")
         self.dispatch: Dispatch = dispatch
         self._logins: dict[str, LoginSettings] = {}
         self._sockets: list[tuple[socket.socket, Listener]] = []

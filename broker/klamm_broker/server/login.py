@@ -145,7 +145,8 @@ class Login:
         def end() -> None:
             if reply is not None and not slot.closed:
                 slot.resolve(reply)
-            conn.close(f"login failed: {why}", level=logging.INFO)
+            level = conn.server.refusals.level(conn.loop, logging.INFO)
+            conn.close(f"login failed: {why}", level=level)
 
         timer = conn.loop.call_later(self._settings.failure_delay_s, end)
         conn.on_close = timer.cancel
@@ -162,7 +163,8 @@ class Login:
         )
 
     def _too_late(self, conn: Connection) -> None:
-        conn.close(f"no login within klamm.login.timeout.ms={self._settings.timeout_s * 1000:.0f}")
+        why = f"no login within klamm.login.timeout.ms={self._settings.timeout_s * 1000:.0f}"
+        conn.close(why, level=conn.server.refusals.level(conn.loop))
 
 
 class SessionWatch:

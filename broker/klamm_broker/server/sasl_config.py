@@ -143,7 +143,11 @@ def _module(listener: str, values: Mapping[str, Any], mechanism: str, example: s
     key = f"{mechanism.lower()}.sasl.jaas.config"
     full = f"listener.name.{listener.lower()}.{key}"
     if values[key] is None:
-        raise ConfigError(f"{full} is missing: {mechanism} needs a login module, as {example}", key=full)
+        why = f"{full} is missing: {mechanism} needs a login module, as {example}"
+        if mechanism == "GSSAPI":
+            others = ", ".join(name for name in MECHANISMS if name != mechanism)
+            why += f" GSSAPI is the default of sasl.enabled.mechanisms, which can also be one or more of {others}"
+        raise ConfigError(why, key=full)
     return parse_jaas(values[key].value, full), full
 
 

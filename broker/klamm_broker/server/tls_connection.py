@@ -20,6 +20,7 @@ from klamm_broker.security.principal import USER, KafkaPrincipal
 from klamm_broker.security.principal_rules import NoRule
 from klamm_broker.server import audit, tls_socket
 from klamm_broker.server.connection import Connection, Dispatch, Owner
+from klamm_broker.server.few_lines import FewLines
 from klamm_broker.server.tls_socket import TlsSocket
 
 if TYPE_CHECKING:
@@ -34,9 +35,6 @@ log = logging.getLogger(__name__)
 TURN_S: Final = 0.001
 """The time for handshakes between two turns of the event loop. One that was begun is finished."""
 _NONE_SHOWN: Final = "PEER_DID_NOT_RETURN_A_CERTIFICATE"
-LINES_MAX: Final = 10
-LINES_S: Final = 10.0
-"""So many failed handshakes are logged in so many seconds, and then how many more there were."""
 
 
 class Handshakes:
@@ -46,8 +44,7 @@ class Handshakes:
         self._loop = loop
         self._metrics = metrics
         self._ready: deque[TlsConnection] = deque()
-        self._since = 0.0
-        self._failures = 0
+        self._failures = FewLines(log, "TLS handshakes failed")
 
     def go_on(self, connection: TlsConnection) -> None:
         """Serve a connection's handshake when it is its turn."""
@@ -75,16 +72,7 @@ class Handshakes:
     def failed(self) -> int:
         """Count a failed handshake. Returns the level for its line: few failures are told, many are counted."""
         self._metrics.handshakes_failed += 1
-        now = self._loop.time()
-        if now - self._since >= LINES_S:
-            self._since, self._failures = now, 0
-            self._loop.call_later(LINES_S, self._tell)
-        self._failures += 1
-        return logging.WARNING if self._failures <= LINES_MAX else logging.DEBUG
-
-    def _tell(self) -> None:
-        if self._failures > LINES_MAX:
-            log.warning("%d more TLS handshakes failed within %d s", self._failures - LINES_MAX, LINES_S)
+        return self._failures.level(self._loop)
 
 
 class TlsConnection(Connection):
