@@ -40,6 +40,8 @@ hypothesis.settings.load_profile("ci" if "KLAMM_CI_STARTED" in os.environ else "
 
 # Workers of tests have no plugins that whoever runs them has installed.
 os.environ["KLAMM_PLUGINS_DIRECTORY"] = "/nonexistent/klamm-plugins"
+# Commands of tests work in no context of theirs.
+os.environ["XDG_CONFIG_HOME"] = "/nonexistent/klamm-config"
 
 STARTS = pytest.StashKey[starts.Starts]()
 starts.watch()

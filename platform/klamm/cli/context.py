@@ -16,7 +16,8 @@ from typing import Any, get_type_hints
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from klamm.cli.common import shown
+from klamm.cli.chosen_context import fill
+from klamm.cli.common import reported, shown
 
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
 
@@ -24,7 +25,8 @@ _KEYWORD = inspect.Parameter.KEYWORD_ONLY
 class Command(TyperCommand):
     """A command that refuses text with bytes that are not UTF-8, before it does anything.
 
-    Paths may have such bytes, and so may what is declared with `parser=raw`.
+    Paths may have such bytes, and so may what is declared with `parser=raw`. Addresses and logins that nobody gave
+    come from the chosen context.
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -33,6 +35,9 @@ class Command(TyperCommand):
             if parameter.type.name == "str":
                 for text in _texts(ctx.params.get(parameter.name or "")):
                     _require_utf8(text, ctx, parameter)
+        if not ctx.resilient_parsing:
+            with reported():
+                fill(ctx, self.params)
         return rest
 
 

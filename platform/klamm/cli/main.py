@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from klamm.cli.chosen_context import given_name
 from klamm.cli.common import ESCAPED, drop_output, output_failure
 from klamm.cli.context import Commands
 from klamm.cli.own_commands import Klamm
@@ -42,6 +43,14 @@ def _options(
     log_level: Annotated[
         str, typer.Option(envvar="KLAMM_LOG_LEVEL", help="DEBUG, INFO, WARNING or ERROR, for servers.")
     ] = "INFO",
+    context: Annotated[
+        str | None,
+        typer.Option(
+            callback=given_name,
+            metavar="NAME",
+            help="Work in this context (`klamm context list`); else KLAMM_CONTEXT's, else the one in use.",
+        ),
+    ] = None,
 ) -> None:
     from klamm_base import logs
 

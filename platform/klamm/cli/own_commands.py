@@ -24,6 +24,7 @@ GROUPS: Final = {
     "connect": "klamm.cli.connect",
     "mirror": "klamm.cli.mirror",
     "agent": "klamm.cli.agent",
+    "context": "klamm.cli.context_commands",
     "topic": "klamm.cli.topic",
     "group": "klamm.cli.group",
     "config": "klamm.cli.config",
