@@ -12,7 +12,7 @@ from support.certificates import Authority
 from support.connect_worker import WorkerProcess, worker_properties
 from support.klamm import KLAMM, klamm
 
-from klamm.connect.rest.passwords import hash_password, token_digest, verify
+from klamm.web.passwords import hash_password, token_digest, verify
 
 
 @pytest.fixture(scope="module")

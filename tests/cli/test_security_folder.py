@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from klamm.connect.rest.passwords import verify
-from klamm.connect.rest.users import read_users
+from klamm.connect.rest.access import REALM
 from klamm.security.authority import Signed, hosts_of, make_authority, make_server
 from klamm.security.folder import LOCAL_HOSTS, USERS, SecurityFolder, renew
+from klamm.web.passwords import verify
+from klamm.web.users import read_users
 from klamm_base.errors import ConfigError, KlammError
 from klamm_base.properties import load_properties
 from klamm_base.security import ClientSecurity
@@ -68,7 +69,7 @@ def test_a_lost_file_is_made_again_and_fits_the_others(tmp_path, lost):
             renew(tmp_path, [], NOW)
         return
     folder = opened(tmp_path)
-    users = read_users(tmp_path / "rest.toml")
+    users = read_users(tmp_path / "rest.toml", REALM)
     for user in ("admin", "app"):
         assert verify(folder.passwords[user], users.by_name[user].stored)
     shake_hands(tmp_path)

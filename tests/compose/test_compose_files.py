@@ -99,8 +99,9 @@ def test_worker_properties_are_understood(caplog):
 
 def test_workers_ask_for_logins(processes, model, tmp_path):
     """The script runs with a `klamm` that is ours for passwords, and for the worker shows what it was given."""
-    from klamm.connect.rest.passwords import verify
-    from klamm.connect.rest.users import read_users
+    from klamm.connect.rest.access import REALM
+    from klamm.web.passwords import verify
+    from klamm.web.users import read_users
 
     home, programs = tmp_path / "home", tmp_path / "bin"
     home.mkdir()
@@ -123,7 +124,7 @@ def test_workers_ask_for_logins(processes, model, tmp_path):
         users = home / "rest-users.toml"
         assert f"--override rest.auth.file={users} --override rest.advertised" in done.stdout
         assert users.stat().st_mode & 0o777 == 0o600
-        admin = read_users(users).by_name["admin"]
+        admin = read_users(users, REALM).by_name["admin"]
         assert verify("it's secret", admin.stored)
         assert [grant.role.name for grant in admin.caller.grants] == ["ADMIN"]
     client = model["services"]["connectors"]["environment"]

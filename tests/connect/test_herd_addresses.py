@@ -16,9 +16,10 @@ from klamm.connect.children.channel import ChannelError
 from klamm.connect.children.launcher import Child
 from klamm.connect.config import WorkerConfig
 from klamm.connect.errors import Conflict
-from klamm.connect.herding.addresses import is_loopback, shared, unreachable, unresolved
+from klamm.connect.herding.addresses import shared, unreachable, unresolved
 from klamm.connect.herding.assignment import Assignment
 from klamm.connect.worker import Worker
+from klamm.web.listeners import is_loopback
 
 URL = "http://127.0.0.1:8083/"
 

@@ -20,13 +20,14 @@ from support.connect_worker import Response, WorkerProcess, free_port, wait_for,
 
 from klamm.connect.children.supervisor import PluginCallError
 from klamm.connect.errors import BadRequest
-from klamm.connect.rest.endpoint import Access
+from klamm.connect.rest.access import REALM
 from klamm.connect.rest.jaas_login import jaas_file, login_of
-from klamm.connect.rest.passwords import hash_password, token_digest, verify
-from klamm.connect.rest.roles import Caller, Grant, Role
-from klamm.connect.rest.users import parse_users
 from klamm.connect.service.redaction import Redaction, unhide
-from klamm.connect.settings.answer_headers import Cors, parse_rules
+from klamm.web.answer_headers import Cors, parse_rules
+from klamm.web.endpoint import Access
+from klamm.web.passwords import hash_password, token_digest, verify
+from klamm.web.roles import Caller, Grant, Role
+from klamm.web.users import parse_users
 from klamm_base.errors import ConfigError
 
 PASSWORDS = {name: f"{name}'s secret" for name in ("ann", "ops", "vic")}
@@ -300,7 +301,7 @@ BAD_FILES = [
 @pytest.mark.parametrize(("data", "message"), BAD_FILES)
 def test_a_wrong_users_file_says_what_is_wrong(data: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        parse_users(data)
+        parse_users(data, REALM)
 
 
 def test_passwords_are_checked() -> None:
@@ -316,10 +317,10 @@ patterns = st.text("ab-*?", min_size=1, max_size=4)
 
 @given(role=st.sampled_from(Role), pattern=patterns, name=names)
 def test_a_higher_role_may_what_a_lower_one_may(role: Role, pattern: str, name: str) -> None:
-    caller = Caller(name="x", grants=(Grant(role=role, connectors=(pattern,)),))
+    caller = Caller(name="x", grants=(Grant(role=role, names=(pattern,)),))
     may = [caller.may(access, name) for access in (Access.VIEW, Access.OPERATE, Access.ADMINISTER)]
     assert may == sorted(may, reverse=True)
-    assert any(may) == Grant(role=role, connectors=(pattern,)).covers(name)
+    assert any(may) == Grant(role=role, names=(pattern,)).covers(name)
     if caller.may(Access.VIEW, None):
         assert pattern == "*"
 

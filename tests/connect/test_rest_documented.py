@@ -6,10 +6,10 @@ from pathlib import Path
 
 from klamm.connect.events import KINDS
 from klamm.connect.rest.app import ENDPOINTS_OF_WORKERS
-from klamm.connect.rest.endpoint import Access
-from klamm.connect.rest.roles import Role
 from klamm.connect.settings.rest import rest_config
 from klamm.connect.validation.definitions import SINK, SOURCE
+from klamm.web.endpoint import Access
+from klamm.web.roles import Role
 
 PAGE = (Path(__file__).parents[2] / "docs/rest.md").read_text()
 # Kafka's, which its documentation tells of.

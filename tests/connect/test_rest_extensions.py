@@ -14,7 +14,7 @@ from support.connect_worker import Response, WorkerProcess, wait_for, worker_pro
 
 from klamm.connect.config import WorkerConfig
 from klamm.connect.rest.extensions import Extensions
-from klamm.connect.rest.passwords import hash_password
+from klamm.web.passwords import hash_password
 from klamm_base.errors import ConfigError
 from klamm_plugins.rest_extension import RestContext, RestExtension
 

@@ -20,13 +20,15 @@ from aiohttp import web
 from support.connect_worker import Response, WorkerProcess, wait_for, worker_properties
 
 from klamm.cli.rest_client import Worker
-from klamm.connect.rest import authentication, forwarding, watching
-from klamm.connect.rest.authentication import UsersFile
-from klamm.connect.rest.passwords import hash_password
+from klamm.connect.rest import forwarding, watching
+from klamm.connect.rest.access import REALM
 from klamm.connect.service.connectors import ConnectService
 from klamm.connect.service.plugins import Checked
 from klamm.connect.service.redaction import Redaction
 from klamm.connect.topics.config_topic import connector_record
+from klamm.web import authentication
+from klamm.web.authentication import UsersFile
+from klamm.web.passwords import hash_password
 
 CONFIG = {"connector.class": "FileStreamSource", "file": "/nowhere", "topic": "t"}
 USERS = '[anonymous]\nrole = "admin"\n'
@@ -189,7 +191,7 @@ async def test_a_password_is_checked_once_right_or_wrong(
     monkeypatch.setattr(authentication, "REMEMBERED_MAX", 3)
     ann, file = hash_password("a"), tmp_path / "users.toml"
     file.write_text(f'[users.ann]\npassword = "{ann}"\nrole = "viewer"\n')
-    users = UsersFile(file)
+    users = UsersFile(file, REALM)
     for _ in range(3):
         found = await users.authenticate(basic("ann", "a"))
         assert found is not None
@@ -212,7 +214,7 @@ async def test_who_guesses_makes_no_endless_queue(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(authentication, "WAITING_MAX", 3)
     file = tmp_path / "users.toml"
     file.write_text(f'[users.ann]\npassword = "{hash_password("a")}"\nrole = "viewer"\n')
-    users = UsersFile(file)
+    users = UsersFile(file, REALM)
     asked = [users.authenticate(basic("ann", f"guess {i}")) for i in range(8)]
     answers = await asyncio.gather(*asked, return_exceptions=True)
     assert answers[:3] == [None] * 3

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from support.certificates import Authority
 from support.connect_worker import Response, WorkerProcess, wait_for, worker_properties
 
-from klamm.connect.rest.passwords import hash_password
+from klamm.web.passwords import hash_password
 
 Pair = tuple[WorkerProcess, WorkerProcess]
 

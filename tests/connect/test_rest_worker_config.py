@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from klamm.connect.config import IGNORED, WORKER_CONFIG, WorkerConfig
-from klamm.connect.settings.rest import parse_listeners
+from klamm.web.listeners import parse_listeners
 from klamm_base.errors import ConfigError
 from klamm_base.properties import load_properties
 

@@ -16,8 +16,8 @@ from support.broker import new_name, new_topic, wait_until
 from support.klamm import Server, klamm
 from support.mirror import mirror_file, produce, read_all, status
 
-from klamm.connect.rest.passwords import hash_password
 from klamm.mirror.rest import FLOW_ENDPOINTS
+from klamm.web.passwords import hash_password
 from klamm_base.properties import Properties
 from klamm_mirror.settings.mm2_config import parse
 

@@ -23,10 +23,10 @@ from support.klamm import KLAMM, Server, klamm
 from support.mirror import mirror_file, produce, read_all, read_as, states, status
 
 from klamm.cli.mirror_status import drawn, filtered
-from klamm.connect.rest.json_schema import Schemas
 from klamm.mirror.flow_status import FlowTold, _reason
 from klamm.mirror.shapes import FlowState, MirrorStatus
 from klamm.testing import EmbeddedBroker
+from klamm.web.json_schema import Schemas
 
 
 def family(server: Server) -> list[psutil.Process]:

@@ -76,7 +76,7 @@ def password() -> None:
 
     Asks for the password, or reads it as a line where standard input is no terminal.
     """
-    from klamm.connect.rest.passwords import hash_password
+    from klamm.web.passwords import hash_password
 
     with reported():
         given = (
@@ -95,7 +95,7 @@ def token() -> None:
 
     Prints the token, and its `sha256` for `rest.auth.file`.
     """
-    from klamm.connect.rest.passwords import new_token
+    from klamm.web.passwords import new_token
 
     with reported():
         made, digest = new_token()

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from klamm.cli.common import EXIT_USAGE, reported
 from klamm.cli.context import utf8_path
+from klamm.up.extras import EXTRAS, Extra, options
+from klamm_base.errors import KlammError
 
 if TYPE_CHECKING:
     from klamm.security.folder import SecurityFolder
+    from klamm.up.supervisor import ChildSpec
 
 BROKER_PORT: Final = 9092
 REST_PORT: Final = 8083
 METRICS_PORT: Final = 9404
 
 
+@options
 def up(
     data_dir: Annotated[
         Path, typer.Option("--data-dir", callback=utf8_path, help="Where topics and settings are kept.")
@@ -50,44 +55,78 @@ def up(
             show_default=False,
         ),
     ] = None,
+    **chosen: Any,
 ) -> None:
-    """Run a broker and a Connect worker on loopback.
+    """Run a broker, a Connect worker and their companions on loopback.
 
-    Ctrl-C stops both cleanly. Prints `ready broker=… rest=… metrics=… data-dir=…` once both serve. A default port
-    that is taken is replaced by a free one, and said; a port that was asked for must be free.
-
-    With --secure, three lines more say what a client needs: addresses, the files of the users, and the authority.
+    Ctrl-C stops all cleanly. Prints `ready broker=… rest=… metrics=… data-dir=…` once all serve. A default port
+    that is taken is replaced by a free one, and said; a port that was asked for must be free. With --secure, three lines
+    more say what a client needs: addresses, the files of the users, and the authority.
     """
-    import asyncio
-
-    from klamm.up import embedded, ports, supervisor
+    from klamm.up import embedded, ports
     from klamm_base.files import exposed
 
     # The lock first: a directory that is in use ends the command, which then needs no ports
     with reported(server=True), embedded.locked(data_dir):
-        if (said := exposed(data_dir)) is not None:
-            typer.echo(said, err=True)
+        _tell(exposed(data_dir))
         broker, said_broker = ports.choose(broker_port, BROKER_PORT, "--broker-port")
         rest, said_rest = ports.choose(rest_port, REST_PORT, "--rest-port", frozenset({broker}))
-        taken = frozenset({broker, rest})
-        metrics, said_metrics = ports.choose(metrics_port, METRICS_PORT, "--metrics-port", taken)
-        for said in filter(None, (said_broker, said_rest, said_metrics)):
-            typer.echo(said, err=True)
+        metrics, said_metrics = ports.choose(
+            metrics_port, METRICS_PORT, "--metrics-port", frozenset({broker, rest})
+        )
+        companions = _companions(chosen, frozenset({broker, rest, metrics}))
+        _tell(said_broker, said_rest, said_metrics)
         folder = _secured(data_dir) if _wants_security(data_dir, secure) else None
-        specs = embedded.children(data_dir, broker, rest, metrics, folder)
         scheme = "https" if folder is not None else "http"
+        specs = embedded.children(data_dir, broker, rest, metrics, secure=folder, companions=companions)
+        more = "".join(f" {extra.name}={scheme}://127.0.0.1:{port}" for extra, port in companions.items())
         line = (
             f"ready broker=127.0.0.1:{broker} rest={scheme}://127.0.0.1:{rest} "
-            f"metrics={scheme}://127.0.0.1:{metrics}/metrics data-dir={data_dir}"
+            f"metrics={scheme}://127.0.0.1:{metrics}/metrics{more} data-dir={data_dir}"
+            + (f"\n{_client_lines(folder, broker)}" if folder is not None else "")
         )
-        if folder is not None:
-            line += "\n" + _client_lines(folder, broker)
-        try:
-            asyncio.run(supervisor.run(specs, lambda: typer.echo(line)))
-        except supervisor.NotReadyError as e:
-            if e.code == EXIT_USAGE:  # the child has said what is wrong with its settings
-                raise typer.Exit(EXIT_USAGE) from None
+        _run(specs, line)
+
+
+def _run(specs: list[ChildSpec], line: str) -> None:
+    import asyncio
+
+    from klamm.up import supervisor
+
+    try:
+        asyncio.run(supervisor.run(specs, lambda: typer.echo(line)))
+    except supervisor.NotReadyError as e:
+        # A child that ends so has said what is wrong with its settings
+        if e.code != EXIT_USAGE:
             raise
+        raise typer.Exit(EXIT_USAGE) from None
+
+
+def _tell(*sentences: str | None) -> None:
+    for said in filter(None, sentences):
+        typer.echo(said, err=True)
+
+
+def _companions(chosen: Mapping[str, Any], taken: frozenset[int]) -> dict[Extra, int]:
+    """Returns the further servers to start, with their ports. Says which are left out because they are not installed."""
+    from klamm.up import ports
+
+    found: dict[Extra, int] = {}
+    for extra in EXTRAS:
+        if chosen.get(f"no_{extra.name}"):
+            continue
+        asked = chosen.get(extra.parameter)
+        if (missing := extra.missing()) is not None:
+            if asked is not None:
+                raise KlammError(f"--{extra.name}-port: {extra.what} is not installed: {missing}")
+            typer.echo(f"{extra.what} is left out: {missing}", err=True)
+            continue
+        port, said = ports.choose(
+            asked, extra.port, f"--{extra.name}-port", taken | frozenset(found.values())
+        )
+        _tell(said)
+        found[extra] = port
+    return found
 
 
 def _wants_security(data_dir: Path, asked: bool | None) -> bool:

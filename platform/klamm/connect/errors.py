@@ -2,38 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from klamm.web.errors import BadRequest, Conflict, Forbidden, NotFound, RequestError
 
-from klamm_base.errors import KlammError
-
-
-class RequestError(KlammError):
-    """A request that cannot be done. The message is written for the user."""
-
-    status = 500
-    warnings: Sequence[str] = ()
-    """Sentences beside the error, which the answer has in a field of their own."""
-
-
-class BadRequest(RequestError):
-    status = 400
-
-
-class Forbidden(RequestError):
-    status = 403
-
-
-class NotFound(RequestError):
-    status = 404
+__all__ = (
+    "AlreadyExists", "BadRequest", "Conflict", "Forbidden", "NotAssigned", "NotFound", "NotTheLeader", "RequestError",
+    "RequestTarget", "Starting",
+)  # fmt: skip
 
 
 class AlreadyExists(RequestError):
-    status = 409
-
-
-class Conflict(RequestError):
-    """Something else is happening to the target of the request now; the client may try again."""
-
     status = 409
 
 

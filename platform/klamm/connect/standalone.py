@@ -20,7 +20,8 @@ from klamm.connect.service.connectors import ConnectService
 from klamm.connect.settings.connector_keys import NAME
 from klamm.connect.topics.config_topic import TargetState
 from klamm.connect.topics.local_storage import LocalStorage
-from klamm.connect.worker import Worker, main_of, serve
+from klamm.connect.worker import Worker
+from klamm.web import process
 from klamm_base.errors import ConfigError
 from klamm_base.properties import Properties, load_properties
 
@@ -159,6 +160,6 @@ def main(config: WorkerConfig, connectors: Sequence[ConnectorFile]) -> int:
 
     async def run() -> None:
         worker = StandaloneWorker(config, connectors)
-        await serve(worker, lambda: print(f"ready rest={worker.printed_url}", flush=True))  # noqa: T201
+        await process.serve(worker, lambda: print(f"ready rest={worker.printed_url}", flush=True))  # noqa: T201
 
-    return main_of(run())
+    return process.main(run())

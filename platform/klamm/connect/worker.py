@@ -7,11 +7,9 @@ standard output. SIGTERM and SIGINT drain: tasks stop and commit their offsets, 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import signal
 import socket
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import KafkaException
@@ -31,8 +29,9 @@ from klamm.connect.settings.override_policy import warn_of_worker
 from klamm.connect.settings.plugins import not_writable
 from klamm.connect.settings.restart_policy import RestartPolicy
 from klamm.connect.topics.storage import Storage
+from klamm.web import process
 from klamm_base.clientconfig import translate, warn_once
-from klamm_base.errors import ConfigError, KlammError
+from klamm_base.errors import ConfigError
 from klamm_base.redaction import guard_logging
 from klamm_base.security import ClientSecurity
 from klamm_kafka.client import Cluster
@@ -193,49 +192,11 @@ class Worker:
 async def run(config: WorkerConfig, *, ready: Callable[[str], None] = print) -> None:
     """Run a worker until SIGTERM or SIGINT. Raises what made it stop by itself."""
     worker = Worker(config)
-    await serve(worker, lambda: ready(f"ready rest={worker.printed_url}"))
-
-
-async def serve(worker: Worker, ready: Callable[[], None]) -> None:
-    """Start a worker, call `ready`, and run it until SIGTERM or SIGINT. Raises what made it stop by itself."""
-    loop = asyncio.get_running_loop()
-    asked = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, asked.set)
-
-    async def live() -> None:
-        await worker.start()
-        ready()
-        await worker.wait()
-
-    living = asyncio.create_task(live())
-    stopping = asyncio.create_task(asked.wait())
-    try:
-        await asyncio.wait({living, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        if living.done():
-            living.result()
-    finally:
-        stopping.cancel()
-        living.cancel()
-        with contextlib.suppress(
-            asyncio.CancelledError, Exception
-        ):  # its error was raised above, if it had one
-            await living
-        await worker.stop()
+    await process.serve(worker, lambda: ready(f"ready rest={worker.printed_url}"))
 
 
 def main(config: WorkerConfig) -> int:
     """Run a worker; returns 0 after a drain, 1 when it could not start or go on, 2 for an unusable
     configuration.
     """
-    return main_of(run(config, ready=lambda line: print(line, flush=True)))  # noqa: T201
-
-
-def main_of(running: Coroutine[Any, Any, None]) -> int:
-    """Run a worker to its end; see `main`."""
-    try:
-        asyncio.run(running)
-    except KlammError as e:
-        log.error("%s", e)  # noqa: TRY400 - a sentence for the operator
-        return 2 if isinstance(e, ConfigError) else 1
-    return 0
+    return process.main(run(config, ready=lambda line: print(line, flush=True)))  # noqa: T201

@@ -24,12 +24,13 @@ from klamm.connect.model import State, TaskId
 from klamm.connect.runtime import Runtime
 from klamm.connect.service.connectors import ConnectService
 from klamm.connect.topics.config_topic import TargetState
-from klamm.connect.worker import BROKER_ASK_S, Worker, make_supervisor, serve
+from klamm.connect.worker import BROKER_ASK_S, Worker, make_supervisor
 from klamm.mirror import flow_hold, flow_offsets, orders, reload
 from klamm.mirror.flow_status import STATUS_PATH, FlowTold
 from klamm.mirror.held_by import follow_holds
 from klamm.mirror.owner import Membership
 from klamm.mirror.places import Place
+from klamm.web.process import serve
 from klamm_base.errors import ConfigError
 from klamm_base.metrics_server import MetricsServer, url_of
 from klamm_mirror.settings.mm2_config import CHECKPOINT, HEARTBEAT, SOURCE, Flow, MirrorConfig, connectors_of

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from klamm.connect.rest.process_metrics import process_families
 from klamm.mirror.asking import ask
+from klamm.web.process_metrics import process_families
 from klamm_base.metrics_server import MetricsServer
 from klamm_base.metrics_text import Family, Sample, escape, lines
 

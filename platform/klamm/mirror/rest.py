@@ -21,17 +21,20 @@ from yarl import URL
 from klamm.connect.config import WorkerConfig
 from klamm.connect.errors import NotFound
 from klamm.connect.rest import shapes
-from klamm.connect.rest.app import ENDPOINTS_OF_WORKERS, make_app, routed
-from klamm.connect.rest.endpoint import Access, Endpoint, Handler
-from klamm.connect.rest.http import errors, json_response, negotiation
-from klamm.connect.rest.openapi import get_openapi
+from klamm.connect.rest.access import REALM
+from klamm.connect.rest.app import ENDPOINTS_OF_WORKERS, TITLE, make_app
 from klamm.connect.rest.server import RestServer
 from klamm.connect.service.connectors import ConnectService
-from klamm.connect.service.request_counts import RequestCounts
 from klamm.mirror.metrics import FlowsMetrics
 from klamm.mirror.shapes import FlowState, FlowStatus, MirrorStatus
 from klamm.mirror.status import status_of
 from klamm.mirror.watched import Watched
+from klamm.web import callers, openapi
+from klamm.web.endpoint import Access, Endpoint, Handler
+from klamm.web.http import errors, json_response, negotiation
+from klamm.web.openapi import get_openapi
+from klamm.web.request_counts import RequestCounts
+from klamm.web.routes import routed
 from klamm_base.errors import KlammError
 from klamm_base.metrics_text import CONTENT_TYPE
 from klamm_base.properties import Properties
@@ -121,7 +124,9 @@ class MirrorRest:
     def _app(self, endpoints: tuple[Endpoint, ...], checks: Sequence[Middleware]) -> web.Application:
         by_handler = {endpoint.handler: endpoint for endpoint in endpoints}
         first = errors(by_handler, self._config.secrets.redact, RequestCounts())
-        return routed(endpoints, [first, *checks, negotiation(by_handler)])
+        app = routed(endpoints, [first, *checks, negotiation(by_handler)])
+        app[callers.REALM], app[openapi.TITLE] = REALM, TITLE
+        return app
 
     def _endpoints(self) -> tuple[Endpoint, ...]:
         view = Access.VIEW

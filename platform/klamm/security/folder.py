@@ -224,7 +224,7 @@ def _rest_users(path: Path, passwords: Mapping[str, str], made: frozenset[str]) 
     file = path / "rest.toml"
     if file.exists() and not made & {ADMIN, APP}:
         return
-    from klamm.connect.rest.passwords import hash_password
+    from klamm.web.passwords import hash_password
 
     roles = {ADMIN: "admin", APP: "viewer"}
     text = "".join(

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from klamm.up.extras import Extra
 from klamm.up.ports import HOST
 from klamm.up.supervisor import ChildSpec
 from klamm_base.errors import KlammError
@@ -40,9 +41,15 @@ WORKER: Final = {
 
 
 def children(
-    data_dir: Path, broker_port: int, rest_port: int, metrics_port: int, secure: SecurityFolder | None = None
+    data_dir: Path,
+    broker_port: int,
+    rest_port: int,
+    metrics_port: int,
+    *,
+    secure: SecurityFolder | None = None,
+    companions: Mapping[Extra, int] | None = None,
 ) -> list[ChildSpec]:
-    """Return the broker and the worker, in this order. With `secure`, both have TLS and logins.
+    """Return the broker, the worker, and further servers by their ports, in this order. With `secure`, all have TLS and logins.
 
     Writes their settings beside the data, where users read and reuse them.
 
@@ -75,7 +82,27 @@ def children(
     return [
         ChildSpec("broker", ("broker", "start", str(broker_file), *_overrides(broker)), once_ready),
         ChildSpec("worker", ("connect", "distributed", str(worker_file), *_overrides(worker))),
+        *(
+            _companion(data_dir, f"{HOST}:{broker_port}", extra, port, secure)
+            for extra, port in (companions or {}).items()
+        ),
     ]
+
+
+def _companion(
+    data_dir: Path, bootstrap: str, extra: Extra, port: int, secure: SecurityFolder | None
+) -> ChildSpec:
+    """Returns a further server. It logs in at the broker as the administrator."""
+    scheme = "https" if secure else "http"
+    settings = {"bootstrap.servers": bootstrap, "listeners": f"{scheme}://{HOST}:{port}"}
+    login: Mapping[str, str] = {}
+    if secure is not None:
+        from klamm.security.folder import ADMIN
+
+        settings |= secure.worker()
+        login = load_properties(secure.client_file(ADMIN))
+    file = _write(data_dir / f"{extra.name}.properties", {**extra.settings, **settings, **login})
+    return ChildSpec(extra.name, (*extra.command, str(file), *_overrides(settings)))
 
 
 def _overrides(settings: dict[str, str]) -> list[str]:

@@ -5,22 +5,13 @@ in sentences.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import socket
 from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
 
+from klamm.web.listeners import is_loopback
+
 WHAT_TO_SET = "set listeners (such as http://0.0.0.0:8083) and rest.advertised.host.name so that the other workers reach this worker"
-
-
-def is_loopback(host: str) -> bool:
-    """Returns whether a host means only this machine to itself."""
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 def unreachable(url: str, servers: Sequence[str]) -> str | None:

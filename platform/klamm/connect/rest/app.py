@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
+from klamm.connect.errors import Starting
 from klamm.connect.rest import (
     connectors,
     dry_run,
     internal,
     loggers,
-    openapi,
     plugins,
     progress,
     root,
     shapes,
     watching,
 )
-from klamm.connect.rest.endpoint import BOOLEAN, NUMBER, Access, Endpoint, Handler, Query
+from klamm.connect.rest.access import REALM
 from klamm.connect.rest.forwarding import forwarding
-from klamm.connect.rest.http import MAX_BODY_BYTES, errors, negotiation, readiness
-from klamm.connect.rest.keys import ADVERTISED, ENDPOINTS, SERVICE
+from klamm.connect.rest.keys import ADVERTISED, SERVICE
 from klamm.connect.service.connectors import ConnectService
+from klamm.web import callers, openapi
+from klamm.web.endpoint import BOOLEAN, NUMBER, Access, Endpoint, Handler, Query
+from klamm.web.http import errors, negotiation
+from klamm.web.routes import routed
 
 CONNECTOR: Final = "/connectors/{connector}"
 TASK: Final = CONNECTOR + "/tasks/{task:" + NUMBER + "}"
@@ -45,6 +48,23 @@ KIND: Final = Query(name="kind", about="Only events of these kinds.", many=True)
 ONLY_OF: Final = Query(name="connector", about="Only events of connectors that match (orders-*).", many=True)
 AFTER: Final = Query(name="after", about="Begin after the event with this id, like the header Last-Event-ID.")
 FORCE: Final = Query(name="force", about="Remove it although connectors use it.", values=BOOLEAN)
+TITLE: Final = openapi.Title(
+    title="Klamm Connect",
+    about="Kafka Connect's REST API as Klamm's workers serve it. Every answer from 400 on is an Error. Roles are asked "
+    "for where `rest.auth.file` or a REST extension is set.",
+    needs={
+        Access.NAMED: "admin of the connector that the body names",
+        Access.WORKER: "another worker's signature",
+    },
+    parameters={
+        "connector": ("The connector's name.", {"type": "string", "minLength": 1}),
+        "task": ("The task's number, from 0.", {"type": "integer", "minimum": 0}),
+        "plugin": ("A plugin's class, or its short name.", {"type": "string", "minLength": 1}),
+        "flow": ("A mirror's flow, such as A->B.", {"type": "string", "minLength": 1}),
+        "logger": ("A logger's name, or root.", {"type": "string", "minLength": 1}),
+    },
+    error=shapes.Error,
+)
 INSTALL_S: Final = 15 * 60.0
 VERSION: Final = Query(name="version", about="The version, if several are installed (KIP-891).")
 
@@ -184,6 +204,8 @@ def make_app(
     ]
     app = routed(endpoints, middlewares)
     app[SERVICE] = service
+    app[callers.REALM] = REALM
+    app[openapi.TITLE] = TITLE
     app[ADVERTISED] = advertised
     app[loggers.LAST_MODIFIED] = {}
     # With admin.listeners, the application that serves these endpoints is made last, and its `last_modified`
@@ -192,33 +214,15 @@ def make_app(
     return app
 
 
-def routed(endpoints: tuple[Endpoint, ...], middlewares: Sequence[Middleware]) -> web.Application:
-    """Makes an application of endpoints, whatever they serve."""
-    app = web.Application(middlewares=middlewares, client_max_size=MAX_BODY_BYTES)
-    app[ENDPOINTS] = endpoints
-    by_path: dict[str, list[Endpoint]] = {}
-    for endpoint in endpoints:
-        by_path.setdefault(endpoint.path, []).append(endpoint)
-    for path, found in by_path.items():
-        # JAX-RS, and so Kafka, takes every path with and without a slash at its end.
-        for spelling in {path, path.rstrip("/") + "/"}:
-            _add(app.router.add_resource(spelling), found)
-    return app
+def readiness(endpoints: Mapping[Any, Endpoint]) -> Middleware:
+    """Makes the middleware that answers 503 until the worker has read its topics, except for `early` endpoints."""
 
+    @web.middleware
+    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if not request.app[SERVICE].ready:
+            endpoint = endpoints.get(request.match_info.handler)
+            if endpoint is None or not endpoint.early:
+                raise Starting("Worker is still starting up.")
+        return await handler(request)
 
-def _add(resource: web.Resource, endpoints: Sequence[Endpoint]) -> None:
-    for endpoint in endpoints:
-        resource.add_route(endpoint.method, endpoint.handler)
-        if endpoint.method == "GET":
-            resource.add_route("HEAD", endpoint.handler)
-    methods = [endpoint.method for endpoint in endpoints]
-    resource.add_route("OPTIONS", _options([*methods, "OPTIONS"]))
-
-
-def _options(methods: list[str]) -> Handler:
-    allowed = (["HEAD"] if "GET" in methods else []) + methods
-
-    async def options(_request: web.Request) -> web.StreamResponse:
-        return web.Response(text=", ".join(allowed), headers={"Allow": ",".join(allowed)})
-
-    return options
+    return check

@@ -11,15 +11,15 @@ from aiohttp import hdrs, web
 
 from klamm.connect.errors import BadRequest, NotFound
 from klamm.connect.model import TaskId
-from klamm.connect.rest.callers import demand, may_view
-from klamm.connect.rest.endpoint import Access
 from klamm.connect.rest.foreign_code import refuse_foreign_code
 from klamm.connect.rest.forwarding import sent_by_kafkas_worker
-from klamm.connect.rest.http import as_config, empty, json_kind, json_response, read_json
 from klamm.connect.rest.keys import ADVERTISED, SERVICE
 from klamm.connect.service.redaction import unhide
 from klamm.connect.topics.config_topic import TargetState
 from klamm.connect.validation.connector import WARNINGS
+from klamm.web.callers import demand, may_view
+from klamm.web.endpoint import Access
+from klamm.web.http import as_config, empty, json_kind, json_response, read_json
 
 _CREATE_FIELDS: Final = ("name", "config", "initial_state")
 # Kafka's names for the states that a new connector may have.

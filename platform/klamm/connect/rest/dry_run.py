@@ -9,12 +9,12 @@ from typing import Any, Final
 from aiohttp import web
 
 from klamm.connect.errors import BadRequest
-from klamm.connect.rest.callers import demand
-from klamm.connect.rest.endpoint import Access
 from klamm.connect.rest.foreign_code import refuse_foreign_code
-from klamm.connect.rest.http import as_config, json_kind, json_response, read_json
 from klamm.connect.rest.keys import SERVICE
 from klamm.connect.service.redaction import unhide
+from klamm.web.callers import demand
+from klamm.web.endpoint import Access
+from klamm.web.http import as_config, json_kind, json_response, read_json
 
 RECORDS_MAX: Final = 100
 _FIELDS: Final[dict[str, tuple[type, ...]]] = {

@@ -15,9 +15,9 @@ from aiohttp.typedefs import Middleware
 
 from klamm.connect.config import WorkerConfig
 from klamm.connect.errors import NotFound
-from klamm.connect.rest.endpoint import Access, Endpoint, Handler
 from klamm.connect.service.connectors import ConnectService
 from klamm.connect.settings.rest import is_basic_auth
+from klamm.web.endpoint import Access, Endpoint, Handler
 from klamm_base.errors import ConfigError
 from klamm_plugins.operator_discovery import find_class
 from klamm_plugins.rest_extension import RestAccess, RestExtension, RestMiddleware

@@ -17,10 +17,10 @@ from yarl import URL
 
 from klamm.connect.errors import Conflict, RequestError, RequestTarget
 from klamm.connect.herding.session_keys import ALGORITHM_HEADER, SIGNATURE_HEADER
-from klamm.connect.rest.endpoint import Handler
-from klamm.connect.rest.http import shown_path
 from klamm.connect.rest.keys import SERVICE
 from klamm.connect.topics.kafka_log import LogError
+from klamm.web.endpoint import Handler
+from klamm.web.http import shown_path
 
 if TYPE_CHECKING:
     from klamm.connect.config import WorkerConfig

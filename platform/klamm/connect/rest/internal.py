@@ -9,9 +9,9 @@ from aiohttp import web
 
 from klamm.connect.errors import BadRequest, NotFound
 from klamm.connect.rest.foreign_code import refuse_unsigned
-from klamm.connect.rest.http import empty, json_response
 from klamm.connect.rest.keys import SERVICE
 from klamm.connect.service.rollout import told
+from klamm.web.http import empty, json_response
 
 
 async def put_tasks(request: web.Request) -> web.Response:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from klamm.connect.rest.authentication import PasswordProperties
+from klamm.web.authentication import PasswordProperties
 from klamm_base.errors import ConfigError
 from klamm_base.jaas import parse_jaas
 from klamm_base.properties import load_properties

@@ -6,7 +6,6 @@ from typing import Final
 
 from aiohttp import web
 
-from klamm.connect.rest.endpoint import Endpoint
 from klamm.connect.service.connectors import ConnectService
 
 SERVICE: Final = web.AppKey("service", ConnectService)
@@ -14,5 +13,3 @@ ADVERTISED: Final = web.AppKey("advertised", str)
 """The worker's own URL, as Location headers name it."""
 OPEN_ADDRESS: Final = web.AppKey("open_address", str)
 """The address at which the network reaches this worker without credentials; set only where it does (`foreign_code`)."""
-ENDPOINTS: Final = web.AppKey("endpoints", tuple[Endpoint, ...])
-"""The endpoints that this application serves."""

@@ -13,9 +13,9 @@ from typing import Any, Final
 from aiohttp import web
 
 from klamm.connect.errors import BadRequest, NotFound
-from klamm.connect.rest.http import empty, json_response, read_json
 from klamm.connect.rest.keys import SERVICE
 from klamm.connect.topics.config_topic import LoggerLevel, logger_record
+from klamm.web.http import empty, json_response, read_json
 
 log = logging.getLogger(__name__)
 

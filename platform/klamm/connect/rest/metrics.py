@@ -14,14 +14,13 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm.connect.model import State, TaskId
-from klamm.connect.rest.process_metrics import process_families, usage
 from klamm.connect.rest.task_tables import table_families
+from klamm.web.process_metrics import process_families, usage
 from klamm_base.metrics_text import Family, Number, Sample
 
 if TYPE_CHECKING:
     from klamm.connect.runtime import Runtime
     from klamm.connect.service.connectors import ConnectService
-    from klamm.connect.service.request_counts import RequestCounts
 
 STARTED_S: Final = time.time()
 
@@ -48,7 +47,7 @@ def families(service: ConnectService) -> Iterator[Family]:
         (task, table) for task in local.tasks for table in runtime.children.metrics(task)
     )
     yield from _events(runtime)
-    yield from _requests(service.requests)
+    yield from service.requests.families("klamm_connect_rest")
 
 
 def gauge(name: str, help: str, value: Number, **labels: str | int) -> Family:
@@ -239,23 +238,6 @@ def _events(runtime: Runtime) -> Iterator[Family]:
         [Sample({"kind": kind}, count) for kind, count in sorted(bus.published.items())],
     )
     yield gauge("klamm_connect_event_listeners", "Clients of GET /events.", bus.listeners)
-
-
-def _requests(requests: RequestCounts) -> Iterator[Family]:
-    counts = sorted(requests.counts.items())
-    name = "klamm_connect_rest"
-    yield Family(
-        f"{name}_requests_total",
-        "counter",
-        "REST requests by method, path and status.",
-        [Sample({"method": m, "path": path, "status": s}, count) for (m, path, s), count in counts],
-    )
-    yield Family(
-        f"{name}_request_seconds_total",
-        "counter",
-        "Seconds that they took; streams do not count.",
-        [Sample({"method": m, "path": path}, sum_s) for (m, path), sum_s in sorted(requests.seconds.items())],
-    )
 
 
 def _task(task: TaskId) -> dict[str, str | int]:

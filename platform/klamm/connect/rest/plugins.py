@@ -5,13 +5,13 @@ from __future__ import annotations
 from aiohttp import web
 
 from klamm.connect.errors import BadRequest
-from klamm.connect.rest.callers import demand
-from klamm.connect.rest.endpoint import Access
 from klamm.connect.rest.foreign_code import refuse_foreign_code, refuse_packages, refuse_path
 from klamm.connect.rest.forwarding import UPLOAD_BYTES_MAX
-from klamm.connect.rest.http import as_config, json_kind, json_response, read_json
 from klamm.connect.rest.keys import SERVICE
 from klamm.connect.settings.connector_keys import NAME
+from klamm.web.callers import demand
+from klamm.web.endpoint import Access
+from klamm.web.http import as_config, json_kind, json_response, read_json
 from klamm_base.redaction import HIDDEN
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from aiohttp import web
 
-from klamm.connect.rest.http import json_response
 from klamm.connect.rest.keys import SERVICE
+from klamm.web.http import json_response
 
 _RUNS = ("RUNNING", "PAUSED")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from aiohttp import web
 
 from klamm.connect.errors import RequestError, Starting
-from klamm.connect.rest.http import json_response
 from klamm.connect.rest.keys import SERVICE
+from klamm.web.http import json_response
 from klamm_base.version import __version__
 
 

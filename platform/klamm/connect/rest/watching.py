@@ -12,9 +12,9 @@ from aiohttp import web
 
 from klamm.connect.errors import BadRequest
 from klamm.connect.events import KINDS, Event, Listener
-from klamm.connect.rest.callers import may_view, still_known
 from klamm.connect.rest.keys import SERVICE
 from klamm.connect.rest.metrics import families
+from klamm.web.callers import may_view, still_known
 from klamm_base.metrics_text import CONTENT_TYPE, lines
 
 KEEP_ALIVE_S: Final = 15.0

@@ -29,7 +29,6 @@ from klamm.connect.runtime import Runtime
 from klamm.connect.service.offsets import ConnectorOffsets
 from klamm.connect.service.plugins import Config, ConfigWithNulls, PluginService
 from klamm.connect.service.redaction import has_hidden, unhide
-from klamm.connect.service.request_counts import RequestCounts
 from klamm.connect.settings.connector_keys import CONNECTOR_CLASS
 from klamm.connect.settings.restart_policy import ErrorClass
 from klamm.connect.topics.config_topic import (
@@ -43,6 +42,7 @@ from klamm.connect.topics.config_topic import (
     task_records,
 )
 from klamm.connect.topics.kafka_log import LogError
+from klamm.web.request_counts import RequestCounts
 from klamm_base.redaction import shown_name
 
 log = logging.getLogger(__name__)

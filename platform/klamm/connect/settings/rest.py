@@ -6,56 +6,17 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import urlsplit
 
-from klamm.connect.settings.answer_headers import HEADERS_CONFIG, Cors, parse_rules
+from klamm.web.listeners import parse_listeners, tls_properties
+from klamm.web.settings import define_browsers
 from klamm_base.configdef import ConfigDef, Importance, Type, between, invalid, one_of
 from klamm_base.tls import TlsSettings
 
 DEFAULT_LISTENER: Final = "http://127.0.0.1:8083"
-HTTPS_PREFIX: Final = "listeners.https."
 BASIC_AUTH_EXTENSION: Final = (
     "org.apache.kafka.connect.rest.basic.auth.extension.BasicAuthSecurityRestExtension"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Listener:
-    """An address to listen on. An empty host means every interface, port 0 any free one."""
-
-    scheme: str
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.scheme}://{host}:{self.port}"
-
-
-def parse_listener(name: str, text: str) -> Listener:
-    """Parses `http://HOST:PORT` or `https://HOST:PORT`. Raises ConfigError."""
-    try:
-        url = urlsplit(text.strip())
-        port = url.port
-    except ValueError as e:
-        raise invalid(name, text, f"not a listener ({e}); write http://HOST:PORT") from None
-    if url.scheme.lower() not in {"http", "https"} or port is None or url.path.strip("/") or url.query:
-        raise invalid(name, text, "not a listener; write http://HOST:PORT or https://HOST:PORT")
-    return Listener(url.scheme.lower(), url.hostname or "", port)
-
-
-def parse_listeners(name: str, value: Any) -> list[Listener]:
-    """Returns the listeners of one property. Raises ConfigError for two on one port."""
-    found = [parse_listener(name, item) for item in value or ()]
-    taken: dict[tuple[str, int], Listener] = {}
-    for listener in found:
-        place = (listener.host, listener.port)
-        if listener.port and place in taken:
-            raise invalid(name, value, f"{taken[place]} and {listener} are the same port")
-        taken[place] = listener
-    return found
 
 
 def _listeners(name: str, value: Any) -> None:
@@ -67,26 +28,12 @@ def _admin_listeners(name: str, value: Any) -> None:
     parse_listeners(name, value)
 
 
-def _headers(name: str, value: Any) -> None:
-    try:
-        parse_rules(value or "")
-    except ValueError as e:
-        raise invalid(name, value, str(e)) from None
-
-
-def _origins(name: str, value: Any) -> None:
-    try:
-        Cors(value or "", "")
-    except ValueError as e:
-        raise invalid(name, value, str(e)) from None
-
-
 def rest_config() -> ConfigDef:
     """Returns the definitions of the REST server's properties."""
     d = ConfigDef()
     _where(d)
     _advertised(d)
-    _browsers(d)
+    define_browsers(d)
     _callers(d)
     _metrics(d)
     return d
@@ -136,34 +83,6 @@ def _advertised(d: ConfigDef) -> None:
         validator=lambda name, value: None if value is None else one_of("http", "https")(name, value.lower()),
         importance=Importance.LOW,
         documentation="The listener (http or https) under which other workers reach this worker. Not set: http, if there is one.",
-    )
-
-
-def _browsers(d: ConfigDef) -> None:
-    d.define(
-        "access.control.allow.origin",
-        Type.STRING,
-        "",
-        importance=Importance.LOW,
-        validator=_origins,
-        documentation="The origins whose pages may use the API (CORS): origins or regular expressions, separated "
-        "by commas; * for all. Empty: only the API's own.",
-    )
-    d.define(
-        "access.control.allow.methods",
-        Type.STRING,
-        "",
-        importance=Importance.LOW,
-        documentation="The methods that such pages may use. Empty: GET, POST and HEAD.",
-    )
-    d.define(
-        HEADERS_CONFIG,
-        Type.STRING,
-        "",
-        validator=_headers,
-        importance=Importance.LOW,
-        documentation="Headers of every answer: rules `ACTION NAME: VALUE` separated by commas, in double quotes where "
-        "the value holds a comma. ACTION is set, add, setDate or addDate (VALUE: ms from now).",
     )
 
 
@@ -222,17 +141,6 @@ def _metrics(d: ConfigDef) -> None:
 def is_basic_auth(extension: str) -> bool:
     """Returns whether this item of `rest.extension.classes` is Kafka's extension for basic auth."""
     return extension.rpartition(".")[2] == BASIC_AUTH_EXTENSION.rpartition(".")[2]
-
-
-def tls_properties(raw: Mapping[str, str], prefix: str = HTTPS_PREFIX) -> dict[str, str]:
-    """Returns the ssl.* properties of a listener: those below `prefix` if there are any, otherwise the
-    worker's, as Kafka does.
-    """
-    own = {k.removeprefix(prefix): v for k, v in raw.items() if k.startswith(prefix + "ssl.")}
-    found = own or {k: v for k, v in raw.items() if k.startswith("ssl.")}
-    if "ssl.client.authentication" in found:
-        found.setdefault("ssl.client.auth", found.pop("ssl.client.authentication"))
-    return found
 
 
 def client_context(config: Mapping[str, Any], raw: Mapping[str, str]) -> ssl.SSLContext | None:

@@ -31,6 +31,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
 
 from klamm.connect.broker_outages import OUTAGES
+from klamm.connect.errors import BadRequest
 from klamm_base.errors import KlammError
 
 log = logging.getLogger(__name__)
@@ -79,7 +80,7 @@ class NotInTime(LogError):
     """The broker did not take a record in time: it is away, or lacks replicas. The record may be there or come still."""
 
 
-class RecordTooLarge(LogError):
+class RecordTooLarge(LogError, BadRequest):
     """The topic, or the client, does not take a record of this size; the sentence names the size and the
     limit.
     """

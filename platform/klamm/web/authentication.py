@@ -20,10 +20,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Protocol
 
-from klamm.connect.errors import RequestError
-from klamm.connect.rest.passwords import hash_password, token_digest, verify
-from klamm.connect.rest.roles import Caller, admin
-from klamm.connect.rest.users import Users, read_users
+from klamm.web.errors import RequestError
+from klamm.web.passwords import hash_password, token_digest, verify
+from klamm.web.roles import Caller, Realm, admin
+from klamm.web.users import Users, read_users
 from klamm_base.errors import ConfigError
 
 log = logging.getLogger(__name__)
@@ -51,11 +51,12 @@ class Authenticator(Protocol):
 class UsersFile:
     """The users of `rest.auth.file`. Raises ConfigError when the file cannot be used at the start."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, realm: Realm) -> None:
         self._path = path
+        self._realm = realm
         self._looked = time.monotonic()
         self._stamp = _stamp(path)
-        self._users = read_users(path)
+        self._users = read_users(path, realm)
         self._key = secrets.token_bytes(32)
         # Maps a digest of name and password to the stored form that it was checked against, and the result.
         self._checked: dict[bytes, tuple[str, bool]] = {}
@@ -107,7 +108,7 @@ class UsersFile:
         if stamp != self._stamp:
             self._stamp = stamp
             try:
-                self._users = read_users(self._path)
+                self._users = read_users(self._path, self._realm)
             except ConfigError as e:
                 log.error("%s; users stay as they were", e)  # noqa: TRY400 - a sentence for the operator
             else:

@@ -4,56 +4,67 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 from aiohttp import web
 
-from klamm.connect.rest import shapes
-from klamm.connect.rest.endpoint import Access, Endpoint
-from klamm.connect.rest.http import json_response
-from klamm.connect.rest.json_schema import Schemas
-from klamm.connect.rest.keys import ENDPOINTS
+from klamm.web.endpoint import Access, Endpoint
+from klamm.web.http import json_response
+from klamm.web.json_schema import Schemas
+from klamm.web.routes import ENDPOINTS
 from klamm_base.version import __version__
 
-_PARAMETERS: Final = {
-    "connector": ("The connector's name.", {"type": "string", "minLength": 1}),
-    "task": ("The task's number, from 0.", {"type": "integer", "minimum": 0}),
-    "plugin": ("A plugin's class, or its short name.", {"type": "string", "minLength": 1}),
-    "flow": ("A mirror's flow, such as A->B.", {"type": "string", "minLength": 1}),
-    "logger": ("A logger's name, or root.", {"type": "string", "minLength": 1}),
-}
-_ABOUT: Final = (
-    "Kafka Connect's REST API as Klamm's workers serve it. Every answer from 400 on is an Error. Roles are asked "
-    "for where `rest.auth.file` or a REST extension is set."
-)
 _ACCESS: Final = {
     Access.VIEW: "viewer",
     Access.OPERATE: "operator",
     Access.ADMINISTER: "admin",
     Access.ANY: "any role",
-    Access.NAMED: "admin of the connector that the body names",
-    Access.WORKER: "another worker's signature",
 }
+
+
+class Error(TypedDict):
+    """An error: what is wrong, and where."""
+
+    error_code: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Title:
+    """The document's head, words for its path parameters (text and schema), and what other kinds of access need."""
+
+    title: str
+    about: str
+    parameters: Mapping[str, tuple[str, Mapping[str, Any]]]
+    needs: Mapping[Access, str] = field(default_factory=dict)
+    error: Any = Error
+
+
+TITLE: Final = web.AppKey("title", Title)
+"""The application's key for the document's head."""
 
 
 async def get_openapi(request: web.Request) -> web.Response:
     """Describe this API as OpenAPI."""
     endpoints: tuple[Endpoint, ...] = request.app[ENDPOINTS]
-    return json_response(document(endpoints))
+    return json_response(document(endpoints, request.app[TITLE]))
 
 
-def document(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
+def document(endpoints: Iterable[Endpoint], title: Title) -> dict[str, Any]:
     """Returns the document of these endpoints."""
     schemas = Schemas()
-    schemas.of(shapes.Error)
+    schemas.of(title.error)
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in endpoints:
-        paths.setdefault(endpoint.template, {})[endpoint.method.lower()] = _operation(endpoint, schemas)
+        paths.setdefault(endpoint.template, {})[endpoint.method.lower()] = _operation(
+            endpoint, schemas, title
+        )
     return {
         "openapi": "3.1.0",
-        "info": {"title": "Klamm Connect", "version": __version__, "description": _ABOUT},
+        "info": {"title": title.title, "version": __version__, "description": title.about},
         "paths": paths,
         "components": {
             "schemas": schemas.by_name,
@@ -66,14 +77,15 @@ def document(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
     }
 
 
-def _operation(endpoint: Endpoint, schemas: Schemas) -> dict[str, Any]:
+def _operation(endpoint: Endpoint, schemas: Schemas, title: Title) -> dict[str, Any]:
     summary, _, about = inspect.cleandoc(endpoint.handler.__doc__ or "").partition("\n\n")
-    needs = f"Needs: {_ACCESS[endpoint.access]}." if endpoint.access in _ACCESS else ""
+    needed = {**_ACCESS, **title.needs}.get(endpoint.access)
+    needs = f"Needs: {needed}." if needed else ""
     found: dict[str, Any] = {
         "operationId": endpoint.handler.__name__,
         "summary": " ".join(summary.split()),
-        "parameters": [*_path_parameters(endpoint), *(_query(q) for q in endpoint.query)],
-        "responses": _responses(endpoint, schemas),
+        "parameters": [*_path_parameters(endpoint, title), *(_query(q) for q in endpoint.query)],
+        "responses": _responses(endpoint, schemas, title),
     }
     if text := "\n\n".join(part for part in (about, needs) if part):
         found["description"] = text
@@ -85,9 +97,9 @@ def _operation(endpoint: Endpoint, schemas: Schemas) -> dict[str, Any]:
     return found
 
 
-def _path_parameters(endpoint: Endpoint) -> Iterable[dict[str, Any]]:
+def _path_parameters(endpoint: Endpoint, title: Title) -> Iterable[dict[str, Any]]:
     for name in re.findall(r"\{(\w+)\}", endpoint.template):
-        about, schema = _PARAMETERS[name]
+        about, schema = title.parameters[name]
         yield {"name": name, "in": "path", "required": True, "description": about, "schema": schema}
 
 
@@ -99,14 +111,14 @@ def _query(query: Any) -> dict[str, Any]:
     return {"name": query.name, "in": "query", "description": query.about, "schema": schema}
 
 
-def _responses(endpoint: Endpoint, schemas: Schemas) -> dict[str, Any]:
+def _responses(endpoint: Endpoint, schemas: Schemas, title: Title) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for status, shape in endpoint.answers.items():
         answer: dict[str, Any] = {"description": HTTPStatus(status).phrase}
         if shape is not None:
             answer["content"] = {endpoint.produces: {"schema": schemas.of(shape)}}
         found[str(status)] = answer
-    error = {"application/json": {"schema": schemas.of(shapes.Error)}}
+    error = {"application/json": {"schema": schemas.of(title.error)}}
     for status in sorted({*endpoint.errors, *_usual(endpoint)} - endpoint.answers.keys()):
         found[str(status)] = {"description": HTTPStatus(status).phrase, "content": error}
     return found

@@ -1,4 +1,4 @@
-"""The users of the API: `rest.auth.file`, read and checked. Pure except for reading the file.
+"""The users of a server: `rest.auth.file`, read and checked. Pure except for reading the file.
 
     [users.ann]
     password = "scrypt:…"            # klamm connect password
@@ -16,7 +16,7 @@
     role = "viewer"
     connectors = ["public-*"]
 
-`connectors` are patterns of names (all, where it is not given).
+`connectors` are patterns of names (all, where it is not given). Another server has another kind of thing (`Realm`).
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from klamm.connect.rest.passwords import check_form
-from klamm.connect.rest.roles import EVERY, Caller, Grant, Role
+from klamm.web.passwords import check_form
+from klamm.web.roles import EVERY, Caller, Grant, Realm, Role
 from klamm_base.errors import ConfigError
 
 KEY: Final = "rest.auth.file"
@@ -54,7 +54,7 @@ class Users:
     anonymous: Caller | None = None
 
 
-def read_users(path: Path) -> Users:
+def read_users(path: Path, realm: Realm) -> Users:
     """Reads the users file. Raises ConfigError with the file, the entry and the correct form."""
     try:
         text = path.read_text(encoding="utf-8")
@@ -64,12 +64,12 @@ def read_users(path: Path) -> Users:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
         raise ConfigError(f"{KEY}={path}: not TOML: {e}", key=KEY) from None
     try:
-        return parse_users(data)
+        return parse_users(data, realm)
     except ValueError as e:
         raise ConfigError(f"{KEY}={path}: {e}", key=KEY) from None
 
 
-def parse_users(data: Mapping[str, Any]) -> Users:
+def parse_users(data: Mapping[str, Any], realm: Realm) -> Users:
     """Reads the users file's content. Raises ValueError with the entry."""
     if unknown := data.keys() - {"users", "tokens", "anonymous"}:
         raise ValueError(f"{min(unknown)} is unknown; there are [users.NAME], [tokens.NAME] and [anonymous]")
@@ -83,17 +83,17 @@ def parse_users(data: Mapping[str, Any]) -> Users:
             check_form(stored)
         except ValueError as e:
             raise ValueError(f"{where}.password: {e}") from None
-        users[name] = User(caller=_caller(name, where, entry, "password"), stored=stored)
+        users[name] = User(caller=_caller(name, where, entry, "password", realm.things), stored=stored)
     tokens: dict[str, Caller] = {}
     for name, entry in _tables(data, "tokens"):
         where = f"tokens.{name}"
         digest = _text(entry, where, "sha256")
         if not _DIGEST.fullmatch(digest):
             raise ValueError(f"{where}.sha256 is not a SHA-256 in hex; make one with `klamm connect token`")
-        tokens[digest.lower()] = _caller(name, where, entry, "sha256")
+        tokens[digest.lower()] = _caller(name, where, entry, "sha256", realm.things)
     anonymous = data.get("anonymous")
     if anonymous is not None:
-        anonymous = _caller("anonymous", "anonymous", _table(anonymous, "anonymous"), "")
+        anonymous = _caller("anonymous", "anonymous", _table(anonymous, "anonymous"), "", realm.things)
     if not users and not tokens and anonymous is None:
         raise ValueError("it has no users, no tokens and no anonymous access: nobody could do anything")
     return Users(by_name=users, by_token=tokens, anonymous=anonymous)
@@ -117,30 +117,30 @@ def _text(entry: Mapping[str, Any], where: str, key: str) -> str:
     return value
 
 
-def _caller(name: str, where: str, entry: Mapping[str, Any], secret: str) -> Caller:
-    if unknown := entry.keys() - {secret, "role", "connectors", "grants"}:
-        raise ValueError(f"{where}.{min(unknown)} is unknown; there are role, connectors and grants")
+def _caller(name: str, where: str, entry: Mapping[str, Any], secret: str, things: str) -> Caller:
+    if unknown := entry.keys() - {secret, "role", things, "grants"}:
+        raise ValueError(f"{where}.{min(unknown)} is unknown; there are role, {things} and grants")
     grants = entry.get("grants", [])
     if not isinstance(grants, list):
-        raise ValueError(f"{where}.grants must be a list of {{ role = …, connectors = […] }}")  # noqa: TRY004
-    found = [_grant(_table(grant, f"{where}.grants"), f"{where}.grants") for grant in grants]
+        raise ValueError(f"{where}.grants must be a list of {{ role = …, {things} = […] }}")  # noqa: TRY004
+    found = [_grant(_table(grant, f"{where}.grants"), f"{where}.grants", things) for grant in grants]
     if "role" in entry:
-        own = {key: entry[key] for key in ("role", "connectors") if key in entry}
-        found.append(_grant(own, where))
+        own = {key: entry[key] for key in ("role", things) if key in entry}
+        found.append(_grant(own, where, things))
     if not found:
         raise ValueError(f'{where} has no role; give it role = "viewer", "operator" or "admin"')
     return Caller(name=name, grants=tuple(found))
 
 
-def _grant(entry: Mapping[str, Any], where: str) -> Grant:
-    if unknown := entry.keys() - {"role", "connectors"}:
-        raise ValueError(f"{where}.{min(unknown)} is unknown; there are role and connectors")
+def _grant(entry: Mapping[str, Any], where: str, things: str) -> Grant:
+    if unknown := entry.keys() - {"role", things}:
+        raise ValueError(f"{where}.{min(unknown)} is unknown; there are role and {things}")
     role = entry.get("role")
     if not isinstance(role, str) or role.lower() not in _ROLES:
         raise ValueError(f"{where}.role must be one of {', '.join(_ROLES)}, not {role!r}")
-    patterns = entry.get("connectors", [EVERY])
+    patterns = entry.get(things, [EVERY])
     if isinstance(patterns, str):
         patterns = [patterns]
     if not isinstance(patterns, list) or not patterns or not all(isinstance(p, str) and p for p in patterns):
-        raise ValueError(f'{where}.connectors must be a list of patterns such as "orders-*"')
-    return Grant(role=_ROLES[role.lower()], connectors=tuple(patterns))
+        raise ValueError(f'{where}.{things} must be a list of patterns such as "orders-*"')
+    return Grant(role=_ROLES[role.lower()], names=tuple(patterns))

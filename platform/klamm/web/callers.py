@@ -7,12 +7,15 @@ from typing import Final
 
 from aiohttp import web
 
-from klamm.connect.errors import Forbidden, RequestError
-from klamm.connect.rest.endpoint import Access
-from klamm.connect.rest.roles import Caller
+from klamm.web.endpoint import Access
+from klamm.web.errors import Forbidden, RequestError
+from klamm.web.roles import Caller, Realm
 
 CALLER: Final = "klamm.caller"
 """The request's key for the Caller, set by the access check; a request without it may do everything."""
+
+REALM: Final = web.AppKey("realm", Realm)
+"""The application's key for the words of its server."""
 
 STILL: Final = "klamm.still"
 """The request's key for a function that finds the caller again, for answers that go on."""
@@ -32,15 +35,16 @@ async def still_known(request: web.Request) -> bool:
     return caller is not None
 
 
-def may_view(request: web.Request, connector: str) -> bool:
-    """Tells whether the caller may see a connector."""
+def may_view(request: web.Request, name: str) -> bool:
+    """Tells whether the caller may see a thing of the server."""
     caller: Caller | None = request.get(CALLER)
-    return caller is None or caller.may(Access.VIEW, connector)
+    return caller is None or caller.may(Access.VIEW, name)
 
 
-def demand(request: web.Request, access: Access, connector: str | None) -> None:
-    """Raises Forbidden unless the caller may do this to a connector (None: the worker)."""
+def demand(request: web.Request, access: Access, name: str | None) -> None:
+    """Raises Forbidden unless the caller may do this to a thing of the server (None: the server)."""
     caller: Caller | None = request.get(CALLER)
-    if caller is not None and not caller.may(access, connector):
-        what = f"connector {connector}" if connector is not None else "the worker"
+    if caller is not None and not caller.may(access, name):
+        realm = request.app[REALM]
+        what = f"{realm.thing} {name}" if name is not None else f"the {realm.server}"
         raise Forbidden(f"{caller.name} may not {access.value} {what}")

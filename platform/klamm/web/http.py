@@ -1,7 +1,7 @@
-"""The common parts of all endpoints: JSON in and out, Kafka's error bodies, content negotiation, the time
+"""The common parts of all endpoints: JSON in and out, error bodies, content negotiation, the time
 limit.
 
-Every error answers {"error_code", "message"} with the same code as HTTP status. A message says what is wrong
+An error answers {"error_code", "message"}, Kafka's and Confluent's form; a server may choose another. A message says what is wrong
 and where; a traceback goes to the log only.
 """
 
@@ -19,11 +19,9 @@ import orjson
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Middleware
 
-from klamm.connect.errors import BadRequest, RequestError, Starting
-from klamm.connect.rest.endpoint import REQUEST_TIMEOUT_S, Endpoint, Handler
-from klamm.connect.rest.keys import SERVICE
-from klamm.connect.service.request_counts import RequestCounts
-from klamm.connect.topics.kafka_log import RecordTooLarge
+from klamm.web.endpoint import REQUEST_TIMEOUT_S, Endpoint, Handler
+from klamm.web.errors import BadRequest, RequestError
+from klamm.web.request_counts import RequestCounts
 from klamm_base.errors import KlammError
 
 log = logging.getLogger(__name__)
@@ -34,17 +32,32 @@ _METHODS: Final = frozenset(hdrs.METH_ALL)
 _SHOWN_MAX: Final = 200
 
 
-def json_response(body: Any, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
+def json_response(body: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
     return web.Response(
         body=orjson.dumps(body), status=status, headers=headers, content_type="application/json"
     )
 
 
-def error_response(
-    status: int, message: str, headers: dict[str, str] | None = None, warnings: Sequence[str] = ()
-) -> web.Response:
-    more = {"warnings": list(warnings)} if warnings else {}
-    return json_response({"error_code": status, "message": message, **more}, status, headers)
+class Failed(NamedTuple):
+    """An error answer before it is written. `code` is the body's, None: the status."""
+
+    status: int
+    message: str
+    headers: Mapping[str, str] | None = None
+    warnings: Sequence[str] = ()
+    code: int | None = None
+
+
+ErrorForm = Callable[[web.Request, Failed], web.Response]
+"""Writes an error in the form that the clients of a server expect."""
+
+
+def kafkas_form(_request: web.Request, failed: Failed) -> web.Response:
+    """Writes an error as Kafka Connect and Confluent's servers do."""
+    body: dict[str, Any] = {"error_code": failed.code or failed.status, "message": failed.message}
+    if failed.warnings:
+        body["warnings"] = list(failed.warnings)
+    return json_response(body, failed.status, failed.headers)
 
 
 def empty(status: int) -> web.Response:
@@ -124,9 +137,12 @@ def json_kind(value: Any) -> str:
 
 
 def errors(
-    endpoints: Mapping[Any, Endpoint], redact: Callable[[str], str], requests: RequestCounts
+    endpoints: Mapping[Any, Endpoint],
+    redact: Callable[[str], str],
+    requests: RequestCounts,
+    form: ErrorForm = kafkas_form,
 ) -> Middleware:
-    """Makes the middleware that turns every failure into Kafka's error body, and ends requests after their
+    """Makes the middleware that turns every failure into an error answer of this form, and ends requests after their
     time limit. Messages are redacted; `requests` counts.
     """
 
@@ -138,7 +154,7 @@ def errors(
         answer = await _answered(request, handler, timeout_s)
         if isinstance(answer, Failed):
             warnings = list(map(redact, answer.warnings))
-            answer = error_response(answer.status, redact(answer.message), answer.headers, warnings)
+            answer = form(request, answer._replace(message=redact(answer.message), warnings=warnings))
         path = endpoint.template if endpoint is not None else "other"
         seconds = time.monotonic() - began if timeout_s else None
         method = request.method if request.method in _METHODS else "other"
@@ -146,15 +162,6 @@ def errors(
         return answer
 
     return check
-
-
-class Failed(NamedTuple):
-    """An error answer before it is written."""
-
-    status: int
-    message: str
-    headers: dict[str, str] | None = None
-    warnings: Sequence[str] = ()
 
 
 async def _answered(request: web.Request, handler: Handler, timeout_s: float) -> web.StreamResponse | Failed:
@@ -165,9 +172,7 @@ async def _answered(request: web.Request, handler: Handler, timeout_s: float) ->
         headers = {str(hdrs.ALLOW): e.headers[hdrs.ALLOW]} if hdrs.ALLOW in e.headers else None
         return Failed(e.status, f"HTTP {e.status} {HTTPStatus(e.status).phrase}", headers)
     except RequestError as e:
-        return Failed(e.status, str(e), warnings=e.warnings)
-    except RecordTooLarge as e:
-        return Failed(400, str(e))
+        return Failed(e.status, str(e), e.headers, e.warnings, e.code)
     except TimeoutError:
         return Failed(500, f"Request timed out after {timeout_s:g} s")
     except KlammError as e:
@@ -175,21 +180,7 @@ async def _answered(request: web.Request, handler: Handler, timeout_s: float) ->
         return Failed(500, str(e))
     except Exception as e:
         log.exception("%s %s", request.method, shown_path(request))
-        return Failed(500, f"{type(e).__name__} (the worker's log has the details)")
-
-
-def readiness(endpoints: Mapping[Any, Endpoint]) -> Middleware:
-    """Makes the middleware that answers 503 until the worker has read its topics, except for `early` endpoints."""
-
-    @web.middleware
-    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if not request.app[SERVICE].ready:
-            endpoint = endpoints.get(request.match_info.handler)
-            if endpoint is None or not endpoint.early:
-                raise Starting("Worker is still starting up.")
-        return await handler(request)
-
-    return check
+        return Failed(500, f"{type(e).__name__} (the server's log has the details)")
 
 
 def negotiation(endpoints: Mapping[Any, Endpoint]) -> Middleware:

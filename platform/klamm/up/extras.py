@@ -1,0 +1,78 @@
+"""The further servers that `klamm up` starts behind broker and worker: a row each in `EXTRAS`.
+
+A row makes the options --NAME-port and --no-NAME, the word NAME=ADDRESS in the ready line, and DATA_DIR/NAME.properties. The command
+`klamm NAME start FILE` must take `bootstrap.servers` and `listeners`, and print `ready …`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from typing import Any, Final
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Extra:
+    """A further server. Without one of its `modules` it is left out; `extra` is the extra that installs them.
+
+    `settings` are those that differ from its defaults on one machine; `command` runs it, followed by its file.
+    """
+
+    name: str
+    what: str
+    port: int
+    modules: Sequence[str] = ()
+    extra: str = ""
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        return (self.name, "start")
+
+    @property
+    def parameter(self) -> str:
+        """The name of the port's parameter in Python."""
+        return f"{self.name}_port"
+
+    def missing(self) -> str | None:
+        """Returns what to install before it can run; None: it can."""
+        if all(find_spec(module) is not None for module in self.modules):
+            return None
+        return f"pip install 'klamm[{self.extra}]'"
+
+
+EXTRAS: Final[tuple[Extra, ...]] = ()
+
+
+def options(up: Callable[..., None]) -> Callable[..., None]:
+    """Adds the options of all rows to the command `klamm up`, which takes them as `chosen`."""
+    import inspect
+    from typing import Annotated
+
+    import typer
+
+    signature = inspect.signature(up, eval_str=True)
+    kept = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    annotations: dict[str, Any] = {p.name: p.annotation for p in kept}
+    for extra in EXTRAS:
+        port = typer.Option(
+            f"--{extra.name}-port",
+            min=0,
+            max=65535,
+            help=f"{extra.what}; default {extra.port}, 0: any free.",
+        )
+        leave_out = typer.Option(
+            f"--no-{extra.name}", help=f"Without {extra.what[0].lower()}{extra.what[1:]}."
+        )
+        annotations[extra.parameter] = Annotated[int | None, port]
+        annotations[f"no_{extra.name}"] = Annotated[bool, leave_out]
+        for name, default in ((extra.parameter, None), (f"no_{extra.name}", False)):
+            kept.append(
+                inspect.Parameter(
+                    name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotations[name]
+                )
+            )
+    up.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]
+    up.__annotations__ = annotations
+    return up

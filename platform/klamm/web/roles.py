@@ -1,0 +1,76 @@
+"""Roles: who may do what to which things of a server (connectors, subjects). Pure.
+
+A grant gives a role (viewer, operator, admin; each may also do what the earlier ones may) on the things
+whose names match one of its patterns (`orders-*`; `*`, `?` and `[...]` as in a shell). Requests that concern
+the server instead of one thing need the role on everything: a grant with the pattern `*`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from fnmatch import fnmatchcase
+from typing import Final
+
+from klamm.web.endpoint import Access
+
+
+class Role(IntEnum):
+    """The roles in ascending order of their rights."""
+
+    VIEWER = 1
+    OPERATOR = 2
+    ADMIN = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Realm:
+    """The words of a server: its title in the challenge for credentials, itself, and the kind of thing that grants name.
+
+    Requests have the thing's name in the path parameter that is called like its kind; the users file lists patterns in
+    the plural.
+    """
+
+    title: str
+    server: str
+    thing: str
+
+    @property
+    def things(self) -> str:
+        return f"{self.thing}s"
+
+
+NEEDED: Final = {Access.VIEW: Role.VIEWER, Access.OPERATE: Role.OPERATOR, Access.ADMINISTER: Role.ADMIN}
+EVERY: Final = "*"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """A role on the things whose names match."""
+
+    role: Role
+    names: Sequence[str] = (EVERY,)
+
+    def covers(self, name: str | None) -> bool:
+        if name is None:
+            return EVERY in self.names
+        return any(fnmatchcase(name, pattern) for pattern in self.names)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """A caller's name and grants."""
+
+    name: str
+    grants: Sequence[Grant]
+
+    def may(self, access: Access, name: str | None) -> bool:
+        """Tells whether the caller may do this to a thing, or (None) to the server."""
+        needed = NEEDED[access]
+        return any(grant.role >= needed and grant.covers(name) for grant in self.grants)
+
+
+def admin(name: str) -> Caller:
+    """Returns a caller who may do everything."""
+    return Caller(name=name, grants=(Grant(role=Role.ADMIN),))
