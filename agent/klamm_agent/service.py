@@ -21,6 +21,7 @@ from klamm_agent.metrics import Metrics
 from klamm_agent.stages import patience
 from klamm_agent.state.registry import StateDir
 from klamm_base.errors import ConfigError, KlammError
+from klamm_base.service_manager import service_manager
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +47,7 @@ class Service:
     def stop(self) -> None:
         """Ends `run`."""
         self._stopping = True
+        service_manager().stopping()
         self._agent.stop()
 
     def hang_up(self, *, may_end: bool = True) -> None:
@@ -86,9 +88,12 @@ class Service:
 
     def _next(self) -> AgentConfig | None:
         """Returns a new configuration to take over, if a reload was asked for; the agent calls this in each turn."""
+        manager = service_manager()
+        manager.alive()
         if not self._asked:
             return None
         self._asked = False
+        manager.reloading()
         try:
             config = AgentConfig.load(self._path)
             if config.state_dir != self._config.state_dir:
@@ -98,6 +103,7 @@ class Service:
         except KlammError as e:
             self._error = str(e)
             log.error("not reloaded, the old configuration stays: %s", e)  # noqa: TRY400 - it says all
+            manager.ready(f"not reloaded: {e}")
             return None
         self._waiting = config
         log.info("reloading %s", self._path)

@@ -33,6 +33,10 @@ ESSENTIAL: Final[dict[str, tuple[str, ...]]] = {
         "tests/broker/test_cleaner_server.py::test_the_cleaner_process_is_killed",
         "tests/broker/test_log_dump_segments.py::test_every_record",
     ),
+    "Services": (
+        "tests/service/test_service_systemd.py::test_a_broker_is_installed_watched_and_removed",
+        "tests/service/test_service_unit.py",
+    ),
     "Metrics": ("tests/broker/test_server_metrics.py",),
     "Connect workers": (
         "tests/connect/test_herd_cluster.py::test_herd_workers_that_start_at_once_share_the_tasks",

@@ -62,6 +62,7 @@ FIXTURES = {
     "java_runtime": Needs("peer"),
     "journald": Needs("peer"),
     "prometheus_server": Needs("peer"),
+    "systemd_host": Needs("peer", "systemd"),
     "tls_scanner": Needs("peer"),
     "client_suite": Needs("suite"),
     "soak": Needs("soak"),

@@ -107,6 +107,15 @@ def prometheus_server() -> None:
 
 
 @pytest.fixture(scope="session")
+def systemd_host() -> None:
+    """Says that a test starts a systemd of its own."""
+    from support.systemd import why_not
+
+    if (why := why_not()) is not None:
+        pytest.skip(why)
+
+
+@pytest.fixture(scope="session")
 def franz_go() -> None:
     """Says that a test builds a program with franz-go."""
     if shutil.which("go") is None:

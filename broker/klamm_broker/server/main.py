@@ -10,7 +10,6 @@ import gc
 import logging
 import resource
 import signal
-import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Final
@@ -18,6 +17,7 @@ from typing import Final
 from klamm_base.errors import ConfigError
 from klamm_base.extras import how_to_install
 from klamm_base.metrics_server import MetricsServer
+from klamm_base.service_manager import say_ready, service_manager
 from klamm_broker.server import metrics_families, metrics_listener
 from klamm_broker.server.broker import Broker
 from klamm_broker.server.config import BrokerConfig
@@ -43,7 +43,7 @@ def run(config: BrokerConfig, *, ready: Callable[[str], None] | None = None) -> 
     gc.disable()  # until it serves: what is opened stays, and collecting it again and again takes a fifth of the start
     _raise_file_limit()
     with asyncio.Runner(loop_factory=_loop_factory(config)) as runner:
-        runner.run(_serve(config, ready or _print_ready))
+        runner.run(_serve(config, ready or say_ready))
 
 
 async def _serve(config: BrokerConfig, ready: Callable[[str], None]) -> None:
@@ -84,6 +84,7 @@ async def _serve(config: BrokerConfig, ready: Callable[[str], None]) -> None:
             await server.drain(0)
             raise broker.failure
         log.info("stopping")
+        service_manager().stopping()
         broker.groups.drain()
         server.quiesce()
         broker.waiting.finish_all()
@@ -115,11 +116,6 @@ def _address(listener: Listener) -> str:
     if host == "localhost":
         host = "127.0.0.1"
     return f"[{host}]:{listener.port}" if ":" in host else f"{host}:{listener.port}"
-
-
-def _print_ready(line: str) -> None:
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
 
 
 def _loop_factory(config: BrokerConfig) -> Callable[[], asyncio.AbstractEventLoop]:

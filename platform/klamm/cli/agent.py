@@ -42,9 +42,9 @@ def start(
     SIGHUP reads the configuration again: one with an error is said, and the old one stays.
     """
     import signal
-    import sys
 
     from klamm_agent.service import Service
+    from klamm_base.service_manager import say_ready
 
     with reported(server=True):
         service = Service(config, stats_interval)
@@ -61,8 +61,7 @@ def start(
         signal.signal(signal.SIGHUP, lambda _number, _frame: service.hang_up(may_end=ends))
 
         def ready(files: int) -> None:
-            sys.stdout.write(f"ready agent files={files}\n")
-            sys.stdout.flush()
+            say_ready(f"ready agent files={files}")
 
         if not service.run(ready):
             raise typer.Exit(EXIT_FAILED)

@@ -58,6 +58,10 @@ def _options(
         raise typer.BadParameter(
             f"{log_level!r} is not one of {', '.join(logs.LEVELS)}", param_hint="--log-level"
         )
+    if "NOTIFY_SOCKET" in os.environ:  # before any child can inherit it
+        from klamm_base.service_manager import service_manager
+
+        service_manager()
     os.environ["KLAMM_LOG_LEVEL"] = log_level.upper()  # for the processes that `up` starts
     logs.configure(log_level.upper())
 

@@ -30,7 +30,9 @@ app = Commands(
 
 def say_ready(line: str, urls: Mapping[str, str]) -> None:
     """Print the ready line, with the addresses of servers."""
-    typer.echo(" ".join([line, *(f"{name}={url}" for name, url in urls.items())]))
+    from klamm_base import service_manager
+
+    service_manager.say_ready(" ".join([line, *(f"{name}={url}" for name, url in urls.items())]))
 
 
 @app.command()

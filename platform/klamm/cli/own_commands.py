@@ -39,6 +39,7 @@ GROUPS: Final = {
     "plugins": "klamm.cli.plugins",
     "dlq": "klamm.cli.dlq",
     "spark": "klamm.cli.spark",
+    "service": "klamm.cli.service",
     "demo": "klamm.cli.demo",
 }
 """Modules with a group of commands as `app`."""

@@ -57,9 +57,9 @@ def up(
     ] = None,
     **chosen: Any,
 ) -> None:
-    """Run a broker, a Connect worker and their companions on loopback.
+    """Run the servers of one machine on loopback.
 
-    Ctrl-C stops all cleanly. Prints `ready broker=… rest=… metrics=… data-dir=…` once all serve. A default port
+    They are a broker, a Connect worker and their companions. Ctrl-C stops all cleanly. Prints `ready broker=… rest=… metrics=… data-dir=…` once all serve. A default port
     that is taken is replaced by a free one, and said; a port that was asked for must be free. With --secure, three lines
     more say what a client needs: addresses, the files of the users, and the authority.
     """
@@ -92,9 +92,10 @@ def _run(specs: list[ChildSpec], line: str) -> None:
     import asyncio
 
     from klamm.up import supervisor
+    from klamm_base.service_manager import say_ready
 
     try:
-        asyncio.run(supervisor.run(specs, lambda: typer.echo(line)))
+        asyncio.run(supervisor.run(specs, lambda: say_ready(line)))
     except supervisor.NotReadyError as e:
         # A child that ends so has said what is wrong with its settings
         if e.code != EXIT_USAGE:

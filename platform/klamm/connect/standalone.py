@@ -24,6 +24,7 @@ from klamm.connect.worker import Worker
 from klamm.web import process
 from klamm_base.errors import ConfigError
 from klamm_base.properties import Properties, load_properties
+from klamm_base.service_manager import say_ready
 
 log = logging.getLogger(__name__)
 
@@ -160,6 +161,6 @@ def main(config: WorkerConfig, connectors: Sequence[ConnectorFile]) -> int:
 
     async def run() -> None:
         worker = StandaloneWorker(config, connectors)
-        await process.serve(worker, lambda: print(f"ready rest={worker.printed_url}", flush=True))  # noqa: T201
+        await process.serve(worker, lambda: say_ready(f"ready rest={worker.printed_url}"))
 
     return process.main(run())

@@ -34,6 +34,7 @@ from klamm_base.clientconfig import translate, warn_once
 from klamm_base.errors import ConfigError
 from klamm_base.redaction import guard_logging
 from klamm_base.security import ClientSecurity
+from klamm_base.service_manager import say_ready
 from klamm_kafka.client import Cluster
 
 if TYPE_CHECKING:
@@ -189,7 +190,7 @@ class Worker:
                 return str(cluster.cluster_id)
 
 
-async def run(config: WorkerConfig, *, ready: Callable[[str], None] = print) -> None:
+async def run(config: WorkerConfig, *, ready: Callable[[str], None] = say_ready) -> None:
     """Run a worker until SIGTERM or SIGINT. Raises what made it stop by itself."""
     worker = Worker(config)
     await process.serve(worker, lambda: ready(f"ready rest={worker.printed_url}"))

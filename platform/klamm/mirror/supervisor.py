@@ -23,6 +23,7 @@ from klamm.up.forked import ForkedChild, forked
 from klamm.up.supervisor import Child, ChildSpec, NotReadyError, restarts
 from klamm_base.errors import KlammError
 from klamm_base.metrics_server import MetricsServer, url_of
+from klamm_base.service_manager import service_manager
 from klamm_mirror.settings.mm2_config import Flow, MetricsPlace
 
 log = logging.getLogger(__name__)
@@ -135,6 +136,7 @@ async def run(
             starting.result()
             await stop.wait()
         log.info("stopping")
+        service_manager().stopping()
     finally:
         for task in (starting, stopping, *beside):
             task.cancel()

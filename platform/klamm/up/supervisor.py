@@ -20,6 +20,7 @@ from typing import Any, Final
 from klamm.up.forked import ForkedChild
 from klamm_base.backoff import Backoff
 from klamm_base.errors import KlammError
+from klamm_base.service_manager import service_manager
 
 log = logging.getLogger(__name__)
 
@@ -181,6 +182,7 @@ async def run(specs: list[ChildSpec], ready: Callable[[], None]) -> None:
         ready()
         await stop.wait()
         log.info("stopping")
+        service_manager().stopping()
     finally:
         for child in reversed(started):
             await child.stop()

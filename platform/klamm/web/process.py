@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 from klamm_base.errors import ConfigError, KlammError
+from klamm_base.service_manager import service_manager
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +29,7 @@ class Process(Protocol):
 
 
 async def serve(process: Process, ready: Callable[[], None]) -> None:
-    """Starts a process, calls `ready`, and runs it until SIGTERM or SIGINT. Raises what made it stop by itself."""
+    """Starts a process, calls `ready`, which prints its line by `say_ready`, and runs it until SIGTERM or SIGINT. Raises what made it stop by itself."""
     loop = asyncio.get_running_loop()
     asked = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -46,6 +47,7 @@ async def serve(process: Process, ready: Callable[[], None]) -> None:
         if living.done():
             living.result()
     finally:
+        service_manager().stopping()
         stopping.cancel()
         living.cancel()
         with contextlib.suppress(
