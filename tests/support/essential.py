@@ -79,6 +79,7 @@ ESSENTIAL: Final[dict[str, tuple[str, ...]]] = {
         "tests/mirror/test_mirror_dedicated.py::test_a_consumer_moves_and_goes_on_without_loss_and_nothing_goes_in_circles",
         "tests/mirror/test_mirror_source.py::test_records_arrive_as_they_are_and_none_is_decoded",
     ),
+    "Backup": ("tests/backup/test_backup_commands.py::test_there_and_back",),
     "Log agent": (
         "tests/agent/test_agent_delivery.py::test_rotation_under_load_and_kills_lose_nothing",
         "tests/agent/test_agent_files.py::test_traces_containers_and_wide_text_in_one_agent",

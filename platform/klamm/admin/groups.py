@@ -281,10 +281,17 @@ async def committed(admin: Admin, group: str) -> dict[TopicPartition, Committed]
     return await admin.patiently(attempt)
 
 
-async def commit(admin: Admin, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+async def commit(
+    admin: Admin,
+    group: str,
+    offsets: Mapping[TopicPartition, int],
+    *,
+    metadata: Mapping[TopicPartition, str] | None = None,
+) -> None:
     """Set a group's offsets from outside; it must have no members. Raises AdminError naming what was refused."""
     if not offsets:
         return
+    texts = metadata or {}
     topics = [
         OffsetCommitRequestTopic(
             name=topic,
@@ -292,7 +299,7 @@ async def commit(admin: Admin, group: str, offsets: Mapping[TopicPartition, int]
                 OffsetCommitRequestPartition(
                     partition_index=p,
                     committed_offset=offsets[TopicPartition(topic, p)],
-                    committed_metadata="",
+                    committed_metadata=texts.get(TopicPartition(topic, p), ""),
                 )
                 for p in ids
             ],

@@ -51,10 +51,10 @@ def parse_time(text: str) -> int:
 
 
 async def list_offsets(
-    admin: Admin, partitions: Collection[TopicPartition], timestamp: int
+    admin: Admin, partitions: Collection[TopicPartition], timestamp: int, *, committed: bool = False
 ) -> dict[TopicPartition, int | AdminError]:
     """Return the offset of a time in each partition: `NONE` where no record is that late, an AdminError where it
-    failed.
+    failed. `committed`: the end lies before the first open transaction.
     """
 
     async def call(node_id: int, mine: list[TopicPartition]) -> Mapping[TopicPartition, Any]:
@@ -65,7 +65,9 @@ async def list_offsets(
             )
             for topic, ids in by_topic(mine).items()
         ]
-        request = ListOffsetsRequest(replica_id=-1, topics=topics, timeout_ms=admin.timeout_ms)
+        request = ListOffsetsRequest(
+            replica_id=-1, isolation_level=int(committed), topics=topics, timeout_ms=admin.timeout_ms
+        )
         try:
             answer = await admin.ask_broker(node_id, request, floor=SINCE.get(timestamp, 0))
         except UnsupportedApi as e:
@@ -81,10 +83,10 @@ async def list_offsets(
 
 
 async def known_offsets(
-    admin: Admin, partitions: Collection[TopicPartition], timestamp: int
+    admin: Admin, partitions: Collection[TopicPartition], timestamp: int, *, committed: bool = False
 ) -> dict[TopicPartition, int]:
     """Return what `list_offsets` does, for partitions that must have an answer. Raises the first AdminError."""
-    found = await list_offsets(admin, partitions, timestamp)
+    found = await list_offsets(admin, partitions, timestamp, committed=committed)
     for offset in found.values():
         if isinstance(offset, AdminError):
             raise offset

@@ -38,6 +38,7 @@ GROUPS: Final = {
     "connector": "klamm.cli.connector",
     "plugins": "klamm.cli.plugins",
     "dlq": "klamm.cli.dlq",
+    "backup": "klamm.cli.backup",
     "spark": "klamm.cli.spark",
     "service": "klamm.cli.service",
     "demo": "klamm.cli.demo",

@@ -1,0 +1,284 @@
+"""`klamm backup create`: reads what is new in a cluster, and writes chunks and at last a manifest.
+
+The ends of all logs are asked for at one moment, then the groups' offsets; none of them is behind an end. A killed run leaves
+chunks that no manifest names: `prune` removes them. Several partitions are read at once; each has one chunk in memory and one
+that is being written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Final
+
+from klamm.admin.client import Admin
+from klamm.admin.model import TopicPartition
+from klamm.admin.offsets import known_offsets
+from klamm.admin.topics import Topic as AdminTopic
+from klamm.admin.topics import list_topics
+from klamm.backup import cluster_state, model
+from klamm.backup.chunks import pack
+from klamm.backup.committed import Selected
+from klamm.backup.folder import BackupFolder
+from klamm.backup.increment import Increment, Log, is_stale, plan
+from klamm.backup.manifest import DATA, FOLDER, Manifest, decode, encode, new_id
+from klamm.backup.progress import Progress
+from klamm.backup.reading import PartitionReader, Source, TopicGoneError
+from klamm.backup.selection import Selection
+from klamm.backup.together import together
+from klamm_kafka.client import Cluster
+from klamm_kafka.wire.offset_specs import EARLIEST, LATEST
+
+CHUNK_BYTES: Final = 16 << 20
+"""A chunk is the unit of checking and of reading back; two of them per partition that is read are in memory."""
+AT_A_TIME: Final = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """The wishes of a backup."""
+
+    selection: Selection = field(default_factory=Selection)
+    codec: str = "zstd"
+    full: bool = False
+    """Read everything, whatever a former backup has."""
+    connectors: tuple[model.Connector, ...] = ()
+    chunk_bytes: int = CHUNK_BYTES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Task:
+    """A partition to read: what stays of the former backup, and the part of the log."""
+
+    topic: str
+    number: int
+    log: Log
+    increment: Increment
+    epoch: int
+
+
+async def create(
+    admin: Admin, cluster: Cluster, folder: BackupFolder, wanted: Wanted, progress: Progress
+) -> Manifest:
+    """Make a backup and return its manifest. Raises BackupError, AdminError, ClientError."""
+    return await _Run(admin, cluster, folder, wanted, progress).run()
+
+
+class _Run:
+    def __init__(
+        self, admin: Admin, cluster: Cluster, folder: BackupFolder, wanted: Wanted, progress: Progress
+    ) -> None:
+        self._admin, self._cluster, self._folder = admin, cluster, folder
+        self._wanted, self._progress = wanted, progress
+        self._numbers = count(1)
+        self._id = ""
+        self._added = 0
+
+    async def run(self) -> Manifest:
+        ids = await asyncio.to_thread(self._folder.ids)
+        former = await asyncio.to_thread(self._folder.manifest, ids[-1]) if ids else None
+        state = former.state(self._folder.key) if former is not None else None
+        metadata = await self._admin.metadata([])
+        cluster_id = metadata.cluster_id or ""
+        if state is not None and state.cluster_id != cluster_id:
+            self._progress.say(
+                f"the last backup is of another cluster ({state.cluster_id}), this is {cluster_id}"
+            )
+        topics = await self._topics()
+        configs = await cluster_state.topic_configs(self._admin, [t.name for t in topics])
+        taken_ms = time.time_ns() // 1_000_000
+        self._id = new_id(taken_ms, former.id if former is not None else "")
+        logs = await self._logs(topics, state)
+        groups = await cluster_state.groups(self._admin, {tp: log.end for tp, log in logs.items()})
+        tasks = self._tasks(topics, logs, configs, state, taken_ms)
+        parts = await self._read(tasks, topics)
+        there = await self._same(topics)
+        new = model.State(
+            cluster_id=cluster_id, taken_ms=taken_ms,
+            topics=tuple(_topic(t, configs[t.name].own, parts[t.name]) for t in topics if t.name in parts and t.name in there),
+            groups=_of_topics(groups, set(parts) & there),
+            acls=await cluster_state.acls(self._admin), quotas=await cluster_state.quotas(self._admin),
+            users=await cluster_state.users(self._admin), connectors=self._wanted.connectors,
+        )  # fmt: skip
+        data = encode(new, self._id, previous=former, added=self._added, key=self._folder.key)
+        await asyncio.to_thread(self._folder.store.write, f"{FOLDER}/{self._id}", [data])
+        return decode(data, self._id)
+
+    # ---- questions
+
+    async def _topics(self) -> list[AdminTopic]:
+        there = {t.name: t for t in await list_topics(self._admin)}
+        return [there[name] for name in self._wanted.selection.chosen(there)]
+
+    async def _same(self, topics: Sequence[AdminTopic]) -> set[str]:
+        """Return the topics that are still those that were read."""
+        now = {t.name: t.id for t in await list_topics(self._admin)}
+        changed = [t.name for t in topics if now.get(t.name, t.id) != t.id]
+        for name in changed:
+            self._progress.say(f"topic {name} was made anew while it was read; the next backup has it")
+        return {t.name for t in topics if t.name in now} - set(changed)
+
+    async def _logs(
+        self, topics: Sequence[AdminTopic], state: model.State | None
+    ) -> dict[TopicPartition, Log]:
+        places = [TopicPartition(t.name, p.number) for t in topics for p in t.partitions]
+        ends = await known_offsets(self._admin, places, LATEST, committed=True)
+        starts = await known_offsets(self._admin, places, EARLIEST)
+        epochs = {
+            TopicPartition(t.name, p.number): p.epoch
+            for t in (state.topics if state is not None else ())
+            for p in t.partitions
+            if p.epoch >= 0 and TopicPartition(t.name, p.number) in ends
+        }
+        epoch_ends = await cluster_state.epoch_ends(self._admin, epochs) if epochs else {}
+        return {
+            tp: Log(start=starts[tp], end=max(ends[tp], starts[tp]), epoch_end=epoch_ends.get(tp))
+            for tp in places
+        }
+
+    def _tasks(
+        self, topics: Sequence[AdminTopic], logs: Mapping[TopicPartition, Log],
+        configs: Mapping[str, cluster_state.Configs], state: model.State | None, now_ms: int,
+    ) -> list[_Task]:  # fmt: skip
+        tasks = []
+        for topic in topics:
+            before = state.topic(topic.name) if state is not None and not self._wanted.full else None
+            parts = {p.number: p for p in before.partitions} if before is not None else {}
+            same = before is not None and before.id == cluster_state.id_of(topic)
+            stale = state is not None and is_stale(
+                configs[topic.name].effective, former_ms=state.taken_ms, now_ms=now_ms
+            )
+            for p in topic.partitions:
+                log, old = logs[TopicPartition(topic.name, p.number)], parts.get(p.number)
+                increment = plan(old, log, same_topic=same, stale=stale)
+                if increment.why:
+                    self._progress.say(
+                        f"{topic.name}-{p.number} is read anew from {increment.position} on: {increment.why}"
+                    )
+                epoch = old.epoch if old is not None and same else -1
+                tasks.append(
+                    _Task(topic=topic.name, number=p.number, log=log, increment=increment, epoch=epoch)
+                )
+        return tasks
+
+    # ---- reading
+
+    async def _read(
+        self, tasks: Sequence[_Task], topics: Sequence[AdminTopic]
+    ) -> dict[str, list[model.Partition]]:
+        """Read partitions, several at a time. Topics that are deleted meanwhile are left out."""
+        source = Source(self._cluster, [t.name for t in topics])
+        self._progress.begin("backup", sum(max(t.log.end - t.increment.position, 0) for t in tasks))
+        parts: dict[str, list[model.Partition]] = {t.name: [] for t in topics}
+        gone: set[str] = set()
+        waiting = iter(tasks)
+
+        async def work() -> None:
+            for task in waiting:
+                if task.topic in gone:
+                    continue
+                try:
+                    parts[task.topic].append(await self._partition(source, task))
+                except TopicGoneError as e:
+                    self._progress.say(f"{e}; it is left out")
+                    gone.add(task.topic)
+
+        await together([work() for _ in range(AT_A_TIME)])
+        return {name: found for name, found in parts.items() if name not in gone}
+
+    async def _partition(self, source: Source, task: _Task) -> model.Partition:
+        increment = task.increment
+        reader = PartitionReader(
+            source, task.topic, task.number, position=increment.position, end=task.log.end
+        )
+        writer = _ChunkWriter(self, reader.position)
+        epoch, at = task.epoch, reader.position
+        async for found in reader.read():
+            epoch = max(epoch, found.epoch)
+            await writer.take(found, reader.position)
+            self._progress.advance(reader.position - at, found.size)
+            at = reader.position
+        written = await writer.end(max(reader.position, task.log.end))
+        start = max(task.log.start, reader.purged)
+        kept = [c for c in (*increment.kept, *written) if c.end > start]
+        end = max(reader.position, task.log.end)
+        return model.Partition(
+            number=task.number, start=min(start, end), end=end, epoch=epoch, chunks=tuple(kept)
+        )
+
+    async def write(
+        self, pieces: Sequence[memoryview], first: int, end: int, records: int, latest: int
+    ) -> model.Chunk:
+        """Write a chunk's file in a thread."""
+        file = f"{DATA}/{self._id}/{next(self._numbers):06d}.chunk"
+
+        def work() -> model.Chunk:
+            content, told = pack(pieces, file=file, codec=self._wanted.codec, key=self._folder.key)
+            self._folder.store.write(file, content)
+            return model.Chunk(first=first, end=end, records=records, max_timestamp=latest, **told)
+
+        chunk = await asyncio.to_thread(work)
+        self._added += chunk.size
+        return chunk
+
+    @property
+    def chunk_bytes(self) -> int:
+        return self._wanted.chunk_bytes
+
+
+class _ChunkWriter:
+    """Collects a partition's batches to chunks. One chunk is written while the next one is read."""
+
+    def __init__(self, run: _Run, position: int) -> None:
+        self._run = run
+        self._at = position
+        self._held: list[Selected] = []
+        self._size = 0
+        self._writing: asyncio.Task[model.Chunk] | None = None
+        self._chunks: list[model.Chunk] = []
+
+    async def take(self, found: Selected, position: int) -> None:
+        if found.pieces:
+            self._held.append(found)
+            self._size += found.size
+        if self._size >= self._run.chunk_bytes:
+            await self._write(position)
+
+    async def end(self, position: int) -> list[model.Chunk]:
+        """Write what is left, and return all chunks."""
+        if self._held:
+            await self._write(position)
+        await self._settle()
+        return self._chunks
+
+    async def _write(self, position: int) -> None:
+        await self._settle()
+        held, self._held, self._size = self._held, [], 0
+        pieces = [piece for found in held for piece in found.pieces]
+        latest = max(found.max_timestamp for found in held)
+        records = sum(found.records for found in held)
+        self._writing = asyncio.create_task(self._run.write(pieces, held[0].first, position, records, latest))
+
+    async def _settle(self) -> None:
+        if self._writing is not None:
+            self._chunks.append(await self._writing)
+            self._writing = None
+
+
+def _topic(topic: AdminTopic, configs: Mapping[str, str], parts: Sequence[model.Partition]) -> model.Topic:
+    replicas = max((p.replication_factor for p in topic.partitions), default=1)
+    return model.Topic(
+        name=topic.name, id=cluster_state.id_of(topic), replication_factor=replicas, configs=dict(configs),
+        partitions=tuple(sorted(parts, key=lambda p: p.number)),
+    )  # fmt: skip
+
+
+def _of_topics(groups: Sequence[model.Group], topics: set[str]) -> tuple[model.Group, ...]:
+    """Return the groups' offsets of these topics."""
+    kept = (
+        model.Group(name=g.name, offsets=tuple(o for o in g.offsets if o.topic in topics)) for g in groups
+    )
+    return tuple(g for g in kept if g.offsets)

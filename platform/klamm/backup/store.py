@@ -1,0 +1,170 @@
+"""The places where backups lie: a folder, or what fsspec reaches by a URL. A file is written whole or not at all, and never changed.
+
+Methods block; the commands call them in threads. Errors are BackupErrors that name the file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from klamm.backup.errors import BackupError
+from klamm_base.extras import how_to_install
+from klamm_base.files import PRIVATE_FILE, make_private_folder, replacing, write_all
+from klamm_kafka.wire.varint import Buffer
+
+
+class Store(Protocol):
+    """Files by names with slashes."""
+
+    def read(self, name: str) -> bytes | None:
+        """Return a file's content; None where there is none."""
+        ...
+
+    def write(self, name: str, pieces: Sequence[Buffer]) -> None:
+        """Write a file that is not there. When this returns, the content is safe."""
+        ...
+
+    def names(self, folder: str) -> list[str]:
+        """Return all files below a folder, as names for `read`, sorted."""
+        ...
+
+    def remove(self, name: str) -> None: ...
+
+    def lock(self) -> contextlib.AbstractContextManager[None]:
+        """Keep other commands from writing, where the place can do that. Raises BackupError when one writes."""
+        ...
+
+
+def open_store(place: str) -> Store:
+    """Return the store of a folder or URL. Raises BackupError."""
+    scheme, colon, rest = place.partition("://")
+    if not colon:
+        return Folder(Path(place))
+    return Folder(Path(rest)) if scheme == "file" else Remote(place)
+
+
+class Folder:
+    """A folder of this machine."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def read(self, name: str) -> bytes | None:
+        try:
+            return (self._path / name).read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as e:
+            raise BackupError(f"cannot read {self._path / name}: {e.strerror}") from None
+
+    def write(self, name: str, pieces: Sequence[Buffer]) -> None:
+        path = self._path / name
+        try:
+            make_private_folder(path.parent)
+            with replacing(path, mode=PRIVATE_FILE) as fd:
+                for piece in pieces:
+                    write_all(fd, memoryview(piece))
+        except OSError as e:
+            raise BackupError(f"cannot write {path}: {e.strerror}") from None
+
+    def names(self, folder: str) -> list[str]:
+        root = self._path / folder
+        found = (p for p in root.rglob("*") if p.is_file() and p.suffix != ".tmp")
+        return sorted(str(p.relative_to(self._path)) for p in found)
+
+    def remove(self, name: str) -> None:
+        path = self._path / name
+        try:
+            path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # not empty yet
+                path.parent.rmdir()
+        except OSError as e:
+            raise BackupError(f"cannot remove {path}: {e.strerror}") from None
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        try:
+            make_private_folder(self._path)
+            fd = os.open(self._path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
+        except OSError as e:
+            raise BackupError(f"cannot write to {self._path}: {e.strerror}") from None
+        try:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise BackupError(f"another klamm backup is writing to {self._path}") from None
+            yield
+        finally:
+            os.close(fd)
+
+    def __str__(self) -> str:
+        return str(self._path)
+
+
+class Remote:
+    """A place that fsspec reaches by a URL. Object stores show an object whole or not at all; elsewhere a rename does that."""
+
+    def __init__(self, url: str) -> None:
+        try:
+            from fsspec.core import url_to_fs
+        except ImportError:
+            raise BackupError(f"{url} needs fsspec: {how_to_install('backup')}") from None
+        self._url = url
+        try:
+            found: tuple[Any, str] = url_to_fs(url)
+        except (ImportError, ValueError) as e:
+            raise BackupError(f"{url}: {e}") from None
+        self._fs, root = found
+        self._root = root.rstrip("/")
+
+    def read(self, name: str) -> bytes | None:
+        with self._said("read", name):
+            try:
+                data: bytes = self._fs.cat_file(self._at(name))
+            except FileNotFoundError:
+                return None
+            return data
+
+    def write(self, name: str, pieces: Sequence[Buffer]) -> None:
+        path = self._at(name)
+        with self._said("write", name):
+            self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)
+            self._fs.pipe_file(f"{path}.tmp", b"".join(pieces))
+            self._fs.mv(f"{path}.tmp", path)
+
+    def names(self, folder: str) -> list[str]:
+        with self._said("list", folder):
+            try:
+                found = self._fs.find(self._at(folder))
+            except FileNotFoundError:
+                return []
+        start = len(self._root) + 1
+        return sorted(n[start:] for n in found if not n.endswith(".tmp"))
+
+    def remove(self, name: str) -> None:
+        with self._said("remove", name), contextlib.suppress(FileNotFoundError):
+            self._fs.rm_file(self._at(name))
+
+    def lock(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+    def __str__(self) -> str:
+        return self._url
+
+    def _at(self, name: str) -> str:
+        return f"{self._root}/{name}"
+
+    @contextlib.contextmanager
+    def _said(self, doing: str, name: str) -> Iterator[None]:
+        """Turn whatever a file system of fsspec raises into a sentence: they have errors of their own."""
+        try:
+            yield
+        except Exception as e:
+            if isinstance(e, FileNotFoundError):
+                raise
+            raise BackupError(f"cannot {doing} {self._url}/{name}: {type(e).__name__}: {e}") from e

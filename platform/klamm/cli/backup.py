@@ -1,0 +1,311 @@
+"""`klamm backup`: backups of a cluster's topics, offsets, ACLs and quotas in a folder or at a URL, and their way back."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+
+import typer
+
+from klamm.cli.cluster import AdminCluster
+from klamm.cli.common import EXIT_FAILED, counted, fail, pairs, reported
+from klamm.cli.context import Commands
+from klamm.cli.output import Format, FormatOption, print_rows
+from klamm_base.errors import ConfigError
+
+if TYPE_CHECKING:
+    from klamm.admin.client import Admin
+    from klamm.backup.folder import BackupFolder
+    from klamm.backup.restore import Outcome
+    from klamm.backup.verify import Verdict
+    from klamm_kafka.client import Cluster
+
+T = TypeVar("T")
+app = Commands(help="Back up clusters and restore them.", no_args_is_help=True)
+
+_COLUMNS: Final = ("backup", "taken", "topics", "partitions", "records", "size", "added")
+Place = Annotated[str, typer.Argument(metavar="DIR", help="A folder, or a URL that fsspec knows.")]
+TopicOption = Annotated[
+    list[str] | None,
+    typer.Option("--topic", "-t", metavar="PATTERN", help="Topics: a glob, or /a regex/; may be repeated. Without: all."),
+]  # fmt: skip
+ExcludeOption = Annotated[
+    list[str] | None,
+    typer.Option("--exclude", metavar="PATTERN", help="Topics to leave out; may be repeated."),
+]
+KeyFileOption = Annotated[
+    Path | None, typer.Option("--key-file", help="A key of 32 bytes that encrypts the backups.")
+]
+PassphraseOption = Annotated[
+    Path | None,
+    typer.Option("--passphrase-file", help="A file with a passphrase; else KLAMM_BACKUP_PASSPHRASE."),
+]
+BackupOption = Annotated[
+    str | None, typer.Option("--backup", metavar="ID", help="A backup of `list`; without: the last one.")
+]
+
+
+def _folder(
+    place: str, key_file: Path | None, passphrase_file: Path | None, *, make: bool = False
+) -> BackupFolder:
+    from klamm.backup.folder import BackupFolder
+    from klamm.backup.keys import read_secret
+    from klamm.backup.store import open_store
+
+    secret = read_secret(key_file, passphrase_file)
+    store = open_store(place)
+    return BackupFolder.make(store, secret) if make else BackupFolder.open(store, secret)
+
+
+def _ask(cluster: AdminCluster, work: Callable[[Admin, Cluster], Awaitable[T]]) -> T:
+    """Run work against the cluster, with a client for questions and another for records."""
+    from klamm.admin.settings import client_settings
+    from klamm_kafka.client import Cluster
+
+    settings = client_settings(cluster.bootstrap, cluster.command_config, timeout_s=cluster.timeout)
+
+    async def both(admin: Admin) -> T:
+        async with Cluster(
+            settings.bootstrap,
+            client_id=settings.client_id,
+            timeout_s=cluster.timeout,
+            security=settings.security,
+        ) as data:
+            return await work(admin, data)
+
+    return cluster.ask(both)
+
+
+@app.command()
+def create(
+    place: Place,
+    cluster: AdminCluster,
+    topic: TopicOption = None,
+    exclude: ExcludeOption = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="Read everything, whatever former backups have.")
+    ] = False,
+    compression: Annotated[
+        str,
+        typer.Option("--compression", help="Of chunks whose batches are not compressed: zstd, lz4 or none."),
+    ] = "zstd",
+    key_file: KeyFileOption = None,
+    passphrase_file: PassphraseOption = None,
+) -> None:
+    """Back up topics, groups' offsets, ACLs and quotas. A second backup into DIR reads only what is new."""
+    with reported():
+        from klamm.backup import create as making
+        from klamm.backup.chunks import CODECS
+        from klamm.backup.selection import Selection
+        from klamm.backup.store import open_store
+        from klamm.cli.backup_progress import shown_progress
+
+        if compression not in CODECS:
+            raise ConfigError(f"--compression {compression}: use one of {', '.join(CODECS)}")
+        wanted = making.Wanted(
+            selection=Selection(include=topic or [], exclude=exclude or []), codec=compression, full=full
+        )
+        with open_store(place).lock():
+            folder = _folder(place, key_file, passphrase_file, make=True)
+            with shown_progress() as progress:
+                made = _ask(cluster, lambda a, c: making.create(a, c, folder, wanted, progress))
+        head = made.header
+        typer.echo(
+            f"backup {head.id}: {counted(head.topics, 'topic')}, {counted(head.records, 'record')}, "
+            f"{_bytes(head.size)}, of which {_bytes(head.added)} are new"
+        )
+
+
+@app.command("list")
+def list_backups(
+    place: Place,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """List the backups in a folder, the oldest first. Needs no key."""
+    with reported():
+        from klamm.backup.folder import BackupFolder
+        from klamm.backup.store import open_store
+
+        folder = BackupFolder(open_store(place), None)
+        print_rows(
+            [_row(folder, name) for name in folder.ids()], list(_COLUMNS), output, wide=["cluster", "key_id"]
+        )
+
+
+def _row(folder: BackupFolder, name: str) -> dict[str, Any]:
+    head = folder.manifest(name).header
+    return {
+        "backup": name,
+        "taken": datetime.fromtimestamp(head.taken_ms / 1000, UTC).isoformat(timespec="milliseconds"),
+        "topics": head.topics,
+        "partitions": head.partitions,
+        "records": head.records,
+        "size": head.size,
+        "added": head.added,
+        "cluster": head.cluster_id,
+        "key_id": head.key_id or None,
+    }
+
+
+@app.command()
+def verify(
+    place: Place,
+    backup: Annotated[
+        str | None, typer.Option("--backup", metavar="ID", help="Only this backup; without: all.")
+    ] = None,
+    key_file: KeyFileOption = None,
+    passphrase_file: PassphraseOption = None,
+) -> None:
+    """Read backups back and check every byte. Exit code 1 where something is damaged."""
+    with reported():
+        from klamm.backup.verify import verify as check
+        from klamm.cli.backup_progress import shown_progress
+
+        folder = _folder(place, key_file, passphrase_file)
+        with shown_progress() as progress:
+            verdict = asyncio.run(check(folder, progress, only=backup))
+        _print_verdict(verdict)
+
+
+def _print_verdict(verdict: Verdict) -> None:
+    for line in verdict.damage:
+        typer.echo(f"damaged: {line}")
+    if verdict.unreferenced:
+        typer.echo(
+            f"{counted(verdict.unreferenced, 'file')} of killed commands or removed backups; `prune` removes them"
+        )
+    if verdict.damage:
+        fail(f"{counted(len(verdict.damage), 'place')} damaged")
+    typer.echo(
+        f"good: {counted(verdict.backups, 'backup')}, {counted(verdict.chunks, 'chunk')}, "
+        f"{counted(verdict.records, 'record')}, {_bytes(verdict.size)}"
+    )
+
+
+@app.command()
+def restore(
+    place: Place,
+    cluster: AdminCluster,
+    topic: TopicOption = None,
+    exclude: ExcludeOption = None,
+    backup: BackupOption = None,
+    rename: Annotated[
+        list[str] | None, typer.Option("--rename", metavar="OLD=NEW", help="A topic's new name; may be repeated.")
+    ] = None,
+    prefix: Annotated[str, typer.Option("--prefix", help="Put before the names of all other topics.")] = "",
+    until: Annotated[
+        str | None,
+        typer.Option("--until", metavar="TIME", help="Only what was written before: ISO 8601, or ms since 1970."),
+    ] = None,
+    parts: Annotated[
+        str | None,
+        typer.Option("--parts", help="By commas: topics, groups, acls, quotas, connectors. Without: all, or topics and groups with --topic."),
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with a restore that was killed.")] = False,
+    replication_factor: Annotated[
+        int | None, typer.Option("--replication-factor", min=1, help="Of the topics that are made.")
+    ] = None,
+    key_file: KeyFileOption = None,
+    passphrase_file: PassphraseOption = None,
+) -> None:  # fmt: skip
+    """Restore a backup to a cluster.
+
+    Topics must not be there, or be empty.
+    """
+    with reported():
+        from klamm.backup import restore as restoring
+        from klamm.backup.selection import Names, Selection
+        from klamm.cli.backup_progress import shown_progress
+
+        folder = _folder(place, key_file, passphrase_file)
+        state = folder.chosen(backup).state(folder.key)
+        wanted = restoring.Wanted(
+            selection=Selection(include=topic or [], exclude=exclude or []),
+            names=Names(renames=pairs(rename, "--rename"), prefix=prefix),
+            parts=_parts(parts, partial=bool(topic or exclude)),
+            until_ms=None if until is None else _time(until),
+            resume=resume,
+            replicas=replication_factor,
+        )
+        with shown_progress() as progress:
+            outcome = _ask(
+                cluster,
+                lambda a, c: restoring.restore(a, c, folder, state, wanted=wanted, progress=progress),
+            )
+        _print_outcome(outcome)
+
+
+def _parts(text: str | None, *, partial: bool) -> frozenset[str]:
+    from klamm.backup.restore import GROUPS, PARTS, TOPICS
+
+    if text is None:
+        return frozenset((TOPICS, GROUPS) if partial else PARTS)
+    found = frozenset(word.strip() for word in text.split(","))
+    if unknown := sorted(found - set(PARTS)):
+        raise ConfigError(f"--parts {unknown[0]}: use {', '.join(PARTS)}")
+    return found
+
+
+def _time(text: str) -> int:
+    if text.isdecimal():
+        return int(text)
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigError(
+            f"--until {text}: no time of ISO 8601 (2026-11-24T15:00:00Z), and no milliseconds"
+        ) from None
+    return round((found if found.tzinfo else found.astimezone()).timestamp() * 1000)
+
+
+def _print_outcome(outcome: Outcome) -> None:
+    for old, new in sorted(outcome.names.items()):
+        if old != new:
+            typer.echo(f"{old} -> {new}")
+    typer.echo(
+        f"restored: {counted(len(outcome.names), 'topic')}, {counted(outcome.records, 'record')}"
+        + (f" (and {outcome.had} that were there)" if outcome.had else "")
+        + f", {counted(outcome.offsets, 'offset')} of {counted(outcome.groups, 'group')}, "
+        f"{counted(outcome.acls, 'ACL')}, {counted(outcome.quotas, 'quota')}"
+    )
+    for line in outcome.refused:
+        typer.echo(f"klamm: not restored: {line}", err=True)
+    if outcome.refused:
+        raise typer.Exit(EXIT_FAILED)
+
+
+@app.command()
+def prune(
+    place: Place,
+    keep_last: Annotated[int | None, typer.Option("--keep-last", min=1, help="Keep so many backups.")] = None,
+    keep_days: Annotated[float | None, typer.Option("--keep-days", min=0, help="Keep backups that are younger.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    key_file: KeyFileOption = None,
+    passphrase_file: PassphraseOption = None,
+) -> None:  # fmt: skip
+    """Remove old backups, and files that no backup needs. With both options, what either keeps stays."""
+    with reported():
+        from klamm.backup.prune import prune as remove
+
+        folder = _folder(place, key_file, passphrase_file)
+        with folder.store.lock():
+            gone = remove(
+                folder, now_ms=time.time_ns() // 1_000_000, last=keep_last, days=keep_days, dry_run=dry_run
+            )
+        verb = "would remove" if dry_run else "removed"
+        for name in gone.backups:
+            typer.echo(f"{verb} backup {name}")
+        typer.echo(f"{verb} {counted(len(gone.backups), 'backup')} and {counted(len(gone.files), 'file')}")
+
+
+def _bytes(size: int) -> str:
+    value, unit = float(size), "B"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if value < 1024 or unit == "TiB":
+            break
+        value /= 1024
+    return f"{size} B" if unit == "B" else f"{value:.1f} {unit}"
