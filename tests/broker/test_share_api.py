@@ -6,6 +6,7 @@ import time
 import uuid
 
 import pytest
+from confluent_kafka import Producer
 from support.broker import new_name, new_topic, wait_until
 from support.share_client import Reader
 
@@ -23,6 +24,7 @@ from klamm_kafka.wire.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from klamm_kafka.wire.messages.find_coordinator import FindCoordinatorRequest
+from klamm_kafka.wire.messages.share_fetch import FetchPartition, FetchTopic
 from klamm_kafka.wire.messages.share_group_describe import ShareGroupDescribeRequest
 
 ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
@@ -110,6 +112,22 @@ def test_a_record_limit_divides_batches(reader):
     assert reader.fetch(most=4, limit=True)[0] == [(8, 9, 1)]
     reader.produce(*(b"%d" % i for i in range(10)))
     assert reader.fetch(most=4)[0] == [(10, 19, 1)], "otherwise batches are whole"
+
+
+def test_the_first_answer_does_not_wait_for_all_partitions(broker):
+    """Kafka's load one after another, and it answers with the first that has records."""
+    topic = new_topic(broker, 2)
+    with Reader(broker, new_name("share"), topic) as reader:
+        reader.join()
+        for partition in (0, 1):
+            producer = Producer({"bootstrap.servers": broker.bootstrap})
+            producer.produce(topic, b"x", partition=partition)
+            assert producer.flush(60) == 0
+        both = [FetchPartition(partition_index=0), FetchPartition(partition_index=1)]
+        for found in ([0], [1], []):
+            reader.ask(topics=[FetchTopic(topic_id=reader.topic_id, partitions=both)])
+            told = [p for t in reader.told().responses for p in t.partitions]
+            assert [p.partition_index for p in told if p.acquired_records] == found
 
 
 def test_sessions_have_epochs(broker, reader):

@@ -147,12 +147,12 @@ def _decoder(kind: int) -> Callable[[int, bytes, bytes], MemberRecord | None]:
     if kind in _SHARE_KEYS:
         from klamm_broker.coordinator.share import records as share_records
 
-        return share_records.decode
+        return share_records.ShareRecord.decode
     if kind in _STREAMS_KEYS:
         from klamm_broker.coordinator.streams import records as streams_records
 
-        return streams_records.decode
-    return consumer_records.decode
+        return streams_records.StreamsRecord.decode
+    return consumer_records.ConsumerRecord.decode
 
 
 def _decode_offset(value: bytes) -> CommittedOffset:

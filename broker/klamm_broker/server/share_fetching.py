@@ -110,6 +110,9 @@ class ShareFetch:
         each = self._max_bytes // max(len(readable), 1)
         for at, served in readable:
             yield
+            is_new, served.is_new = served.is_new, False
+            if is_new and total >= max(self._min_bytes, 1):
+                continue  # as Kafka's share partitions, which load one after another: a fetch does not wait for all of them
             try:
                 offset, piece = self._read(served, each, force=total == 0)
             except LogError as e:

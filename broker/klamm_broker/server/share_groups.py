@@ -48,15 +48,16 @@ OK: Final[Outcome] = (ErrorCode.NONE, None)
 
 
 class Served:
-    """A share partition that is served. `core` is None while its state is being read."""
+    """A share partition that is served. `core` is None while its state is being read, `is_new` true until it is first looked at."""
 
-    __slots__ = ("core", "error", "key", "partition", "state_epoch", "timer", "waiters")
+    __slots__ = ("core", "error", "is_new", "key", "partition", "state_epoch", "timer", "waiters")
 
     def __init__(self, key: ShareKey, partition: Partition) -> None:
         self.key = key
         self.partition = partition
         self.core: SharePartition | None = None
         self.error: Outcome = OK
+        self.is_new = True
         self.state_epoch = 0
         self.timer: CoordinatorTimer | None = None
         self.waiters: dict[Waiter, None] = {}

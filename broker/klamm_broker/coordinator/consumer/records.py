@@ -1,6 +1,6 @@
 """The records of consumer groups in `__consumer_offsets`, as Kafka writes and reads them.
 
-A key's int16 version tells the kind of record. `ConsumerRecord` pairs key and value as messages; a group takes
+A key's int16 version tells the kind of record. `ConsumerRecord` pairs key and value as messages (`kind_record.py`); a group takes
 them in with `apply`, live and when it is loaded.
 """
 
@@ -8,14 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
-from struct import Struct
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from klamm_broker.coordinator.consumer.member import ClassicSide, ConsumerMember, MemberState, Owned
-from klamm_broker.coordinator.effects import KeyValue
+from klamm_broker.coordinator.kind_record import KindRecord
 from klamm_broker.coordinator.model import Protocol
-from klamm_kafka.wire.errors import MalformedMessage
 from klamm_kafka.wire.messages import consumer_group_records as wire
 
 GroupKey = wire.ConsumerGroupMetadataKey
@@ -33,19 +30,6 @@ CurrentValue = wire.ConsumerGroupCurrentMemberAssignmentValue
 RegexKey = wire.ConsumerGroupRegularExpressionKey
 RegexValue = wire.ConsumerGroupRegularExpressionValue
 
-_VERSION: Final = Struct(">h")
-_VALUE_VERSION: Final = 0
-_KINDS: Final[dict[int, tuple[Any, Any]]] = {
-    3: (GroupKey, GroupValue),
-    4: (PartitionMetadataKey, PartitionMetadataValue),
-    5: (MemberKey, MemberValue),
-    6: (TargetEpochKey, TargetEpochValue),
-    7: (TargetKey, TargetValue),
-    8: (CurrentKey, CurrentValue),
-    16: (RegexKey, RegexValue),
-}
-_NUMBERS: Final = {key: number for number, (key, _) in _KINDS.items()}
-
 
 class ResolvedRegex(NamedTuple):
     """The topics that a regular expression matched at the last look."""
@@ -57,41 +41,18 @@ class ResolvedRegex(NamedTuple):
     """Wall clock."""
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerRecord:
-    """Key and value; a record without a value is a tombstone."""
-
-    kind: ClassVar = "consumer"
-    key: Any
-    value: Any | None
-
-    @property
-    def group_id(self) -> str:
-        group_id: str = self.key.group_id
-        return group_id
-
-    def encode(self) -> KeyValue:
-        """Returns the record as it is stored."""
-        key = _VERSION.pack(_NUMBERS[type(self.key)]) + self.key.encode(0)
-        if self.value is None:
-            return KeyValue(key, None)
-        return KeyValue(key, _VERSION.pack(_VALUE_VERSION) + self.value.encode(_VALUE_VERSION))
-
-
-def decode(kind: int, key: bytes, value: bytes) -> ConsumerRecord | None:
-    """Returns a stored record whose key has version `kind`; None for a kind that is not a consumer group's.
-
-    Raises a ProtocolError for bytes that are no such record.
-    """
-    types = _KINDS.get(kind)
-    if types is None:
-        return None
-    if len(value) < _VERSION.size:
-        raise MalformedMessage("group record", "value", 0, f"{len(value)} bytes, too few for a version")
-    (version,) = _VERSION.unpack_from(value)
-    return ConsumerRecord(
-        types[0].decode(key, 0, _VERSION.size)[0], types[1].decode(value, version, _VERSION.size)[0]
-    )
+class ConsumerRecord(KindRecord):
+    __slots__ = ()
+    kind = "consumer"
+    types = {  # noqa: RUF012  # one table for all
+        3: (GroupKey, GroupValue),
+        4: (PartitionMetadataKey, PartitionMetadataValue),
+        5: (MemberKey, MemberValue),
+        6: (TargetEpochKey, TargetEpochValue),
+        7: (TargetKey, TargetValue),
+        8: (CurrentKey, CurrentValue),
+        16: (RegexKey, RegexValue),
+    }
 
 
 def group_epoch(group_id: str, epoch: int, metadata_hash: int) -> ConsumerRecord:

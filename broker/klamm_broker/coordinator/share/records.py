@@ -1,6 +1,6 @@
 """The records of share groups in `__consumer_offsets`, as Kafka writes and reads them.
 
-A key's int16 version tells the kind of record. `ShareRecord` pairs key and value as messages; a group takes them in with
+A key's int16 version tells the kind of record. `ShareRecord` pairs key and value as messages (`kind_record.py`); a group takes them in with
 `apply`, live and when it is loaded.
 """
 
@@ -8,13 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
-from struct import Struct
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import NamedTuple
 
-from klamm_broker.coordinator.effects import KeyValue
+from klamm_broker.coordinator.kind_record import KindRecord
 from klamm_broker.coordinator.share.member import ShareMember
-from klamm_kafka.wire.errors import MalformedMessage
 from klamm_kafka.wire.messages import share_group_records as wire
 
 MemberKey = wire.ShareGroupMemberMetadataKey
@@ -30,18 +27,6 @@ CurrentValue = wire.ShareGroupCurrentMemberAssignmentValue
 StateKey = wire.ShareGroupStatePartitionMetadataKey
 StateValue = wire.ShareGroupStatePartitionMetadataValue
 
-_VERSION: Final = Struct(">h")
-_VALUE_VERSION: Final = 0
-_KINDS: Final[dict[int, tuple[Any, Any]]] = {
-    10: (MemberKey, MemberValue),
-    11: (GroupKey, GroupValue),
-    12: (TargetEpochKey, TargetEpochValue),
-    13: (TargetKey, TargetValue),
-    14: (CurrentKey, CurrentValue),
-    15: (StateKey, StateValue),
-}
-_NUMBERS: Final = {key: number for number, (key, _) in _KINDS.items()}
-
 
 class TopicState(NamedTuple):
     """The partitions of a topic whose state is stored, or is being made since then (wall clock)."""
@@ -55,41 +40,17 @@ Topics = Mapping[bytes, TopicState]
 """By topic id."""
 
 
-@dataclass(frozen=True, slots=True)
-class ShareRecord:
-    """Key and value; a record without a value is a tombstone."""
-
-    kind: ClassVar = "share"
-    key: Any
-    value: Any | None
-
-    @property
-    def group_id(self) -> str:
-        group_id: str = self.key.group_id
-        return group_id
-
-    def encode(self) -> KeyValue:
-        """Returns the record as it is stored."""
-        key = _VERSION.pack(_NUMBERS[type(self.key)]) + self.key.encode(0)
-        if self.value is None:
-            return KeyValue(key, None)
-        return KeyValue(key, _VERSION.pack(_VALUE_VERSION) + self.value.encode(_VALUE_VERSION))
-
-
-def decode(kind: int, key: bytes, value: bytes) -> ShareRecord | None:
-    """Returns a stored record whose key has version `kind`; None for a kind that is not a share group's.
-
-    Raises a ProtocolError for bytes that are no such record.
-    """
-    types = _KINDS.get(kind)
-    if types is None:
-        return None
-    if len(value) < _VERSION.size:
-        raise MalformedMessage("group record", "value", 0, f"{len(value)} bytes, too few for a version")
-    (version,) = _VERSION.unpack_from(value)
-    return ShareRecord(
-        types[0].decode(key, 0, _VERSION.size)[0], types[1].decode(value, version, _VERSION.size)[0]
-    )
+class ShareRecord(KindRecord):
+    __slots__ = ()
+    kind = "share"
+    types = {  # noqa: RUF012  # one table for all
+        10: (MemberKey, MemberValue),
+        11: (GroupKey, GroupValue),
+        12: (TargetEpochKey, TargetEpochValue),
+        13: (TargetKey, TargetValue),
+        14: (CurrentKey, CurrentValue),
+        15: (StateKey, StateValue),
+    }
 
 
 def member(group_id: str, it: ShareMember) -> ShareRecord:

@@ -1,20 +1,17 @@
 """The records of Streams groups in `__consumer_offsets`, as Kafka writes and reads them.
 
-A key's int16 version tells the kind of record. `StreamsRecord` pairs key and value as messages; a group takes them in
+A key's int16 version tells the kind of record. `StreamsRecord` pairs key and value as messages (`kind_record.py`); a group takes them in
 with `apply`, live and when it is loaded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from struct import Struct
-from typing import Any, ClassVar, Final
+from typing import Any
 
-from klamm_broker.coordinator.effects import KeyValue
+from klamm_broker.coordinator.kind_record import KindRecord
 from klamm_broker.coordinator.streams.member import Endpoint, MemberState, StreamsMember
 from klamm_broker.coordinator.streams.tasks import EpochTasks, OwnedTasks, Tasks, TaskSet
-from klamm_kafka.wire.errors import MalformedMessage
 from klamm_kafka.wire.messages import streams_group_records as wire
 
 GroupKey = wire.StreamsGroupMetadataKey
@@ -32,54 +29,19 @@ TopologyValue = wire.StreamsGroupTopologyValue
 
 _TargetTasks = wire.StreamsGroupTargetAssignmentMemberValueTaskIds
 _CurrentTasks = wire.StreamsGroupCurrentMemberAssignmentValueTaskIds
-_VERSION: Final = Struct(">h")
-_VALUE_VERSION: Final = 0
-_KINDS: Final[dict[int, tuple[Any, Any]]] = {
-    17: (GroupKey, GroupValue),
-    19: (MemberKey, MemberValue),
-    20: (TargetEpochKey, TargetEpochValue),
-    21: (TargetKey, TargetValue),
-    22: (CurrentKey, CurrentValue),
-    23: (TopologyKey, TopologyValue),
-}
-_NUMBERS: Final = {key: number for number, (key, _) in _KINDS.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class StreamsRecord:
-    """Key and value; a record without a value is a tombstone."""
-
-    kind: ClassVar = "streams"
-    key: Any
-    value: Any | None
-
-    @property
-    def group_id(self) -> str:
-        group_id: str = self.key.group_id
-        return group_id
-
-    def encode(self) -> KeyValue:
-        """Returns the record as it is stored."""
-        key = _VERSION.pack(_NUMBERS[type(self.key)]) + self.key.encode(0)
-        if self.value is None:
-            return KeyValue(key, None)
-        return KeyValue(key, _VERSION.pack(_VALUE_VERSION) + self.value.encode(_VALUE_VERSION))
-
-
-def decode(kind: int, key: bytes, value: bytes) -> StreamsRecord | None:
-    """Returns a stored record whose key has version `kind`; None for a kind that is not a Streams group's.
-
-    Raises a ProtocolError for bytes that are no such record.
-    """
-    types = _KINDS.get(kind)
-    if types is None:
-        return None
-    if len(value) < _VERSION.size:
-        raise MalformedMessage("group record", "value", 0, f"{len(value)} bytes, too few for a version")
-    (version,) = _VERSION.unpack_from(value)
-    return StreamsRecord(
-        types[0].decode(key, 0, _VERSION.size)[0], types[1].decode(value, version, _VERSION.size)[0]
-    )
+class StreamsRecord(KindRecord):
+    __slots__ = ()
+    kind = "streams"
+    types = {  # noqa: RUF012  # one table for all
+        17: (GroupKey, GroupValue),
+        19: (MemberKey, MemberValue),
+        20: (TargetEpochKey, TargetEpochValue),
+        21: (TargetKey, TargetValue),
+        22: (CurrentKey, CurrentValue),
+        23: (TopologyKey, TopologyValue),
+    }
 
 
 def group_epoch(
