@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 from klamm.admin.client import Admin
 from klamm.admin.errors import AdminError
-from klamm.admin.groups import EMPTY, commit, committed, describe_group
+from klamm.admin.groups import EMPTY, Group, commit, committed, describe_group
 from klamm.admin.model import TopicPartition
 from klamm.admin.offsets import NONE, known_offsets
 from klamm.admin.reset import How, LogState, Plan, Reset, ResetError, from_file, parse_topic, plan
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.offset_specs import EARLIEST, LATEST
 
+Describe = Callable[[Admin, str], Awaitable[Group]]
+"""Describes a group of some kind."""
 
-async def state_of(admin: Admin, group: str) -> str:
+
+async def state_of(admin: Admin, group: str, describe: Describe = describe_group) -> str:
     """Return the group's state; "Dead" for a group that does not exist, whose offsets may be set all the same."""
     try:
-        return (await describe_group(admin, group)).state
+        return (await describe(admin, group)).state
     except AdminError as e:
         if e.code == ErrorCode.GROUP_ID_NOT_FOUND:
             return "Dead"

@@ -16,6 +16,7 @@ _ALL = {"ignore_unknown_options": True, "allow_interspersed_args": False, "help_
 COMMANDS = {
     "kafka-topics": "Kafka's command for topics.",
     "kafka-consumer-groups": "Kafka's command for consumer groups.",
+    "kafka-share-groups": "Kafka's command for share groups.",
     "kafka-configs": "Kafka's command for settings of topics, users, …",
     "kafka-get-offsets": "Kafka's GetOffsetShell: offsets at a time.",
     "kafka-transactions": "Kafka's command to find and abort transactions.",

@@ -1,4 +1,4 @@
-"""The tables of `kafka-consumer-groups`: column widths and blank lines exactly as Kafka's."""
+"""The tables of Kafka's commands for groups: column widths and blank lines exactly as Kafka's."""
 
 from __future__ import annotations
 
@@ -17,6 +17,16 @@ _REBALANCING: Final = ("PreparingRebalance", "CompletingRebalance", "Assigning",
 def missing(value: object) -> str:
     """Return a value, or a hyphen where there is none."""
     return MISSING if value is None else str(value)
+
+
+def aligned(rows: Sequence[Sequence[str]], least: Sequence[int]) -> str:
+    """Return rows in columns that are at least so wide; the last column is as wide as its words."""
+    widths = [max(low, *(len(row[i]) for row in rows)) for i, low in enumerate(least)]
+    lines = (
+        " ".join([*(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=False)), row[-1]])
+        for row in rows
+    )
+    return "".join(f"{line}\n" for line in lines)
 
 
 def listed(groups: Sequence[GroupListing], *, with_type: bool, with_state: bool) -> str:

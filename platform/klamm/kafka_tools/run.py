@@ -27,6 +27,7 @@ from klamm_base.errors import KlammError
 TOOLS: Final = {
     "kafka-topics": "topics",
     "kafka-consumer-groups": "consumer_groups",
+    "kafka-share-groups": "share_groups",
     "kafka-configs": "configs",
     "kafka-get-offsets": "get_offsets",
     "kafka-transactions": "transactions",
