@@ -33,6 +33,7 @@ ESSENTIAL: Final[dict[str, tuple[str, ...]]] = {
         "tests/broker/test_cleaner_server.py::test_the_cleaner_process_is_killed",
         "tests/broker/test_log_dump_segments.py::test_every_record",
     ),
+    "Doctor": ("tests/doctor/test_doctor_command.py",),
     "Services": (
         "tests/service/test_service_systemd.py::test_a_broker_is_installed_watched_and_removed",
         "tests/service/test_service_unit.py",

@@ -17,6 +17,7 @@ COMMANDS: Final = {
     "consume": "klamm.cli.consume",
     "offsets": "klamm.cli.offsets",
     "reconcile": "klamm.cli.reconcile",
+    "doctor": "klamm.cli.doctor",
 }
 """Modules with a function that has the name of its command."""
 GROUPS: Final = {

@@ -1,0 +1,64 @@
+"""`klamm doctor` beside a broker: findings, exit codes, and an archive without secrets."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from support.broker import new_topic
+from typer.testing import CliRunner
+
+from klamm.cli.main import app
+
+if TYPE_CHECKING:
+    from klamm.testing import EmbeddedBroker
+
+SECRET = "Tr0ub4dor-and-3"
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "server.properties"
+    jaas = (
+        f'org.apache.kafka.common.security.plain.PlainLoginModule required username="a" password="{SECRET}";'
+    )
+    path.write_text(
+        f"log.dirs={tmp_path}/data\nlistener.name.x.plain.sasl.jaas.config={jaas}\nssl.key.password={SECRET}\n"
+    )
+    path.chmod(0o600)
+    return path
+
+
+def test_findings_and_an_archive_without_secrets(
+    broker: EmbeddedBroker, tmp_path: Path, config: Path
+) -> None:
+    topic = new_topic(broker, 2)
+    archive = tmp_path / "ticket.tar.gz"
+    words = ["doctor", "-b", broker.bootstrap, "--url", "http://127.0.0.1:9", "--user", f"kim:{SECRET}"]
+    done = CliRunner().invoke(app, [*words, "--broker", str(config), "--archive", str(archive), "-o", "json"])
+    assert done.exit_code == 1  # no worker
+    rows = {row["check"]: row for row in json.loads(done.stdout)}
+    assert rows["broker"]["state"] == "ok"
+    assert "1 brokers" in rows["broker"]["said"]
+    assert rows["connect"]["state"] == "failed"
+    assert rows[f"disk {tmp_path}/data"]["state"] in ("ok", "warning", "failed")
+
+    assert archive.stat().st_mode & 0o777 == 0o600
+    with tarfile.open(archive) as opened:
+        texts = {each.name: opened.extractfile(each).read().decode() for each in opened}  # type: ignore[union-attr]
+    assert topic in texts["klamm-doctor/cluster.json"]
+    assert "confluent-kafka==" in texts["klamm-doctor/packages.txt"]
+    settings = json.loads(texts["klamm-doctor/settings/0-broker-server.properties.json"])["settings"]
+    assert settings["log.dirs"] == f"{tmp_path}/data"
+    assert settings["ssl.key.password"] == "[hidden]"
+    assert SECRET not in "".join(texts.values()) + done.output
+
+
+@pytest.mark.usefixtures("processes")
+def test_offline_asks_nobody(config: Path) -> None:
+    done = CliRunner().invoke(app, ["doctor", "--offline", "--broker", str(config), "-o", "json"])
+    checks = {row["check"] for row in json.loads(done.stdout)}
+    assert not checks & {"broker", "connect"}
