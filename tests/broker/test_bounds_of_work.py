@@ -14,6 +14,7 @@ import pytest
 from support.raw import RawClient, batch, produce_request, request_frame
 
 from klamm.testing import EmbeddedBroker
+from klamm_broker.api import api_03_metadata
 from klamm_broker.server import heavy
 from klamm_broker.server.broker import Broker
 from klamm_broker.server.config import BrokerConfig
@@ -21,9 +22,20 @@ from klamm_broker.server.listener import Server
 from klamm_kafka.wire.errors import MalformedMessage
 from klamm_kafka.wire.hot import FetchResult, encode_fetch_response, fetch_response_steps
 from klamm_kafka.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from klamm_kafka.wire.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
 from klamm_kafka.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from klamm_kafka.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from klamm_kafka.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from klamm_kafka.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from klamm_kafka.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from klamm_kafka.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -33,6 +45,13 @@ from klamm_kafka.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
+)
+from klamm_kafka.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from klamm_kafka.wire.messages.share_acknowledge import (
+    AcknowledgementBatch,
+    AcknowledgePartition,
+    AcknowledgeTopic,
+    ShareAcknowledgeRequest,
 )
 from klamm_kafka.wire.messages.share_fetch import FetchPartition as SharePartition
 from klamm_kafka.wire.messages.share_fetch import FetchTopic as ShareTopic
@@ -69,6 +88,14 @@ def share_fetch():
     )
 
 
+def produce_many():
+    records = batch(b"x")
+    named = [PartitionProduceData(index=n, records=records) for n in range(3_000)]
+    return ProduceRequest(
+        acks=1, timeout_ms=1000, topic_data=[TopicProduceData(name=TOPIC, partition_data=named)]
+    )
+
+
 def numbers():
     return [n % PARTITIONS for n in range(ASKED)]
 
@@ -93,6 +120,33 @@ CASES = {
             OffsetFetchRequestTopics(name=TOPIC, partition_indexes=numbers())
         ])]), 8,
     ),
+    "offset commit": (
+        OffsetCommitRequest(group_id="g", topics=[OffsetCommitRequestTopic(name=TOPIC, partitions=[
+            OffsetCommitRequestPartition(partition_index=n, committed_offset=5) for n in range(6_000)
+        ])]), 8,
+    ),
+    "share acknowledge": (
+        ShareAcknowledgeRequest(
+            group_id="g", member_id="m", share_session_epoch=-1, topics=[
+                AcknowledgeTopic(topic_id=n.to_bytes(16), partitions=[
+                    AcknowledgePartition(partition_index=0, acknowledgement_batches=[
+                        AcknowledgementBatch(first_offset=0, last_offset=0, acknowledge_types=[1])
+                    ])
+                ]) for n in range(1, 3_001)
+            ]
+        ), 1,
+    ),
+    "produce": (produce_many(), 9),
+    "delete records": (
+        DeleteRecordsRequest(timeout_ms=1000, topics=[DeleteRecordsTopic(name=TOPIC, partitions=[
+            DeleteRecordsPartition(partition_index=n, offset=0) for n in range(ASKED)
+        ])]), 1,
+    ),
+    "join group": (
+        JoinGroupRequest(group_id="j", session_timeout_ms=10_000, protocol_type="consumer", protocols=[
+            JoinGroupRequestProtocol(name=f"p{n}", metadata=b"") for n in range(12_000)
+        ]), 5,
+    ),
     "metadata": (
         MetadataRequest(
             topics=[MetadataRequestTopic(name=f"no{n}") for n in range(12_000)], allow_auto_topic_creation=False
@@ -102,7 +156,7 @@ CASES = {
 
 
 @pytest.fixture
-async def port(tmp_path):
+async def broker(tmp_path):
     text = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path / "data")}
     loop = asyncio.get_running_loop()
     broker = Broker(BrokerConfig.load(text), loop)
@@ -110,7 +164,7 @@ async def port(tmp_path):
     broker.listeners = {listener.name: listener for listener in server.bind()}
     broker.open()
     server.serve()
-    yield broker.listeners["PLAINTEXT"].port
+    yield broker
     server.quiesce()
     await server.drain(1)
     await broker.close()
@@ -123,9 +177,11 @@ async def ask(port: int, frame: bytes) -> None:
     writer.close()
 
 
-async def test_no_large_request_holds_the_loop(port, monkeypatch):
+async def test_no_large_request_holds_the_loop(broker, monkeypatch):
+    port = broker.listeners["PLAINTEXT"].port
     new = CreatableTopic(name=TOPIC, num_partitions=PARTITIONS, replication_factor=1)
     await ask(port, request_frame(CreateTopicsRequest(topics=[new], timeout_ms=60_000), 6))
+    broker.topics.by_name[TOPIC].partitions *= ASKED // PARTITIONS  # real ones would take as many files
     holds: list[float] = []
     run = asyncio.events.Handle._run
 
@@ -214,3 +270,27 @@ def test_a_large_fetch_waits_and_is_woken(tmp_path):
         reader.send(MetadataRequest(topics=[]), 12)
         assert len(reader.receive(FetchRequest, 11)[1].responses[0].partitions) == 3000, "its time is up"
         assert reader.receive(MetadataRequest, 12)[1].brokers
+
+
+async def test_a_small_request_for_very_much_is_cut_too(broker, monkeypatch):
+    """Its connection's later requests wait for it; what it is told is what would have been told at once."""
+    port = broker.listeners["PLAINTEXT"].port
+    new = [CreatableTopic(name=f"t{n}", num_partitions=3, replication_factor=1) for n in range(12)]
+    await ask(port, request_frame(CreateTopicsRequest(topics=new, timeout_ms=60_000), 6))
+    everything = MetadataRequest(topics=None, allow_auto_topic_creation=False)
+
+    async def answers() -> tuple[bytes, bytes]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 24)
+        writer.write(request_frame(everything, 12, 5) + request_frame(MetadataRequest(topics=[]), 12, 6))
+        found = [await reader.readexactly(int.from_bytes(await reader.readexactly(4))) for _ in range(2)]
+        writer.close()
+        return found[0], found[1]
+
+    at_once = await answers()
+    slices = []
+    work = heavy.one_slice
+    monkeypatch.setattr(heavy, "one_slice", lambda steps: slices.append(1) or work(steps))
+    monkeypatch.setattr(heavy, "LONG_SLICE_S", 0)
+    monkeypatch.setattr(api_03_metadata, "STEP", 4)
+    assert await answers() == at_once
+    assert len(slices) > 10

@@ -510,3 +510,23 @@ def test_a_fetch_at_the_end_waits_as_any_other(states, committed, min_bytes):
     answer = short.attempt(final=False)
     assert (answer is None) == (expected is None)
     assert short.missing == long.missing
+
+
+def test_an_answer_tells_of_some_changes_and_the_next_of_the_others(world, monkeypatch):
+    monkeypatch.setattr(fetching, "CHANGES_MAX", 10)
+    world.create("a", 25)
+    gone = [("gone", n, 0) for n in range(12)]
+    session_id = begin(world, gone + [("a", n, 0) for n in range(25)])
+    for n in range(25):
+        world.append("a", n)
+    looks, seen = [], []
+    read = fetching.Fetch._read
+    monkeypatch.setattr(fetching.Fetch, "_read", lambda *args: looks.append(1) or read(*args))
+    for epoch in range(1, 6):
+        waits = request(session_id=session_id, session_epoch=epoch, max_wait_ms=500, min_bytes=1 << 20)
+        looks.clear()
+        answer = world.fetch(waits, 12)
+        assert answer is not None, "what is left is told by the next fetch, at once"
+        assert len(looks) <= 10
+        seen += [at for at, what in told(answer).items() if what[0] == E.NONE]
+    assert set(seen) == {("a", n) for n in range(25)}, "errors do not stand before the others for ever"

@@ -18,7 +18,7 @@ from klamm_base.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from klamm_broker.api import authorized
 from klamm_broker.api.registry import STEP, Need, RequestContext, handles
 from klamm_broker.log.steps import Steps
-from klamm_broker.server import audit
+from klamm_broker.server import audit, heavy
 from klamm_broker.server.slices import when_done
 from klamm_broker.server.topics import Topic, metric_name, why_invalid
 from klamm_kafka.wire.acls import AclOperation, ResourceType
@@ -64,8 +64,7 @@ def metadata(
 ) -> MetadataResponse | asyncio.Future[MetadataResponse] | Steps[MetadataResponse]:
     asked = request.topics
     if asked is None or (ctx.api_version == 0 and not asked):
-        told = [topic for topic in broker.topics if _may_describe(ctx, topic.name, tell=False)]
-        return _response(broker, ctx, request, [_found(broker, topic) for topic in told])
+        return _all_in_steps(broker, ctx, request)
     distinct = {(item.name, item.topic_id): item for item in asked}.values()
     if ctx.api_version < BY_ID and any(item.name is None or item.topic_id != NO_ID for item in distinct):
         refusals = [_error(ErrorCode.INVALID_REQUEST, item, name=item.name or "") for item in distinct]
@@ -91,6 +90,21 @@ def metadata(
     )
 
 
+def _all_in_steps(
+    broker: BrokerState, ctx: RequestContext, request: MetadataRequest
+) -> Steps[MetadataResponse]:
+    told, left = [], STEP
+    for topic in list(broker.topics):
+        if left <= 0:
+            left = STEP
+            yield None
+        if broker.topics.by_id.get(topic.id) is topic and _may_describe(ctx, topic.name, tell=False):
+            told.append(_found(broker, topic))
+            left -= len(topic.partitions)
+        left -= 1
+    return (yield from _responding(broker, ctx, request, told))
+
+
 def _in_steps(
     broker: BrokerState,
     ctx: RequestContext,
@@ -103,7 +117,7 @@ def _in_steps(
         topics.append(_topic(broker, ctx, item, refused))
         if not number % STEP:
             yield None
-    return _response(broker, ctx, request, topics)
+    return (yield from _responding(broker, ctx, request, topics))
 
 
 def _may_describe(ctx: RequestContext, name: str, *, tell: bool = True) -> bool:
@@ -149,12 +163,20 @@ def _create(broker: BrokerState, ctx: RequestContext, names: list[str]) -> async
 def _response(
     broker: BrokerState, ctx: RequestContext, request: MetadataRequest, topics: list[MetadataResponseTopic]
 ) -> MetadataResponse:
+    return heavy.finished(_responding(broker, ctx, request, topics))
+
+
+def _responding(
+    broker: BrokerState, ctx: RequestContext, request: MetadataRequest, topics: list[MetadataResponseTopic]
+) -> Steps[MetadataResponse]:
     listener = broker.listeners[ctx.listener]
     me = MetadataResponseBroker(
         node_id=broker.node_id, host=listener.host, port=listener.port, rack=broker.config["broker.rack"]
     )
     if request.include_topic_authorized_operations:
-        for topic in topics:
+        for number, topic in enumerate(topics, 1):
+            if not number % STEP:
+                yield None
             if topic.name and topic.error_code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
                 topic.topic_authorized_operations = authorized.operations(ctx, ResourceType.TOPIC, topic.name)
     asked_cluster = request.include_cluster_authorized_operations

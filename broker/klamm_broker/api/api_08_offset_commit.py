@@ -1,6 +1,6 @@
 """OffsetCommit, key 8: versions 2 to 10.
 
-Behaviour: answers once the offsets are in `__consumer_offsets`, one batch per request. Each partition that does not
+Behaviour: answers once the offsets are in `__consumer_offsets`, one batch for 500 of them. Each partition that does not
 exist gets its own error. Members commit with their generation; a commit without a generation is accepted while the group
 has no members.
 Versions: 2 to 4 may bring a retention time of their own; 9 knows GROUP_ID_NOT_FOUND and members of the consumer protocol
@@ -10,10 +10,14 @@ with their epochs (STALE_MEMBER_EPOCH); 10 names topics by id.
 from __future__ import annotations
 
 from asyncio import Future
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from klamm_broker.api.registry import LARGE_REQUEST_MAX, Need, RequestContext, handles
+from klamm_broker.api.commits import committing
+from klamm_broker.api.registry import LARGE_REQUEST_MAX, STEP, Need, RequestContext, handles
 from klamm_broker.coordinator.model import CommitRequest, CommitResult, OffsetToCommit, TopicPartition
+from klamm_broker.log.steps import Steps
+from klamm_broker.server import heavy
+from klamm_broker.server.slices import when_done
 from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
@@ -42,15 +46,17 @@ TOPIC_IDS_FROM: Final = 10
 )
 def offset_commit(
     broker: BrokerState, ctx: RequestContext, request: OffsetCommitRequest
-) -> OffsetCommitResponse | Future[OffsetCommitResponse]:
+) -> Steps[OffsetCommitResponse | Future[OffsetCommitResponse]]:
     if not ctx.may(AclOperation.READ, ResourceType.GROUP, request.group_id):
         refused = _Partitions(broker, ctx, by_id=ctx.api_version >= TOPIC_IDS_FROM)
-        return refused.response(request, CommitResult(error=ErrorCode.GROUP_AUTHORIZATION_FAILED))
+        return (
+            yield from refused.responding(request, CommitResult(error=ErrorCode.GROUP_AUTHORIZATION_FAILED))
+        )
     partitions = _Partitions(broker, ctx, by_id=ctx.api_version >= TOPIC_IDS_FROM)
     for topic in request.topics:
-        partitions.add(topic)
+        yield from partitions.adding(topic)
     if not partitions.offsets:
-        return partitions.response(request, CommitResult())
+        return (yield from partitions.responding(request, CommitResult()))
     commit = CommitRequest(
         group_id=request.group_id,
         generation_id=request.generation_id_or_member_epoch,
@@ -60,12 +66,14 @@ def offset_commit(
         reports_missing_group=ctx.api_version >= 9,
         offsets=partitions.offsets,
     )
-    shell = broker.groups
-    response: Any = shell.ask(
-        lambda token, now: shell.coordinator.commit(commit, token, now),
-        lambda result: partitions.response(request, result),
-    )
-    return response  # type: ignore[no-any-return]
+    result = yield from committing(broker, commit)
+    if isinstance(result, Future):
+
+        def answer(result: CommitResult) -> OffsetCommitResponse:
+            return heavy.finished(partitions.responding(request, result))
+
+        return when_done(broker.loop, result, answer)
+    return (yield from partitions.responding(request, result))
 
 
 class _Partitions:
@@ -79,7 +87,8 @@ class _Partitions:
         self._names: dict[bytes, str] = {}
         self._refused: dict[tuple[str | bytes, int], ErrorCode] = {}
 
-    def add(self, asked: OffsetCommitRequestTopic) -> None:
+    def adding(self, asked: OffsetCommitRequestTopic) -> Steps[None]:
+        """Take in a topic of the request."""
         topics = self._broker.topics
         topic = topics.by_id.get(asked.topic_id) if self._by_id else topics.by_name.get(asked.name)
         unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -89,7 +98,9 @@ class _Partitions:
         if name and not self._ctx.may(AclOperation.READ, ResourceType.TOPIC, name):
             topic, unknown = None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
         count = 0 if topic is None else len(topic.partitions)
-        for p in asked.partitions:
+        for number, p in enumerate(asked.partitions, 1):
+            if not number % STEP:
+                yield None
             if topic is not None and 0 <= p.partition_index < count:
                 self._names[asked.topic_id] = topic.name
                 offset = OffsetToCommit(
@@ -102,24 +113,22 @@ class _Partitions:
     def _key(self, topic: OffsetCommitRequestTopic) -> str | bytes:
         return topic.topic_id if self._by_id else topic.name
 
-    def response(self, request: OffsetCommitRequest, result: CommitResult) -> OffsetCommitResponse:
-        """Returns the answer, with every partition in the order of the request."""
-        return OffsetCommitResponse(
-            topics=[
-                OffsetCommitResponseTopic(
-                    name=topic.name,
-                    topic_id=topic.topic_id,
-                    partitions=[
-                        OffsetCommitResponsePartition(
-                            partition_index=p.partition_index,
-                            error_code=self._error(topic, p.partition_index, result),
-                        )
-                        for p in topic.partitions
-                    ],
+    def responding(self, request: OffsetCommitRequest, result: CommitResult) -> Steps[OffsetCommitResponse]:
+        """Makes the answer, with every partition in the order of the request."""
+        topics = []
+        for topic in request.topics:
+            answers = []
+            for number, p in enumerate(topic.partitions, 1):
+                if not number % STEP:
+                    yield None
+                error = self._error(topic, p.partition_index, result)
+                answers.append(
+                    OffsetCommitResponsePartition(partition_index=p.partition_index, error_code=error)
                 )
-                for topic in request.topics
-            ]
-        )
+            topics.append(
+                OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=answers)
+            )
+        return OffsetCommitResponse(topics=topics)
 
     def _error(self, topic: OffsetCommitRequestTopic, index: int, result: CommitResult) -> ErrorCode:
         refused = self._refused.get((self._key(topic), index))

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 HIGH_WATERMARK: Final = -1
+_STEP: Final = 32
+"""Partitions in one step: each may wake readers."""
 
 
 @handles(
@@ -45,15 +47,16 @@ HIGH_WATERMARK: Final = -1
 )
 def delete_records(
     broker: BrokerState, ctx: RequestContext, request: DeleteRecordsRequest
-) -> DeleteRecordsResponse | asyncio.Future[DeleteRecordsResponse]:
+) -> Steps[DeleteRecordsResponse | asyncio.Future[DeleteRecordsResponse]]:
     topics = []
     for topic in request.topics:
         may = ctx.may(AclOperation.DELETE, ResourceType.TOPIC, topic.name)
         denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        partitions = [
-            _delete(broker, topic.name, p) if may else _error(p.partition_index, denied)
-            for p in topic.partitions
-        ]
+        partitions = []
+        for number, p in enumerate(topic.partitions, 1):
+            partitions.append(_delete(broker, topic.name, p) if may else _error(p.partition_index, denied))
+            if not number % _STEP:
+                yield None
         topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=partitions))
     response = DeleteRecordsResponse(topics=topics)
     moved = [p for t in topics for p in t.partitions if p.error_code == ErrorCode.NONE]

@@ -10,12 +10,15 @@ broker adds the group's partition to the transaction.
 from __future__ import annotations
 
 from asyncio import Future
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from klamm_broker.api.registry import LARGE_REQUEST_MAX, Need, RequestContext, handles
+from klamm_broker.api.commits import committing
+from klamm_broker.api.registry import LARGE_REQUEST_MAX, STEP, Need, RequestContext, handles
 from klamm_broker.coordinator.model import CommitResult, OffsetToCommit, TopicPartition
 from klamm_broker.coordinator.transactions.model import ProducerRequest
 from klamm_broker.coordinator.txn_offsets import TxnCommitRequest
+from klamm_broker.log.steps import Steps
+from klamm_broker.server.slices import drive
 from klamm_broker.server.transactions import Errors, Support
 from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
@@ -47,13 +50,13 @@ ADDS_FROM: Final = 5
 )
 def txn_offset_commit(
     broker: BrokerState, ctx: RequestContext, request: TxnOffsetCommitRequest
-) -> TxnOffsetCommitResponse | Future[TxnOffsetCommitResponse]:
+) -> Steps[TxnOffsetCommitResponse | Future[TxnOffsetCommitResponse]]:
     commit = _Commit(broker, ctx, request)
     if not ctx.may(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
         return commit.refuse(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if not ctx.may(AclOperation.READ, ResourceType.GROUP, request.group_id):
         return commit.refuse(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    commit.collect()
+    yield from commit.collecting()
     if not commit.offsets:
         return commit.response(CommitResult())
     if not request.group_id:
@@ -80,7 +83,7 @@ class _Commit:
         self._denied: set[str] = set()
         self.offsets: dict[TopicPartition, OffsetToCommit] = {}
 
-    def collect(self) -> None:
+    def collecting(self) -> Steps[None]:
         """Find the partitions that exist and that the sender may read."""
         for topic in self._request.topics:
             if not self._ctx.may(AclOperation.READ, ResourceType.TOPIC, topic.name):
@@ -89,7 +92,9 @@ class _Commit:
             found = self._broker.topics.by_name.get(topic.name)
             if found is None:
                 continue
-            for p in topic.partitions:
+            for number, p in enumerate(topic.partitions, 1):
+                if not number % STEP:
+                    yield None
                 if 0 <= p.partition_index < len(found.partitions):
                     self.offsets[TopicPartition(topic.name, p.partition_index)] = OffsetToCommit(
                         p.committed_offset, p.committed_leader_epoch, p.committed_metadata, found.id
@@ -125,7 +130,7 @@ class _Commit:
     def store(self, errors: Errors) -> TxnOffsetCommitResponse | Future[TxnOffsetCommitResponse]:
         for error in errors.values():
             return self.response(CommitResult(error=error))
-        request, shell = self._request, self._broker.groups
+        request = self._request
         commit = TxnCommitRequest(
             group_id=request.group_id,
             generation_id=request.generation_id,
@@ -136,10 +141,16 @@ class _Commit:
             producer_id=request.producer_id,
             producer_epoch=request.producer_epoch,
         )
-        answer: Any = shell.ask(
-            lambda token, now: shell.coordinator.commit(commit, token, now), self.response
-        )
-        return answer  # type: ignore[no-any-return]
+        stored = drive(self._broker.loop, committing(self._broker, commit))
+        if isinstance(stored, CommitResult):
+            return self.response(stored)
+        return self._broker.loop.create_task(self._later(stored))
+
+    async def _later(
+        self, stored: Future[CommitResult] | Future[CommitResult | Future[CommitResult]]
+    ) -> TxnOffsetCommitResponse:
+        result = await stored
+        return self.response(await result if isinstance(result, Future) else result)
 
     def response(self, result: CommitResult) -> TxnOffsetCommitResponse:
         """Returns the answer, with every partition in the order of the request."""

@@ -6,10 +6,11 @@ there are names.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from klamm_broker.api.delegation_tokens import may_ask
 from klamm_broker.api.registry import Need, RequestContext, handles
+from klamm_broker.log.steps import Steps
 from klamm_broker.security.principal import KafkaPrincipal
 from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from klamm_broker.security.tokens import Token
     from klamm_broker.server.state import BrokerState
 
+_STEP: Final = 32
+"""Tokens in one step: rights and a password are worked out for each."""
+
 
 @handles(
     ApiKey.DESCRIBE_DELEGATION_TOKEN,
@@ -36,19 +40,21 @@ if TYPE_CHECKING:
 )
 def describe_delegation_token(
     broker: BrokerState, ctx: RequestContext, request: DescribeDelegationTokenRequest
-) -> DescribeDelegationTokenResponse:
+) -> Steps[DescribeDelegationTokenResponse]:
     if not may_ask(broker, ctx):
         return DescribeDelegationTokenResponse(error_code=ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
     if not broker.tokens.enabled:
         return DescribeDelegationTokenResponse(error_code=ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
     owners = request.owners
     named = {KafkaPrincipal(o.principal_type, o.principal_name) for o in owners or ()}
-    told = [
-        _described(token, broker.tokens.password(token.id), ctx.api_version)
-        for token in broker.tokens.known.values()
-        if owners is None or not named.isdisjoint((token.owner, token.requester, *token.renewers))
-        if token.may_be_renewed_by(ctx.principal) or _may_describe(broker, ctx, token)
-    ]
+    told = []
+    for number, token in enumerate(list(broker.tokens.known.values()), 1):
+        if not number % _STEP:
+            yield None
+        if owners is not None and named.isdisjoint((token.owner, token.requester, *token.renewers)):
+            continue
+        if token.may_be_renewed_by(ctx.principal) or _may_describe(broker, ctx, token):
+            told.append(_described(token, broker.tokens.password(token.id), ctx.api_version))
     return DescribeDelegationTokenResponse(error_code=ErrorCode.NONE, tokens=told)
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from klamm_broker.api.registry import LARGE_ELEMENTS_MAX, LARGE_REQUEST_MAX, Need, handles
 from klamm_broker.api.share_acks import RENEW_FROM, TopicRights, reading_acks, refused
+from klamm_broker.log.steps import Steps
 from klamm_broker.server import heavy
 from klamm_broker.server.outgoing import Reply
 from klamm_broker.server.slices import when_done
@@ -89,7 +90,7 @@ def _answer_later(slot: Slot, begun: _Begun, *, tried: bool = False) -> None:
 
 def _beginning(
     conn: Connection, body: bytes, version: int, correlation_id: int, charge: Charge | None
-) -> Generator[None, None, _Begun]:
+) -> Steps[_Begun]:
     """Returns the work that a request asks for, or a future of it, or its answer if it is refused; in steps."""
     if len(body) < heavy.LARGE_BYTES:
         request, _ = ShareFetchRequest.decode(body, version, 0, LARGE_ELEMENTS_MAX)
@@ -113,7 +114,8 @@ def _beginning(
     def made(told: Mapping[At, Outcome]) -> ShareFetch:
         return _work(conn, request, correlation_id, session, {**outcomes, **told}, charge=charge)
 
-    written = broker.shares.acknowledge((request.group_id or "", request.member_id or ""), acks)
+    owner = (request.group_id or "", request.member_id or "")
+    written = yield from broker.shares.acknowledging(owner, acks)
     return when_done(broker.loop, written, made)
 
 

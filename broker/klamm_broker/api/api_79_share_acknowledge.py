@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from klamm_broker.api.registry import LARGE_REQUEST_MAX, Need, RequestContext, handles
-from klamm_broker.api.share_acks import read_acks, refused
+from klamm_broker.api.share_acks import reading_acks, refused
+from klamm_broker.log.steps import Steps
 from klamm_broker.server.slices import when_done
 from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 )
 def share_acknowledge(
     broker: BrokerState, ctx: RequestContext, request: ShareAcknowledgeRequest
-) -> ShareAcknowledgeResponse | Future[ShareAcknowledgeResponse]:
+) -> Steps[ShareAcknowledgeResponse | Future[ShareAcknowledgeResponse]]:
     from klamm_broker.coordinator.share.sessions import CLOSE_EPOCH
 
     error, why = refused(broker, request, ctx.access)
@@ -51,7 +52,7 @@ def share_acknowledge(
         why = error.message
     if error is not ErrorCode.NONE:
         return ShareAcknowledgeResponse(error_code=error, error_message=why)
-    acks, outcomes = read_acks(
+    acks, outcomes = yield from reading_acks(
         broker, request.topics, ctx.access, version=ctx.api_version, is_renew=request.is_renew_ack
     )
 
@@ -61,7 +62,7 @@ def share_acknowledge(
         lock_ms = broker.shares.delivery(owner[0]).lock_ms
         return _response({**outcomes, **written}, lock_ms)
 
-    return when_done(broker.loop, broker.shares.acknowledge(owner, acks), answer)
+    return when_done(broker.loop, (yield from broker.shares.acknowledging(owner, acks)), answer)
 
 
 def _continued(broker: BrokerState, owner: tuple[str, str], epoch: int) -> ErrorCode:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from klamm_broker.server import heavy
+from klamm_broker.api.registry import STEP
+from klamm_broker.log.steps import Steps
 from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode
@@ -63,17 +64,6 @@ Acks = tuple[dict["At", "list[Ack]"], dict["At", "Outcome"]]
 """The acknowledgements of each partition, and the outcome for partitions where there is nothing to do."""
 
 
-def read_acks(
-    broker: BrokerState,
-    topics: Iterable[FetchTopic] | Iterable[AcknowledgeTopic],
-    access: Access | None,
-    *,
-    version: int,
-    is_renew: bool,
-) -> Acks:
-    return heavy.finished(reading_acks(broker, topics, access, version=version, is_renew=is_renew))
-
-
 def reading_acks(
     broker: BrokerState,
     topics: Iterable[FetchTopic] | Iterable[AcknowledgeTopic],
@@ -81,8 +71,8 @@ def reading_acks(
     *,
     version: int,
     is_renew: bool,
-) -> Generator[None, None, Acks]:
-    """Does what `read_acks` does, in steps."""
+) -> Steps[Acks]:
+    """Reads and checks the acknowledgements of a request, in steps."""
     from klamm_broker.coordinator.share.delivery import REJECT, RENEW, Ack
 
     found: dict[At, list[Ack]] = {}
@@ -91,8 +81,13 @@ def reading_acks(
     rights = TopicRights(access)
     for topic in topics:
         known = broker.topics.by_id.get(topic.topic_id)
-        yield
+        yield None
+        left = STEP
         for partition in topic.partitions:
+            left -= 1
+            if not left:
+                left = STEP
+                yield None
             at = (topic.topic_id, partition.partition_index)
             acks = [
                 Ack(b.first_offset, b.last_offset, b.acknowledge_types)

@@ -13,7 +13,6 @@ from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm_broker.api.registry import Api, RequestContext
-from klamm_broker.log.steps import finish
 from klamm_broker.server import heavy, metering
 from klamm_broker.server.connection import BadRequest, Connection, Slot
 from klamm_kafka.wire.api_keys import ApiKey
@@ -99,22 +98,24 @@ def _call_later(conn: Connection, api: Api, context: RequestContext, body: bytes
     def decoded(found: tuple[Any, int]) -> None:
         result = api.handler(conn.broker, context, found[0])
         if isinstance(result, GeneratorType):
-            heavy.run(slot, what, result, handled)
+            heavy.run(slot, what, result, lambda result: _handled(slot, api, context, result))
         else:
-            handled(result)
-
-    def handled(result: Any) -> None:
-        try:
-            if isinstance(result, asyncio.Future):
-                result.add_done_callback(lambda done: _settle(slot, api, context, done))
-            elif result is not None:
-                _answer(slot, api, context, result)
-        finally:
-            conn.go_on()
+            _handled(slot, api, context, result)
 
     what = f"{api.name} version {context.api_version} ({len(body)} bytes)"
     steps = api.request_type.decode_steps(body, context.api_version, 0, api.elements_max)
     heavy.run(slot, what, steps, decoded)
+
+
+def _handled(slot: Slot, api: Api, context: RequestContext, result: Any) -> None:
+    """Answer a request for which the connection was held, and let its later requests go on."""
+    try:
+        if isinstance(result, asyncio.Future):
+            result.add_done_callback(lambda done: _settle(slot, api, context, done))
+        elif result is not None:
+            _answer(slot, api, context, result)
+    finally:
+        slot.connection.go_on()
 
 
 def _call(conn: Connection, api: Api, context: RequestContext, message: Any) -> Reply | None:
@@ -122,7 +123,14 @@ def _call(conn: Connection, api: Api, context: RequestContext, message: Any) -> 
     if result is None:
         return None
     if type(result) is GeneratorType:
-        result = finish(result)  # that of a large request: see `_call_later`
+        steps = result
+        done, result = heavy.one_slice(steps)
+        if not done:  # a small request for very much: that goes on as a large one does
+            slot = conn.park()
+            conn.hold()
+            what = f"{api.name} version {context.api_version}"
+            heavy.run(slot, what, steps, lambda result: _handled(slot, api, context, result))
+            return None
     if not isinstance(result, asyncio.Future):
         count_error(conn, api, result)
         if context.charge is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Generator, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm_broker.log.errors import LogError
@@ -35,6 +36,8 @@ log = logging.getLogger(__name__)
 READ_COMMITTED: Final = 1
 STEP: Final = 256
 """Partitions in one step of a large fetch."""
+CHANGES_MAX: Final = 1_000
+"""Changed partitions of a session that one answer tells of: they take some 5 ms."""
 IDS_FROM: Final = 13
 """The version from which topics come as ids."""
 _DENIED: Final = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -387,7 +390,10 @@ class IncrementalFetch(Fetch):
             return self._encode([], error_code=_STALE_EPOCH)
         total, urgent, missing = 0, final, 0
         news: list[tuple[Watched, FetchResult]] = []
-        for watched in list(session.changed):
+        looked_at = list(islice(session.changed, CHANGES_MAX))
+        if len(looked_at) < len(session.changed):
+            urgent = True  # the next fetch tells of the others, and others are served before
+        for watched in looked_at:
             partition = watched.partition
             error = watched.resolve(topics) if partition is None or partition.deleted else None
             if access is not None and watched.name is not None and not _may_read(access, watched.name):
@@ -465,10 +471,13 @@ def has_more(session: FetchSession, watched: Watched, result: FetchResult) -> bo
 def note_answer(session: FetchSession, watched: Watched, result: FetchResult) -> None:
     """Remember what the client is told of a partition, and whether there will be more to tell.
 
-    A partition whose records are sent goes behind those that still wait for their turn. An error is told each time.
+    A partition whose records are sent goes behind those that still wait for their turn. An error is told each time, and goes behind them, too.
     """
     if result.error_code:
         watched.high_watermark = -1
+        if watched in session.changed:
+            del session.changed[watched]
+            session.changed[watched] = None
         return
     watched.high_watermark = result.high_watermark
     watched.log_start_offset = result.log_start_offset

@@ -59,21 +59,28 @@ class _Queue:
 _queues: WeakKeyDictionary[asyncio.AbstractEventLoop, _Queue] = WeakKeyDictionary()
 
 
-def run(slot: Slot, what: str, steps: Generator[Any, None, _R], then: Callable[[_R], None]) -> None:
+def run(
+    slot: Slot,
+    what: str,
+    steps: Generator[Any, None, _R],
+    then: Callable[[_R], None],
+    *,
+    to_the_end: bool = False,
+) -> None:
     """Do the steps of a parked request in slices, then call `then` with their result.
 
-    They end without it when the connection is gone, and close it when they fail.
+    They end without it when the connection is gone, unless they are to be done `to_the_end`, and close it when they fail.
     """
 
     def go_on() -> bool:
-        if slot.closed:
+        if slot.closed and not to_the_end:
             steps.close()
             return True
         if slot.charge is not None:
             slot.charge.go_on()
         finished = True
         try:
-            finished, result = _slice(steps)
+            finished, result = one_slice(steps)
             if finished:
                 then(result)
         except ProtocolError as e:
@@ -102,7 +109,7 @@ def finished(steps: Generator[Any, None, _R]) -> _R:
         return end.value  # type: ignore[no-any-return]
 
 
-def _slice(steps: Generator[Any, None, _R]) -> tuple[bool, Any]:
+def one_slice(steps: Generator[Any, None, _R]) -> tuple[bool, Any]:
     """Work until the slice's time is up. Returns whether all is done, and the result."""
     end = perf_counter() + LONG_SLICE_S
     try:

@@ -17,6 +17,8 @@ from klamm_broker.coordinator.share.model import NO_OFFSET, DeliverySettings, Sh
 from klamm_broker.coordinator.share.sessions import At, Owner, ShareSessions
 from klamm_broker.coordinator.share.share_partition import SharePartition
 from klamm_broker.coordinator.share.states import ReadState, Report, Written
+from klamm_broker.log.steps import Steps
+from klamm_broker.server import heavy
 from klamm_broker.server.cluster_config import ResourceType
 from klamm_broker.server.coordinator_timer import CoordinatorTimer
 from klamm_broker.server.group_config import offset_reset
@@ -33,6 +35,8 @@ log = logging.getLogger(__name__)
 
 _NOW: Final = 1 << 62
 """More bytes than any fetch waits for."""
+_STEP: Final = 32
+"""Partitions of a report in one step: each is written."""
 _FOR_READERS: Final = {
     ErrorCode.NOT_COORDINATOR: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -172,10 +176,10 @@ class ShareServing:
 
     # Reports of readers
 
-    def acknowledge(
+    def acknowledging(
         self, owner: Owner, acks: Mapping[At, Sequence[Ack]]
-    ) -> dict[At, Outcome] | asyncio.Future[dict[At, Outcome]]:
-        """Take in acknowledgements. Returns the outcome for each partition, or a future of them."""
+    ) -> Steps[dict[At, Outcome] | asyncio.Future[dict[At, Outcome]]]:
+        """Take in acknowledgements. Makes the outcome for each partition, or a future of them."""
 
         def begin(core: SharePartition, at: At) -> Transition:
             return core.acknowledge(owner[1], acks[at], self.now_ms())
@@ -186,14 +190,14 @@ class ShareServing:
         self, owner: Owner, partitions: Sequence[At]
     ) -> dict[At, Outcome] | asyncio.Future[dict[At, Outcome]]:
         """Give back the records of a member that leaves."""
-        return self._report(owner, partitions, lambda core, _: core.release(owner[1]))
+        return heavy.finished(self._report(owner, partitions, lambda core, _: core.release(owner[1])))
 
     def _report(
         self,
         owner: Owner,
         partitions: Sequence[At] | Mapping[At, Any],
         begin: Callable[[SharePartition, At], Transition],
-    ) -> dict[At, Outcome] | asyncio.Future[dict[At, Outcome]]:
+    ) -> Steps[dict[At, Outcome] | asyncio.Future[dict[At, Outcome]]]:
         outcomes: dict[At, Outcome] = {}
         left = len(partitions)
         answer: asyncio.Future[dict[At, Outcome]] | None = None
@@ -203,7 +207,9 @@ class ShareServing:
             if answer is not None and len(outcomes) == left and not answer.done():
                 answer.set_result(outcomes)
 
-        for at in partitions:
+        for number, at in enumerate(partitions, 1):
+            if not number % _STEP:
+                yield None
             served = self._served.get(ShareKey(owner[0], *at))
             if served is None or served.core is None:
                 error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
