@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import os
+
 import pytest
 from support.raw import RawClient
 
 from klamm.testing import EmbeddedBroker
+from klamm_base.files import NotSynced
 from klamm_broker.log.errors import DirectoryError
 from klamm_broker.server.cluster_config import ClusterConfig, ResourceType
 from klamm_broker.server.features import LATEST, OWN, FeatureRefused, FeatureUpdate, updated
@@ -128,3 +132,25 @@ def test_a_damaged_file_stops_the_start_with_a_sentence(tmp_path, content):
     path.write_text(content)
     with pytest.raises(DirectoryError, match=r"klamm-cluster\.json"):
         ClusterConfig.load(path)
+
+
+def test_what_the_file_has_holds_even_where_its_name_is_not_on_the_disk_for_sure(tmp_path, monkeypatch):
+    path = tmp_path / "klamm-cluster.json"
+    store, heard = ClusterConfig.load(path), []
+    store.subscribe(lambda *change: heard.append(change))
+
+    def broken(_):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("klamm_base.files.sync_directory", broken)
+        with pytest.raises(NotSynced):
+            store.alter(ResourceType.GROUP, "g", {"a": "b"})
+        with pytest.raises(NotSynced):
+            store.update_features({**LATEST, "group.version": 0})
+    assert heard == [(ResourceType.GROUP, "g")]
+    again = ClusterConfig.load(path)
+    for found in (store, again):
+        assert found.get(ResourceType.GROUP, "g") == {"a": "b"}
+        assert found.features["group.version"] == 0
+        assert found.epoch == 3

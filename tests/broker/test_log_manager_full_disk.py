@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from klamm_base.files import NotSynced
 from klamm_broker.log.log_manager import LogManager
 from klamm_broker.log.segment import Segment
 from klamm_broker.log.topic_registry import TopicRegistry
@@ -99,3 +100,20 @@ def test_of_several_new_topics_those_that_failed_have_not_happened(manager, fail
     again = LogManager(Path(manager.directory), now_ms=NOW)
     assert state(again) == after
     again.close()
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_that_is_in_the_file_but_not_for_sure_is_taken_back_there(manager, change, monkeypatch):
+    def broken(_):
+        raise OSError(errno.EIO, "Input/output error")
+
+    before = state(manager)
+    with monkeypatch.context() as patch:
+        patch.setattr("klamm_base.files.sync_directory", broken)
+        with pytest.raises(NotSynced):
+            CHANGES[change](manager)
+    assert state(manager) == before
+    stored = TopicRegistry.load(manager.directories[0].path / "klamm-topics.json")
+    assert {t.name: (t.partitions, dict(t.configs)) for t in stored.topics.values()} == before[0]
+    CHANGES[change](manager)
+    assert state(manager) != before

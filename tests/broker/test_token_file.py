@@ -195,3 +195,14 @@ def test_tokens_are_bounded_for_an_owner_and_in_all(tmp_path):
     tokens.remove(tokens.known["a0"])
     tokens = opened(tmp_path)
     made(tokens, "a0")
+
+
+def test_tokens_that_end_together_are_forgotten_in_parts(tmp_path, monkeypatch):
+    monkeypatch.setattr(token_file, "SWEPT", 20)
+    tokens = opened(tmp_path)
+    last = [made(tokens, f"t{n}") for n in range(50)][-1]
+    more = []
+    for left in (30, 10, 0):
+        more.append(tokens.sweep(last.expires_ms + 1))
+        assert len(tokens.known) == left
+    assert more == [True, True, False]

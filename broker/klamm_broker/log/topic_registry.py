@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from klamm_base.files import write_atomically
+from klamm_base.files import NotSynced, write_atomically
 from klamm_broker.log.errors import DirectoryError
 from klamm_broker.log.mirror_topic import EPOCH
 from klamm_broker.log.steps import Steps
@@ -100,6 +100,8 @@ class TopicRegistry:
         turn, content = self._take()
         try:
             yield partial(self._write, turn, content)
+        except NotSynced:
+            raise
         except OSError:
             if self._written < turn:  # otherwise a later turn has written it
                 raise
@@ -128,18 +130,39 @@ class TopicRegistry:
         """Replace the file, in any thread. Raises OSError."""
         with self._lock:
             if turn > self._written:
-                write_atomically(self._path, content)
+                try:
+                    write_atomically(self._path, content)
+                except NotSynced:
+                    self._written = turn
+                    raise
                 self._written = turn
+
+    def _restore(self, error: OSError) -> None:
+        """Write what holds once more, if a change that is taken back can be read in the file."""
+        if not isinstance(error, NotSynced):
+            return
+        try:
+            self.save()
+        except NotSynced:
+            log.debug("%s: it has its content again, but may not be on the disk", self._path)
+        except OSError as e:
+            log.warning("%s has a change that was refused, until the next change: %s", self._path, e)
 
     def putting(self, *topics: Topic) -> Steps[None]:
         """Add topics that do not exist, all or none."""
         names = {topic.name: topic for topic in topics}
         self._coming |= names
+        refused: OSError | None = None
         try:
             yield from self._saving()
+        except OSError as e:
+            refused = e
+            raise
         finally:
             for name in names:
                 del self._coming[name]
+            if refused is not None:
+                self._restore(refused)
         self.topics |= names
 
     def change(self, topic: Topic, configs: Mapping[str, str]) -> None:
@@ -147,8 +170,9 @@ class TopicRegistry:
         before, topic.configs = topic.configs, dict(configs)
         try:
             self.save()
-        except OSError:
+        except OSError as e:
             topic.configs = before
+            self._restore(e)
             raise
 
     def promote(self, topic: Topic, configs: Mapping[str, str], epoch: int) -> None:
@@ -160,8 +184,9 @@ class TopicRegistry:
         topic.configs, topic.first_start = {**configs, EPOCH: str(epoch)}, self.starts - epoch
         try:
             self.save()
-        except OSError:
+        except OSError as e:
             topic.configs, topic.first_start = before
+            self._restore(e)
             raise
 
     def growing(self, topic: Topic, partitions: int) -> Steps[None]:
@@ -169,8 +194,9 @@ class TopicRegistry:
         before, topic.partitions = topic.partitions, partitions
         try:
             yield from self._saving()
-        except OSError:
+        except OSError as e:
             topic.partitions = before
+            self._restore(e)
             raise
 
     def moving(self, topic: Topic, partition: int, place: str | None) -> Steps[None]:
@@ -179,8 +205,9 @@ class TopicRegistry:
         _set_place(topic, partition, place)
         try:
             yield from self._saving()
-        except OSError:
+        except OSError as e:
             _set_place(topic, partition, before)
+            self._restore(e)
             raise
 
     def take_back(self, name: str, *, partitions: int = 0) -> None:
@@ -205,10 +232,16 @@ class TopicRegistry:
         """
         topics = [self.topics[name] for name in names]
         self._going.update(names)
+        refused: OSError | None = None
         try:
             yield from self._saving()
+        except OSError as e:
+            refused = e
+            raise
         finally:
             self._going.difference_update(names)
+            if refused is not None:
+                self._restore(refused)
         for topic in topics:
             del self.topics[topic.name]
             self.deleted.add(topic.id)

@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _TOKENS: Final = "delegation.token"
+SOON_S: Final = 0.05
+"""The pause between two parts of periodic work."""
 PAUSE_MAX_S: Final = 86_400.0
 """Longest pause of periodic work. Kafka's "never" (Long.MAX_VALUE) does not fit a timer."""
 
@@ -145,9 +147,8 @@ class Broker(BrokerState):
         ):
             self.tokens_kept()
 
-        def sweep() -> None:
-            if self.tokens_kept.made is not None:
-                self.tokens_kept.made.sweep(self.now_ms())
+        def sweep() -> bool:
+            return self.tokens_kept.made is not None and self.tokens_kept.made.sweep(self.now_ms())
 
         self._every(f"{_TOKENS}.expiry.check.interval.ms", sweep)
 
@@ -282,15 +283,20 @@ class Broker(BrokerState):
         self._jobs[what].add_done_callback(done)
 
     def _every(self, key: str, work: Callable[[], object]) -> None:
-        """Do `work` at the interval of a property. A failing disk is reported, and the work is tried again."""
+        """Do `work` at the interval of a property, and soon again if it returns True, as more is left.
+
+        A failing disk is reported, and the work is tried again.
+        """
         pause_s = min(self.config[key] / 1000, PAUSE_MAX_S)
 
         def tick() -> None:
+            more: object = False
             try:
-                work()
+                more = work()
             except (LogError, OSError) as e:
                 log.error("%s: the periodic work failed: %s", key, e)  # noqa: TRY400
-            self._timers[key] = self.loop.call_later(pause_s, tick)
+            next_s = min(pause_s, SOON_S) if more is True else pause_s
+            self._timers[key] = self.loop.call_later(next_s, tick)
 
         if pause_s > 0:
             self._timers[key] = self.loop.call_later(pause_s, tick)

@@ -3,19 +3,19 @@
 The file holds the dynamic configurations of resources (brokers, groups, client metrics) and the finalized feature
 levels; the topic registry holds those of topics. Kafka keeps this in its metadata log; a single node needs only a small
 file that is replaced as a whole. A method returns once its change is on the disk; a method that raises has changed
-nothing. Event loop's thread only.
+nothing, except with NotSynced. Event loop's thread only.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from klamm_base.files import write_atomically
+from klamm_base.files import write_and_take
 from klamm_broker.log.errors import DirectoryError
 from klamm_broker.server import features
 
@@ -90,18 +90,16 @@ class ClusterConfig:
     def alter(self, resource_type: ResourceType, name: str, configs: Mapping[str, str]) -> None:
         """Replace a resource's own configurations; an empty mapping forgets the resource. Raises OSError."""
         resource = (resource_type, name)
-        before = self._configs
-        changed = {**before, resource: dict(configs)}
+        changed = {**self._configs, resource: dict(configs)}
         if not configs:
             del changed[resource]
-        self._configs = changed
-        try:
-            self._save()
-        except OSError:
-            self._configs = before
-            raise
-        for listener in self._listeners:
-            listener(resource_type, name)
+
+        def take() -> None:
+            self._configs = changed
+            for listener in self._listeners:
+                listener(resource_type, name)
+
+        self._save(changed, self.features, take)
 
     def subscribe(self, listener: Listener) -> None:
         """Call `listener(resource_type, name)` after every change of configurations."""
@@ -111,27 +109,26 @@ class ClusterConfig:
 
     def update_features(self, levels: Mapping[str, int]) -> None:
         """Replace the finalized levels; `features.updated` has checked them. Raises OSError."""
-        before = self.features
-        self.features = dict(levels)
-        try:
-            self._save()
-        except OSError:
-            self.features = before
-            raise
 
-    def _save(self) -> None:
-        configs: dict[str, dict[str, Mapping[str, str]]] = {}
-        for (kind, name), own in _sorted(self._configs.items()):
-            configs.setdefault(kind, {})[name] = own
-        document = {
-            "version": VERSION,
-            "epoch": self.epoch + 1,
-            "features": dict(self.features),
-            "configs": configs,
-        }
-        write_atomically(self._path, (json.dumps(document, indent=1) + "\n").encode())
-        self.epoch += 1
+        def take() -> None:
+            self.features = dict(levels)
 
+        self._save(self._configs, levels, take)
 
-def _sorted(items: Iterable[tuple[Resource, dict[str, str]]]) -> list[tuple[Resource, dict[str, str]]]:
-    return sorted(items, key=lambda item: item[0])
+    def _save(
+        self,
+        configs: Mapping[Resource, Mapping[str, str]],
+        levels: Mapping[str, int],
+        take: Callable[[], None],
+    ) -> None:
+        by_kind: dict[str, dict[str, Mapping[str, str]]] = {}
+        for (kind, name), own in sorted(configs.items(), key=lambda item: item[0]):
+            by_kind.setdefault(kind, {})[name] = own
+        epoch = self.epoch + 1
+        document = {"version": VERSION, "epoch": epoch, "features": dict(levels), "configs": by_kind}
+
+        def written() -> None:
+            self.epoch = epoch
+            take()
+
+        write_and_take(self._path, (json.dumps(document, indent=1) + "\n").encode(), written)
