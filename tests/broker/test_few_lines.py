@@ -36,3 +36,10 @@ def test_ten_lines_are_told_and_the_others_counted(caplog):
     assert lines.level(loop, logging.INFO) == logging.INFO
     loop.sleep(LINES_S)
     assert len(caplog.messages) == 1
+
+
+def test_a_kind_may_have_more_lines(caplog):
+    loop, lines = Loop(), FewLines(logging.getLogger("x"), "were closed", 100)
+    assert [lines.level(loop) for _ in range(101)] == [logging.WARNING] * 100 + [logging.DEBUG]
+    loop.sleep(LINES_S)
+    assert caplog.messages == ["1 more were closed within 10 s"]

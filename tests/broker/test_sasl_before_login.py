@@ -7,6 +7,7 @@ import struct
 from collections.abc import Iterator
 
 import pytest
+from support.broker import wait_until
 from support.raw import framed, request_frame
 from support.secure_broker import LoginClient, SecureBroker
 from support.secure_kafka import STORES, USER
@@ -14,6 +15,7 @@ from support.wire_strategies import expressible, filled
 
 from klamm_kafka.wire.api_keys import ApiKey, message_types
 from klamm_kafka.wire.messages.sasl_authenticate import SaslAuthenticateRequest
+from klamm_kafka.wire.messages.sasl_handshake import SaslHandshakeRequest
 
 pytestmark = pytest.mark.usefixtures("processes")
 
@@ -112,3 +114,13 @@ def test_a_login_that_trickles_in_ends_in_time(tmp_path):
                 break
         assert 1 < sent < 1000
         assert "no login within klamm.login.timeout.ms=500" in broker.log_text
+
+
+def test_what_a_client_makes_up_is_cut_in_the_audit_log(own):
+    with connect(own, tls=False) as client:
+        client.send(SaslHandshakeRequest(mechanism="X" * 30_000), 1)
+        client.receive(SaslHandshakeRequest, 1)
+    wait_until(lambda: "login failed" in own.log_text, "a line")
+    said = [line for line in own.log_text.splitlines() if "XXX" in line]
+    assert len(said) == 2, "the audit log's and the broker's"
+    assert all(len(line) < 1000 for line in said)

@@ -341,3 +341,16 @@ def test_an_idle_connection_is_closed(tmp_path):
                 client.request(MetadataRequest(topics=[]), 12)
             client.wait_closed()
         wait_until(partial(served, own), "others are served")
+
+
+@pytest.mark.usefixtures("processes")
+def test_closed_connections_have_a_hundred_lines_in_ten_seconds(tmp_path):
+    with EmbeddedBroker(tmp_path / "data") as own:
+        for _ in range(130):
+            with RawClient(own.port) as client:
+                client.sock.sendall(framed(b"\0\3\0"))
+                client.wait_closed()
+        wait_until(
+            lambda: "more connections were closed for what their peers sent" in own.log_text, "a count"
+        )
+        assert 100 <= own.log_text.count("truncated request header: 3 bytes") < 130

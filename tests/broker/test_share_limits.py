@@ -189,3 +189,11 @@ def test_no_more_headers_are_looked_at_than_records_may_be_locked(tmp_path):
             assert first.records.size == len(data) // 3_000 * 200
             assert fetch._acquired((b"", 0), served, 0, piece, MOST).acquired == ()
             assert read.call_count <= 2 * 202
+
+
+def test_a_connection_has_a_part_of_the_sessions_only():
+    sessions = share_sessions.ShareSessions()
+    opened = [sessions.open(("g", f"m{n}"), 0, "greedy", 20) for n in range(4)]
+    assert [session is E.SHARE_SESSION_LIMIT_REACHED for session in opened] == [False, False, True, True]
+    assert not isinstance(sessions.open(("g", "m1"), 0, "greedy", 20), E), "a member's next session has room"
+    assert not isinstance(sessions.open(("g", "other"), 0, "other", 20), E)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from klamm_base.metrics_text import lines
 from klamm_broker.log.steps import finish
+from klamm_broker.security.principal import ANONYMOUS, KafkaPrincipal
 from klamm_broker.server.client_telemetry import ClientTelemetry
 from klamm_broker.server.cluster_config import ClusterConfig
 from klamm_broker.telemetry import otlp, series
@@ -134,6 +135,7 @@ class OneSender:
     client_id: str = "me"
     host: str = "h"
     port: int = 1
+    principal: KafkaPrincipal = ANONYMOUS
     software: tuple[str, str] = ("a", "1")
     connection: int = 1
 
@@ -335,3 +337,28 @@ def test_any_name_and_label_is_one_that_prometheus_reads(name, labels):
     take(pushed, Point(name, labels, math.pi, False, False))
     (family,) = text_string_to_metric_families("".join(lines(pushed.families())))
     assert family.samples[0].value == math.pi
+
+
+def test_whoever_makes_up_clients_does_not_take_the_room_of_others(monkeypatch):
+    monkeypatch.setattr(series, "SERIES_MAX", 40)
+    monkeypatch.setattr(series, "SERIES_PER_CLIENT", 5)
+    pushed = PushedSeries()
+
+    def push(who, owner, count=5):
+        points = [Point(f"m{n}", {}, n, False, False) for n in range(count)]
+        pushed.take(who, "me", points, owner=owner, now_ms=0, keep_ms=60_000)
+
+    for n in range(20):
+        push(f"made up {n}", "10.0.0.1")
+    assert (len(pushed), pushed.dropped) == (40, 60)
+    for n in range(3):
+        push(f"ann's {n}", "User:ann")
+    text = "".join(lines(pushed.families()))
+    assert [text.count(f"ann's {n}") for n in range(3)] == [5, 5, 5]
+    assert "made up 0" not in text, "the oldest client of the owner with most has given way"
+    assert "made up 7" in text
+    push("made up 20", "10.0.0.1")
+    assert len(pushed) == 40
+    assert "ann's 0" in "".join(lines(pushed.families()))
+    pushed.expire(60_000)
+    assert (len(pushed), not pushed._by_owner) == (0, True)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from klamm_base.metrics_text import Family, Sample
 from klamm_broker.log.steps import Steps
+from klamm_broker.security.principal import ANONYMOUS, KafkaPrincipal
 from klamm_broker.server.cluster_config import ClusterConfig, ResourceType
 from klamm_broker.server.group_config import METRICS_CONFIGS
 from klamm_broker.telemetry import otlp
@@ -46,6 +47,7 @@ class Sender(Protocol):
     client_id: str | None
     host: str
     port: int
+    principal: KafkaPrincipal
     software: tuple[str, str]
     connection: Hashable
 
@@ -117,6 +119,7 @@ class ClientTelemetry:
                 text_of(instance_id),
                 ctx.client_id or "",
                 pushed.points[start : start + STEP],
+                owner=ctx.host if ctx.principal == ANONYMOUS else str(ctx.principal),
                 now_ms=now_ms,
                 keep_ms=instance.keep_ms,
             )

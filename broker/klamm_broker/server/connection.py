@@ -76,6 +76,7 @@ class Owner(Protocol):
     apis: dict[int, Api]
     metrics: RequestMetrics
     refusals: FewLines
+    faults: FewLines
     dispatch: Dispatch
 
     def forget(self, connection: Connection) -> None:
@@ -245,7 +246,8 @@ class Connection:
         except BadRequest as e:
             self._flush(cork)
             logged_in = self.dispatch == self.server.dispatch
-            self.close(str(e), level=logging.WARNING if logged_in else self.server.refusals.level(self.loop))
+            lines = self.server.faults if logged_in else self.server.refusals
+            self.close(str(e), level=lines.level(self.loop))
             return
         except Exception as e:  # a defect of ours: the peer must not wait for an answer that will not come
             log.exception("a request of %s failed", self)
@@ -469,11 +471,13 @@ class Connection:
         """True while a request waits for its answer, or an answer for the peer."""
         return bool(self._parked or self._out)
 
-    def close(self, why: str, *, level: int = logging.WARNING) -> None:
-        """Close, once, and log `why` with the peer's address."""
+    def close(self, why: str, *, level: int | None = None) -> None:
+        """Close, once, and log `why` with the peer's address: as a warning, of which only a few are told, unless `level` says more."""
         if self.closed:
             return
         self.closed = True
+        if level is None:
+            level = self.server.faults.level(self.loop)
         log.log(level, "connection %s closed: %s", self, why)
         self.loop.remove_reader(self._fd)
         if self._writing:

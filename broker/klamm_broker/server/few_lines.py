@@ -14,9 +14,10 @@ LINES_S: Final = 10.0
 class FewLines:
     """The lines of one kind. `what` is told after "12 more"."""
 
-    def __init__(self, log: logging.Logger, what: str) -> None:
+    def __init__(self, log: logging.Logger, what: str, lines_max: int = LINES_MAX) -> None:
         self._log = log
         self._what = what
+        self._lines_max = lines_max
         self._since = -LINES_S
         self._count = 0
 
@@ -27,8 +28,8 @@ class FewLines:
             self._since, self._count = now, 0
             loop.call_later(LINES_S, self._tell)
         self._count += 1
-        return usual if self._count <= LINES_MAX else logging.DEBUG
+        return usual if self._count <= self._lines_max else logging.DEBUG
 
     def _tell(self) -> None:
-        if self._count > LINES_MAX:
-            self._log.warning("%d more %s within %d s", self._count - LINES_MAX, self._what, LINES_S)
+        if self._count > self._lines_max:
+            self._log.warning("%d more %s within %d s", self._count - self._lines_max, self._what, LINES_S)

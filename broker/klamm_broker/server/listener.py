@@ -39,6 +39,10 @@ LINGER_S: Final = 0.5
 """The time that peers have to take the last answers and to close their side."""
 
 
+FAULTS_MAX: Final = 100
+"""Lines in ten seconds about connections that are closed for what their peers sent after a login, or where there is none."""
+
+
 class ListenError(KlammError):
     """An address on which the broker cannot listen."""
 
@@ -53,6 +57,7 @@ class Server:
         self.connections: set[Connection] = set()
         self.metrics = RequestMetrics()
         self.refusals = FewLines(log, "connections were refused before their login")
+        self.faults = FewLines(log, "connections were closed for what their peers sent", FAULTS_MAX)
         self.dispatch: Dispatch = dispatch
         self._logins: dict[str, LoginSettings] = {}
         self._sockets: list[tuple[socket.socket, Listener]] = []

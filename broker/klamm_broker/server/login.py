@@ -146,13 +146,13 @@ class Login:
             if reply is not None and not slot.closed:
                 slot.resolve(reply)
             level = conn.server.refusals.level(conn.loop, logging.INFO)
-            conn.close(f"login failed: {why}", level=level)
+            conn.close(f"login failed: {audit.cut(why)}", level=level)
 
         timer = conn.loop.call_later(self._settings.failure_delay_s, end)
         conn.on_close = timer.cancel
 
     def _report(self, conn: Connection, user: str | None, failed: str | None) -> None:
-        said = {"principal": f"User:{user}"} if user is not None else {"why": failed or ""}
+        said = {"principal": f"User:{user}"} if user is not None else {"why": audit.cut(failed or "")}
         audit.write(
             "login" if self._renewed is None else "login renewed",
             outcome="ok" if failed is None else "refused",

@@ -127,10 +127,13 @@ class Charge:
         self._conn.broker.quotas.fetch.note(self._user, self._client_id, size, self._now_ms())
 
     def mutate(self, partitions: int, *, strict: bool) -> bool:
-        """Charge the creation or deletion of partitions. Returns False if it must not be done."""
+        """Charge the creation or deletion of partitions. Returns False if it must not be done.
+
+        A Metadata that creates topics is not held up: at Kafka's broker the controller is asked for them apart from it.
+        """
         mutation, now_ms = self._conn.broker.quotas.mutation, self._now_ms()
         given, throttle_ms = mutation.draw(self._user, self._client_id, partitions, now_ms, strict=strict)
-        if throttle_ms:
+        if throttle_ms and self._key != ApiKey.METADATA:
             self._mutation = throttle_ms, now_ms
         return given
 

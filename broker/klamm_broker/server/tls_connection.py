@@ -183,7 +183,7 @@ class TlsConnection(Connection):
             self._tls.flush()  # the alert
         self.close(f"TLS failed: {reason(error)}")
 
-    def close(self, why: str, *, level: int = logging.WARNING) -> None:
+    def close(self, why: str, *, level: int | None = None) -> None:
         if not self.closed:
             self._late.cancel()
         super().close(why, level=level)

@@ -1,13 +1,15 @@
 """The latest values that clients pushed, with limits: the source of `klamm_client_*` at /metrics. Pure.
 
 A name or label comes from a client, which may be anybody: a client has at most `SERIES_PER_CLIENT` series, all together
-`SERIES_MAX`; what is above is counted. Series go when their client has not pushed for a while (`expire`), so that a
+`SERIES_MAX`; what is above is counted. Whoever makes up many clients (an owner: the user, or the address of one who has not logged
+in) does not take the room of all: then the oldest client of the owner with most series gives way to one with less than half. Series go when their client has not pushed for a while (`expire`), so that a
 client that has ended is still seen by the next scrape.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
@@ -42,6 +44,7 @@ class ClientSeries:
     """The series of one client, by family name and labels."""
 
     client_id: str
+    owner: str
     values: dict[tuple[str, Labels], Series] = field(default_factory=dict)
 
 
@@ -50,6 +53,7 @@ class PushedSeries:
 
     def __init__(self) -> None:
         self._clients: dict[str, ClientSeries] = {}
+        self._by_owner: Counter[str] = Counter()
         self._timers = Timers()
         self._count = 0
         self.dropped = 0
@@ -59,28 +63,63 @@ class PushedSeries:
         return self._count
 
     def take(
-        self, instance_id: str, client_id: str, points: Iterable[Point], *, now_ms: int, keep_ms: int
+        self,
+        instance_id: str,
+        client_id: str,
+        points: Iterable[Point],
+        *,
+        owner: str = "",
+        now_ms: int,
+        keep_ms: int,
     ) -> None:
-        """Take in a push; the client's series are kept for `keep_ms` from now on."""
+        """Take in a push; the client's series are kept for `keep_ms` from now on. `owner` is who makes up instance ids."""
         self.expire(now_ms)
-        client = self._clients.setdefault(instance_id, ClientSeries(client_id))
+        client = self._clients.get(instance_id)
+        if client is None:
+            client = self._clients[instance_id] = ClientSeries(client_id, owner)
+            self._by_owner[owner] += 0
         client.client_id = client_id
         self._timers.set((instance_id,), now_ms + keep_ms)
+        full = False
         for point in points:
             key = _family(point), _labels(point)
             known = client.values.get(key)
             if known is not None:
                 known.value = known.value + point.value if point.is_delta else point.value
-            elif len(client.values) >= SERIES_PER_CLIENT or self._count >= SERIES_MAX:
+            elif full or len(client.values) >= SERIES_PER_CLIENT or not self._has_room(client.owner):
+                full = True
                 self.dropped += 1
             else:
                 client.values[key] = Series(point.value, point.is_monotonic)
                 self._count += 1
+                self._by_owner[client.owner] += 1
+
+    def _has_room(self, owner: str) -> bool:
+        """Decides whether there is room for one more series of an owner, and makes it at the cost of one who has twice as many."""
+        if self._count < SERIES_MAX:
+            return True
+        most, count = self._by_owner.most_common(1)[0]
+        if count <= 2 * self._by_owner[owner] + SERIES_PER_CLIENT:
+            return False
+        for instance_id, client in self._clients.items():
+            if client.owner == most and client.values:
+                self._forget(instance_id)  # the one that came first
+                self._timers.cancel((instance_id,))
+                self.dropped += 1
+                return True
+        return False
+
+    def _forget(self, instance_id: str) -> None:
+        client = self._clients.pop(instance_id)
+        self._count -= len(client.values)
+        self._by_owner[client.owner] -= len(client.values)
+        if not self._by_owner[client.owner]:
+            del self._by_owner[client.owner]
 
     def expire(self, now_ms: int) -> None:
         """Forget the series of clients that have not pushed for too long."""
         while (key := self._timers.pop_due(now_ms)) is not None:
-            self._count -= len(self._clients.pop(key[0]).values)
+            self._forget(key[0])
 
     def families(self) -> Iterator[Family]:
         """Yields a family for each name: a counter if all of its series only grow."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import KafkaException
@@ -181,13 +181,24 @@ class Worker:
                 names = await unresolved(self.config["bootstrap.servers"])
                 if said != (why := (e.args[0].code(), *names)):
                     said = why
-                    log.warning("waiting for the broker at %s: %s", servers, e.args[0].str())
+                    hint = login_hint(self.config.client)
+                    log.warning("waiting for the broker at %s: %s%s", servers, e.args[0].str(), hint)
                     if names:
                         log.warning("bootstrap.servers=%s: %s; trying again", servers, "; ".join(names))
                 await asyncio.sleep(BROKER_RETRY_S)
             else:
                 log.info("broker at %s, cluster %s", servers, cluster.cluster_id)
                 return str(cluster.cluster_id)
+
+
+def login_hint(client: Mapping[str, str]) -> str:
+    """Returns where the password is that a worker logs in with; empty if it does not log in."""
+    if not client.get("security.protocol", "").upper().startswith("SASL"):
+        return ""
+    return (
+        "; it logs in by the sasl.* settings of the worker's file: is the password still right? "
+        "(`klamm up --secure` takes them from security/connect.properties)"
+    )
 
 
 async def run(config: WorkerConfig, *, ready: Callable[[str], None] = say_ready) -> None:

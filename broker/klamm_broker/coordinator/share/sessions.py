@@ -12,6 +12,8 @@ from klamm_kafka.wire.errors import ErrorCode
 
 PARTITIONS_MAX: Final = 250_000
 """Partitions in all sessions, as many as in those of Fetch. Beyond it a request that brings more is refused."""
+CONNECTION_SHARE: Final = 10
+"""A connection may have this part of all sessions. Clients have one for each consumer; at Kafka's broker one could have all."""
 OPEN_EPOCH: Final = 0
 CLOSE_EPOCH: Final = -1
 _EPOCH_MAX: Final = (1 << 31) - 1
@@ -62,7 +64,12 @@ class ShareSessions:
         Returns SHARE_SESSION_LIMIT_REACHED when there are too many sessions, or partitions in them.
         """
         before = self.close(owner)
-        if len(self._sessions) >= limit or self.partitions + count > PARTITIONS_MAX:
+        own = sum(session.connection == connection for session in self._sessions.values())
+        if (
+            own >= max(1, limit // CONNECTION_SHARE)
+            or len(self._sessions) >= limit
+            or self.partitions + count > PARTITIONS_MAX
+        ):
             return ErrorCode.SHARE_SESSION_LIMIT_REACHED
         session = self._sessions[owner] = ShareSession(owner, connection)
         if before is not None:
