@@ -15,18 +15,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 from support.broker import new_name, new_topic, wait_until
+from support.share_client import Reader
 
 from klamm.testing import EmbeddedBroker
 from klamm.testing.broker import BrokerFailed
 from klamm_base.metrics_text import Family, Sample, lines
 from klamm_broker.server.metrics import LATENCY_BUCKETS_S, Histogram, TopicMetrics, api_name
 from klamm_kafka.wire.api_keys import ApiKey
+from klamm_kafka.wire.errors import ErrorCode
 
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory):
     with EmbeddedBroker(
-        tmp_path_factory.mktemp("broker") / "data", config={"klamm.metrics.port": "0"}
+        tmp_path_factory.mktemp("broker") / "data",
+        config={
+            "klamm.metrics.port": "0",
+            "group.share.min.record.lock.duration.ms": "1000",
+            "group.share.assignment.interval.ms": "0",
+        },
     ) as running:
         yield running
 
@@ -55,6 +62,40 @@ def scrape(broker):
 
 def value(samples, name, **labels):
     return samples[name, frozenset((k, str(v)) for k, v in labels.items())]
+
+
+def test_share_groups_are_counted(broker):
+    group, topic = new_name("share"), new_topic(broker)
+    before = scrape(broker)
+    with Reader(broker, group, topic, lock_ms=15_000) as reader:
+        reader.join().produce(b"a", b"b", b"c", b"d")
+        assert reader.fetch()[0] == [(0, 3, 1)]
+        assert reader.acknowledge((1, 1, [1]), (2, 3, [2, 1])) is ErrorCode.NONE
+        now = scrape(broker)
+        for kind, count in (("Accept", 2), ("Release", 1), ("Reject", 0), ("Renew", 0)):
+            name = "kafka_server_sharegroupmetrics_recordacknowledgements_total"
+            assert value(now, name, acktype=kind) - value(before, name, acktype=kind) == count
+        at = {"group": group, "topic": topic, "partition": 0}
+        assert value(now, "kafka_server_sharepartitionmetrics_inflightmessagecount", **at) == 4
+        assert value(now, "kafka_server_sharepartitionmetrics_inflightbatchcount", **at) == 1
+        assert value(now, "kafka_server_sharepartitionmetrics_acquisitionlocktimeout_total", **at) == 0
+        assert value(now, "kafka_server_sharesessioncache_sharesessionscount") == 1
+        assert value(now, "kafka_server_group_coordinator_metrics_share_group_count", state="Stable") == 1
+        assert value(now, "klamm_group_epoch", group=group, protocol="share") >= 2
+
+
+def test_ended_locks_are_counted(broker):
+    name, group, topic = (
+        "kafka_server_sharepartitionmetrics_acquisitionlocktimeout_total",
+        new_name("share"),
+        new_topic(broker),
+    )
+    with Reader(broker, group, topic, lock_ms=1_000) as reader:
+        reader.join().produce(b"a", b"b")
+        assert reader.fetch()[0] == [(0, 1, 1)]
+        wait_until(
+            lambda: value(scrape(broker), name, group=group, topic=topic, partition=0) == 2, "ended locks"
+        )
 
 
 def produce(broker, topic, count, *, partition=0):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from klamm_base.metrics_text import Family, Number, Sample
 from klamm_base.version import __version__
-from klamm_broker.server import metrics_quotas
+from klamm_broker.server import metrics_quotas, metrics_share
 from klamm_broker.server.metrics import LATENCY_BUCKETS_S, ApiMetrics, TopicMetrics
 from klamm_kafka.wire.errors import ErrorCode
 
@@ -334,7 +334,26 @@ def _groups(broker: BrokerState) -> Iterator[Family]:
             for (protocol, state), count in sorted(Counter((g.type, g.state) for g in listed).items())
         ],
     )
+    for protocol in ("consumer", "share", "streams"):
+        states = Counter(g.state for g in listed if g.type.lower() == protocol)
+        yield Family(
+            f"kafka_server_group_coordinator_metrics_{protocol}_group_count",
+            "gauge",
+            "Groups of this protocol by state.",
+            [Sample({"state": state}, count) for state, count in sorted(states.items())],
+        )
     ids = [group.group_id for group in listed]
+    epochs = ((g, getattr(coordinator.groups.get(g.group_id), "epoch", None)) for g in listed)
+    yield Family(
+        "klamm_group_epoch",
+        "gauge",
+        "Epoch of a group, which rises with every rebalance; classic groups have none.",
+        [
+            Sample({"group": g.group_id, "protocol": g.type}, epoch)
+            for g, epoch in epochs
+            if epoch is not None
+        ],
+    )
     yield Family(
         "kafka_consumergroup_members",
         "gauge",
@@ -423,7 +442,7 @@ def _upkeep(broker: BrokerState) -> Iterator[Family]:
     yield _counter(
         "klamm_transaction_markers_written_total", "Control records written.", transactions.markers_written
     )
-    yield from _shares(broker)
+    yield from metrics_share.families(broker)
     sessions, cache = broker.fetch_sessions, "kafka_server_fetchsessioncache"
     yield _gauge(f"{cache}_numincrementalfetchsessions", "Fetch sessions.", len(sessions))
     yield _gauge(
@@ -433,24 +452,4 @@ def _upkeep(broker: BrokerState) -> Iterator[Family]:
         f"{cache}_incrementalfetchsessionevictions_total",
         "Fetch sessions that made room.",
         sessions.evictions,
-    )
-
-
-def _shares(broker: BrokerState) -> Iterator[Family]:
-    """Yields numbers on share groups: zeros before the first use."""
-    served, cache = broker.shares_served.made, "kafka_server_sharesessioncache"
-    sessions = None if served is None else served.sessions
-    yield _gauge(f"{cache}_sharesessionscount", "Share sessions.", len(sessions or ()))
-    yield _gauge(
-        f"{cache}_sharepartitionscount",
-        "Partitions in share sessions.",
-        sessions.partitions if sessions else 0,
-    )
-    yield _counter(
-        f"{cache}_sharesessionevictions_total",
-        "Share sessions that ended with their connection.",
-        0 if sessions is None else sessions.evictions,
-    )
-    yield _gauge(
-        "klamm_share_partitions_served", "Partitions that share groups read here.", len(served or ())
     )

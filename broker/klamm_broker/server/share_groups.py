@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -54,7 +55,17 @@ OK: Final[Outcome] = (ErrorCode.NONE, None)
 class Served:
     """A share partition that is served. `core` is None while its state is being read, `is_new` true until it is first looked at."""
 
-    __slots__ = ("core", "error", "is_new", "key", "partition", "state_epoch", "timer", "waiters")
+    __slots__ = (
+        "core",
+        "error",
+        "is_new",
+        "key",
+        "partition",
+        "state_epoch",
+        "timed_out",
+        "timer",
+        "waiters",
+    )
 
     def __init__(self, key: ShareKey, partition: Partition) -> None:
         self.key = key
@@ -63,6 +74,8 @@ class Served:
         self.error: Outcome = OK
         self.is_new = True
         self.state_epoch = 0
+        self.timed_out = 0
+        """Records whose locks have ended."""
         self.timer: CoordinatorTimer | None = None
         self.waiters: dict[Waiter, None] = {}
 
@@ -81,10 +94,16 @@ class ShareServing:
         self._cluster_config = cluster_config
         self._served: dict[ShareKey, Served] = {}
         self.sessions = ShareSessions()
+        self.acknowledged: Counter[int] = Counter()
+        """Records that were reported on, by type of acknowledgement."""
         states.on_changed = self.drop
 
     def __len__(self) -> int:
         return len(self._served)
+
+    def served(self) -> list[Served]:
+        """Returns all share partitions that are served."""
+        return list(self._served.values())
 
     def now_ms(self) -> int:
         return int(self._storage.loop.time() * 1000)
@@ -182,7 +201,13 @@ class ShareServing:
         """Take in acknowledgements. Makes the outcome for each partition, or a future of them."""
 
         def begin(core: SharePartition, at: At) -> Transition:
-            return core.acknowledge(owner[1], acks[at], self.now_ms())
+            begun = core.acknowledge(owner[1], acks[at], self.now_ms())
+            for ack in acks[at]:
+                if len(ack.types) == 1:
+                    self.acknowledged[ack.types[0]] += ack.last - ack.first + 1
+                else:
+                    self.acknowledged.update(ack.types)
+            return begun
 
         return self._report(owner, acks, begin)
 
@@ -279,6 +304,7 @@ class ShareServing:
         changes = core.expire(self.now_ms())
         if not changes:
             return
+        served.timed_out += sum(change.last - change.first + 1 for change in changes)
         log.debug("share group %s: locks of %d batches have ended", served.key.group_id, len(changes))
 
         def done(outcome: Outcome) -> None:
