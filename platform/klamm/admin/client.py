@@ -87,9 +87,9 @@ class Admin:
 
     # ---- one request
 
-    async def ask(self, request: Message, *, cap: int | None = None) -> Any:
-        """Send to some broker. `cap`: no newer version of the request than this."""
-        return await self._send(await self._cluster.any_broker(), request, cap)
+    async def ask(self, request: Message, *, cap: int | None = None, floor: int = 0) -> Any:
+        """Send to some broker. `cap`: no newer version of the request than this; `floor` as for `ask_broker`."""
+        return await self._send(await self._cluster.any_broker(), request, cap, floor)
 
     async def ask_broker(
         self, node_id: int, request: Message, *, cap: int | None = None, floor: int = 0
@@ -138,6 +138,10 @@ class Admin:
         return list(await asyncio.gather(*(one(item) for item in items)))
 
     # ---- the cluster
+
+    async def api_versions(self, node_id: int) -> Mapping[int, tuple[int, int]]:
+        """Return the lowest and highest version of each API that a broker serves, by the API's key."""
+        return (await self._cluster.broker(node_id)).api_versions
 
     async def brokers(self) -> dict[int, Node]:
         """Return the live brokers, by id in ascending order."""

@@ -14,7 +14,7 @@ from klamm.cli.context import Commands
 from klamm.cli.output import Format, FormatOption, print_rows
 from klamm_base.errors import ConfigError, KlammError
 
-app = Commands(help="Name clusters with their logins, and choose one.", no_args_is_help=True)
+app = Commands(help="Name clusters and their logins; choose one.", no_args_is_help=True)
 
 
 def _names(incomplete: str) -> list[str]:

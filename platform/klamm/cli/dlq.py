@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from klamm.dlq.letters import Letter
     from klamm.dlq.replay import Replay
 
-app = Commands(help="Look into dead letter topics, send letters again.", no_args_is_help=True)
+app = Commands(help="Look at dead letters, send them again.", no_args_is_help=True)
 
 _TOPIC_KEY: Final = "errors.deadletterqueue.topic.name"
 _GROUPED: Final[dict[str, Callable[[Letter], str | None]]] = {

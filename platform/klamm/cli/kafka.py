@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 from typer.core import TyperCommand
 
+from klamm.cli import connect_scripts
 from klamm.cli.common import drop_output, output_failure
 from klamm.cli.context import Command
 
@@ -17,7 +18,7 @@ COMMANDS = {
     "kafka-topics": "Kafka's command for topics.",
     "kafka-consumer-groups": "Kafka's command for consumer groups.",
     "kafka-share-groups": "Kafka's command for share groups.",
-    "kafka-configs": "Kafka's command for settings of topics, users, …",
+    "kafka-configs": "Kafka's command for settings.",
     "kafka-get-offsets": "Kafka's GetOffsetShell: offsets at a time.",
     "kafka-transactions": "Kafka's command to find and abort transactions.",
     "kafka-dump-log": "Kafka's DumpLogSegments: files of partitions.",
@@ -25,9 +26,14 @@ COMMANDS = {
     "kafka-acls": "Kafka's command for ACLs.",
     "kafka-delegation-tokens": "Kafka's command for delegation tokens.",
     "kafka-log-dirs": "Kafka's command to describe log directories.",
+    "kafka-cluster": "Kafka's command for a cluster's id and nodes.",
+    "kafka-broker-api-versions": "Kafka's command for versions of APIs.",
+    "kafka-leader-election": "Kafka's command to elect leaders of partitions.",
+    "kafka-reassign-partitions": "Kafka's command to move partitions.",
+    "kafka-features": "Kafka's command for levels of features.",
     "kafka-storage": "Kafka's command to prepare log directories.",
     "kafka-console-producer": "Kafka's command to write lines to a topic.",
-    "kafka-console-consumer": "Kafka's command to print the records of a topic.",
+    "kafka-console-consumer": "Kafka's command to print records of a topic.",
 }
 """Each takes its own --help, and `.sh` behind its name."""
 
@@ -36,7 +42,7 @@ Words = Annotated[list[str] | None, typer.Argument(metavar="[ARG]...", help="As 
 
 def register(app: typer.Typer) -> None:
     """Add the commands, and hidden ones with `.sh` behind the name."""
-    for name, what in COMMANDS.items():
+    for name, what in (COMMANDS | connect_scripts.COMMANDS).items():
         cls = TyperCommand if name == "kafka-dump-log" else Command  # its words are paths, of any bytes
         for alias in (name, f"{name}.sh"):
             app.command(alias, cls=cls, help=what, hidden=alias != name, context_settings=_ALL)(
@@ -53,6 +59,8 @@ def _command(name: str) -> Callable[..., None]:
 
 def run(name: str, words: list[str]) -> int:
     """Run one command and return its exit code."""
+    if name in connect_scripts.COMMANDS:
+        return connect_scripts.main(name, words)
     from klamm.kafka_tools.run import main
 
     try:

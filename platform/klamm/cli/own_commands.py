@@ -45,8 +45,8 @@ GROUPS: Final = {
     "demo": "klamm.cli.demo",
 }
 """Modules with a group of commands as `app`."""
-KAFKA: Final = "kafka-"
-"""The beginning of the names of Kafka's own commands."""
+KAFKA: Final = ("kafka-", "connect-")
+"""The beginnings of the names of Kafka's own commands."""
 
 
 class OwnCommands(Mapping[str, Any]):
@@ -61,7 +61,7 @@ class OwnCommands(Mapping[str, Any]):
         return self._loaded[name]
 
     def __iter__(self) -> Iterator[str]:
-        yield from (*COMMANDS, *_load(KAFKA), *GROUPS)
+        yield from (*COMMANDS, *_load(KAFKA[0]), *GROUPS)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)

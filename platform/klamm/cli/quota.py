@@ -14,7 +14,7 @@ from klamm.cli.output import Format, FormatOption, print_rows
 from klamm_base.errors import KlammError
 from klamm_base.properties import suggestion
 
-app = Commands(help="List, set and unset quotas of users and clients.", no_args_is_help=True)
+app = Commands(help="Show and set quotas of users and clients.", no_args_is_help=True)
 
 KEYS: Final = ("producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate")
 IP_KEYS: Final = ("connection_creation_rate",)

@@ -130,7 +130,7 @@ def reconcile(
     ignore_lines_without_id: IgnoreLinesOption = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Compare lines of files with a target's documents.
+    """Compare lines of files with documents.
 
     Compares by id; exit code 1 when they differ. Files may grow and rotate meanwhile: the lines that they hold when
     the command begins have to be in the target, at the latest after --settle. Names missing lines, ids that came

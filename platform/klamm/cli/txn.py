@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from klamm.admin.client import Admin
     from klamm.admin.transactions import ProducerState, Transaction
 
-app = Commands(help="Look at transactions, find and end hanging ones.", no_args_is_help=True)
+app = Commands(help="Look at transactions, end hanging ones.", no_args_is_help=True)
 
 Id = Annotated[str, typer.Argument(metavar="TRANSACTIONAL_ID", help="The transactional id.")]
 Topic = Annotated[str, typer.Option("--topic", autocompletion=topic_names, help="The topic.")]

@@ -37,6 +37,11 @@ TOOLS: Final = {
     "kafka-delegation-tokens": "delegation_tokens",
     "kafka-log-dirs": "log_dirs",
     "kafka-storage": "storage",
+    "kafka-cluster": "cluster",
+    "kafka-broker-api-versions": "broker_api_versions",
+    "kafka-leader-election": "leader_election",
+    "kafka-reassign-partitions": "reassign_partitions",
+    "kafka-features": "features",
     "kafka-console-producer": "console_producer",
     "kafka-console-consumer": "console_consumer",
 }

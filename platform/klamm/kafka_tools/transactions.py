@@ -10,15 +10,16 @@ import argparse
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, NoReturn
+from typing import Final
 
 from klamm.admin import transactions as api
 from klamm.admin.client import Admin
 from klamm.admin.errors import AdminError
 from klamm.admin.model import TopicPartition
 from klamm.kafka_tools.failures import reason
-from klamm.kafka_tools.options import GONE, Option, Options, UsageError, version_line
+from klamm.kafka_tools.options import Option, Options, UsageError, version_line
 from klamm.kafka_tools.run import connected
+from klamm.kafka_tools.subcommands import Parser, parsed
 from klamm_base.errors import KlammError
 
 SUMMARY = "look at transactions, find hanging ones and end them."
@@ -36,11 +37,6 @@ _PROG: Final = "kafka-transactions"
 _MORE: Final = " Enable debug logging for additional detail."
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{self.prog}: error: {message}")
-
-
 def run(options: Options) -> int:
     """Refuse: `main` has a parser of its own."""
     raise UsageError("kafka-transactions is started by its sub-commands")
@@ -48,18 +44,9 @@ def run(options: Options) -> int:
 
 def main(args: Sequence[str]) -> int:
     """Parse, act and return the exit code. Raises UsageError and KlammError."""
-    for word in args:
-        name = word.removeprefix("--").partition("=")[0]
-        if word.startswith("--") and name in GONE:
-            raise UsageError(GONE[name])
-    parser = _parser()
-    if not args:
-        sys.stderr.write(parser.format_usage())
-        raise UsageError(f"{_PROG}: error: too few arguments")
-    try:
-        given = parser.parse_args(list(args))
-    except SystemExit:  # --help and --version have printed what was asked for
-        return 0 if {"-v", "--version"} & set(args) else 1
+    given = parsed(_parser(), args)
+    if isinstance(given, int):
+        return given
     act: Callable[[Admin, argparse.Namespace], Awaitable[None]] = given.act
     try:
         connected(given.bootstrap_server, given.command_config, lambda admin: act(admin, given))
@@ -88,8 +75,8 @@ def _failed(given: argparse.Namespace) -> str:
             return f"Failed to force terminate transactionalId `{given.transactionalId}`"
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+def _parser() -> Parser:
+    parser = Parser(
         prog=_PROG,
         allow_abbrev=False,
         description="Looks at the transactional state of producers in the cluster; finds and ends hanging transactions.",
