@@ -18,6 +18,7 @@ COMMANDS: Final = {
     "offsets": "klamm.cli.offsets",
     "reconcile": "klamm.cli.reconcile",
     "doctor": "klamm.cli.doctor",
+    "top": "klamm.cli.top",
 }
 """Modules with a function that has the name of its command."""
 GROUPS: Final = {

@@ -1,0 +1,1 @@
+"""`klamm top`: rates, lag and tasks of a cluster, on a terminal."""
