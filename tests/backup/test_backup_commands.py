@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 from support.backups import backup, commit, committed, contents, read, write, write_transaction
 from support.broker import new_topic
+from support.klamm import klamm
 
 
 def test_there_and_back(broker, tmp_path):
@@ -28,3 +31,146 @@ def test_there_and_back(broker, tmp_path):
     assert [row[0] for row in after[0]] == list(range(402))
     # 405 is the second record of the committed transaction: three aborted ones and a marker are before it
     assert committed(broker.bootstrap, "readers", [(f"{topic}-b", 0), (f"{topic}-b", 1)]) == [401, 17]
+
+
+def test_a_backup_is_compared_with_the_cluster_and_its_copy(broker, tmp_path):
+    topic, at = new_topic(broker, 2), ("-b", broker.bootstrap)
+    write(broker.bootstrap, topic, 0, 400, 2)
+    write_transaction(broker.bootstrap, topic, [b"never"], commit=False)
+    write(broker.bootstrap, topic, 400, 100, 2)
+    commit(broker.bootstrap, "compared", {(topic, 0): 230})
+    backup("create", tmp_path / "b", *at, "-t", topic)
+    backup("restore", tmp_path / "b", *at, "--prefix", "copy-", "--parts", "topics,groups")
+    against = ("verify", str(tmp_path / "b"), "--against", broker.bootstrap)
+    assert backup(*against) == "equal: 1 topic, 500 records, 1 offset of groups\n"
+    write(broker.bootstrap, topic, 500, 10, 2)  # what is written since is no difference
+    write(broker.bootstrap, f"copy-{topic}", 500, 10, 2)
+    assert backup(*against).startswith("equal: 1 topic, 500 records")
+    assert backup(*against, "--prefix", "copy-") == "equal: 1 topic, 500 records, 1 offset of groups\n"
+
+    other = new_topic(broker, 2)
+    write(broker.bootstrap, other, 0, 320, 2)
+    write(broker.bootstrap, other, 321, 10, 2)
+    done = klamm("backup", *against, "--rename", f"{topic}={other}")
+    assert done.returncode == 1
+    lines = done.stdout.splitlines()
+    assert (
+        lines[0]
+        == f"different: {topic} partition 0: the record at offset 160 of the backup has another timestamp, key, value, headers at offset 160 of the cluster"
+    )
+    assert lines[1].startswith(
+        f"different: {topic} partition 1: the record at offset 165 of the backup is missing"
+    )
+    backup(
+        "restore", tmp_path / "b", *at, "--prefix", "part-", "--until", "1700000000300", "--parts", "topics"
+    )
+    done = klamm("backup", *against, "--prefix", "part-")
+    assert "partition 0: the record at offset 150 of the backup is missing in the cluster" in done.stdout
+
+
+def test_up_to_a_time(broker, tmp_path):
+    """Everything from the first record of the time on is left out, also in the middle of a batch; groups stand at the end."""
+    topic, at = new_topic(broker), ("-b", broker.bootstrap)
+    for codec in ("none", "zstd"):
+        write(broker.bootstrap, topic, 100 * (codec == "zstd"), 100, 1, **{"compression.type": codec})
+    commit(broker.bootstrap, "ahead", {(topic, 0): 190})
+    backup("create", tmp_path / "b", *at, "-t", topic)
+    for until, count in (("1700000000142", 142), ("2023-11-14T22:13:20.050Z", 50), ("1600000000000", 0)):
+        backup("restore", tmp_path / "b", *at, "--prefix", f"{count}-", "--until", until)
+        rows = read(broker.bootstrap, f"{count}-{topic}")[0]
+        assert rows == read(broker.bootstrap, topic)[0][:count]
+        assert committed(broker.bootstrap, "ahead", [(f"{count}-{topic}", 0)]) == [count]
+    refused = klamm("backup", "restore", str(tmp_path / "b"), *at, "--until", "noon")
+    assert (refused.returncode, "--until noon: no time of ISO 8601" in refused.stderr) == (2, True)
+
+
+def test_a_topic_made_anew_and_one_that_retention_shortened(broker, tmp_path):
+    first, second, at = new_topic(broker), new_topic(broker), ("-b", broker.bootstrap)
+    for topic in (first, second):
+        write(broker.bootstrap, topic, 0, 50)
+    create = ("backup", "create", str(tmp_path / "b"), *at, "-t", first, "-t", second)
+    assert klamm(*create).returncode == 0
+    assert klamm("topic", "delete", first, *at).returncode == 0
+    new_topic(broker, name=first)
+    write(broker.bootstrap, first, 1000, 70)
+    (tmp_path / "cut.json").write_text(
+        json.dumps({"version": 1, "partitions": [{"topic": second, "partition": 0, "offset": 20}]})
+    )
+    cut = ("--offset-json-file", str(tmp_path / "cut.json"), "--bootstrap-server", broker.bootstrap)
+    assert klamm("kafka-delete-records", *cut).returncode == 0
+    write(broker.bootstrap, second, 50, 5)
+    done = klamm(*create)
+    assert f"{first}-0 is read anew from 0 on: the topic was made anew" in done.stderr
+    assert backup("verify", tmp_path / "b", "--against", broker.bootstrap).startswith(
+        "equal: 2 topics, 105 records"
+    )
+    backup("restore", tmp_path / "b", *at, "--prefix", "x-")
+    assert contents(read(broker.bootstrap, f"x-{first}")) == contents(read(broker.bootstrap, first))
+    after = read(broker.bootstrap, f"x-{second}")
+    assert contents(after) == contents(read(broker.bootstrap, second))
+    assert [row[0] for row in after[0]] == list(range(35))
+    backup("prune", tmp_path / "b", "--keep-last", "1")
+    assert "good: 1 backup, 3 chunks" in backup("verify", tmp_path / "b")
+
+
+def test_an_encrypted_folder_and_a_damaged_one(broker, tmp_path):
+    topic, at = new_topic(broker), ("-b", broker.bootstrap)
+    write(broker.bootstrap, topic, 0, 100)
+    (tmp_path / "key").write_text("5a" * 32)
+    folder, key = tmp_path / "b", ("--key-file", str(tmp_path / "key"))
+    backup("create", folder, *at, "-t", topic, *key)
+    (row,) = json.loads(backup("list", folder, "-o", "json"))
+    assert (row["records"], row["topics"], len(row["key_id"])) == (100, 1, 16)
+    files = [p.read_bytes() for p in folder.rglob("*") if p.is_file()]
+    assert not any(topic.encode() in data or b"value 7" in data or b"ZZZZ" in data for data in files)
+    refused = klamm("backup", "verify", str(folder))
+    assert (
+        refused.returncode,
+        f"is encrypted (key id {row['key_id']}): give --key-file" in refused.stderr,
+    ) == (1, True)
+    (tmp_path / "other").write_text("00" * 32)
+    refused = klamm("backup", "restore", str(folder), *at, "--key-file", str(tmp_path / "other"))
+    assert "this is not the key file of the backup" in refused.stderr
+    backup("restore", folder, *at, *key, "--prefix", "secret-")
+    assert read(broker.bootstrap, f"secret-{topic}") == read(broker.bootstrap, topic)
+
+    (chunk,) = folder.rglob("*.chunk")
+    data = bytearray(chunk.read_bytes())
+    data[len(data) // 2] ^= 1
+    chunk.write_bytes(data)
+    done = klamm("backup", "verify", str(folder), *key)
+    assert done.returncode == 1
+    assert (
+        f"damaged: {chunk.relative_to(folder)} ({topic} partition 0, offsets 0 to 99): its SHA-256 is"
+        in done.stdout
+    )
+    done = klamm("backup", "restore", str(folder), *at, *key, "--prefix", "bad-")
+    assert (done.returncode, f"({topic} partition 0, offsets 0 to 99): its SHA-256" in done.stderr) == (
+        1,
+        True,
+    )
+
+
+def test_what_cannot_be_done_is_one_sentence(broker, tmp_path):
+    topic, at = new_topic(broker), ("-b", broker.bootstrap)
+    write(broker.bootstrap, topic, 0, 5)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "letter").write_text("dear")
+    backup("create", tmp_path / "b", *at, "-t", topic)
+    for args, said in (
+        (["create", "full", *at], "full is neither empty nor a folder of backups"),
+        (["create", "c", *at, "-t", "nothing"], "there is no topic nothing"),
+        (["create", "b", *at, "--compression", "rar"], "--compression rar: use one of zstd, lz4, none"),
+        (["list", "nowhere"], ""),
+        (["verify", "nowhere"], "nowhere holds no backups"),
+        (["restore", "b", *at], f"topic {topic} is there and holds records: restore under another name"),
+        (["restore", "b", *at, "--backup", "x"], "b holds no backup x; `klamm backup list` shows all"),
+        (
+            ["restore", "b", *at, "--parts", "topic"],
+            "--parts topic: use topics, groups, acls, quotas, connectors",
+        ),
+        (["prune", "b"], "give --keep-last or --keep-days"),
+        (["create", "s4://bucket/b", *at], "s4://bucket/b: Protocol not known: s4"),
+    ):
+        done = klamm("backup", *args, cwd=tmp_path)
+        assert (said in done.stderr, done.stderr.count("\n")) == (True, 1 if said else 0), done.stderr

@@ -14,7 +14,14 @@ Row = tuple[int, int, bytes | None, bytes | None, list[tuple[str, bytes]]]
 
 def write(bootstrap: str, topic: str, start: int, count: int, partitions: int = 1, **settings: Any) -> None:
     """Write records with keys, headers and timestamps of their own, to partitions in turn."""
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, **settings})
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "linger.ms": 20,
+            "queue.buffering.max.messages": 1_000_000,
+            **settings,
+        }
+    )
     for i in range(start, start + count):
         producer.produce(
             topic, b"value %d " % i * 5, b"key-%d" % i, partition=i % partitions,
@@ -29,7 +36,7 @@ def write_transaction(bootstrap: str, topic: str, values: Sequence[bytes], *, co
     producer.init_transactions(30)
     producer.begin_transaction()
     for value in values:
-        producer.produce(topic, value, partition=0, timestamp=1_700_000_500_000)
+        producer.produce(topic, value, b"tx", partition=0, timestamp=1_700_000_500_000)
     producer.flush(30)
     if commit:
         producer.commit_transaction(30)
@@ -40,7 +47,7 @@ def write_transaction(bootstrap: str, topic: str, values: Sequence[bytes], *, co
 def read(bootstrap: str, topic: str, partitions: int = 1) -> dict[int, list[Row]]:
     """Return the committed records of all partitions."""
     consumer = Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": "reader", "enable.auto.commit": False,
+        {"bootstrap.servers": bootstrap, "group.id": "reader", "auto.offset.reset": "earliest", "enable.auto.commit": False,
          "isolation.level": "read_committed", "enable.partition.eof": True}
     )  # fmt: skip
     consumer.assign([TopicPartition(topic, p, 0) for p in range(partitions)])
@@ -89,4 +96,12 @@ def backup(*args: object) -> str:
     """Run `klamm backup`, which must succeed, and return what it says."""
     done = klamm("backup", *map(str, args))
     assert done.returncode == 0, done.stderr + done.stdout
+    return done.stdout
+
+
+def topic_configs(bootstrap: str, topic: str) -> str:
+    """Return the configs that were set for a topic, as CSV."""
+    entity = ("--entity-type", "topics", "--entity-name", topic)
+    done = klamm("config", "describe", *entity, "-b", bootstrap, "-o", "csv")
+    assert done.returncode == 0, done.stderr
     return done.stdout

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Any, Final, TypeVar
 
 from klamm.backup.committed import Selected, select
@@ -79,7 +79,7 @@ class PartitionReader:
         self._topic = topic
         self._partition = partition
 
-    async def read(self) -> AsyncIterator[Selected]:
+    async def read(self) -> AsyncGenerator[Selected, None]:
         """Yield what answers hold, also where they hold nothing to keep. Raises BackupError, TopicGoneError."""
         moved = time.monotonic()
         while (at := self.position) < self.end:

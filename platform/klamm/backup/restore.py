@@ -62,6 +62,7 @@ class Outcome:
     offsets: int = 0
     acls: int = 0
     quotas: int = 0
+    connectors: int = 0
     refused: list[str] = field(default_factory=list)
     places: dict[TopicPartition, Offsets] = field(default_factory=dict)
     """The target's offsets by the source's partitions."""

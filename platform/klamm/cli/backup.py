@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
-from klamm.cli.cluster import AdminCluster
+from klamm.cli.cluster import TIMEOUT_S, AdminCluster, CommandConfigOption, TimeoutOption
 from klamm.cli.common import EXIT_FAILED, counted, fail, pairs, reported
 from klamm.cli.context import Commands
 from klamm.cli.output import Format, FormatOption, print_rows
+from klamm.cli.rest_client import Login
 from klamm_base.errors import ConfigError
 
 if TYPE_CHECKING:
     from klamm.admin.client import Admin
+    from klamm.backup.against import Comparison
     from klamm.backup.folder import BackupFolder
     from klamm.backup.restore import Outcome
     from klamm.backup.verify import Verdict
@@ -43,6 +45,14 @@ KeyFileOption = Annotated[
 PassphraseOption = Annotated[
     Path | None,
     typer.Option("--passphrase-file", help="A file with a passphrase; else KLAMM_BACKUP_PASSPHRASE."),
+]
+RenameOption = Annotated[
+    list[str] | None, typer.Option("--rename", metavar="OLD=NEW", help="A topic's new name; may be repeated.")
+]
+PrefixOption = Annotated[str, typer.Option("--prefix", help="Put before the names of all other topics.")]
+RestOption = Annotated[
+    str | None,
+    typer.Option("--rest", metavar="URL", help="A Connect worker whose connectors go along, with offsets."),
 ]
 BackupOption = Annotated[
     str | None, typer.Option("--backup", metavar="ID", help="A backup of `list`; without: the last one.")
@@ -84,6 +94,7 @@ def _ask(cluster: AdminCluster, work: Callable[[Admin, Cluster], Awaitable[T]]) 
 def create(
     place: Place,
     cluster: AdminCluster,
+    login: Login,
     topic: TopicOption = None,
     exclude: ExcludeOption = None,
     full: Annotated[
@@ -93,6 +104,7 @@ def create(
         str,
         typer.Option("--compression", help="Of chunks whose batches are not compressed: zstd, lz4 or none."),
     ] = "zstd",
+    rest: RestOption = None,
     key_file: KeyFileOption = None,
     passphrase_file: PassphraseOption = None,
 ) -> None:
@@ -100,19 +112,22 @@ def create(
     with reported():
         from klamm.backup import create as making
         from klamm.backup.chunks import CODECS
+        from klamm.backup.connectors import read_connectors
         from klamm.backup.selection import Selection
         from klamm.backup.store import open_store
         from klamm.cli.backup_progress import shown_progress
 
         if compression not in CODECS:
             raise ConfigError(f"--compression {compression}: use one of {', '.join(CODECS)}")
-        wanted = making.Wanted(
-            selection=Selection(include=topic or [], exclude=exclude or []), codec=compression, full=full
-        )
-        with open_store(place).lock():
+        with open_store(place).lock(), shown_progress() as progress:
             folder = _folder(place, key_file, passphrase_file, make=True)
-            with shown_progress() as progress:
-                made = _ask(cluster, lambda a, c: making.create(a, c, folder, wanted, progress))
+            wanted = making.Wanted(
+                selection=Selection(include=topic or [], exclude=exclude or []),
+                codec=compression,
+                full=full,
+                connectors=() if rest is None else read_connectors(login.at(rest).call, progress.say),
+            )
+            made = _ask(cluster, lambda a, c: making.create(a, c, folder, wanted, progress))
         head = made.header
         typer.echo(
             f"backup {head.id}: {counted(head.topics, 'topic')}, {counted(head.records, 'record')}, "
@@ -155,20 +170,73 @@ def _row(folder: BackupFolder, name: str) -> dict[str, Any]:
 def verify(
     place: Place,
     backup: Annotated[
-        str | None, typer.Option("--backup", metavar="ID", help="Only this backup; without: all.")
+        str | None,
+        typer.Option(
+            "--backup", metavar="ID", help="Only this backup; without: all, or the last with --against."
+        ),
     ] = None,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            "--against", metavar="HOST:PORT", help="Compare with a cluster instead, record by record."
+        ),
+    ] = None,
+    command_config: CommandConfigOption = None,
+    timeout: TimeoutOption = TIMEOUT_S,
+    topic: TopicOption = None,
+    exclude: ExcludeOption = None,
+    rename: RenameOption = None,
+    prefix: PrefixOption = "",
     key_file: KeyFileOption = None,
     passphrase_file: PassphraseOption = None,
 ) -> None:
-    """Read backups back and check every byte. Exit code 1 where something is damaged."""
+    """Read backups back and check every byte.
+
+    Exit code 1 where something is damaged, or differs from the cluster.
+    """
     with reported():
+        from klamm.backup.selection import Names, Selection
         from klamm.backup.verify import verify as check
         from klamm.cli.backup_progress import shown_progress
 
         folder = _folder(place, key_file, passphrase_file)
         with shown_progress() as progress:
+            if against is not None:
+                cluster = AdminCluster(bootstrap=against, command_config=command_config, timeout=timeout)
+                from klamm.backup.against import compare
+
+                state = folder.chosen(backup).state(folder.key)
+                selection = Selection(include=topic or [], exclude=exclude or [])
+                names = Names(renames=pairs(rename, "--rename"), prefix=prefix)
+                found = _ask(
+                    cluster,
+                    lambda a, c: compare(
+                        a, c, folder, state, selection=selection, names=names, progress=progress
+                    ),
+                )
+                _print_comparison(found)
+                return
             verdict = asyncio.run(check(folder, progress, only=backup))
         _print_verdict(verdict)
+
+
+def _print_comparison(found: Comparison) -> None:
+    for line in found.differences:
+        typer.echo(f"different: {line}")
+    more = [
+        f"{number} {what}"
+        for number, what in (
+            (found.compacted, "compacted since"),
+            (found.deleted, "deleted by retention since"),
+        )
+        if number
+    ]
+    typer.echo(
+        f"{'different' if found.differences else 'equal'}: {counted(found.topics, 'topic')}, {counted(found.equal, 'record')}, "
+        + ", ".join([*more, f"{counted(found.offsets, 'offset')} of groups"])
+    )
+    if found.differences:
+        raise typer.Exit(EXIT_FAILED)
 
 
 def _print_verdict(verdict: Verdict) -> None:
@@ -190,13 +258,13 @@ def _print_verdict(verdict: Verdict) -> None:
 def restore(
     place: Place,
     cluster: AdminCluster,
+    login: Login,
     topic: TopicOption = None,
     exclude: ExcludeOption = None,
     backup: BackupOption = None,
-    rename: Annotated[
-        list[str] | None, typer.Option("--rename", metavar="OLD=NEW", help="A topic's new name; may be repeated.")
-    ] = None,
-    prefix: Annotated[str, typer.Option("--prefix", help="Put before the names of all other topics.")] = "",
+    rest: RestOption = None,
+    rename: RenameOption = None,
+    prefix: PrefixOption = "",
     until: Annotated[
         str | None,
         typer.Option("--until", metavar="TIME", help="Only what was written before: ISO 8601, or ms since 1970."),
@@ -218,6 +286,7 @@ def restore(
     """
     with reported():
         from klamm.backup import restore as restoring
+        from klamm.backup.connectors import restore_connectors
         from klamm.backup.selection import Names, Selection
         from klamm.cli.backup_progress import shown_progress
 
@@ -236,6 +305,11 @@ def restore(
                 cluster,
                 lambda a, c: restoring.restore(a, c, folder, state, wanted=wanted, progress=progress),
             )
+        if rest is not None and restoring.CONNECTORS in wanted.parts:
+            outcome.connectors, refused = restore_connectors(
+                login.at(rest).call, state.connectors, outcome.names, outcome.places
+            )
+            outcome.refused += refused
         _print_outcome(outcome)
 
 
@@ -270,7 +344,7 @@ def _print_outcome(outcome: Outcome) -> None:
         f"restored: {counted(len(outcome.names), 'topic')}, {counted(outcome.records, 'record')}"
         + (f" (and {outcome.had} that were there)" if outcome.had else "")
         + f", {counted(outcome.offsets, 'offset')} of {counted(outcome.groups, 'group')}, "
-        f"{counted(outcome.acls, 'ACL')}, {counted(outcome.quotas, 'quota')}"
+        f"{counted(outcome.acls, 'ACL')}, {counted(outcome.quotas, 'quota')}, {counted(outcome.connectors, 'connector')}"
     )
     for line in outcome.refused:
         typer.echo(f"klamm: not restored: {line}", err=True)

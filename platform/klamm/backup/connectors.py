@@ -1,0 +1,102 @@
+"""Connectors by Connect's REST API, with their offsets: for a backup, and back to other workers.
+
+Whoever backs up Connect's own topics has its connectors already; these are for workers with other topics.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import quote
+
+from klamm.admin.model import TopicPartition
+from klamm.backup.mapping import Mapping as Offsets
+from klamm.backup.model import Connector
+from klamm_base.errors import KlammError
+
+Call = Callable[[str, str, Any], Any]
+"""Sends a request (method, path, body) to a worker. Raises KlammError with the worker's words."""
+STOP_S: Final = 30.0
+"""The time that a connector's tasks have to stop."""
+PAUSE_S: Final = 0.25
+
+
+def read_connectors(call: Call, say: Callable[[str], None]) -> tuple[Connector, ...]:
+    """Return all connectors of a worker's group by name. Raises KlammError."""
+    told = call("GET", "/connectors?expand=info&expand=status", None)
+    return tuple(_connector(call, name, told[name], say) for name in sorted(told))
+
+
+def _connector(call: Call, name: str, told: Mapping[str, Any], say: Callable[[str], None]) -> Connector:
+    offsets = None
+    try:
+        rows = call("GET", f"/connectors/{quote(name, safe='')}/offsets", None)["offsets"]
+        offsets = tuple({"partition": row["partition"], "offset": row["offset"]} for row in rows)
+    except KlammError as e:
+        say(f"connector {name}: its offsets cannot be read ({e})")
+    return Connector(
+        name=name, config=dict(told["info"]["config"]), state=told["status"]["connector"]["state"], offsets=offsets
+    )  # fmt: skip
+
+
+def restore_connectors(
+    call: Call, connectors: Sequence[Connector], names: Mapping[str, str], places: Mapping[TopicPartition, Offsets]
+) -> tuple[int, list[str]]:  # fmt: skip
+    """Make connectors, set their offsets, and let those run that ran. Sinks' offsets are translated as groups' are.
+
+    Returns how many were made, and sentences on what was refused.
+    """
+    made, refused = 0, []
+    for connector in connectors:
+        try:
+            _restore(call, connector, names, places)
+            made += 1
+        except KlammError as e:
+            refused.append(f"connector {connector.name}: {e}")
+    return made, refused
+
+
+def _restore(
+    call: Call, connector: Connector, names: Mapping[str, str], places: Mapping[TopicPartition, Offsets]
+) -> None:  # fmt: skip
+    path = f"/connectors/{quote(connector.name, safe='')}"
+    body = {"name": connector.name, "config": dict(connector.config), "initial_state": "STOPPED"}
+    call("POST", "/connectors", body)
+    rows = [row for given in connector.offsets or () if (row := translated(given, names, places)) is not None]
+    if rows:
+        _patiently(lambda: call("PATCH", f"{path}/offsets", {"offsets": rows}))
+    if connector.state == "PAUSED":
+        call("PUT", f"{path}/pause", None)
+    elif connector.state != "STOPPED":
+        call("PUT", f"{path}/resume", None)
+
+
+def translated(
+    row: Mapping[str, Any], names: Mapping[str, str], places: Mapping[TopicPartition, Offsets]
+) -> dict[str, Any] | None:
+    """Return an offset for the restored topics. A source's stays as it is; a sink's is None where its topic was not restored."""
+    where = row["partition"]
+    if not isinstance(where, dict) or set(where) != {"kafka_topic", "kafka_partition"}:
+        return dict(row)
+    place = TopicPartition(where["kafka_topic"], int(where["kafka_partition"]))
+    if place not in places:
+        return None
+    offset = places[place].translate(int(row["offset"]["kafka_offset"]))
+    return {
+        "partition": {"kafka_topic": names[place.topic], "kafka_partition": place.partition},
+        "offset": {"kafka_offset": offset},
+    }
+
+
+def _patiently(attempt: Callable[[], Any]) -> None:
+    """Repeat a change of offsets until the connector has stopped."""
+    until = time.monotonic() + STOP_S
+    while True:
+        try:
+            attempt()
+            return
+        except KlammError as e:
+            if "STOPPED" not in str(e) or time.monotonic() > until:
+                raise
+        time.sleep(PAUSE_S)

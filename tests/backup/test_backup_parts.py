@@ -1,0 +1,219 @@
+"""Parts of backups without a broker: pairs of records, folders and URLs, progress, connectors by a worker's answers."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from klamm.admin.model import TopicPartition
+from klamm.backup.connectors import read_connectors, restore_connectors
+from klamm.backup.errors import BackupError
+from klamm.backup.folder import BackupFolder
+from klamm.backup.keys import Secret
+from klamm.backup.manifest import encode
+from klamm.backup.mapping import Mapping
+from klamm.backup.model import Connector, State
+from klamm.backup.pairing import Pairing
+from klamm.backup.prune import prune
+from klamm.backup.store import Folder, open_store
+from klamm.cli.backup_progress import Lines
+from klamm_base.errors import KlammError
+from klamm_kafka.wire.batch import Record
+
+
+def row(offset: int, value: bytes = b"v") -> Record:
+    return Record(offset, 1, b"k", value, [("h", b"1")])
+
+
+# ---- pairs
+
+
+@given(st.lists(st.integers(0, 9), max_size=12), st.integers(0, 12), st.integers(0, 9), st.integers(1, 5))
+def test_the_first_difference_is_found_wherever_answers_are_cut(values, at, other, step):
+    """Both sides are given in pieces; a changed record shows, and nothing else does."""
+    ours = [row(i, b"%d" % v) for i, v in enumerate(values)]
+    theirs = list(ours)
+    if at < len(theirs):
+        theirs[at] = row(at, b"%d" % other)
+    changed = ours != theirs
+    pairing = Pairing(by_offset=False, lenient=False)
+    for i in range(0, len(ours), step):
+        pairing.backup += ours[i : i + step]
+        pairing.step()
+    for i in range(0, len(theirs), step + 1):
+        pairing.cluster += [r._replace(offset=r.offset + 7) for r in theirs[i : i + step + 1]]
+        pairing.step()
+    pairing.end(cluster_has_more=False)
+    if changed:
+        assert (
+            pairing.difference
+            == f"the record at offset {at} of the backup has another value at offset {at + 7} of the cluster"
+        )
+    else:
+        assert (pairing.difference, pairing.equal) == (None, len(ours))
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "lenient", "said", "compacted"),
+    [
+        ([1, 2, 3], [1, 3], False, "the record at offset 2 of the backup is missing in the cluster", 0),
+        ([1, 3], [1, 2, 3], False, "the cluster has a record at offset 2 that the backup lacks", 0),
+        ([1, 2], [1], False, "the record at offset 2 of the backup is missing in the cluster", 0),
+        ([1], [1, 2], False, "the cluster has a record at offset 2 that the backup lacks", 0),
+        ([1, 2, 3, 4], [1, 3], True, None, 2),
+        ([1, 3], [2, 3], True, "the cluster has a record at offset 2 that the backup lacks", 1),
+    ],
+)
+def test_records_of_the_same_topic_belong_together_by_offset(ours, theirs, lenient, said, compacted):
+    pairing = Pairing(by_offset=True, lenient=lenient)
+    pairing.backup, pairing.cluster = [row(o) for o in ours], [row(o) for o in theirs]
+    pairing.end(cluster_has_more=False)
+    assert (pairing.difference, pairing.compacted) == (said, compacted)
+
+
+# ---- places
+
+
+@pytest.mark.parametrize("remote", [False, True])
+def test_a_place_holds_whole_files(tmp_path, remote):
+    store = open_store(f"memory://{tmp_path}/b" if remote else str(tmp_path / "b"))
+    assert (store.read("a/x"), store.names("a")) == (None, [])
+    store.write("a/x", [b"one", memoryview(b"two")])
+    store.write("a/b/y", [b""])
+    assert (store.read("a/x"), store.read("a/b/y")) == (b"onetwo", b"")
+    assert store.names("a") == ["a/b/y", "a/x"]
+    assert set(store.names("")) == {"a/b/y", "a/x"}
+    store.remove("a/x")
+    store.remove("a/x")
+    assert store.names("a") == ["a/b/y"]
+    with store.lock():
+        pass
+
+
+def test_a_folder_is_written_by_one_command_at_a_time(tmp_path):
+    with (
+        Folder(tmp_path).lock(),
+        pytest.raises(BackupError, match="another klamm backup is writing"),
+        Folder(tmp_path).lock(),
+    ):
+        pass  # fmt: skip
+
+
+def test_files_are_private_and_a_file_that_cannot_be_written_is_told(tmp_path):
+    store = Folder(tmp_path / "b")
+    store.write("a/x", [b"1"])
+    assert [oct((tmp_path / "b" / p).stat().st_mode)[-3:] for p in ("a", "a/x")] == ["700", "600"]
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BackupError, match=r"cannot write .*file/x: "):
+        Folder(tmp_path / "file").write("x", [b""])
+
+
+def test_an_encrypted_folder_at_a_url(tmp_path):
+    url, secret = f"memory://{tmp_path}/e", Secret(passphrase=b"open")
+    made = BackupFolder.make(open_store(url), secret)
+    assert made.key is not None
+    again = BackupFolder.open(open_store(url), secret)
+    assert again.key is not None
+    assert again.key.id == made.key.id
+    with pytest.raises(BackupError, match="give --passphrase-file"):
+        BackupFolder.open(open_store(url), None)
+    plain = BackupFolder.make(open_store(f"{url}-plain"), None)
+    assert plain.key is None
+    with pytest.raises(BackupError, match="is not encrypted"):
+        BackupFolder.make(open_store(f"{url}-plain"), secret)
+    with pytest.raises(BackupError, match="give --keep-last"):
+        prune(plain, now_ms=0, last=None, days=None)
+
+
+def test_files_of_a_command_that_runs_are_not_pruned(tmp_path):
+    """Files behind the last manifest may belong to a `create` that has not ended."""
+    state = State(cluster_id="c", taken_ms=1, topics=())
+    folder = BackupFolder.make(Folder(tmp_path / "b"), None)
+    name = "20260101T000000.000Z"
+    for file in ("data/20251231T000000.000Z/000001.chunk", "data/20260102T000000.000Z/000001.chunk"):
+        folder.store.write(file, [b"x"])
+    folder.store.write(f"manifests/{name}", [encode(state, name, previous=None, added=0, key=None)])
+    gone = prune(folder, now_ms=0, last=1, days=None, dry_run=True)
+    assert gone.files == ("data/20251231T000000.000Z/000001.chunk",)
+    assert prune(folder, now_ms=0, last=1, days=None) == gone
+    assert folder.store.names("data") == ["data/20260102T000000.000Z/000001.chunk"]
+
+
+# ---- progress
+
+
+def test_progress_is_a_line_now_and_then():
+    said, now = [], [0.0]
+    lines = Lines(said.append, lambda: now[0])
+    lines.begin("backup", 1000)
+    for second in range(1, 26):
+        now[0] = float(second)
+        lines.advance(20, 2_000_000)
+    assert said == [
+        "backup: 200 of 1000 records, 2.0 MB/s, 40 s left",
+        "backup: 400 of 1000 records, 2.0 MB/s, 30 s left",
+    ]
+
+
+# ---- connectors
+
+
+SINK = {"partition": {"kafka_topic": "t", "kafka_partition": 1}, "offset": {"kafka_offset": 12}}
+FILE = {"partition": {"filename": "f"}, "offset": {"position": 7}}
+
+
+def test_connectors_go_there_and_back_with_translated_offsets_of_sinks():
+    answers = {
+        "/connectors?expand=info&expand=status": {
+            name: {"info": {"config": {"name": name}}, "status": {"connector": {"state": state}}}
+            for name, state in (("sink", "RUNNING"), ("file", "PAUSED"), ("old", "STOPPED"))
+        },
+        "/connectors/sink/offsets": {
+            "offsets": [SINK, {**SINK, "partition": {"kafka_topic": "gone", "kafka_partition": 0}}]
+        },
+        "/connectors/file/offsets": {"offsets": [FILE]},
+    }
+    said: list[str] = []
+
+    def get(_method: str, path: str, _body: object) -> object:
+        if path not in answers:
+            raise KlammError("not here")
+        return answers[path]
+
+    found = read_connectors(get, said.append)
+    assert [c.name for c in found] == ["file", "old", "sink"]
+    assert said == ["connector old: its offsets cannot be read (not here)"]
+
+    asked: list[tuple[str, str, object]] = []
+
+    def put(method: str, path: str, body: object) -> None:
+        asked.append((method, path, json.loads(json.dumps(body))))
+        if path == "/connectors" and isinstance(body, dict) and body["name"] == "old":
+            raise KlammError("Connector old already exists")
+
+    places = {TopicPartition("t", 1): Mapping(0)}
+    places[TopicPartition("t", 1)].add([(5, 2), (11, 9)])
+    assert restore_connectors(put, found, {"t": "t2"}, places) == (
+        2,
+        ["connector old: Connector old already exists"],
+    )
+    moved = {"partition": {"kafka_topic": "t2", "kafka_partition": 1}, "offset": {"kafka_offset": 3}}
+    assert [(m, p, b) for m, p, b in asked if p != "/connectors"] == [
+        ("PATCH", "/connectors/file/offsets", {"offsets": [FILE]}),
+        ("PUT", "/connectors/file/pause", None),
+        ("PATCH", "/connectors/sink/offsets", {"offsets": [moved]}),
+        ("PUT", "/connectors/sink/resume", None),
+    ]
+    assert asked[0][2] == {"name": "file", "config": {"name": "file"}, "initial_state": "STOPPED"}
+
+
+def test_a_connector_whose_worker_tells_no_offsets_is_made_without():
+    asked: list[str] = []
+    made, refused = restore_connectors(
+        lambda method, path, _body: asked.append(f"{method} {path}"),
+        [Connector(name="a b", config={}, state="FAILED")], {}, {},
+    )  # fmt: skip
+    assert (made, refused, asked) == (1, [], ["POST /connectors", "PUT /connectors/a%20b/resume"])
