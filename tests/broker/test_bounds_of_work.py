@@ -21,7 +21,7 @@ from klamm_broker.server import heavy
 from klamm_broker.server.broker import Broker
 from klamm_broker.server.config import BrokerConfig
 from klamm_broker.server.listener import Server
-from klamm_kafka.wire.errors import MalformedMessage
+from klamm_kafka.wire.errors import ErrorCode, MalformedMessage
 from klamm_kafka.wire.hot import (
     FetchResult,
     ManyElements,
@@ -43,6 +43,7 @@ from klamm_kafka.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
+    OffsetCommitResponse,
 )
 from klamm_kafka.wire.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -338,3 +339,34 @@ def test_a_produce_of_very_many_partitions_is_not_read_at_once(version):
     with pytest.raises(ManyElements):
         parse_produce(encoded, 0, version, most=200)
     assert parse_produce(encoded, 0, version, most=201) == parse_produce(encoded, 0, version)
+
+
+async def test_very_many_offsets_are_committed_in_parts_and_answered_together(broker):
+    port = broker.listeners["PLAINTEXT"].port
+    new = CreatableTopic(name=TOPIC, num_partitions=10, replication_factor=1)
+    await ask(port, request_frame(CreateTopicsRequest(topics=[new], timeout_ms=60_000), 6))
+    broker.topics.by_name[TOPIC].partitions *= 130
+
+    async def commit(generation: int) -> list[int]:
+        named = [OffsetCommitRequestPartition(partition_index=n, committed_offset=n) for n in range(1_302)]
+        request = OffsetCommitRequest(
+            group_id="g",
+            generation_id_or_member_epoch=generation,
+            topics=[OffsetCommitRequestTopic(name=TOPIC, partitions=named)],
+        )
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 24)
+        writer.write(request_frame(request, 8, 5))
+        answer = await reader.readexactly(int.from_bytes(await reader.readexactly(4)))
+        writer.close()
+        told, _ = OffsetCommitResponse.decode(answer, 8, 5)
+        assert [p.partition_index for p in told.topics[0].partitions] == list(range(1_302))
+        return [p.error_code for p in told.topics[0].partitions]
+
+    assert await commit(-1) == [0] * 1_300 + [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2
+    stored = broker.groups.coordinator.groups["g"].offsets
+    assert sorted((at.partition, found.offset) for at, found in stored.items()) == [
+        (n, n) for n in range(1_300)
+    ]
+    refused = await commit(7)
+    assert set(refused[:1_300]) == {refused[0]}
+    assert refused[0] not in {0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
