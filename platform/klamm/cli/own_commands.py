@@ -29,6 +29,7 @@ GROUPS: Final = {
     "context": "klamm.cli.context_commands",
     "topic": "klamm.cli.topic",
     "group": "klamm.cli.group",
+    "lag": "klamm.cli.lag",
     "config": "klamm.cli.config",
     "txn": "klamm.cli.txn",
     "user": "klamm.cli.user",
