@@ -16,6 +16,8 @@ COMMANDS: Final = {
     "produce": "klamm.cli.produce",
     "consume": "klamm.cli.consume",
     "offsets": "klamm.cli.offsets",
+    "apply": "klamm.cli.apply",
+    "export": "klamm.cli.export",
     "reconcile": "klamm.cli.reconcile",
     "doctor": "klamm.cli.doctor",
     "top": "klamm.cli.top",
