@@ -39,6 +39,10 @@ ESSENTIAL: Final[dict[str, tuple[str, ...]]] = {
         "tests/service/test_service_unit.py",
     ),
     "Metrics": ("tests/broker/test_server_metrics.py",),
+    "Schema registry": (
+        "tests/registry/test_registry_clients.py::test_serializers_of_python",
+        "tests/registry/test_registry_clients.py::test_nothing_acknowledged_is_lost_by_kill_9",
+    ),
     "Connect workers": (
         "tests/connect/test_herd_cluster.py::test_herd_workers_that_start_at_once_share_the_tasks",
         "tests/connect/test_herd_cluster.py::test_herd_every_worker_does_what_is_asked_of_any",

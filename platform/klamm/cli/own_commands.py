@@ -27,6 +27,8 @@ GROUPS: Final = {
     "broker": "klamm.cli.broker",
     "connect": "klamm.cli.connect",
     "mirror": "klamm.cli.mirror",
+    "registry": "klamm.cli.registry",
+    "schema": "klamm.cli.schema",
     "agent": "klamm.cli.agent",
     "context": "klamm.cli.context_commands",
     "topic": "klamm.cli.topic",
