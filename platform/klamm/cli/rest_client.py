@@ -116,7 +116,6 @@ class Worker(Login):
 
     WHAT: ClassVar[str] = "Connect worker"
     """The server in words, for errors."""
-    what: ClassVar[str] = "a Connect worker"
     url: RestOption = DEFAULT_REST
 
     def call(self, method: str, path: str, body: Any = None, *, timeout_s: float = TIMEOUT_S) -> Any:
@@ -129,7 +128,6 @@ class Worker(Login):
         except ValueError:
             raise KlammError(
                 f"{method} {self.url}{path}: the answer is not JSON; is that a {self.WHAT}?"
-                f"{method} {self.url}{path}: the answer is not JSON; is that {self.what}?"
             ) from None
 
     def events(self, path: str, last_id: int | None) -> Iterator[dict[str, Any]]:
@@ -185,7 +183,6 @@ class Worker(Login):
             raise KlammError(
                 f"no answer from a {self.WHAT} at {self.url}: {getattr(e, 'reason', e)}"
             ) from None
-            raise KlammError(f"no answer from {self.what} at {self.url}: {getattr(e, 'reason', e)}") from None
         return answer
 
 

@@ -50,7 +50,7 @@ NormalizeOption = Annotated[
 
 
 class _Rest(Worker):
-    what: ClassVar[str] = "a schema registry"
+    WHAT: ClassVar[str] = "schema registry"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
