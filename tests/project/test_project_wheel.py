@@ -55,7 +55,9 @@ def test_every_module_is_in_the_wheel_and_nothing_else(wheel):
         f"{package}/{path.relative_to(ROOT / folder / package).as_posix()}"
         for package, folder in PACKAGES.items()
         for path in (ROOT / folder / package).rglob("*")
-        if path.suffix in {".py", ".json"} or path.name == "py.typed"
+        if path.suffix in {".py", ".json"}
+        or path.name == "py.typed"
+        or (path.is_file() and {"static", "templates"} & set(path.parts))
     }
     found = {name for name in wheel.namelist() if ".dist-info/" not in name}
     assert found == expected

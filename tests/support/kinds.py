@@ -35,6 +35,7 @@ RSYSLOG = Needs("peer", "rsyslog")
 SPARK = Needs("peer", "Apache Spark")
 KERBEROS = Needs("peer", "Kerberos")
 DOCKER = Needs("peer", "Docker")
+CHROMIUM = Needs("peer", "Chromium")
 
 FIXTURES = {
     "processes": PROCESS,
@@ -59,6 +60,7 @@ FIXTURES = {
     "kdc": KERBEROS,
     "docker_engine": DOCKER,
     "docker_services": DOCKER,
+    "chromium": CHROMIUM,
     "java_runtime": Needs("peer"),
     "journald": Needs("peer"),
     "prometheus_server": Needs("peer"),

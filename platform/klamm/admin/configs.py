@@ -71,18 +71,29 @@ class Entry:
     sensitive: bool
     read_only: bool
     synonyms: tuple[Synonym, ...]
+    documentation: str = ""
 
 
 async def describe_config(
-    admin: Admin, resource: Resource, name: str, *, keys: Collection[str] | None = None
+    admin: Admin,
+    resource: Resource,
+    name: str,
+    *,
+    keys: Collection[str] | None = None,
+    documentation: bool = False,
 ) -> list[Entry]:
-    """Return the settings of one thing, in the order that the broker told. Raises AdminError."""
+    """Return the settings of one thing, in the order that the broker told; with `documentation`, what they mean as well.
+
+    Raises AdminError.
+    """
     asked = DescribeConfigsResource(
         resource_type=int(resource),
         resource_name=name,
         configuration_keys=None if keys is None else sorted(keys),
     )
-    request = DescribeConfigsRequest(resources=[asked], include_synonyms=True)
+    request = DescribeConfigsRequest(
+        resources=[asked], include_synonyms=True, include_documentation=documentation
+    )
 
     async def attempt() -> list[Entry]:
         if resource in _SELF_ANSWERED and name:
@@ -149,4 +160,5 @@ def _entry(c: DescribeConfigsResourceResult) -> Entry:
         synonyms=tuple(
             Synonym(name=s.name, value=s.value, source=SOURCES.get(s.source, "UNKNOWN")) for s in c.synonyms
         ),
+        documentation=c.documentation or "",
     )

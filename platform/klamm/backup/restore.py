@@ -34,7 +34,8 @@ TOPICS: Final = "topics"
 GROUPS: Final = "groups"
 ACLS: Final = "acls"
 QUOTAS: Final = "quotas"
-PARTS: Final = (TOPICS, GROUPS, ACLS, QUOTAS)
+CONNECTORS: Final = "connectors"
+PARTS: Final = (TOPICS, GROUPS, ACLS, QUOTAS, CONNECTORS)
 AT_A_TIME: Final = 6
 
 

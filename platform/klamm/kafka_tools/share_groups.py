@@ -13,7 +13,6 @@ from klamm.admin.group_reset import chosen_partitions, plan_partitions, state_of
 from klamm.admin.groups import EMPTY, Group, GroupListing, assignment_text, delete_group, list_groups
 from klamm.admin.reset import How, Reset, ResetError, parse_datetime, parse_topic
 from klamm.kafka_tools.failures import reason, with_class
-from klamm.kafka_tools.group_offsets import print_error
 from klamm.kafka_tools.group_tables import aligned, missing, reset_table
 from klamm.kafka_tools.options import Option, Options, UsageError, say
 from klamm.kafka_tools.run import with_admin
@@ -73,8 +72,12 @@ def run(options: Options) -> int:
         return with_admin(options, lambda admin: act[actions[0]](admin, options), timeout_s=timeout_s) or 0
     except KlammError as e:
         said = with_class(e) if isinstance(e, AdminError) else str(e)
-        print_error(f"Executing share group command failed due to {said}")
+        _error(f"Executing share group command failed due to {said}")
     return 0
+
+
+def _error(text: str) -> None:
+    sys.stdout.write(f"\nError: {text}\n")
 
 
 def _check(options: Options) -> None:
@@ -234,7 +237,7 @@ async def _delete(admin: Admin, options: Options) -> None:
     if not failed:
         sys.stdout.write(f"Deletion of requested share groups ({names}) was successful.\n")
         return
-    print_error("Deletion of some share groups failed:")
+    _error("Deletion of some share groups failed:")
     for group, why in failed.items():
         sys.stdout.write(f"* Group '{group}' could not be deleted due to: {why}\n")
     if done:
@@ -250,12 +253,12 @@ async def _delete_offsets(admin: Admin, options: Options) -> None:
     try:
         results = await api.forget_starts(admin, group, topics)
     except AdminError as e:
-        print_error(reason(e))
+        _error(reason(e))
         results = dict.fromkeys(topics, e)
     rows = [["TOPIC", "STATUS"]]
     for topic in sorted(results):
-        failed = results[topic]
-        rows.append([topic, "Successful" if failed is None else f"Error: {reason(failed)}"])
+        error = results[topic]
+        rows.append([topic, "Successful" if error is None else f"Error: {reason(error)}"])
     sys.stdout.write("\n" + aligned(rows, [15]))
 
 
@@ -286,7 +289,7 @@ async def _reset(admin: Admin, options: Options) -> int:
         if options.has("execute"):
             await api.set_starts(admin, group, planned.offsets)
     except AdminError as e:
-        print_error(f"Executing share group command failed due to {reason(e)}")
+        _error(f"Executing share group command failed due to {reason(e)}")
         return 0
     sys.stdout.write(reset_table({group: planned.offsets}))
     return 0

@@ -79,22 +79,27 @@ def children(
         once_ready = partial(grant_first, f"{HOST}:{broker_port}", secure.client_file(ADMIN), WORKER)
     broker_file = _write(data_dir / "broker.properties", BROKER | broker)
     worker_file = _write(data_dir / "connect.properties", {**WORKER, **worker, **login})
+    addresses = {"rest": worker["listeners"]}
+    addresses |= {extra.name: f"{scheme}://{HOST}:{port}" for extra, port in (companions or {}).items()}
     return [
         ChildSpec("broker", ("broker", "start", str(broker_file), *_overrides(broker)), once_ready),
         ChildSpec("worker", ("connect", "distributed", str(worker_file), *_overrides(worker))),
         *(
-            _companion(data_dir, f"{HOST}:{broker_port}", extra, port, secure)
-            for extra, port in (companions or {}).items()
+            _companion(data_dir, f"{HOST}:{broker_port}", extra, addresses, secure)
+            for extra in companions or {}
         ),
     ]
 
 
 def _companion(
-    data_dir: Path, bootstrap: str, extra: Extra, port: int, secure: SecurityFolder | None
+    data_dir: Path, bootstrap: str, extra: Extra, addresses: Mapping[str, str], secure: SecurityFolder | None
 ) -> ChildSpec:
     """Returns a further server. It logs in at the broker as the administrator."""
-    scheme = "https" if secure else "http"
-    settings = {"bootstrap.servers": bootstrap, "listeners": f"{scheme}://{HOST}:{port}"}
+    settings = {"bootstrap.servers": bootstrap, "listeners": addresses[extra.name]}
+    for what, server in extra.uses.items():
+        if server in addresses:
+            settings[f"{what}.url"] = addresses[server]
+            settings |= {f"{what}.cacert": str(secure.authority)} if secure else {}
     login: Mapping[str, str] = {}
     if secure is not None:
         from klamm.security.folder import ADMIN

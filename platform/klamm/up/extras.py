@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any, Final
 
-from klamm_base.extras import how_to_install
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Extra:
     """A further server. Without one of its `modules` it is left out; `extra` is the extra that installs them.
 
-    `settings` are those that differ from its defaults on one machine; `command` runs it, followed by its file.
+    `settings` are those that differ from its defaults on one machine; `command` runs it, followed by its file. `uses` maps the
+    beginning of a property to the server whose address it takes: `{"connect": "rest"}` gives `connect.url`, and `connect.cacert`
+    with TLS.
     """
 
     name: str
@@ -27,6 +27,7 @@ class Extra:
     modules: Sequence[str] = ()
     extra: str = ""
     settings: Mapping[str, str] = field(default_factory=dict)
+    uses: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def command(self) -> tuple[str, ...]:
@@ -39,26 +40,18 @@ class Extra:
 
     def missing(self) -> str | None:
         """Returns what to install before it can run; None: it can."""
-        if all(_is_there(module) for module in self.modules):
+        if all(find_spec(module) is not None for module in self.modules):
             return None
-        return how_to_install(self.extra)
-
-
-def _is_there(module: str) -> bool:
-    try:
-        return find_spec(module) is not None
-    except ModuleNotFoundError:  # of the package above it
-        return False
+        return f"pip install 'klamm[{self.extra}]'"
 
 
 EXTRAS: Final[tuple[Extra, ...]] = (
     Extra(
-        name="registry",
-        what="Schema registry",
-        port=8081,
-        modules=("jsonschema", "google.protobuf"),
-        extra="schemas",
-        settings={"kafkastore.topic.replication.factor": "1"},
+        name="console",
+        what="The console, a web page",
+        port=8080,
+        settings={"connect.login": "true"},
+        uses={"connect": "rest", "registry": "registry"},
     ),
 )
 

@@ -1,0 +1,103 @@
+"""The clusters of the console; a cluster's brokers."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from aiohttp import web
+
+from klamm.admin.configs import Resource, describe_config
+from klamm.admin.errors import AdminError
+from klamm.admin.groups import list_groups
+from klamm.admin.records import LogDir, describe_log_dirs
+from klamm.console.cluster import Cluster
+from klamm.console.visit import Visit
+from klamm_base.errors import KlammError
+from klamm_kafka.client import ClientError
+
+SHORT_S = 4.0
+
+
+async def health(visit: Visit) -> web.StreamResponse:
+    """Answers that the console serves."""
+    return web.json_response({"status": "healthy"})
+
+
+async def clusters(visit: Visit) -> web.StreamResponse:
+    """Shows all clusters, each as it is now."""
+    found = await asyncio.gather(*(_summary(c) for c in visit.console.clusters.values()))
+    return visit.page("clusters.html", clusters=found)
+
+
+async def _summary(cluster: Cluster) -> dict[str, Any]:
+    facts: dict[str, Any] = {"name": cluster.name, "settings": cluster.settings, "why": None}
+    try:
+        async with cluster.admin(SHORT_S) as admin, asyncio.timeout(SHORT_S):
+            answer = await admin.metadata()
+            facts |= {
+                "id": answer.cluster_id,
+                "brokers": len(answer.brokers),
+                "topics": sum(1 for t in answer.topics if not t.is_internal),
+                "partitions": sum(len(t.partitions) for t in answer.topics),
+            }
+    except (KlammError, OSError, TimeoutError) as e:
+        facts["why"] = str(e) or f"no answer within {SHORT_S:g} s"
+    return facts
+
+
+async def overview(visit: Visit) -> web.StreamResponse:
+    """Shows a cluster's brokers, with their leaders and disks."""
+    cluster = visit.cluster
+    async with cluster.admin() as admin:
+        answer = await admin.metadata()
+        nodes = sorted(answer.brokers, key=lambda b: b.node_id)
+        dirs: list[LogDir] = []
+        why = None
+        try:
+            dirs = await describe_log_dirs(admin, [b.node_id for b in nodes])
+        except (AdminError, ClientError) as e:
+            why = str(e)
+        groups = await list_groups(admin, consumers_only=False)
+    rows = []
+    for node in nodes:
+        led = [p for t in answer.topics for p in t.partitions if p.leader_id == node.node_id]
+        mine = [d for d in dirs if d.broker == node.node_id]
+        rows.append(
+            {
+                "id": node.node_id,
+                "address": f"{node.host}:{node.port}",
+                "rack": node.rack,
+                "controller": node.node_id == answer.controller_id,
+                "leads": len(led),
+                "bytes": sum(r.size for d in mine for r in d.replicas) if mine else None,
+                "dirs": mine,
+            }
+        )
+    partitions = [p for t in answer.topics for p in t.partitions]
+    return visit.page(
+        "overview.html",
+        rows=rows,
+        id=answer.cluster_id,
+        topics=len(answer.topics),
+        partitions=len(partitions),
+        leaderless=sum(p.leader_id < 0 for p in partitions),
+        under_replicated=sum(len(p.isr_nodes) < len(p.replica_nodes) for p in partitions),
+        groups=len(groups),
+        why=why,
+    )
+
+
+async def broker(visit: Visit) -> web.StreamResponse:
+    """Shows a broker's settings, where they come from, and what they mean."""
+    number = visit.part("broker")
+    async with visit.cluster.admin() as admin:
+        entries = await describe_config(admin, Resource.BROKER, number, documentation=True)
+    text, own = visit.asked("q").lower(), visit.asked("set") == "1"
+    shown = [
+        e
+        for e in entries
+        if (text in e.name.lower() or text in e.documentation.lower())
+        and (not own or e.source != "DEFAULT_CONFIG")
+    ]
+    return visit.page("broker.html", id=number, entries=shown, count=len(entries), own=own)

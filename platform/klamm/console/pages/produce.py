@@ -1,0 +1,124 @@
+"""Producing a record."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any, Final
+
+from aiohttp import web
+
+from klamm.console.errors import ConsoleError
+from klamm.console.pages.topics import described
+from klamm.console.visit import Visit
+from klamm_base.errors import KlammError
+
+FORMS: Final = ("text", "json", "hex", "null")
+SENT_S: Final = 15.0
+
+
+async def form(visit: Visit) -> web.StreamResponse:
+    """Shows the form."""
+    name = visit.part("topic")
+    async with visit.cluster.admin() as admin:
+        topic = await described(admin, name)
+    return visit.page(
+        "produce.html",
+        name=name,
+        partitions=len(topic.partitions),
+        fields=visit.form,
+        forms=FORMS,
+        wrong=None,
+    )
+
+
+async def send(visit: Visit) -> web.StreamResponse:
+    """Sends the record, and shows it where it is."""
+    name = visit.part("topic")
+    async with visit.cluster.admin() as admin:
+        topic = await described(admin, name)
+    try:
+        partition = visit.field("partition")
+        record = {
+            "key": encoded(
+                "key", visit.form.get("key", ""), visit.field("key_form", "text") or "text", empty=None
+            ),
+            "value": encoded(
+                "value", visit.form.get("value", ""), visit.field("value_form", "text") or "text", empty=b""
+            ),
+            "headers": read_headers(visit.form.get("headers", "")),
+            "partition": visit.whole_number("partition", partition, most=len(topic.partitions) - 1)
+            if partition
+            else -1,
+        }
+        place = await asyncio.to_thread(_send, visit.cluster.client("producer"), name, record)
+    except (ConsoleError, KlammError) as e:
+        return visit.page(
+            "produce.html",
+            status=400,
+            name=name,
+            partitions=len(topic.partitions),
+            fields=visit.form,
+            forms=FORMS,
+            wrong=str(e),
+        )
+    visit.audit("record produced", topic=name, partition=place[0], offset=place[1])
+    return visit.go(
+        f"/c/{visit.cluster_name}/topics/{name}/records/{place[0]}/{place[1]}",
+        f"The record is at offset {place[1]} of partition {place[0]}.",
+    )
+
+
+def encoded(name: str, text: str, form: str, *, empty: bytes | None) -> bytes | None:
+    """Returns the bytes of a field. Raises ConsoleError."""
+    match form:
+        case "null":
+            return None
+        case "hex":
+            try:
+                return bytes.fromhex(text.removeprefix("0x"))
+            except ValueError:
+                raise ConsoleError(f"{name}: that is not hex; write pairs such as 00 ff 7a") from None
+        case "json":
+            try:
+                return json.dumps(json.loads(text), ensure_ascii=False, separators=(",", ":")).encode()
+            except ValueError as e:
+                raise ConsoleError(f"{name}: that is not JSON: {e}") from None
+        case "text":
+            return text.replace("\r\n", "\n").encode() if text else empty
+    raise ConsoleError(f"{name}: {form!r} is not one of {', '.join(FORMS)}")
+
+
+def read_headers(text: str) -> list[tuple[str, bytes]]:
+    """Returns headers of `name: value` lines. Raises ConsoleError."""
+    found = []
+    for line in filter(None, (line.strip() for line in text.splitlines())):
+        name, colon, value = line.partition(":")
+        if not colon or not name.strip():
+            raise ConsoleError(f"headers: {line!r} is not `name: value`")
+        found.append((name.strip(), value.strip().encode()))
+    return found
+
+
+def _send(settings: dict[str, Any], topic: str, record: dict[str, Any]) -> tuple[int, int]:
+    """Sends a record and returns its place. Raises KlammError."""
+    from confluent_kafka import KafkaException, Producer
+
+    said: list[Any] = []
+
+    def delivered(error: Any, message: Any) -> None:
+        said.append(error.str() if error is not None else (message.partition(), message.offset()))
+
+    try:
+        producer = Producer(
+            settings
+            | {"acks": "all", "message.timeout.ms": int(SENT_S * 1000), "allow.auto.create.topics": False}
+        )
+        producer.produce(topic, on_delivery=delivered, **record)
+        producer.flush(SENT_S + 1)
+    except (KafkaException, BufferError) as e:
+        raise KlammError(f"the record was not sent: {e.args[0] if e.args else e}") from None
+    if not said or isinstance(said[0], str):
+        raise KlammError(f"the record was not sent: {said[0] if said else 'no answer'}")
+    place: tuple[int, int] = said[0]
+    return place

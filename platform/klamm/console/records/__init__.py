@@ -1,0 +1,1 @@
+"""Records: what a search asks for, reading them, and showing their bytes."""

@@ -1,0 +1,313 @@
+"""Reads records for a search or a live tail, in a thread of its own, with a consumer that ends when it is told to.
+
+    async for event in stream(cluster, topic, query, tail=False): …
+
+Whoever reads stops by leaving the loop: the thread sees it within `STEP_S`, and closes the consumer. Events are bounded: the
+thread waits for a browser that does not take them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncGenerator, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from klamm.console.errors import ConsoleError, NotThere
+from klamm.console.records.plan import Ranges, from_offset, total, windows
+from klamm.console.records.query import Query
+from klamm.console.records.shown import Look, Record, no_registry
+from klamm_base.errors import KlammError
+
+if TYPE_CHECKING:
+    from klamm.console.cluster import Cluster
+
+STEP_S: Final = 0.1
+ANSWER_S: Final = 10.0
+PROGRESS_S: Final = 0.25
+SILENCE_S: Final = 30.0
+BATCH: Final = 1_000
+QUEUED: Final = 16
+"""Events that wait for the browser."""
+TAIL_MAX: Final = 200
+"""Records of a tail that are shown at a time; the others are counted, because nobody reads so fast."""
+_CONSUMER: Final = {
+    "group.id": "klamm-console",
+    "enable.auto.commit": False,
+    "enable.partition.eof": True,
+    "auto.offset.reset": "error",
+    "queued.max.messages.kbytes": 16_384,
+    "fetch.wait.max.ms": 100,
+    "fetch.error.backoff.ms": 50,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """A search on its way: offsets it has passed and offsets there are, records it has looked at."""
+
+    passed: int
+    total: int
+    read: int
+    left_out: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """The end of a search. `more`: it has found as many as were asked for, and there may be more. `next`: where to go on."""
+
+    read: int
+    more: bool
+    seconds: float
+
+
+Event = list[Record] | Progress | Done
+
+
+async def stream(cluster: Cluster, topic: str, query: Query, *, tail: bool) -> AsyncGenerator[Event, None]:
+    """Yields what a search finds. Raises KlammError and ConsoleError."""
+    loop = asyncio.get_running_loop()
+    queue: asyncio.Queue[Event | BaseException | None] = asyncio.Queue()
+    room = threading.Semaphore(QUEUED)
+    stop = threading.Event()
+
+    def give(event: Event | BaseException | None) -> None:
+        while not room.acquire(timeout=STEP_S):
+            if stop.is_set():
+                return
+        loop.call_soon_threadsafe(queue.put_nowait, event)
+
+    def work() -> None:
+        try:
+            reading = Reading(cluster, topic, query, stop)
+            for event in reading.tail() if tail else reading.search():
+                give(event)
+            give(None)
+        except BaseException as e:
+            give(e)
+
+    thread = threading.Thread(target=work, name=f"records of {topic}", daemon=True)
+    thread.start()
+    try:
+        while (event := await queue.get()) is not None:
+            room.release()
+            if isinstance(event, BaseException):
+                raise event
+            yield event
+    finally:
+        stop.set()
+        await asyncio.shield(asyncio.to_thread(thread.join))
+
+
+class Reading:
+    """One search, in its thread. `stop` ends it."""
+
+    def __init__(self, cluster: Cluster, topic: str, query: Query, stop: threading.Event) -> None:
+        self._cluster = cluster
+        self._topic = topic
+        self._query = query
+        self._stop = stop
+        self._errors: list[str] = []
+        self._read = 0
+        self._look: Look = no_registry
+        if cluster.settings.registry is not None:
+            from klamm.console.records.registry import Schemas
+
+            self._look = Schemas(cluster.settings.registry).look
+
+    # ---- the two ways
+
+    def search(self) -> Iterator[Event]:
+        """Yields matches and progress, then Done."""
+        began = time.monotonic()
+        consumer = self._open()
+        try:
+            bounds = self._bounds(consumer)
+            if self._query.start == "newest":
+                more = yield from self._backwards(consumer, bounds)
+            else:
+                more = yield from self._forwards(consumer, self._from(consumer, bounds))
+        finally:
+            consumer.close()
+        yield Done(read=self._read, more=more, seconds=time.monotonic() - began)
+
+    def tail(self) -> Iterator[Event]:
+        """Yields matches as they come, until it is stopped."""
+        consumer = self._open()
+        try:
+            bounds = self._bounds(consumer)
+            self._assign(consumer, {p: (end, end) for p, (_, end) in bounds.items()})
+            yield Progress(passed=0, total=0, read=0)
+            said = time.monotonic()
+            left_out = 0
+            while not self._stop.is_set():
+                came = [r for r in self._batch(consumer) if isinstance(r, Record)]
+                self._read += len(came)
+                found = [r for r in came if self._query.wants(r)]
+                left_out += max(0, len(found) - TAIL_MAX)
+                if found:
+                    yield found[-TAIL_MAX:]
+                if time.monotonic() - said > PROGRESS_S * 4:
+                    said = time.monotonic()
+                    yield Progress(passed=0, total=0, read=self._read, left_out=left_out)
+        finally:
+            consumer.close()
+
+    def _backwards(self, consumer: Any, bounds: Ranges) -> Any:
+        whole, passed, shown = total(bounds), 0, 0
+        for window in windows(bounds, self._query.limit, picky=self._query.picky):
+            found: list[Record] = []
+            for event in self._range(consumer, window, passed, whole):
+                if isinstance(event, list):
+                    found += event
+                else:
+                    yield event
+            if self._stop.is_set():
+                return False
+            passed += total(window)
+            found.sort(key=lambda r: (r.timestamp or 0, r.offset), reverse=True)
+            room = self._query.limit - shown
+            if found[:room]:
+                yield found[:room]
+            shown += len(found[:room])
+            if shown >= self._query.limit:
+                return passed < whole or len(found) > room
+        return False
+
+    def _forwards(self, consumer: Any, ranges: Ranges) -> Any:
+        whole, shown = total(ranges), 0
+        for event in self._range(consumer, ranges, 0, whole):
+            if not isinstance(event, list):
+                yield event
+                continue
+            room = self._query.limit - shown
+            shown += len(event[:room])
+            yield event[:room]
+            if shown >= self._query.limit:
+                return True
+        return False
+
+    # ---- reading
+
+    def _open(self) -> Any:
+        from confluent_kafka import Consumer, KafkaException
+
+        settings = self._cluster.client("consumer") | _CONSUMER | {"error_cb": self._note}
+        try:
+            return Consumer(settings)
+        except KafkaException as e:
+            raise KlammError(f"no consumer can be made: {e.args[0].str()}") from None
+
+    def _note(self, error: Any) -> None:
+        self._errors.append(error.str())
+
+    def _bounds(self, consumer: Any) -> Ranges:
+        from confluent_kafka import KafkaException, TopicPartition
+
+        try:
+            found = consumer.list_topics(timeout=ANSWER_S).topics.get(
+                self._topic
+            )  # all: to ask for one might create it
+            if found is None:
+                raise NotThere(f"there is no topic {self._topic}")
+            wanted = self._query.partitions
+            if wanted is not None and (absent := wanted - set(found.partitions)):
+                raise ConsoleError(
+                    f"partitions: {min(absent)} does not exist; {self._topic} has 0 to {max(found.partitions)}"
+                )
+            return {
+                p: consumer.get_watermark_offsets(TopicPartition(self._topic, p), ANSWER_S)
+                for p in sorted(found.partitions)
+                if wanted is None or p in wanted
+            }
+        except KafkaException as e:
+            consumer.poll(0)  # calls `_note` with what the brokers said
+            why = self._errors[-1] if self._errors else e.args[0].str()
+            raise KlammError(f"{self._topic} cannot be read: {why}") from None
+
+    def _from(self, consumer: Any, bounds: Ranges) -> Ranges:
+        from confluent_kafka import TopicPartition
+
+        if self._query.start == "offset":
+            return from_offset(bounds, self._query.at)
+        if self._query.start != "time":
+            return bounds
+        asked = [TopicPartition(self._topic, p, self._query.at) for p in bounds]
+        found = {t.partition: t.offset for t in consumer.offsets_for_times(asked, ANSWER_S)}
+        return {p: (found[p] if found[p] >= 0 else end, end) for p, (_, end) in bounds.items()}
+
+    def _assign(self, consumer: Any, ranges: Ranges) -> None:
+        from confluent_kafka import TopicPartition
+
+        consumer.assign([TopicPartition(self._topic, p, start) for p, (start, _) in ranges.items()])
+
+    def _range(
+        self, consumer: Any, ranges: Ranges, passed: int, whole: int
+    ) -> Iterator[list[Record] | Progress]:
+        """Yields matches of these offsets, and progress."""
+        from confluent_kafka import TopicPartition
+
+        left = {p: end for p, (start, end) in ranges.items() if start < end}
+        at = {p: ranges[p][0] for p in left}
+        self._assign(consumer, {p: ranges[p] for p in left})
+        heard = said = time.monotonic()
+        while left and not self._stop.is_set():
+            matches: list[Record] = []
+            for found in self._batch(consumer):
+                heard = time.monotonic()
+                partition = found.partition if isinstance(found, Record) else found
+                if partition not in left:
+                    continue
+                end = left[partition]
+                if isinstance(found, Record) and found.offset < end:
+                    self._read += 1
+                    at[partition] = found.offset + 1
+                    if self._query.wants(found):
+                        matches.append(found)
+                # At a log's end, what is left of the range are markers of transactions, or compacted away
+                if not isinstance(found, Record) or found.offset >= end - 1:
+                    at[partition] = end
+                    del left[partition]
+                    consumer.pause([TopicPartition(self._topic, partition)])
+            if matches:
+                yield matches
+            if time.monotonic() - said > PROGRESS_S:
+                said = time.monotonic()
+                yield Progress(
+                    passed=passed + sum(at[p] - ranges[p][0] for p in at), total=whole, read=self._read
+                )
+            if time.monotonic() - heard > SILENCE_S:
+                raise KlammError(f"the brokers have sent nothing of {self._topic} for {SILENCE_S:.0f} s")
+
+    def _batch(self, consumer: Any) -> Iterator[Record | int]:
+        """Yields records that are there, and the partitions that end. Raises KlammError."""
+        from confluent_kafka import KafkaError
+
+        first = consumer.poll(STEP_S)
+        if first is None:
+            return
+        for message in [first, *consumer.consume(BATCH - 1, 0)]:
+            error = message.error()
+            if error is None:
+                yield self._record(message)
+            elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
+                yield message.partition()
+            else:
+                raise KlammError(f"{self._topic} cannot be read: {error.str()}")
+
+    def _record(self, message: Any) -> Record:
+        kind, timestamp = message.timestamp()
+        return Record(
+            topic=self._topic,
+            partition=message.partition(),
+            offset=message.offset(),
+            timestamp=timestamp if kind else None,
+            key=message.key(),
+            value=message.value(),
+            headers=message.headers() or (),
+            key_form=self._query.key_form,
+            value_form=self._query.value_form,
+            look=self._look,
+        )

@@ -1,1 +1,0 @@
-"""A schema registry with the REST API of Confluent's, whose state is a compacted topic."""

@@ -1,0 +1,136 @@
+"""The console's settings, sessions and forms of connectors."""
+
+from __future__ import annotations
+
+import pytest
+
+from klamm.console.errors import ConsoleError
+from klamm.console.form import as_fields, hide, read_config, sorted_groups, unhide
+from klamm.console.sessions import SESSIONS_MAX, Sessions
+from klamm.console.settings import read_settings
+from klamm_base.errors import ConfigError
+from klamm_base.properties import from_overrides
+
+
+def _settings(*lines):
+    return read_settings(from_overrides(lines))
+
+
+def test_clusters_by_name_and_one_without():
+    found = _settings(
+        "bootstrap.servers=a:1",
+        "security.protocol=SSL",
+        "cluster.far.bootstrap.servers=b:2,c:3",
+        "cluster.far.connect.url=https://c:8083/",
+        "cluster.far.connect.user=ann",
+        "cluster.far.connect.password=geheim",
+        "cluster.far.sasl.mechanism=PLAIN",
+    )
+    local, far = found.clusters["local"], found.clusters["far"]
+    assert (local.bootstrap, local.client) == ("a:1", {"security.protocol": "SSL"})
+    assert (far.bootstrap, far.client, far.connect.url) == (
+        "b:2,c:3",
+        {"sasl.mechanism": "PLAIN"},
+        "https://c:8083",
+    )
+    assert "geheim" not in repr(found)
+    assert _settings().clusters["local"].bootstrap == "127.0.0.1:9092"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("cluster.far.bootstrap.server=b:2", "did you mean bootstrap.servers"),
+        ("cluster.far=b:2", "write cluster.NAME.bootstrap.servers"),
+        ("cluster.far.connect.url=c:8083", "write http://HOST:PORT"),
+        ("cluster.far.connect.url=http://a:b@c:8083", "keys of their own"),
+        ("cluster.local.bootstrap.servers=nonsense", "must look like host:port"),
+        ("console.searches.max=0", "at least 1"),
+    ],
+)  # fmt: skip
+def test_wrong_settings_are_refused_in_words(line, said):
+    with pytest.raises(ConfigError, match=said):
+        _settings("cluster.local.bootstrap.servers=a:1", line)
+
+
+def test_a_session_ends_and_a_login_gets_a_new_one():
+    sessions = Sessions(idle_s=60)
+    first = sessions.begin(0)
+    token = sessions.token(first)
+    assert sessions.right(first, token)
+    assert not sessions.right(first, "")
+    logged_in = sessions.log_in(first, "ann", "Basic x", 10)
+    assert sessions.find(first.id, 11) is None
+    assert not sessions.right(logged_in, token)
+    assert sessions.find(logged_in.id, 70) is logged_in
+    assert sessions.find(logged_in.id, 131) is None
+
+
+def test_sessions_are_bounded():
+    sessions = Sessions(idle_s=60)
+    oldest = sessions.begin(0)
+    for _ in range(SESSIONS_MAX):
+        sessions.begin(1)
+    assert len(sessions) == SESSIONS_MAX
+    assert sessions.find(oldest.id, 1) is None
+
+
+# ---- forms of connectors
+
+
+def _info(name, group, order, **more):
+    definition = {
+        "group": group,
+        "order_in_group": order,
+        "type": "STRING",
+        "display_name": name.title(),
+        **more,
+    }
+    return {
+        "definition": definition,
+        "value": {"name": name, "errors": ["missing"] if more.get("required") else [], "visible": True},
+    }
+
+
+def test_a_form_has_the_workers_groups_and_order_and_errors_at_the_field():
+    answer = {
+        "groups": ["Common", "Files"],
+        "configs": [
+            _info("topic", "Files", 2),
+            _info("file", "Files", 1, required=True),
+            _info("name", "Common", 1),
+        ],
+    }
+    groups = sorted_groups(answer, {"name": "x", "unknown.key": "7"})
+    assert [(title, [f.name for f in fields]) for title, fields in groups] == [
+        ("Common", ["name"]),
+        ("Files", ["file", "topic"]),
+        ("Other settings", ["unknown.key"]),
+    ]
+    file = groups[1][1][0]
+    assert (file.errors, file.required, groups[0][1][0].value) == (("missing",), True, "x")
+
+
+def test_fields_and_json_are_the_same_configuration():
+    form = {
+        "c.topic": " t ",
+        "c.name": "x",
+        "c.file": "",
+        "new.key": "transforms",
+        "new.value": "a",
+        "csrf": "1",
+    }
+    assert as_fields(form) == {"name": "x", "topic": "t", "transforms": "a"}
+    assert read_config('{"name": "x", "config": {"topic": "t", "n": 3, "b": true, "z": null}}') == {
+        "name": "x", "topic": "t", "n": "3", "b": "true",
+    }  # fmt: skip
+    for text, said in (("{", "JSON: "), ("[1]", "an object"), ('{"a": {}}', "the value of a")):
+        with pytest.raises(ConsoleError, match=said):
+            read_config(text)
+
+
+def test_a_page_never_has_a_secret_and_a_change_keeps_it():
+    stored = {"connection.password": "geheim", "user.password": "${file:/a:b}", "topic": "t"}
+    shown = hide(stored)
+    assert shown == {"connection.password": "[hidden]", "user.password": "${file:/a:b}", "topic": "t"}
+    assert unhide({**shown, "topic": "u"}, stored) == {**stored, "topic": "u"}

@@ -1,3 +1,0 @@
-from support.broker import broker
-
-__all__ = ["broker"]
