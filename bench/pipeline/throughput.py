@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,16 +17,19 @@ from support.elasticsearch import require
 from support.pipeline.memory import Watch
 
 from klamm.demo.logs.job import INPUTS, spark_job
-from klamm.demo.logs.lines import Lines, Plan
+from klamm.demo.logs.lines import Line, Lines, Plan
 from klamm.demo.logs.target import ElasticsearchTarget
 from klamm.testing import EmbeddedBroker
 from klamm.testing.elasticsearch import ElasticsearchServer
+from klamm_agent.stages.envelope import Envelope
 from klamm_spark.java import need_java
 from klamm_spark.model import Job, Output
 from klamm_spark.process import ENDED, DriverProcess
 
 LINES_A_SECOND: Final = 20_000
 """By the time that lines carry; the number of windows of error rates follows from it."""
+RUN: Final = 1000
+"""Lines that the agent reads at once."""
 FULL_S: Final = 600.0
 
 
@@ -139,35 +142,44 @@ def _events(driver: DriverProcess) -> Iterator[dict[str, Any]]:
 
 
 def fill(bootstrap: str, topics: tuple[str, ...], partitions: int, lines: int) -> None:
-    """Lines as the agent's documents, spread over the partitions in runs of a thousand."""
+    """Lines as the agent's documents, made by it, spread over the partitions in runs of a thousand."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for made in admin.create_topics([NewTopic(t, partitions, 1) for t in topics]).values():
         made.result(30)
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, "compression.type": "lz4"})
-    plan = Plan(seed=3, start_ms=int(time.time() * 1000), rate=LINES_A_SECOND, total=lines)
+    start_s = time.time()
+    plan = Plan(seed=3, start_ms=int(start_s * 1000), rate=LINES_A_SECOND, total=lines)
     by_kind = dict(zip(("access", "app"), topics, strict=True))
+    envelope = Envelope({"host": {"name": "web-1"}, "agent": {"type": "klamm", "id": "web-1"}})
     offset = 0
-    for number, line in enumerate(Lines(plan)):
-        document = {
-            "@timestamp": "2026-01-01T12:00:00.000Z",
-            "message": line.data[:-1].decode(),
-            "log": {"file": {"path": f"/var/log/{line.service.file}"}, "offset": offset},
-            "host": {"name": "web-1"},
-            "agent": {"type": "klamm", "id": "web-1"},
-        }
-        offset += len(line.data)
-        while True:
-            try:
-                producer.produce(
-                    by_kind[line.service.kind],
-                    json.dumps(document, ensure_ascii=False).encode(),
-                    partition=number // 1000 % partitions,
-                )
-                break
-            except BufferError:
-                producer.poll(0.1)
+    lines_of = iter(Lines(plan))
+    for number, some in enumerate(iter(lambda: list(islice(lines_of, RUN)), [])):
+        read_at = start_s + (number + 1) * RUN / LINES_A_SECOND
+        for file, of_file in _by_file(some).items():
+            offsets = list(accumulate((len(line.data) for line in of_file[:-1]), initial=offset))
+            offset = offsets[-1] + len(of_file[-1].data)
+            texts = [line.data[:-1] for line in of_file]
+            for document in envelope.wrap(texts, offsets, f"/var/log/{file}", read_at):
+                _produce(producer, by_kind[of_file[0].service.kind], document, number % partitions)
     if producer.flush(120):
         raise RuntimeError("the broker did not take all lines")
+
+
+def _by_file(lines: Iterable[Line]) -> dict[str, list[Line]]:
+    found: dict[str, list[Line]] = {}
+    for line in lines:
+        found.setdefault(line.service.file, []).append(line)
+    return found
+
+
+def _produce(producer: Producer, topic: str, document: bytes, partition: int) -> None:
+    while True:
+        try:
+            producer.produce(topic, document, partition=partition)
+        except BufferError:
+            producer.poll(0.1)
+        else:
+            return
 
 
 def table(cells: list[Cell]) -> str:

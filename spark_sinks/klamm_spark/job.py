@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import inspect
 import re
@@ -14,17 +15,19 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from klamm_base.errors import ConfigError
 from klamm_spark.blame import reading
-from klamm_spark.model import INPUT_VIEW, Job, Output, Query
+from klamm_spark.model import INPUT_VIEW, Job, Output, Query, Source
 from klamm_spark.outputs import start_output
 from klamm_spark.reset import begun
 from klamm_spark.sources import read_source
 
 _PLAIN_NAME: Final = re.compile(r"\w[\w-]*")
+_LOG_JOBS: Final = frozenset({"klamm_spark.jobs.logs:logs", "klamm_spark.jobs.log_connect:logs"})
+_ASKS_INPUT: Final = re.compile(rf"\b{INPUT_VIEW}\b", re.IGNORECASE)
 
 
 def frames(job: Job, spark: SparkSession, given: DataFrame | None = None) -> dict[str, DataFrame]:
     """Returns the frame of every output, by the output's name. Starts nothing. Raises ConfigError."""
-    found = transform(job, read_source(begun(job).source, spark) if given is None else given, spark)
+    found = transform(job, read_source(input_of(begun(job)), spark) if given is None else given, spark)
     answer = {}
     for n, output in enumerate(job.outputs):
         try:
@@ -33,6 +36,21 @@ def frames(job: Job, spark: SparkSession, given: DataFrame | None = None) -> dic
             key = (e.key or "").replace("outputs.", f"outputs[{n}].", 1)
             raise ConfigError(str(e), key=key) from e
     return answer
+
+
+def input_of(job: Job) -> Source:
+    """Returns the source, with the options that make less work for a log job. Raises ConfigError.
+
+    They leave values out, so they are not for jobs that have other uses for the input.
+    """
+    source = job.source
+    plain = source.format is None and source.connector == "klamm" and source.value_format == "bytes"
+    texts = [*job.query.views.values(), *(o.query or o.name for o in job.outputs)]
+    if job.query.function not in _LOG_JOBS or not plain or any(_ASKS_INPUT.search(text) for text in texts):
+        return source
+    from klamm_spark.jobs.logs import reader_options
+
+    return dataclasses.replace(source, options={**reader_options(job.query.options), **source.options})
 
 
 def as_records(output: Output, frame: DataFrame) -> DataFrame:

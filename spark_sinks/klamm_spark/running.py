@@ -60,7 +60,7 @@ def run(job: Job, reporter: Reports, stop: Stopping, held: tuple[int, ...]) -> N
         if resolved is None:
             return
         job, watch = resolved
-        given = read_source(job.source, spark, None if watch is None else schema_watch.observed)
+        given = read_source(jobs.input_of(job), spark, None if watch is None else schema_watch.observed)
         frames = jobs.frames(job, spark, given)
         found = upgrade.examine(job, frames, spark)
         upgrade.allow(job, found)

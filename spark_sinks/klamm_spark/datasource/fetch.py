@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from pyspark.sql.datasource import InputPartition
 
+from klamm_spark.datasource.agent_lines import AgentLines
 from klamm_spark.datasource.offsets import DataLossError, Range
 from klamm_spark.datasource.options import ReadOptions, client_config
 from klamm_spark.datasource.worker import settle
@@ -105,6 +106,7 @@ def read_range(what: Range, options: ReadOptions, schema: pa.Schema) -> Iterator
     """Yields all records of the range. Raises DataLossError, or, with failOnDataLoss=false, continues after the gap."""
     settle()
     consumer = _consumer(options)
+    cutter = AgentLines(options.line_id) if options.agent_lines else None
     position = what.start
     consumer.go_to(what.topic, what.partition, position)
     unused: list[Message] = []
@@ -114,7 +116,7 @@ def read_range(what: Range, options: ReadOptions, schema: pa.Schema) -> Iterator
             messages, position, unused = _step(consumer, what, position, options)
             if messages:
                 deadline = time.monotonic() + options.poll_timeout_s
-                yield arrow_batch(messages, schema)
+                yield arrow_batch(messages, schema, cutter)
             elif time.monotonic() > deadline and position < what.end:
                 raise TimeoutError(
                     f"{what}: no record since offset {position} for {options.poll_timeout_s:.0f} s "
@@ -186,12 +188,18 @@ def _after(error: KafkaError, consumer: OneConsumer, what: Range, position: int,
     return position
 
 
-def arrow_batch(messages: list[Message], schema: pa.Schema) -> pa.RecordBatch:
+def arrow_batch(
+    messages: list[Message], schema: pa.Schema, cutter: AgentLines | None = None
+) -> pa.RecordBatch:
     """Makes the columns of Spark's Kafka source from lists, one column at a time: no call per field of a row."""
     stamps = [m.timestamp() for m in messages]
+    values: Sequence[bytes | None] = [m.value() for m in messages]
+    lines: list[pa.Array] = []
+    if cutter is not None:
+        values, lines = cutter.columns(values)
     columns: list[Any] = [
         pa.array([m.key() for m in messages], pa.binary()),
-        pa.array([m.value() for m in messages], pa.binary()),
+        pa.array(values, pa.binary()),
         pa.DictionaryArray.from_arrays(
             pa.repeat(pa.scalar(0, pa.int32()), len(messages)), pa.array([messages[0].topic()])
         ).cast(pa.string()),
@@ -200,6 +208,7 @@ def arrow_batch(messages: list[Message], schema: pa.Schema) -> pa.RecordBatch:
         pa.array([ms for _, ms in stamps], pa.timestamp("ms")).cast(schema.field("timestamp").type),
         # librdkafka numbers from 0 for "not available", Kafka from 0 for CreateTime.
         pa.array([max(0, kind - 1) for kind, _ in stamps], pa.int32()),
+        *lines,
     ]
     if len(schema) > len(columns):
         columns.append(_headers(messages, schema.field("headers").type))

@@ -13,6 +13,7 @@ from klamm_base.clientconfig import Kind, translate
 from klamm_base.errors import ConfigError
 from klamm_base.toml_lines import meant
 from klamm_spark import figures
+from klamm_spark.datasource import agent_lines
 from klamm_spark.datasource.exactly_once import PREFIX
 from klamm_spark.datasource.option_values import (
     Bound,
@@ -51,6 +52,8 @@ _READ: Final = (
     "includeHeaders",
     "kafkaConsumer.pollTimeoutMs",
     "refreshEachBatch",
+    "agentLines",
+    "agentLines.id",
 )
 _WRITE: Final = (
     "topic",
@@ -94,6 +97,8 @@ class ReadOptions:
     retries: int
     retry_interval_s: float
     refresh: bool = False
+    agent_lines: bool = False
+    line_id: str | None = None
 
     @property
     def read_committed(self) -> bool:
@@ -161,7 +166,19 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
         retries=3 if retries is None else retries,
         retry_interval_s=(1000 if retry_ms is None else retry_ms) / 1000,
         refresh=flag(found, "refreshEachBatch", default=False),
+        agent_lines=flag(found, "agentLines", default=False),
+        line_id=_line_id(found),
     )
+
+
+def _line_id(found: Mapping[str, str]) -> str | None:
+    pattern = found.get("agentLines.id")
+    if pattern is not None and not agent_lines.usable(pattern):
+        raise ConfigError(
+            f"agentLines.id={pattern}: use one group, plain characters, classes, alternatives and repetitions only",
+            key="agentLines.id",
+        )
+    return pattern
 
 
 def write_options(options: Mapping[str, str]) -> WriteOptions:

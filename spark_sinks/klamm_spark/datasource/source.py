@@ -12,6 +12,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from klamm_base.errors import ConfigError
+from klamm_spark.datasource.agent_lines import COLUMNS
 from klamm_spark.datasource.options import WriteOptions, read_options, write_options
 from klamm_spark.datasource.reader import KlammBatchReader, KlammStreamReader
 from klamm_spark.datasource.writer import KlammBatchWriter, KlammStreamWriter, check_columns
@@ -28,7 +29,9 @@ class KlammDataSource(DataSource):
         return "klamm"
 
     def schema(self) -> str:
-        return _SCHEMA + (_HEADERS if read_options(self.options).include_headers else "")
+        options = read_options(self.options)
+        lines = "".join(f", {name} {kind}" for name, kind in COLUMNS.items()) if options.agent_lines else ""
+        return _SCHEMA + lines + (_HEADERS if options.include_headers else "")
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return KlammBatchReader(read_options(self.options), schema)

@@ -25,6 +25,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
+from klamm_spark.datasource.agent_lines import COLUMNS, usable
 from klamm_spark.jobs import log_enrich, log_formats
 from klamm_spark.jobs.log_formats import CANONICAL, TimeForm
 from klamm_spark.jobs.log_options import Format, LogOptions, read_options
@@ -61,6 +62,15 @@ def logs(df: DataFrame, spark: SparkSession, options: Mapping[str, Any]) -> dict
     return frames(df, spark, read_options(options))
 
 
+def reader_options(options: Mapping[str, Any]) -> dict[str, str]:
+    """Returns options of `format("klamm")` that make the job's work less. Raises ConfigError for settings that cannot be used."""
+    wanted = read_options(options)
+    if not wanted.envelope or any(f.type == "ecs" for f in wanted.formats):  # they take records as they are
+        return {}
+    id_ = wanted.id_pattern
+    return {"agentLines": "true"} | ({"agentLines.id": id_} if id_ is not None and usable(id_) else {})
+
+
 def prepare(spark: SparkSession) -> None:
     """Sets the session's settings that the job's columns rely on."""
     spark.conf.set("spark.sql.session.timeZone", "UTC")
@@ -86,15 +96,24 @@ def lines(df: DataFrame, options: LogOptions) -> DataFrame:
         nothing = {n: F.lit(None).cast(t).alias(n) for n, t in {**_FROM_AGENT, "_service": "string"}.items()}
         return df.select(*_ORIGIN, text.alias("line"), text.alias("record"), *nothing.values())
     # A record without an envelope (from another producer, or a broken one) is a line as it is.
-    both = df.select(*_ORIGIN, text.alias("text"), F.from_json(text, _ENVELOPE).alias("e"))
+    cut = [F.col(name) for name in COLUMNS if name in df.columns]
+    whole = F.from_json(text, _ENVELOPE)
+    if cut:
+        whole = F.when(F.col("_line").isNull(), whole)
+    both = df.select(*_ORIGIN, text.alias("text"), *cut, whole.alias("e"))
+
+    def either(name: str, inside: str) -> Column:
+        return F.coalesce(name, inside) if cut else F.col(inside)
+
     return both.select(
         *_ORIGIN,
-        F.coalesce("e.message", "text").alias("line"),
+        F.coalesce(either("_line", "e.message"), "text").alias("line"),
         F.col("text").alias("record"),
-        F.col("e.log.file.path").alias("log.file.path"),
-        F.col("e.log.offset").alias("log.offset"),
-        F.col("e.host.name").alias("host.name"),
-        F.col("e.service.name").alias("_service"),
+        either("_path", "e.log.file.path").alias("log.file.path"),
+        either("_position", "e.log.offset").alias("log.offset"),
+        either("_host", "e.host.name").alias("host.name"),
+        either("_service", "e.service.name").alias("_service"),
+        *(["_id"] if cut else []),
     )
 
 
@@ -175,6 +194,7 @@ def _columns(df: DataFrame, found: _Found) -> DataFrame:
     times = {f"_time{n}": F.coalesce(*texts) for n, texts in enumerate(found.times.values())}
     columns = df.select(
         *("topic", "partition", "offset", "line", "_service"),
+        *(["_id"] if "_id" in df.columns else []),
         F.col("timestamp").alias("recorded"),
         *(
             column.alias(name)
@@ -202,7 +222,8 @@ def _identified(df: DataFrame, options: LogOptions) -> DataFrame:
     record = F.concat_ws("-", "topic", "partition", "offset")
     line_id = F.coalesce(_usable(F.col("`event.id`")), record)
     if options.id_pattern is not None:
-        df = df.withColumn("_id", F.regexp_extract("line", options.id_pattern, 1))
+        found = F.regexp_extract("line", options.id_pattern, 1)
+        df = df.withColumn("_id", F.coalesce("_id", found) if "_id" in df.columns else found)
         line_id = F.coalesce(_usable(F.col("_id")), line_id)
     event_time = F.coalesce("_seen", "recorded")
     understood = F.col("`event.dataset`").isNotNull()
