@@ -27,6 +27,8 @@ ENV_RESERVED: Final = frozenset(
         "KLAMM_BOOTSTRAP_SERVER",
         "KLAMM_DEBUG",
         "KLAMM_JAVA_DIR",
+        "KLAMM_LAG_TOKEN",
+        "KLAMM_LAG_URL",
         "KLAMM_LOG_LEVEL",
         "KLAMM_PROFILE",
         "KLAMM_REST_CACERT",

@@ -44,6 +44,7 @@ BENCHES = [
     Bench("mirror-many", "bench.mirror.many --partitions 8,1000", 6),
     Bench("mirror-start", "bench.mirror.start --starts 4", 4),
     Bench("mirror-distance", "bench.mirror.distance --rates 50,500", 6),
+    Bench("backup", "bench.backup.compare --runs 3 --mb 500", 4),
     Bench("agent", "bench.agent.compare --runs 3 --format raw", 6),
     Bench("agent-json", "bench.agent.compare --runs 2 --format json", 8),
     Bench("agent-rotate", "bench.agent.compare --runs 3 --format raw --rotate", 8),

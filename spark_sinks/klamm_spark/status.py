@@ -17,7 +17,7 @@ STOPPED: Final = "STOPPED"
 FAILED: Final = "FAILED"
 _LAST: Final = (
     "batch", "at", "input_rows_per_s", "rows_per_s", "duration_ms", "phases_ms", "state_rows", "state_bytes", "watermark", "lost",
-    "lag", "position", "observed",
+    "lag", "offsets", "position", "observed",
 )  # fmt: skip
 """Figures of a query that come from its last progress."""
 _SINK: Final = ("documents", "refused", "throttled")
@@ -145,6 +145,10 @@ def samples(status: JobStatus) -> Iterator[tuple[str, str, dict[str, str], Numbe
                 yield f"klamm_spark_{metric}", about, labels, value if factor == 1 else value * factor
         for topic, behind in sorted(query["lag"].items()):
             yield "klamm_spark_lag", "Records behind.", labels | {"topic": topic}, behind
+        for topic, places in sorted(query.get("offsets", {}).items()):
+            for partition, offset in sorted(places.items(), key=lambda place: int(place[0])):
+                place = labels | {"topic": topic, "partition": str(partition)}
+                yield "klamm_spark_position", "The next offset to be read.", place, offset
         for key, metric in (("watermark", "watermark"), ("at", "last_progress")):
             if (at := timestamp_s(query.get(key))) is not None:
                 yield (

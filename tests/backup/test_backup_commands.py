@@ -167,7 +167,7 @@ def test_what_cannot_be_done_is_one_sentence(broker, tmp_path):
         (["restore", "b", *at, "--backup", "x"], "b holds no backup x; `klamm backup list` shows all"),
         (
             ["restore", "b", *at, "--parts", "topic"],
-            "--parts topic: use topics, groups, acls, quotas, connectors",
+            "--parts topic: use topics, groups, acls, quotas",
         ),
         (["prune", "b"], "give --keep-last or --keep-days"),
         (["create", "s4://bucket/b", *at], "s4://bucket/b: Protocol not known: s4"),

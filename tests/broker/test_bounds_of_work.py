@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import socket
 import time
 
 import pytest
+from support.broker import wait_until
 from support.raw import RawClient, batch, produce_request, request_frame
 
 from klamm.testing import EmbeddedBroker
@@ -19,8 +21,14 @@ from klamm_broker.server import heavy
 from klamm_broker.server.broker import Broker
 from klamm_broker.server.config import BrokerConfig
 from klamm_broker.server.listener import Server
-from klamm_kafka.wire.errors import MalformedMessage
-from klamm_kafka.wire.hot import FetchResult, encode_fetch_response, fetch_response_steps
+from klamm_kafka.wire.errors import ErrorCode, MalformedMessage
+from klamm_kafka.wire.hot import (
+    FetchResult,
+    ManyElements,
+    encode_fetch_response,
+    fetch_response_steps,
+    parse_produce,
+)
 from klamm_kafka.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from klamm_kafka.wire.messages.delete_records import (
     DeleteRecordsPartition,
@@ -35,6 +43,7 @@ from klamm_kafka.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
+    OffsetCommitResponse,
 )
 from klamm_kafka.wire.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -294,3 +303,70 @@ async def test_a_small_request_for_very_much_is_cut_too(broker, monkeypatch):
     monkeypatch.setattr(api_03_metadata, "STEP", 4)
     assert await answers() == at_once
     assert len(slices) > 10
+
+
+@pytest.mark.usefixtures("processes")
+@pytest.mark.parametrize("acks", [0, 1])
+def test_a_large_produce_is_done_to_the_end_even_if_its_client_has_left(tmp_path, acks):
+    """Its parts are appended in order, before the next request of the connection."""
+    with EmbeddedBroker(tmp_path / "data") as broker, RawClient(broker.port) as reader:
+        new = CreatableTopic(name=TOPIC, num_partitions=PARTITIONS, replication_factor=1)
+        reader.request(CreateTopicsRequest(topics=[new], timeout_ms=60_000), 6)
+        records = batch(b"x")
+        named = [PartitionProduceData(index=n, records=records) for n in range(PARTITIONS)]
+        data = [TopicProduceData(name=TOPIC, partition_data=named)]
+        large = ProduceRequest(acks=acks, timeout_ms=1000, topic_data=data)
+        with RawClient(broker.port) as writer:
+            writer.send(large, 9)
+            writer.send(produce_request(TOPIC, records, partition=PARTITIONS - 1, acks=acks), 9)
+            writer.sock.shutdown(socket.SHUT_WR)
+        asked = [ListOffsetsPartition(partition_index=n, timestamp=-1) for n in range(PARTITIONS)]
+        ends = ListOffsetsRequest(topics=[ListOffsetsTopic(name=TOPIC, partitions=asked)])
+
+        def all_are_there() -> bool:
+            told = reader.request(ends, 7).topics[0].partitions
+            return [p.offset for p in told] == [1] * (PARTITIONS - 1) + [2 if acks == 0 else told[-1].offset]
+
+        wait_until(all_are_there, "every partition to have its record")
+
+
+@pytest.mark.parametrize("version", [3, 9, 13])
+def test_a_produce_of_very_many_partitions_is_not_read_at_once(version):
+    named = [PartitionProduceData(index=n, records=None) for n in range(200)]
+    topic = {"topic_id": bytes(16)} if version >= 13 else {"name": TOPIC}
+    body = ProduceRequest(acks=1, timeout_ms=1, topic_data=[TopicProduceData(**topic, partition_data=named)])
+    encoded = body.encode(version)
+    with pytest.raises(ManyElements):
+        parse_produce(encoded, 0, version, most=200)
+    assert parse_produce(encoded, 0, version, most=201) == parse_produce(encoded, 0, version)
+
+
+async def test_very_many_offsets_are_committed_in_parts_and_answered_together(broker):
+    port = broker.listeners["PLAINTEXT"].port
+    new = CreatableTopic(name=TOPIC, num_partitions=10, replication_factor=1)
+    await ask(port, request_frame(CreateTopicsRequest(topics=[new], timeout_ms=60_000), 6))
+    broker.topics.by_name[TOPIC].partitions *= 130
+
+    async def commit(generation: int) -> list[int]:
+        named = [OffsetCommitRequestPartition(partition_index=n, committed_offset=n) for n in range(1_302)]
+        request = OffsetCommitRequest(
+            group_id="g",
+            generation_id_or_member_epoch=generation,
+            topics=[OffsetCommitRequestTopic(name=TOPIC, partitions=named)],
+        )
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 24)
+        writer.write(request_frame(request, 8, 5))
+        answer = await reader.readexactly(int.from_bytes(await reader.readexactly(4)))
+        writer.close()
+        told, _ = OffsetCommitResponse.decode(answer, 8, 5)
+        assert [p.partition_index for p in told.topics[0].partitions] == list(range(1_302))
+        return [p.error_code for p in told.topics[0].partitions]
+
+    assert await commit(-1) == [0] * 1_300 + [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2
+    stored = broker.groups.coordinator.groups["g"].offsets
+    assert sorted((at.partition, found.offset) for at, found in stored.items()) == [
+        (n, n) for n in range(1_300)
+    ]
+    refused = await commit(7)
+    assert set(refused[:1_300]) == {refused[0]}
+    assert refused[0] not in {0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}

@@ -12,6 +12,7 @@ import yaml
 from confluent_kafka import Consumer, Producer, TopicPartition
 from support.broker import new_name, new_topic, wait_until
 from support.raw import RawClient
+from support.share_client import Reader
 from typer.testing import CliRunner
 
 from klamm.admin import topics
@@ -430,3 +431,21 @@ async def test_a_coordinator_that_loads_is_waited_for(broker):
         assert len(tried) == 3
         with pytest.raises(AdminError, match="topic 'no-such-topic'"):
             await topics.describe_topics(admin, ["no-such-topic"])
+
+
+def test_a_share_group_is_described_and_deleted(run, broker):
+    group, topic = new_name("share"), new_topic(broker)
+    with Reader(broker, group, topic) as reader:
+        reader.join().produce(b"a", b"b")
+        reader.fetch()
+        reader.acknowledge((0, 0, [1]))
+        (state,) = json.loads(run("group", "describe", group, "--state", "-o", "json").output)
+        assert (state["type"], state["state"], state["members"]) == ("Share", "Stable", 1)
+        (member,) = json.loads(run("group", "describe", group, "--members", "-o", "json").output)
+        assert (member["consumer_id"], member["assignment"]) == (reader.member, f"{topic}:0")
+        (row,) = json.loads(run("group", "describe", group, "-o", "json").output)
+        assert (row["topic"], row["partition"]) == (topic, 0)
+        run("group", "delete", group, code=1)
+        reader.heartbeat(-1)
+    assert run("group", "delete", group).output == f"deleted {group}\n"
+    assert f"no group '{group}'" in run("group", "describe", group, code=1).output

@@ -84,12 +84,6 @@ def test_an_object_in_json_stays_for_the_worker_to_refuse(tmp_path):
     assert read_connector(file).config == {"tasks": {"max": 1}, "list": [1]}
 
 
-def test_yaml_without_its_package_says_what_to_do(tmp_path, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "yaml", None)
-    with pytest.raises(KlammError, match=r"YAML needs the package PyYAML \(pip install pyyaml\)"):
-        read_connector(tmp_path / "a.yaml")
-
-
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 
 

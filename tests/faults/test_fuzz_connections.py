@@ -6,6 +6,7 @@ disturbed, memory bounded.
 
 from __future__ import annotations
 
+import errno
 import random
 import re
 import socket
@@ -82,6 +83,9 @@ def exchange(broker: EmbeddedBroker, data: bytes, *, patience_s: float = 10) -> 
             return bytes(answers), True
         except TimeoutError:  # it waits for something, as a long poll may
             return bytes(answers), False
+        except OSError as e:
+            if e.errno != errno.ENOTCONN:  # it was reset before we could say that there is nothing more
+                raise
         return bytes(answers), True
 
 

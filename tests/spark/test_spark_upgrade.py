@@ -138,7 +138,7 @@ def test_metrics_of_a_job() -> None:
     status = JobStatus("orders")
     status.take({"event": "started", "queries": ["files"], "spark": "4"}, 1.0)
     event = {
-        "event": "progress", "query": "files", "batch": 0, "at": "1970-01-01T00:00:09.500Z", "rows": 5, "late": 2, "lag": {"t": 3},
+        "event": "progress", "query": "files", "batch": 0, "at": "1970-01-01T00:00:09.500Z", "rows": 5, "late": 2, "lag": {"t": 3}, "offsets": {"t": {"0": 7}},
         "rows_per_s": 2.5, "duration_ms": 250, "state_rows": 1, "watermark": "1970-01-01T00:00:00.000Z",
         "sink": {"documents": 4, "throttled": 1, "throttled_s": 0.5},
     }  # fmt: skip
@@ -150,6 +150,7 @@ def test_metrics_of_a_job() -> None:
     assert found["klamm_spark_input_rows_total", "files"] == 5
     assert found["klamm_spark_batches_total", "files"] == 2
     assert found["klamm_spark_lag", "files", "t"] == 3
+    assert found["klamm_spark_position", "files", "t", "0"] == 7
     assert found["klamm_spark_batch_duration_seconds", "files"] == 0.25
     assert found["klamm_spark_last_progress_timestamp_seconds", "files"] == 9.5
     assert found["klamm_spark_sink_documents_total", "files"] == 12

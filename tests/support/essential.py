@@ -43,6 +43,10 @@ ESSENTIAL: Final[dict[str, tuple[str, ...]]] = {
         "tests/service/test_service_unit.py",
     ),
     "Metrics": ("tests/broker/test_server_metrics.py",),
+    "Schema registry": (
+        "tests/registry/test_registry_clients.py::test_serializers_of_python",
+        "tests/registry/test_registry_clients.py::test_nothing_acknowledged_is_lost_by_kill_9",
+    ),
     "Connect workers": (
         "tests/connect/test_herd_cluster.py::test_herd_workers_that_start_at_once_share_the_tasks",
         "tests/connect/test_herd_cluster.py::test_herd_every_worker_does_what_is_asked_of_any",
@@ -99,6 +103,9 @@ ESSENTIAL: Final[dict[str, tuple[str, ...]]] = {
         "tests/agent/test_agent_handler.py::test_records_arrive_as_documents",
         "tests/agent/test_agent_handler_structlog.py::test_events_are_documents",
     ),
+    "Lag": (
+        "tests/lag/test_lag_server.py::test_a_consumer_stalls_goes_back_and_stops_and_each_is_told_once",
+    ),
     "Spark": (
         "tests/spark/test_spark_datasource.py::test_a_batch_reads_what_is_in_the_topic",
         "tests/spark/test_spark_datasource.py::test_what_a_stream_writes_is_in_the_topic",
@@ -142,6 +149,9 @@ PROCESSES: Final[dict[str, tuple[str, ...]]] = {
         "tests/mirror/test_mirror_dedicated.py::test_a_consumer_moves_and_goes_on_without_loss_and_nothing_goes_in_circles",
     ),
     "agent": ("tests/agent/test_agent_delivery.py::test_rotation_under_load_and_kills_lose_nothing",),
+    "lag server": (
+        "tests/lag/test_lag_server.py::test_a_consumer_stalls_goes_back_and_stops_and_each_is_told_once",
+    ),
     "Spark driver": ("tests/spark/test_spark_driver.py::test_the_command_runs_a_job_and_drains_on_ctrl_c",),
     "`klamm up`": ("tests/cli/test_cli_up.py::test_up_serves_and_leaves_nothing_behind",),
     "console tool": ("tests/cli/test_console_tools.py::test_there_and_back",),

@@ -28,6 +28,7 @@ from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.errors import ErrorCode, ProtocolError
 from klamm_kafka.wire.hot import (
+    ManyElements,
     ProduceData,
     ProduceResult,
     TopicKey,
@@ -38,8 +39,6 @@ from klamm_kafka.wire.hot import (
 )
 
 if TYPE_CHECKING:
-    from asyncio import Future
-
     from klamm_broker.security.authorizer import Access
     from klamm_broker.server.connection import Connection, Slot
     from klamm_broker.server.outgoing import Reply
@@ -47,8 +46,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LARGE_PARTITIONS: Final = 64
-"""A request with more partitions is done in slices: an append takes some 20 us, and wakes readers."""
+LARGE_ELEMENTS: Final = 128
+"""A request with more topics and partitions is done in slices: an append takes some 20 us, and wakes readers."""
 _STEP: Final = 32
 """Partitions in one step."""
 KEEP: Final = -2
@@ -78,23 +77,16 @@ def produce(conn: Connection, body: memoryview, version: int, correlation_id: in
     straight = _straight(conn.broker, body, version, correlation_id, access)
     if straight is not None:
         return straight
-    data = parse_produce(body, 0, version)
+    try:
+        data = parse_produce(body, 0, version, most=LARGE_ELEMENTS)
+    except ManyElements:
+        _produce_later(conn, bytearray(body), version, correlation_id)
+        return None
     large = len(body) > recompression.LARGE_BYTES and data.acks != KEEP
     if large and recompression.wanted(conn.broker.topics, data):
         _recompress_first(conn, bytearray(body), version, correlation_id)
         return None
     if data.transactional_id is None:
-        if _is_large(data):
-            kept = bytearray(body)
-            conn.hold()
-            _append_held(
-                conn,
-                conn.park(),
-                lambda: parse_produce(memoryview(kept), 0, version),
-                version=version,
-                correlation_id=correlation_id,
-            )
-            return None
         answer = append_all(conn.broker, data, access=access)
     else:
         verification = Verification(conn.broker, data, version, access)
@@ -146,33 +138,56 @@ def _straight(
     return (encode_produced(correlation_id, name, index, base_offset=offset, log_start_offset=start),)
 
 
-def _recompress_first(conn: Connection, body: bytearray, version: int, correlation_id: int) -> None:
-    """Recompress large batches in a thread; then handle the request as `produce` does, even if the connection is gone.
-
-    The transaction is verified after the recompression: it might end meanwhile.
-    """
+def _produce_later(conn: Connection, body: bytearray, version: int, correlation_id: int) -> None:
+    """Read a request of very many partitions when it is its turn among the large ones, then handle it as `produce` does."""
     slot = conn.park()
     conn.hold()
+
+    def read() -> Steps[ProduceData]:
+        yield None
+        return parse_produce(memoryview(body), 0, version)
+
+    def handle(data: ProduceData) -> None:
+        large = len(body) > recompression.LARGE_BYTES and data.acks != KEEP
+        if large and recompression.wanted(conn.broker.topics, data):
+            _recompress(conn, slot, data, version, correlation_id)
+        else:
+            _append_or_verify(conn, slot, lambda: data, version, correlation_id)
+
+    heavy.run(slot, f"PRODUCE version {version} ({len(body)} bytes)", read(), handle, to_the_end=True)
+
+
+def _recompress_first(conn: Connection, body: bytearray, version: int, correlation_id: int) -> None:
+    """Recompress large batches in a thread; then handle the request as `produce` does, even if the connection is gone."""
+    slot = conn.park()
+    conn.hold()
+    _recompress(conn, slot, parse_produce(memoryview(body), 0, version), version, correlation_id)
+
+
+def _recompress(conn: Connection, slot: Slot, data: ProduceData, version: int, correlation_id: int) -> None:
     broker = conn.broker
+    job = recompression.job(broker.topics, data, broker.now_ms())
+    broker.loop.run_in_executor(None, job).add_done_callback(
+        lambda future: _append_or_verify(conn, slot, future.result, version, correlation_id)
+    )
 
-    def done(future: Future[ProduceData]) -> None:
-        verification = None
-        if future.exception() is None and future.result().transactional_id is not None:
-            verification = Verification(broker, future.result(), version, conn.access)
+
+def _append_or_verify(
+    conn: Connection, slot: Slot, get: Callable[[], ProduceData], version: int, correlation_id: int
+) -> None:
+    """Finish a request that was held up. Its transaction is verified now: it might have ended meanwhile."""
+    verification = None
+    try:
+        data = get()
+    except Exception:  # `_append_held` meets it as well, and tells
+        log.debug("a request of %s could not be recompressed", conn)
+    else:
+        if data.transactional_id is not None:
+            verification = Verification(conn.broker, data, version, conn.access)
             if not verification.attempt():
-                _append_verified(conn, verification, future.result, version, correlation_id, held=slot)
+                _append_verified(conn, verification, get, version, correlation_id, held=slot)
                 return
-        _append_held(
-            conn,
-            slot,
-            future.result,
-            version=version,
-            correlation_id=correlation_id,
-            verification=verification,
-        )
-
-    job = recompression.job(broker.topics, parse_produce(memoryview(body), 0, version), broker.now_ms())
-    broker.loop.run_in_executor(None, job).add_done_callback(done)
+    _append_held(conn, slot, get, version=version, correlation_id=correlation_id, verification=verification)
 
 
 def _append_verified(
@@ -243,7 +258,7 @@ def _append_held(
 
 def _is_large(data: ProduceData) -> bool:
     """Decides whether a request has so many partitions that others must be served between them."""
-    return sum(len(partitions) for _, partitions in data.topics) > LARGE_PARTITIONS
+    return len(data.topics) + sum(len(partitions) for _, partitions in data.topics) > LARGE_ELEMENTS
 
 
 Answer = list[tuple[TopicKey, list[ProduceResult]]]

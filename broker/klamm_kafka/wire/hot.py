@@ -47,16 +47,27 @@ PRODUCE_ELEMENTS_MAX: Final = 20_000
 """Topics and partitions of one request: each costs some microseconds, and 100 MB would hold ten million."""
 
 
-def parse_produce(buf: bytes | bytearray | memoryview, pos: int, version: int) -> ProduceData:
+class ManyElements(IndexError):
+    """A produce request that names more topics and partitions than the caller wants to read at once."""
+
+
+def parse_produce(
+    buf: bytes | bytearray | memoryview, pos: int, version: int, *, most: int = PRODUCE_ELEMENTS_MAX
+) -> ProduceData:
     """Returns the produce request whose body begins at `pos` and ends where `buf` ends. Copies nothing but names.
 
-    Raises MalformedMessage with field and offset, as the generated decoder does.
+    Raises MalformedMessage with field and offset, as the generated decoder does; ManyElements if there are more than `most`
+    topics and partitions, unless that is the limit of all requests.
     """
     if not 3 <= version <= 13:
         _check_version("ProduceRequest", version, PRODUCE_VERSIONS)
     view = buf if type(buf) is memoryview else memoryview(buf)
     try:
-        return (_parse_flexible if version >= PRODUCE_FLEXIBLE else _parse_classic)(view, pos, version)
+        return (_parse_flexible if version >= PRODUCE_FLEXIBLE else _parse_classic)(view, pos, version, most)
+    except ManyElements:
+        if most < PRODUCE_ELEMENTS_MAX:
+            raise
+        raise _explain(view, pos, version) from None
     except (struct.error, IndexError, ValueError):
         raise _explain(view, pos, version) from None
 
@@ -72,13 +83,13 @@ def _explain(view: memoryview, pos: int, version: int) -> ProtocolError:
     return MalformedMessage(f"ProduceRequest v{version}", "?", pos, "cannot be read")
 
 
-def _parse_classic(view: memoryview, pos: int, version: int) -> ProduceData:
+def _parse_classic(view: memoryview, pos: int, version: int, most: int) -> ProduceData:
     end = len(view)
     transactional_id, pos = _string(view, pos, end)
     acks, timeout_ms, topic_count = _ACKS_TIMEOUT_COUNT.unpack_from(view, pos)
     pos += 10
     topics: list[tuple[TopicKey, list[tuple[int, memoryview | None]]]] = []
-    left = PRODUCE_ELEMENTS_MAX - topic_count
+    left = most - topic_count
     for _ in range(_count(topic_count, end - pos, 6)):
         name, pos = _string(view, pos, end)
         if name is None:
@@ -88,7 +99,7 @@ def _parse_classic(view: memoryview, pos: int, version: int) -> ProduceData:
         partitions: list[tuple[int, memoryview | None]] = []
         left -= partition_count
         if left < 0:
-            raise IndexError
+            raise ManyElements
         for _ in range(_count(partition_count, end - pos, 8)):
             index, size = _INDEX_LENGTH.unpack_from(view, pos)
             pos += 8
@@ -104,14 +115,14 @@ def _parse_classic(view: memoryview, pos: int, version: int) -> ProduceData:
     return ProduceData(transactional_id, acks, timeout_ms, topics)
 
 
-def _parse_flexible(view: memoryview, pos: int, version: int) -> ProduceData:
+def _parse_flexible(view: memoryview, pos: int, version: int, most: int) -> ProduceData:
     end = len(view)
     transactional_id, pos = _compact_string(view, pos, end)
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(view, pos)
     count, pos = decode_uvarint(view, pos + 6)
     topics: list[tuple[TopicKey, list[tuple[int, memoryview | None]]]] = []
     key: TopicKey | None
-    left = PRODUCE_ELEMENTS_MAX - count + 1
+    left = most - count + 1
     for _ in range(_count(count - 1, end - pos, 3)):
         if version >= TOPIC_ID_VERSION:
             key = bytes(view[pos : pos + 16])
@@ -135,7 +146,7 @@ def _parse_partitions(
 ) -> int:
     count, pos = (view[pos], pos + 1) if view[pos] < 128 else decode_uvarint(view, pos)
     if count - 1 > left:
-        raise IndexError
+        raise ManyElements
     for _ in range(_count(count - 1, end - pos, 6)):
         (index,) = _I32.unpack_from(view, pos)
         size, pos = decode_uvarint(view, pos + 4)

@@ -18,8 +18,10 @@ from klamm_kafka.wire.errors import ProtocolError
 from klamm_kafka.wire.varint import Buffer
 
 CODECS: Final = ("zstd", "lz4", "none")
-ZSTD_LEVEL: Final = 1
-"""The fastest: a backup must keep up with a broker."""
+LEVEL: Final = 1
+"""The fastest of both codecs: a backup must keep up with a broker. Level 3 of zstd takes twice as long for JSON, and three times for bytes by
+chance, to no smaller result; the default of lz4 five times.
+"""
 
 
 def pack(
@@ -30,7 +32,7 @@ def pack(
     content: list[Buffer] = list(pieces)
     used = codec if codec != "none" and _worth_packing(pieces) else ""
     if used:
-        packed = _codec(used).compress(b"".join(pieces), level=ZSTD_LEVEL if used == "zstd" else None)
+        packed = _codec(used).compress(b"".join(pieces), level=LEVEL)
         if len(packed) < raw_bytes:
             content = [memoryview(packed)]
         else:

@@ -34,8 +34,7 @@ TOPICS: Final = "topics"
 GROUPS: Final = "groups"
 ACLS: Final = "acls"
 QUOTAS: Final = "quotas"
-CONNECTORS: Final = "connectors"
-PARTS: Final = (TOPICS, GROUPS, ACLS, QUOTAS, CONNECTORS)
+PARTS: Final = (TOPICS, GROUPS, ACLS, QUOTAS)
 AT_A_TIME: Final = 6
 
 

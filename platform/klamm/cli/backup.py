@@ -271,7 +271,7 @@ def restore(
     ] = None,
     parts: Annotated[
         str | None,
-        typer.Option("--parts", help="By commas: topics, groups, acls, quotas, connectors. Without: all, or topics and groups with --topic."),
+        typer.Option("--parts", help="By commas: topics, groups, acls, quotas. Without: all, or topics and groups with --topic."),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a restore that was killed.")] = False,
     replication_factor: Annotated[
@@ -305,7 +305,7 @@ def restore(
                 cluster,
                 lambda a, c: restoring.restore(a, c, folder, state, wanted=wanted, progress=progress),
             )
-        if rest is not None and restoring.CONNECTORS in wanted.parts:
+        if rest is not None:
             outcome.connectors, refused = restore_connectors(
                 login.at(rest).call, state.connectors, outcome.names, outcome.places
             )

@@ -63,6 +63,8 @@ def _fill_group(
     if address not in open_:
         return  # another place than the context's
     if address not in settings:
+        if options[address].default is None:
+            return  # the command needs it only sometimes, and then says so
         raise KlammError(
             f"context {name!r} ({by}) has no {_NEEDED[address]}: `klamm context add {name} --replace …`,"
             f" or give {options[address].opts[0]}"

@@ -20,7 +20,7 @@ from klamm.cli.rest_client import RestError, Worker
 from klamm_base.errors import ConfigError, KlammError
 from klamm_base.files import write_atomically
 
-_FORMATS = "JSON, .yaml (needs PyYAML), .toml or .properties"
+_FORMATS = "JSON, .yaml, .toml or .properties"
 FileOption = Annotated[
     Path | None,
     typer.Option("--file", "-f", help=f"{_FORMATS}: name and config, or the config alone; - reads JSON."),

@@ -84,12 +84,8 @@ def read_edit(file: Path) -> dict[str, str]:
 
 
 def _yaml(file: Path) -> Any:
-    try:
-        import yaml  # type: ignore[import-untyped]
-    except ImportError:
-        raise KlammError(
-            f"{file}: YAML needs the package PyYAML (pip install pyyaml); JSON, TOML and .properties need none"
-        ) from None
+    import yaml  # type: ignore[import-untyped]
+
     try:
         return yaml.safe_load(file.read_text(encoding="utf-8"))
     except yaml.YAMLError as e:

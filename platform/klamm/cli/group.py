@@ -119,10 +119,10 @@ async def _described(
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """Return rows for the groups that can be described, and a sentence for each other group."""
     from klamm.admin.errors import AdminError
-    from klamm.admin.groups import describe_group
+    from klamm.admin.share_groups import describe_any
 
     names = await group_names(admin, groups)
-    found = await admin.each(names, lambda name: describe_group(admin, name))
+    found = await admin.each(names, lambda name: describe_any(admin, name))
     described = [g for g in found if not isinstance(g, AdminError)]
     problems = [_no_group(n, g) for n, g in zip(names, found, strict=True) if isinstance(g, AdminError)]
     match what:
@@ -143,8 +143,12 @@ def _no_group(name: str, error: Any) -> str:
 
 async def _offset_rows(admin: Admin, groups: Sequence[Group]) -> list[dict[str, Any]]:
     from klamm.admin.group_report import positions
+    from klamm.admin.share_groups import SHARE
 
-    return [
+    shares = [group for group in groups if group.type == SHARE]
+    groups = [group for group in groups if group.type != SHARE]
+    share_rows = [row for group in shares for row in await _start_rows(admin, group)]
+    return share_rows + [
         {
             "group": p.group,
             "topic": p.partition.topic,
@@ -160,6 +164,24 @@ async def _offset_rows(admin: Admin, groups: Sequence[Group]) -> list[dict[str, 
         }
         for group, found in zip(groups, await positions(admin, groups), strict=True)
         for p in found
+    ]
+
+
+async def _start_rows(admin: Admin, group: Group) -> list[dict[str, Any]]:
+    """Return rows of a share group, whose start offsets are its offsets; it may have several members for a partition."""
+    from klamm.admin.share_groups import starts
+
+    return [
+        {
+            "group": group.group,
+            "topic": tp.topic,
+            "partition": tp.partition,
+            "current_offset": start.offset,
+            "lag": start.lag,
+            "leader_epoch": start.leader_epoch,
+            "state": group.state,
+        }
+        for tp, start in (await starts(admin, group.group)).items()
     ]
 
 

@@ -19,6 +19,7 @@ COMMANDS = {
     "kafka-consumer-groups": "Kafka's command for consumer groups.",
     "kafka-share-groups": "Kafka's command for share groups.",
     "kafka-configs": "Kafka's command for settings.",
+    "kafka-streams-groups": "Kafka's command for Streams groups.",
     "kafka-get-offsets": "Kafka's GetOffsetShell: offsets at a time.",
     "kafka-transactions": "Kafka's command to find and abort transactions.",
     "kafka-dump-log": "Kafka's DumpLogSegments: files of partitions.",

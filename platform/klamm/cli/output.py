@@ -138,6 +138,8 @@ def yaml(value: Any, indent: int = 0) -> str:
 
 
 def _scalar(value: Any) -> str:
+    if isinstance(value, float) and "." not in (text := json.dumps(value)) and "e" in text:
+        return text.replace("e", ".0e")  # YAML 1.1 takes 1e-05 for text
     return _NOT_IN_YAML.sub(lambda c: f"\\u{ord(c[0]):04x}", json.dumps(value, ensure_ascii=False))
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
 import typer
 
@@ -114,6 +114,8 @@ class Login:
 class Worker(Login):
     """A Connect worker's REST API (ours or Kafka's)."""
 
+    WHAT: ClassVar[str] = "Connect worker"
+    """The server in words, for errors."""
     url: RestOption = DEFAULT_REST
 
     def call(self, method: str, path: str, body: Any = None, *, timeout_s: float = TIMEOUT_S) -> Any:
@@ -125,7 +127,7 @@ class Worker(Login):
             return json.loads(text) if text else None
         except ValueError:
             raise KlammError(
-                f"{method} {self.url}{path}: the answer is not JSON; is that a Connect worker?"
+                f"{method} {self.url}{path}: the answer is not JSON; is that a {self.WHAT}?"
             ) from None
 
     def events(self, path: str, last_id: int | None) -> Iterator[dict[str, Any]]:
@@ -179,7 +181,7 @@ class Worker(Login):
             raise RestError(said, e.code, warnings) from None
         except (URLError, http.client.HTTPException, OSError) as e:
             raise KlammError(
-                f"no answer from a Connect worker at {self.url}: {getattr(e, 'reason', e)}"
+                f"no answer from a {self.WHAT} at {self.url}: {getattr(e, 'reason', e)}"
             ) from None
         return answer
 

@@ -1,4 +1,4 @@
-"""`klamm topic`: list, create, describe and delete topics, on any Kafka cluster."""
+"""`klamm topic`: topics are listed, made, looked into, changed and deleted, on any Kafka cluster."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from typing import Annotated, Any
 
 import typer
 
+from klamm.cli import topic_changes, topic_records
 from klamm.cli.cluster import Cluster, kafka_error
-from klamm.cli.common import REQUEST_S, Output, OutputOption, pairs, print_rows, reported
+from klamm.cli.common import REQUEST_S, pairs, reported
 from klamm.cli.completion import topic_names
 from klamm.cli.context import Commands
+from klamm.cli.output import Format, FormatOption, print_rows
 from klamm_base.errors import KlammError
 
-app = Commands(help="List, create, describe and delete topics.", no_args_is_help=True)
+app = Commands(help="List, make, look into, change topics.", no_args_is_help=True)
 
 Names = Annotated[list[str], typer.Argument(metavar="TOPIC", autocompletion=topic_names, help="Topic names.")]
 
@@ -49,7 +51,7 @@ def list_topics(
     exclude_internal: Annotated[
         bool, typer.Option("--exclude-internal", help="Without __consumer_offsets.")
     ] = False,
-    output: OutputOption = Output.TABLE,
+    output: FormatOption = Format.TABLE,
 ) -> None:
     """List topics with their partitions and replicas."""
     with reported():
@@ -108,7 +110,7 @@ def describe(
         list[str] | None,
         typer.Argument(metavar="[TOPIC]", autocompletion=topic_names, help="Default: all topics."),
     ] = None,
-    output: OutputOption = Output.TABLE,
+    output: FormatOption = Format.TABLE,
 ) -> None:
     """Show partitions, leaders, offsets and changed settings."""
     with reported():
@@ -135,8 +137,8 @@ def describe(
         _print_described(rows, _overrides(admin, chosen), output)
 
 
-def _print_described(rows: list[dict[str, Any]], configs: dict[str, dict[str, str]], output: Output) -> None:
-    if output is Output.JSON:
+def _print_described(rows: list[dict[str, Any]], configs: dict[str, dict[str, str]], output: Format) -> None:
+    if output not in (Format.TABLE, Format.WIDE):
         for row in rows:
             row["configs"] = configs[row["topic"]]
     else:
@@ -212,3 +214,7 @@ def _matching(patterns: list[str], existing: Any) -> list[str]:
     except re.error as e:
         raise typer.BadParameter(f"{e.pattern!r} is no regular expression: {e}", param_hint="TOPIC") from None
     return sorted(n for n in existing if any(c.fullmatch(n) for c in compiled))
+
+
+topic_changes.register(app)
+topic_records.register(app)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-import time
 from collections.abc import Awaitable, Callable, Sequence
-from pathlib import Path
 from typing import Final
 
 from klamm.admin import groups as api
@@ -17,19 +15,22 @@ from klamm.admin.group_reset import carry_out, may_reset, plan_group, state_of
 from klamm.admin.model import TopicPartition
 from klamm.admin.reset import (
     How,
-    Reset,
     ResetError,
-    parse_datetime,
-    parse_duration,
     parse_topic,
-    read_csv,
     write_csv,
 )
 from klamm.kafka_tools.failures import reason, with_class
+from klamm.kafka_tools.group_offsets import (
+    SCENARIOS,
+    Plain,
+    forget,
+    partitions_to_forget,
+    print_error,
+    wanted_reset,
+)
 from klamm.kafka_tools.group_tables import (
     listed,
     members_table,
-    missing,
     offsets_table,
     reset_table,
     state_table,
@@ -38,7 +39,6 @@ from klamm.kafka_tools.group_tables import (
 from klamm.kafka_tools.options import Option, Options, UsageError, say
 from klamm.kafka_tools.run import with_admin
 from klamm_base.errors import KlammError
-from klamm_kafka.wire.errors import ErrorCode
 
 SUMMARY = "list, describe and delete consumer groups, reset or delete their offsets."
 _DESCRIBE: Final = ("describe",)
@@ -77,18 +77,11 @@ OPTIONS = (
     Option("type", "--list: with types, or only groups of these.", "TYPE,...", optional=True, only_with=("list",)),
 )  # fmt: skip
 _ACTIONS: Final = ("list", "describe", "delete", "reset-offsets", "delete-offsets", "validate-regex")
-_SCENARIOS: Final = (
-    "to-offset", "shift-by", "to-datetime", "by-duration", "to-earliest", "to-latest", "to-current", "from-file",
-)  # fmt: skip
 _NO_ACTION: Final = (
     "WARN: No action will be performed as the --execute option is missing. In version 5.0, this command will require"
     " either --dry-run or --execute to be specified. You should add the --dry-run option explicitly if you are"
     " scripting this command and want to keep the current default behavior without prompting."
 )
-
-
-class _Plain(KlammError):
-    """A failure whose text follows `failed due to` unchanged."""
 
 
 def run(options: Options) -> int:
@@ -111,12 +104,8 @@ def run(options: Options) -> int:
         with_admin(options, lambda admin: act[actions[0]](admin, options), timeout_s=timeout_s)
     except KlammError as e:
         said = with_class(e) if isinstance(e, AdminError) else str(e)
-        _error(f"Executing consumer group command failed due to {said}")
+        print_error(f"Executing consumer group command failed due to {said}")
     return 0
-
-
-def _error(text: str) -> None:
-    sys.stdout.write(f"\nError: {text}\n")
 
 
 def _check(options: Options) -> None:
@@ -145,8 +134,8 @@ def _check(options: Options) -> None:
         if not options.has("dry-run") and not options.has("execute"):
             say(_NO_ACTION)
         _scope(options, "reset-offsets")
-        for name in _SCENARIOS:
-            options.exclude(name, [s for s in _SCENARIOS if s != name])
+        for name in SCENARIOS:
+            options.exclude(name, [s for s in SCENARIOS if s != name])
     options.exclude("group", ["all-groups", "list"])
     options.exclude("topic", ["list", "describe"])
 
@@ -239,7 +228,7 @@ async def _delete(admin: Admin, options: Options) -> None:
     if not failed:
         sys.stdout.write(f"Deletion of requested consumer groups ({names}) was successful.\n")
         return
-    _error("Deletion of some consumer groups failed:")
+    print_error("Deletion of some consumer groups failed:")
     for group, error in failed.items():
         sys.stdout.write(f"* Group '{group}' could not be deleted due to: {with_class(error)}\n")
     if done:
@@ -247,50 +236,9 @@ async def _delete(admin: Admin, options: Options) -> None:
 
 
 async def _delete_offsets(admin: Admin, options: Options) -> None:
-    group = options.text("group")
     results: dict[TopicPartition, AdminError | None] = {}
-    wanted = await _partitions_to_forget(admin, options, results)
-    top: AdminError | None = None
-    try:
-        results |= await api.delete_offsets(admin, group, wanted)
-    except AdminError as e:
-        top = e
-        results |= dict.fromkeys(wanted, e)
-    failed = top or next((e for tp, e in results.items() if e is not None and tp in wanted), None)
-    if failed is None:
-        sys.stdout.write(f"Request succeeded for deleting offsets from group {group}.\n")
-    elif failed.code in (ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
-        _error("Encountered some partition-level error, see the follow-up details.")
-    else:
-        _error(reason(failed))
-    width = max(15, *(len(tp.topic) for tp in results))
-    lines = [f"{'TOPIC':<{width}} {'PARTITION':<10} {'STATUS':<15}"]
-    for tp in sorted(results, key=lambda tp: f"{tp.topic}{tp.partition}"):
-        error = results[tp]
-        status = "Successful" if error is None else f"Error: {with_class(error)}"
-        number = missing(tp.partition if tp.partition >= 0 else None)
-        lines.append(f"{tp.topic:<{width}} {number:<10} {status:<15}")
-    sys.stdout.write("\n" + "\n".join(lines) + "\n")
-
-
-async def _partitions_to_forget(
-    admin: Admin, options: Options, results: dict[TopicPartition, AdminError | None]
-) -> list[TopicPartition]:
-    """Return the partitions of --topic; an unknown topic goes to `results` as partition -1."""
-    wanted: set[TopicPartition] = set()
-    for word in options.all("topic"):
-        try:
-            name, numbers = parse_topic(word)
-        except ResetError as e:
-            raise UsageError(str(e)) from None
-        if numbers is not None:
-            wanted |= {TopicPartition(name, p) for p in numbers}
-            continue
-        found = (await admin.metadata([name])).topics[0]
-        if found.error_code:
-            results[TopicPartition(name, -1)] = AdminError(found.error_code, name)
-        wanted |= {TopicPartition(name, p.partition_index) for p in found.partitions}
-    return sorted(wanted)
+    wanted = await partitions_to_forget(admin, options.all("topic"), results)
+    await forget(admin, options.text("group"), wanted, results)
 
 
 # ---- reset
@@ -302,7 +250,7 @@ async def _reset(admin: Admin, options: Options) -> None:
     for group in groups:
         state = await state_of(admin, group)
         if not may_reset(state):
-            _error(
+            print_error(
                 f"Assignments can only be reset if the group '{group}' is inactive, but the current state is {state}."
             )
             plans[group] = {}
@@ -320,9 +268,9 @@ async def _reset_one(
     topics = options.all("topic") if options.has("topic") else None
     if topics is None and not options.has("all-topics") and not options.has("from-file"):
         raise UsageError("One of the reset scopes should be defined: --all-topics, --topic.")
-    reset = _wanted(options, groups)
+    reset = wanted_reset(options, groups)
     if reset.how is How.FILE and group not in (reset.plan or {}):
-        _error(f"No reset plan for group {group} found")
+        print_error(f"No reset plan for group {group} found")
         return {}
     try:
         for word in topics or ():
@@ -338,40 +286,9 @@ async def _reset_one(
         if options.has("execute"):
             await carry_out(admin, group, planned)
     except AdminError as e:
-        raise _Plain(reason(e)) from None
+        raise Plain(reason(e)) from None
     except ResetError as e:
         if str(e).startswith("Cannot shift"):
             raise UsageError(str(e)) from None
         raise
     return dict(planned.offsets)
-
-
-def _wanted(options: Options, groups: Sequence[str]) -> Reset:
-    given = [s for s in _SCENARIOS if options.has(s)]
-    if not given:
-        said = ", ".join(f"[{s}]" for s in _SCENARIOS)
-        raise UsageError(f"Option '[reset-offsets]' requires one of the following scenarios: [{said}]")
-    match given[0]:
-        case "to-offset":
-            return Reset(how=How.OFFSET, value=options.number("to-offset") or 0)
-        case "shift-by":
-            return Reset(how=How.SHIFT, value=options.number("shift-by") or 0)
-        case "to-datetime":
-            return Reset(how=How.TIME, value=parse_datetime(options.text("to-datetime")))
-        case "by-duration":
-            duration = parse_duration(options.text("by-duration"))
-            return Reset(how=How.TIME, value=int(time.time() * 1000) - duration)
-        case "from-file":
-            return Reset(how=How.FILE, plan=_read_plan(Path(options.text("from-file")), groups))
-        case name:
-            simple = {"to-earliest": How.EARLIEST, "to-latest": How.LATEST, "to-current": How.CURRENT}
-            return Reset(how=simple[name])
-
-
-def _read_plan(path: Path, groups: Sequence[str]) -> dict[str, dict[TopicPartition, int]]:
-    try:
-        return read_csv(path.read_text(), groups)
-    except (OSError, UnicodeDecodeError) as e:
-        raise _Plain(f"{path} cannot be read: {getattr(e, 'strerror', None) or e}") from None
-    except ResetError as e:
-        raise _Plain(f"{path}: {e}") from None

@@ -28,6 +28,7 @@ TOOLS: Final = {
     "kafka-topics": "topics",
     "kafka-consumer-groups": "consumer_groups",
     "kafka-share-groups": "share_groups",
+    "kafka-streams-groups": "streams_groups",
     "kafka-configs": "configs",
     "kafka-get-offsets": "get_offsets",
     "kafka-transactions": "transactions",

@@ -13,6 +13,7 @@ from klamm.admin.group_reset import chosen_partitions, plan_partitions, state_of
 from klamm.admin.groups import EMPTY, Group, GroupListing, assignment_text, delete_group, list_groups
 from klamm.admin.reset import How, Reset, ResetError, parse_datetime, parse_topic
 from klamm.kafka_tools.failures import reason, with_class
+from klamm.kafka_tools.group_offsets import print_error
 from klamm.kafka_tools.group_tables import aligned, missing, reset_table
 from klamm.kafka_tools.options import Option, Options, UsageError, say
 from klamm.kafka_tools.run import with_admin
@@ -72,12 +73,8 @@ def run(options: Options) -> int:
         return with_admin(options, lambda admin: act[actions[0]](admin, options), timeout_s=timeout_s) or 0
     except KlammError as e:
         said = with_class(e) if isinstance(e, AdminError) else str(e)
-        _error(f"Executing share group command failed due to {said}")
+        print_error(f"Executing share group command failed due to {said}")
     return 0
-
-
-def _error(text: str) -> None:
-    sys.stdout.write(f"\nError: {text}\n")
 
 
 def _check(options: Options) -> None:
@@ -237,7 +234,7 @@ async def _delete(admin: Admin, options: Options) -> None:
     if not failed:
         sys.stdout.write(f"Deletion of requested share groups ({names}) was successful.\n")
         return
-    _error("Deletion of some share groups failed:")
+    print_error("Deletion of some share groups failed:")
     for group, why in failed.items():
         sys.stdout.write(f"* Group '{group}' could not be deleted due to: {why}\n")
     if done:
@@ -253,12 +250,12 @@ async def _delete_offsets(admin: Admin, options: Options) -> None:
     try:
         results = await api.forget_starts(admin, group, topics)
     except AdminError as e:
-        _error(reason(e))
+        print_error(reason(e))
         results = dict.fromkeys(topics, e)
     rows = [["TOPIC", "STATUS"]]
     for topic in sorted(results):
-        error = results[topic]
-        rows.append([topic, "Successful" if error is None else f"Error: {reason(error)}"])
+        failed = results[topic]
+        rows.append([topic, "Successful" if failed is None else f"Error: {reason(failed)}"])
     sys.stdout.write("\n" + aligned(rows, [15]))
 
 
@@ -289,7 +286,7 @@ async def _reset(admin: Admin, options: Options) -> int:
         if options.has("execute"):
             await api.set_starts(admin, group, planned.offsets)
     except AdminError as e:
-        _error(f"Executing share group command failed due to {reason(e)}")
+        print_error(f"Executing share group command failed due to {reason(e)}")
         return 0
     sys.stdout.write(reset_table({group: planned.offsets}))
     return 0

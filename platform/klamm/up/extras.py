@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any, Final
 
+from klamm_base.extras import how_to_install
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Extra:
@@ -40,12 +42,27 @@ class Extra:
 
     def missing(self) -> str | None:
         """Returns what to install before it can run; None: it can."""
-        if all(find_spec(module) is not None for module in self.modules):
+        if all(_is_there(module) for module in self.modules):
             return None
-        return f"pip install 'klamm[{self.extra}]'"
+        return how_to_install(self.extra)
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # of the package above it
+        return False
 
 
 EXTRAS: Final[tuple[Extra, ...]] = (
+    Extra(
+        name="registry",
+        what="Schema registry",
+        port=8081,
+        modules=("jsonschema", "google.protobuf"),
+        extra="schemas",
+        settings={"kafkastore.topic.replication.factor": "1"},
+    ),
     Extra(
         name="console",
         what="The console, a web page",

@@ -11,7 +11,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 
@@ -64,12 +64,14 @@ def empty(status: int) -> web.Response:
     return web.Response(status=status)
 
 
-async def read_json(request: web.Request, *, exact_numbers: bool = False) -> Any:
+async def read_json(
+    request: web.Request, *, exact_numbers: bool = False, types: Collection[str] = ("application/json",)
+) -> Any:
     """Returns the body; raises BadRequest with line and column when it is not JSON.
 
-    With `exact_numbers`, numbers are the text that was sent, since config values are strings.
+    `types` are the content types that may be sent. With `exact_numbers`, numbers are the text that was sent, since config values are strings.
     """
-    if request.content_type != "application/json":
+    if request.content_type not in types:
         # As Kafka does, and also for safety: browsers send other types across sites without asking first.
         if hdrs.CONTENT_TYPE not in request.headers and not await request.read():
             raise BadRequest(_NO_BODY)
@@ -195,10 +197,9 @@ def negotiation(endpoints: Mapping[Any, Endpoint]) -> Middleware:
         endpoint = endpoints.get(request.match_info.handler)
         if endpoint is None and request.method != hdrs.METH_OPTIONS:
             return await handler(request)  # no such path, or an extension's, which chooses its own types
-        produced = endpoint.produces if endpoint is not None else "application/json"
-        if request.match_info.http_exception is None and not accepts(
-            request.headers.get(hdrs.ACCEPT, ""), produced
-        ):
+        produced = (endpoint.produces, *endpoint.also) if endpoint is not None else ("application/json",)
+        accept = request.headers.get(hdrs.ACCEPT, "")
+        if request.match_info.http_exception is None and not any(accepts(accept, each) for each in produced):
             raise web.HTTPNotAcceptable
         return await handler(request)
 

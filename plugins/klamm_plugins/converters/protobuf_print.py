@@ -98,13 +98,19 @@ class _Printer:
                 oneofs.setdefault(field.oneof_index, []).append(field)
             else:
                 plain.append(field)
+        entries = {each.name: each for each in message.nested_type if each.options.map_entry}
         blocks = [
             _reserved(message, 1),
             [f"option {o};" for o in _options(message.options, _MESSAGE_OPTIONS)],
-            [line for f in plain for line in self._field(f, scope)],
+            [line for f in plain for line in self._field(f, scope, entries=entries)],
             [line for i in sorted(oneofs) for line in self._oneof(message.oneof_decl[i], oneofs[i], scope)],
             [
-                *(line for m in message.nested_type for line in self._message(m, [*scope, m.name])),
+                *(
+                    line
+                    for m in message.nested_type
+                    if m.name not in entries
+                    for line in self._message(m, [*scope, m.name])
+                ),
                 *(line for e in message.enum_type for line in self._enum(e)),
             ],
         ]
@@ -120,9 +126,14 @@ class _Printer:
         lines += [f"{value.name} = {value.number};" for value in enum.value]
         return _braces(f"enum {enum.name}", ["", *(f"  {line}" for line in lines)] if lines else [])
 
-    def _field(self, field: Any, scope: list[str], *, oneof: bool = False) -> list[str]:
+    def _field(
+        self, field: Any, scope: list[str], *, oneof: bool = False, entries: Mapping[str, Any] | None = None
+    ) -> list[str]:
         label = "" if oneof or self._bare(field) else _LABELS[field.label]
-        type_ = field.type_name or _SCALAR_NAMES[field.type]
+        type_ = _type(field)
+        if entry := (entries or {}).get(type_.rpartition(".")[2]):
+            key, value = map(_type, entry.field)
+            label, type_ = "", f"map<{key}, {value}>"
         options = [[option] for option in _options(field.options, _FIELD_OPTIONS)]
         params = self._params.get(".".join([*scope, field.name]))
         if params:
@@ -137,6 +148,10 @@ class _Printer:
 
     def _bare(self, field: Any) -> bool:
         return self._proto3 and field.label != _FIELD.LABEL_REPEATED and not field.proto3_optional
+
+
+def _type(field: Any) -> str:
+    return str(field.type_name or _SCALAR_NAMES[field.type])
 
 
 def _braces(head: str, lines: list[str]) -> list[str]:

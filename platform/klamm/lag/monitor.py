@@ -1,0 +1,131 @@
+"""The lag of all clusters: watches them, judges their groups, has notices sent, keeps history."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from klamm.lag.history import History
+from klamm.lag.incidents import Incidents, Notice
+from klamm.lag.model import GroupStatus, not_found
+from klamm.lag.sending import Notifier
+from klamm.lag.settings import LagSettings
+from klamm.lag.state import ClusterState
+from klamm.lag.watch import ClusterWatch, now_ms
+from klamm_base.errors import KlammError
+
+log = logging.getLogger(__name__)
+
+JUDGE_S: Final = 1.0
+"""Between two looks at the statuses of groups, for notices."""
+SAVE_S: Final = 10.0
+
+
+class Monitor:
+    """The watch of all clusters of `settings`. Raises KlammError for a history that cannot be used, ConfigError for a template."""
+
+    def __init__(self, settings: LagSettings) -> None:
+        self.settings = settings
+        self.history = History(
+            settings.history_dir,
+            retention_ms=settings.history_retention_ms,
+            rows_max=settings.history_max_rows,
+        )
+        self.states = {c.name: ClusterState(c.name, settings.judging) for c in settings.clusters}
+        begin = {name: self.history.restore(state) for name, state in self.states.items()}
+        self.watches = {
+            c.name: ClusterWatch(c, self.states, begin[c.name], settings.wanted) for c in settings.clusters
+        }
+        self.notifiers = {n.rules.name: Notifier(n, self._sent) for n in settings.notifiers}
+        self.incidents = Incidents([n.rules for n in settings.notifiers])
+        self.incidents.open = self.history.incidents()
+        for incident in self.incidents.open.values():
+            for name in incident.sent & self.notifiers.keys():
+                self.notifiers[name].knows(incident.id)
+        self.history_trouble: str | None = None
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for watch in self.watches.values():
+                tasks.create_task(watch.run())
+            for notifier in self.notifiers.values():
+                tasks.create_task(notifier.run())
+            tasks.create_task(self._judge())
+            tasks.create_task(self._save())
+
+    async def close(self) -> None:
+        """Keep the last state; close connections and history. `run` has ended."""
+        self._keep(self.save)
+        for watch in self.watches.values():
+            await watch.close()
+        self.history.close()
+
+    def status(self, cluster: str, group: str) -> GroupStatus | None:
+        """Returns the status of a group of now; None for an unknown group or cluster."""
+        state = self.states.get(cluster)
+        return state.status(group, now_ms()) if state is not None else None
+
+    def statuses(self) -> list[GroupStatus]:
+        """Returns the statuses of all groups of now."""
+        now = now_ms()
+        return [
+            state.status(group, now) or not_found(state.name, group)
+            for state in self.states.values()
+            for group in state.groups()
+        ]
+
+    def judge(self) -> None:
+        """Look at all groups once, and hand notices to their notifiers."""
+        found: list[Notice] = []
+        there = set()
+        now = now_ms()
+        for status in self.statuses():
+            there.add((status.cluster, status.group))
+            found += self.incidents.seen(status, now)
+        for cluster, group in self.incidents.open.keys() - there:
+            # Until a cluster has answered after our start, its groups are not gone but unknown.
+            if cluster not in self.watches or self.watches[cluster].looked:
+                found += self.incidents.gone(cluster, group)
+        for notice in found:
+            self.notifiers[notice.notifier].put(notice)
+        if found:
+            self._keep(self._save_incidents)
+
+    def save(self) -> None:
+        """Keep history. Raises KlammError."""
+        states = [
+            (state, {s.name: s.places() for s in self.watches[name].sources})
+            for name, state in self.states.items()
+        ]
+        self.history.save(states, self.statuses(), now_ms())
+        self._save_incidents()
+
+    def _save_incidents(self) -> None:
+        self.history.save_incidents(self.incidents.kept)
+
+    def _sent(self, notice: Notice) -> None:
+        self.incidents.sent(notice)
+        self._keep(self._save_incidents)
+
+    def _keep(self, step: Callable[[], None]) -> None:
+        """Keep something; a disk that is full ends nothing, and is said once."""
+        try:
+            step()
+            self.history_trouble = None
+        except KlammError as e:
+            if self.history_trouble is None:
+                log.error("%s", e)  # noqa: TRY400 - a sentence for the operator
+            self.history_trouble = str(e)
+
+    async def _judge(self) -> None:
+        while True:
+            self.judge()
+            await asyncio.sleep(JUDGE_S)
+
+    async def _save(self) -> None:
+        while True:
+            await asyncio.sleep(SAVE_S)
+            self._keep(self.save)

@@ -1,0 +1,96 @@
+"""The process of `klamm lag start`: the monitor, and HTTP over it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from klamm.lag import burrow
+from klamm.lag.keys import server_config
+from klamm.lag.monitor import Monitor
+from klamm.lag.settings import parse, unknown
+from klamm.web.application import make_app
+from klamm.web.openapi import Title
+from klamm.web.process import serve
+from klamm.web.request_counts import RequestCounts
+from klamm.web.roles import Realm
+from klamm.web.server import HttpServer
+from klamm.web.settings import Web, web_config
+from klamm_base.configdef import ConfigDef
+from klamm_base.properties import Properties, is_from_environment
+
+log = logging.getLogger(__name__)
+
+PORT: Final = 8000
+REALM: Final = Realm(title="Klamm lag", server="lag server", thing="cluster")
+_NAMES: Final = {
+    "cluster": "A cluster's name", "topic": "A topic's name", "consumer": "A group's name",
+    "kind": "storage, evaluator, cluster, consumer or notifier", "name": "A module's name",
+}  # fmt: skip
+TITLE: Final = Title(
+    title="Klamm lag",
+    about="Lag of groups: Burrow's API v3, the course of groups, metrics.",
+    parameters={name: (about, {"type": "string"}) for name, about in _NAMES.items()},
+)
+
+
+class LagServer:
+    """The server of these properties. Raises ConfigError, and KlammError for a port or a history that cannot be used."""
+
+    def __init__(self, props: Properties) -> None:
+        known = http_config()
+        for key in unknown(props, known):
+            # All processes share the environment: a name there may be meant for another one.
+            if not is_from_environment(props.source(key)):
+                log.warning("%s: %s has no effect here", props.source(key) or "properties", key)
+        settings = parse(props)
+        self._web = Web.of(known.parse(props), props, REALM)
+        self._http = HttpServer(self._web.listeners, tls=self._web.tls)
+        self._http.bind()
+        try:
+            self.monitor = Monitor(settings)
+        except BaseException:
+            self._http.close()
+            raise
+        self._watching: asyncio.Task[None] | None = None
+
+    @property
+    def address(self) -> str:
+        """The address of the ready line."""
+        return str(self._http.printed)
+
+    async def start(self) -> None:
+        counts = RequestCounts()
+        app = make_app(self._web, burrow.ENDPOINTS, title=TITLE, counts=counts, form=burrow.burrows_form)
+        app[burrow.MONITOR], app[burrow.COUNTS] = self.monitor, counts
+        self._watching = asyncio.create_task(self.monitor.run(), name="watch lag")
+        await self._http.serve(app)
+
+    async def wait(self) -> None:
+        assert self._watching is not None, "start comes first"
+        await self._watching
+
+    async def stop(self) -> None:
+        await self._http.stop()
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
+        await self.monitor.close()
+
+
+def http_config() -> ConfigDef:
+    """Returns the properties of HTTP."""
+    return web_config(PORT)
+
+
+def all_config() -> ConfigDef:
+    """Returns all properties of the server, without those of clusters and notifiers."""
+    return server_config().merged(http_config())
+
+
+async def run(props: Properties, ready: Callable[[str], None]) -> None:
+    """Run the server until SIGTERM or SIGINT; `ready` is called with its address. Raises KlammError."""
+    server = LagServer(props)
+    await serve(server, lambda: ready(server.address))

@@ -1,0 +1,45 @@
+"""The interface of sources of positions: one for groups of all kinds, mirror flows and Spark queries.
+
+A source is polled again and again, and tells what was committed since. It says the time of each commit as its own cluster
+knows it: a reader that commits the same offset again stands still, one that says nothing has stopped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from klamm.admin.model import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A position of a reader in a cluster's partition, the next offset to be read; None: the reader has given it up."""
+
+    cluster: str
+    group: str
+    kind: str
+    partition: TopicPartition
+    offset: int | None
+    at_ms: int
+    order: int
+
+
+class Source(Protocol):
+    """Something that knows positions."""
+
+    name: str
+    """The source in words, for logs and metrics."""
+
+    async def poll(self, now_ms: int) -> list[Position]:
+        """Returns the positions since the last poll. Raises KlammError, of which its next poll is free."""
+        ...
+
+    def places(self) -> dict[TopicPartition, int]:
+        """Returns from where another process has to read, to know what this one knows; nothing if it need not read."""
+        ...
+
+    @property
+    def caught_up(self) -> bool:
+        """True when everything that was there at the last poll is told."""
+        ...

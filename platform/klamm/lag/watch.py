@@ -1,0 +1,188 @@
+"""Watches one cluster: polls its sources, looks at the ends of logs, asks who is in which group.
+
+Each step stands for itself: what fails is said once, counted, and tried again at the next turn; meanwhile the statuses are those
+of what is known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from itertools import islice
+from typing import Final
+
+from klamm.admin.client import Admin
+from klamm.admin.errors import AdminError
+from klamm.admin.model import TopicPartition
+from klamm.admin.offsets import list_offsets
+from klamm.lag.fetching import written
+from klamm.lag.group_source import ShareSource, describe_all
+from klamm.lag.settings import ClusterSettings
+from klamm.lag.sources import Position, Source
+from klamm.lag.spark_source import SparkSource
+from klamm.lag.state import ClusterState
+from klamm.lag.topic_source import OFFSETS_TOPIC, GroupReader, MirrorReader, TopicSource
+from klamm_base.errors import KlammError
+from klamm_kafka.wire.errors import ErrorCode
+from klamm_kafka.wire.offset_specs import LATEST
+
+log = logging.getLogger(__name__)
+
+POLL_S: Final = 0.5
+"""Between two polls of topics: commits are known half a second later at most."""
+_REQUEST_S: Final = 10.0
+_TIMES_MAX: Final = 500
+"""Records whose time is read at one look; the others are estimated until a later one."""
+
+
+class ClusterWatch:
+    """The watch of a cluster. `states` are those of all clusters: a mirror's positions are known at another."""
+
+    def __init__(
+        self,
+        settings: ClusterSettings,
+        states: Mapping[str, ClusterState],
+        begin: Mapping[str, Mapping[TopicPartition, int]],
+        wanted: Callable[[str], bool],
+    ) -> None:
+        self.settings = settings
+        self.state = states[settings.name]
+        self._states = states
+        self.errors: dict[str, int] = {}
+        """Failures by the step that failed."""
+        self.trouble: dict[str, str] = {}
+        """The steps that fail now, and why."""
+        self.looked = False
+        """Whether all that was there at our start is read."""
+        self._admin = Admin(
+            settings.bootstrap, timeout_s=_REQUEST_S, client_id="klamm-lag", security=settings.security
+        )
+        self.sources = self._made(begin, wanted)
+
+    def _made(
+        self, begin: Mapping[str, Mapping[TopicPartition, int]], wanted: Callable[[str], bool]
+    ) -> list[Source]:
+        name, settings = self.settings.name, self.settings
+        readers: list[tuple[str, Callable[[int], GroupReader | MirrorReader]]] = [
+            (OFFSETS_TOPIC, lambda at: GroupReader(name, at, wanted))
+        ]
+        if settings.mirror_topics:
+            readers.append((settings.mirror_topics, lambda at: MirrorReader(name, at, wanted)))
+        made: list[Source] = [
+            TopicSource(self._admin, topics, reader, begin.get(topics, {}), latest=settings.start_latest)
+            for topics, reader in readers
+        ]
+        made.append(ShareSource(self._admin, name))
+        made += [SparkSource(url, name) for url in settings.spark_metrics]
+        return made
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        looks = partial(self._every, self.settings.offset_refresh_s, "ends", self.look)
+        groups = partial(self._every, self.settings.topic_refresh_s, "groups", self.ask_groups)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(looks())
+            tasks.create_task(groups())
+            for source in self.sources:
+                topics = isinstance(source, TopicSource)
+                every = POLL_S if topics else self.settings.offset_refresh_s
+                tasks.create_task(self._every(every, source.name, partial(self._poll, source)))
+
+    async def once(self) -> None:
+        """Read everything that is there, look once. Raises KlammError."""
+        for source in self.sources:
+            await self._poll(source)
+            while not source.caught_up:
+                await self._poll(source)
+        await self.look()
+        await self.ask_groups()
+
+    async def close(self) -> None:
+        await self._admin.__aexit__()
+
+    # ---- the steps
+
+    async def _poll(self, source: Source) -> None:
+        while True:
+            positions = await source.poll(now_ms())
+            self._take(positions)
+            if self.state.partitions() - self.state.ends.keys():
+                await self._look_at(self.state.partitions() - self.state.ends.keys())
+            if source.caught_up:
+                self.looked = all(each.caught_up for each in self.sources)
+                return
+            if not positions:
+                return
+
+    def _take(self, positions: Sequence[Position]) -> None:
+        now = now_ms()
+        for p in positions:
+            state = self._states.get(p.cluster)
+            if state is None:
+                continue  # a mirror copies from a cluster that is not watched
+            if p.offset is None:
+                state.forget(p.group, p.partition)
+                continue
+            state.commit(p.group, p.partition, p.offset, at_ms=p.at_ms, order=p.order, now_ms=now)
+            if p.kind:
+                state.of_kind(p.group, p.kind)
+
+    async def look(self) -> None:
+        """Look at the ends of the logs that are read, and at the times of the next records."""
+        await self._look_at(self.state.partitions())
+        now = now_ms()
+        if self.settings.time_lag:
+            wanted = dict(islice(self.state.behind(), _TIMES_MAX))
+            for tp, at_ms in (await written(self._admin, wanted)).items() if wanted else ():
+                self.state.wrote(tp, wanted[tp], at_ms)
+        self.state.expire(now)
+
+    async def _look_at(self, partitions: set[TopicPartition]) -> None:
+        if not partitions:
+            return
+        found = await list_offsets(self._admin, partitions, LATEST)
+        now, gone = now_ms(), set()
+        for tp, end in found.items():
+            if isinstance(end, int):
+                self.state.look(tp, end, now)
+            elif isinstance(end, AdminError) and end.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                gone.add(tp.topic)
+        self.state.forget_topics(gone)
+
+    async def ask_groups(self) -> None:
+        """Ask the coordinators what groups are and who reads what."""
+        for group, known in (await describe_all(self._admin)).items():
+            self.state.grouped(group, known.kind, known.owners)
+
+    async def topic_ends(self, topic: str) -> list[int] | None:
+        """Returns the ends of a topic's partitions, of one that nobody reads, too; None for an unknown topic."""
+        answer = await self._admin.metadata([topic])
+        if answer.topics[0].error_code:
+            return None
+        places = {TopicPartition(topic, p.partition_index) for p in answer.topics[0].partitions}
+        found = await list_offsets(self._admin, places, LATEST)
+        return [end for tp in sorted(places) if isinstance(end := found[tp], int)]
+
+    async def topics(self) -> list[str]:
+        """Returns the names of all topics, in order."""
+        return sorted(t.name or "" for t in (await self._admin.metadata()).topics if not t.error_code)
+
+    async def _every(self, pause_s: float, what: str, step: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            try:
+                await step()
+                if self.trouble.pop(what, None) is not None:
+                    log.info("cluster %s: %s: it works again", self.settings.name, what)
+            except KlammError as e:
+                self.errors[what] = self.errors.get(what, 0) + 1
+                if self.trouble.get(what) != str(e):
+                    log.warning("cluster %s: %s: %s", self.settings.name, what, e)
+                self.trouble[what] = str(e)
+            await asyncio.sleep(pause_s if what not in self.trouble else max(pause_s, 1.0))
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,144 @@
+"""The properties of the registry: Confluent's names and defaults where they have the key. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from klamm.registry.compatibility import LEVELS
+from klamm.web.roles import Realm
+from klamm.web.settings import Web, web_config
+from klamm_base.clientconfig import translate, warn_once
+from klamm_base.configdef import ConfigDef, Importance, Type, between, invalid
+from klamm_base.properties import Properties, is_from_environment, parse
+
+PORT: Final = 8081
+REALM: Final = Realm(title="Schema registry", server="registry", thing="subject")
+STORE_PREFIX: Final = "kafkastore."
+_NOT_CLIENTS: Final = ("topic", "topic.replication.factor", "bootstrap.servers")
+_SERVERS: Final = "bootstrap.servers"
+_QUIET: Final = {"log_level": 2, "enable.metrics.push": False}
+
+
+def definition() -> ConfigDef:
+    """Returns the definitions of all properties but those of the Kafka client."""
+    d = web_config(PORT)
+    d.define(
+        _SERVERS,
+        Type.LIST,
+        [],
+        importance=Importance.HIGH,
+        documentation="HOST:PORT of one or more brokers, separated by commas; kafkastore.bootstrap.servers is the same. Further settings "
+        "of clients (security.protocol, sasl.*) stand beside it, or behind kafkastore.",
+    )
+    d.define(
+        f"{STORE_PREFIX}{_SERVERS}",
+        Type.LIST,
+        [],
+        importance=Importance.HIGH,
+        documentation="Confluent's name of bootstrap.servers. SASL_SSL://HOST:PORT is taken, too.",
+    )
+    d.define(
+        "kafkastore.topic",
+        Type.STRING,
+        "_schemas",
+        importance=Importance.LOW,
+        documentation="The compacted topic with one partition that holds all schemas. The first registry makes it.",
+    )
+    d.define(
+        "kafkastore.topic.replication.factor",
+        Type.SHORT,
+        3,
+        validator=between(1),
+        importance=Importance.HIGH,
+        documentation="The replicas of the topic when it is made; fewer where the cluster has fewer brokers.",
+    )
+    d.define(
+        "schema.registry.group.id",
+        Type.STRING,
+        "schema-registry",
+        importance=Importance.MEDIUM,
+        documentation="The group in which registries choose the one that writes. All registries of a topic need the same.",
+    )
+    d.define(
+        "leader.eligibility",
+        Type.BOOLEAN,
+        True,
+        importance=Importance.MEDIUM,
+        documentation="false: this registry never writes; it answers reads, and forwards writes.",
+    )
+    d.define(
+        "schema.compatibility.level",
+        Type.STRING,
+        "backward",
+        validator=_level,
+        importance=Importance.HIGH,
+        documentation="The compatibility level where none is set by /config.",
+    )
+    d.define(
+        "mode.mutability",
+        Type.BOOLEAN,
+        True,
+        importance=Importance.LOW,
+        documentation="Whether modes can be changed by /mode.",
+    )
+    d.define(
+        "host.name",
+        Type.STRING,
+        None,
+        importance=Importance.HIGH,
+        documentation="The host under which other registries reach this one. Not set: the listener's.",
+    )
+    return d
+
+
+def _level(name: str, value: Any) -> None:
+    if str(value).upper() not in LEVELS:
+        raise invalid(name, value, f"must be one of {', '.join(LEVELS).lower()}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegistryConfig:
+    """The settings of a registry. `client` are librdkafka's."""
+
+    values: Mapping[str, Any]
+    web: Web
+    client: Mapping[str, Any]
+    tls: Mapping[str, str]
+
+    @classmethod
+    def from_properties(cls, props: Properties) -> RegistryConfig:
+        """Reads and checks properties. Raises ConfigError naming the key and its place."""
+        defined = definition()
+        values = parse(defined, props)
+        clients = _client_properties(props, defined)
+        translated = translate(clients, "admin", lenient=True)
+        warn_once(
+            (key, why)
+            for key, why in translated.ignored
+            if not is_from_environment(props.source(key))  # that may be meant for another process
+        )
+        web = Web.of(values, props, REALM)
+        return cls(values=values, web=web, client={**translated.config, **_QUIET}, tls=web.tls)
+
+
+def _client_properties(props: Properties, defined: ConfigDef) -> dict[str, str]:
+    """Returns the settings of the Kafka client. Raises ConfigError when no broker is given."""
+    servers = props.get(f"{STORE_PREFIX}{_SERVERS}") or props.get(_SERVERS) or ""
+    servers = ",".join(each.strip().rpartition("://")[2] for each in servers.split(",") if each.strip())
+    if not servers:
+        raise invalid(_SERVERS, servers, "at least one HOST:PORT is needed")
+    plain = {
+        k: v for k, v in props.items() if k not in defined and not k.startswith((STORE_PREFIX, "listeners."))
+    }
+    own = {
+        k.removeprefix(STORE_PREFIX): v
+        for k, v in props.items()
+        if k.startswith(STORE_PREFIX) and k.removeprefix(STORE_PREFIX) not in _NOT_CLIENTS
+    }
+    if any(
+        key.startswith("ssl.") for key in own
+    ):  # then those without the prefix are the listeners', as Confluent has it
+        plain = {k: v for k, v in plain.items() if not k.startswith("ssl.")}
+    return {**plain, **own, _SERVERS: servers}

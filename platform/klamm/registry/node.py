@@ -1,0 +1,252 @@
+"""One registry: the state that its topic says, and how writes get into the topic.
+
+All registries of a group read the topic; the one that leads writes it, the others forward. A write is decided on `draft`, a copy of
+the state that already has the writes before it; it is answered once its records have been committed, and read back. Writes that
+wait together are one transaction. When a transaction fails, the draft is thrown away, and nothing of it was ever answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Mapping
+from typing import Any, Final
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from klamm.registry.errors import RegistryError
+from klamm.registry.records import decode, encode
+from klamm.registry.service import Write, Written
+from klamm.registry.store import Store
+from klamm.registry.topic import NOOP, Election, TopicError, TopicReader, TopicWriter, ensure, leader_of
+from klamm_base.backoff import Backoff
+
+log = logging.getLogger(__name__)
+
+BATCH_MAX: Final = 200
+"""Writes of one transaction."""
+QUEUE_MAX: Final = 2_000
+"""Writes that may wait. More are answered 503: their clients would not wait so long."""
+LOOK_S: Final = 1.0
+"""An answer to "who leads?" is good for this time."""
+
+_Waiting = tuple[Write, asyncio.Future[Any]]
+
+
+class NotLeading(RegistryError):
+    """Another registry writes; `url` is its address, None while it is unknown."""
+
+    def __init__(self, url: str | None) -> None:
+        super().__init__(50003, "No registry leads now; try again" if url is None else f"{url} leads")
+        self.status = 500 if url is None else 409
+        self.url = url
+
+
+class Node:
+    """See the module. `leader_eligible` False: it never writes."""
+
+    def __init__(
+        self,
+        *,
+        topic: str,
+        client: Mapping[str, Any],
+        group: str,
+        replicas: int,
+        level: str = "BACKWARD",
+        leader_eligible: bool = True,
+    ) -> None:
+        self.store = Store(level)
+        self.unreadable = 0
+        self.written = 0
+        self.topic, self._client, self.group = topic, dict(client), group
+        self._replicas, self._eligible = replicas, leader_eligible
+        self._draft: Store | None = None
+        self._queue: asyncio.Queue[_Waiting] = asyncio.Queue()
+        self._assigned = asyncio.Event()
+        self._revoked = asyncio.Event()
+        self._leading: asyncio.Task[None] | None = None
+        self._election: Election | None = None
+        self._reader: TopicReader | None = None
+        self._admin: AdminClient | None = None
+        self._leader: tuple[float, str | None] = (-1e9, None)
+        self.url = ""
+
+    @property
+    def leads(self) -> bool:
+        return self._draft is not None
+
+    async def start(self, url: str) -> None:
+        """Reads the topic to its end, and takes part in the election. Waits for the broker. Raises KlammError."""
+        self.url = url
+        self._admin = AdminClient(self._client)
+        await self._ensure(self._admin)
+        self._reader = TopicReader(self.topic, self._client, self._take)
+        self._reader.start()
+        await self._reader.at_end.wait()
+        if self._eligible:
+            self._election = Election(self.topic, self._client, self.group, url, self._on_election)
+            self._election.start()
+            self._leading = asyncio.create_task(self._lead(), name="lead")
+
+    async def _ensure(self, admin: AdminClient) -> None:
+        backoff = Backoff(first_s=0.5, longest_s=5.0)
+        said = ""
+        while True:
+            try:
+                return await ensure(admin, self.topic, self._replicas)
+            except TopicError as e:
+                if str(e) != said:
+                    said = str(e)
+                    log.warning("waiting for the broker: %s", e)
+                await asyncio.sleep(backoff.failed(asyncio.get_running_loop().time(), str(e)))
+
+    async def led(self, timeout_s: float) -> bool:
+        """Waits until this registry or another leads; returns whether one does."""
+        end = asyncio.get_running_loop().time() + timeout_s
+        while not self.leads and await self._who_leads() is None:
+            if asyncio.get_running_loop().time() > end:
+                return False
+            await asyncio.sleep(0.05)
+        return True
+
+    async def wait(self) -> None:
+        """Returns never; raises TopicError when the topic cannot be read any more."""
+        assert self._reader is not None, "started"
+        await self._reader.wait_for(1 << 62)
+
+    async def stop(self) -> None:
+        if self._leading is not None:
+            self._leading.cancel()
+            await asyncio.gather(self._leading, return_exceptions=True)
+        self._fail_waiting()
+        if self._election is not None:
+            await self._election.stop()
+        if self._reader is not None:
+            await self._reader.stop()
+
+    async def write(self, write: Write) -> Any:
+        """Does a write; returns its answer once it is in the topic. Raises RegistryError, and NotLeading where another leads."""
+        if self._draft is None:
+            raise NotLeading(await self._who_leads())
+        if self._queue.qsize() >= QUEUE_MAX:
+            raise RegistryError(50301, "Too many writes are waiting; try again")
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._queue.put_nowait((write, future))
+        return await future
+
+    async def _who_leads(self) -> str | None:
+        now = asyncio.get_running_loop().time()
+        if now - self._leader[0] > LOOK_S and self._admin is not None:
+            found = await leader_of(self._admin, self.group)
+            self._leader = (now, found if found != self.url else None)
+        return self._leader[1]
+
+    # ---- the topic's records
+
+    def _take(self, offset: int, key: bytes | None, value: bytes | None) -> None:
+        try:
+            change = decode(key, value)
+        except ValueError as e:
+            self.unreadable += 1
+            log.error("record %d of topic %s is left out: %s", offset, self.topic, e)  # noqa: TRY400 - a sentence
+            return
+        if change is not None:
+            self.store.apply(change)
+
+    # ---- leading
+
+    def _on_election(self, leads: bool) -> None:
+        log.info("this registry %s the group %s", "leads" if leads else "does not lead", self.group)
+        if leads:
+            self._revoked.clear()
+            self._assigned.set()
+        else:
+            self._assigned.clear()
+            self._revoked.set()
+
+    async def _lead(self) -> None:
+        """Leads whenever this registry is elected, until it is not any more."""
+        backoff = Backoff(first_s=0.2, longest_s=5.0)
+        while True:
+            await self._assigned.wait()
+            writer = TopicWriter(self.topic, self._client, f"klamm-registry-{self.group}-{self.topic}")
+            try:
+                await writer.begin()
+                await self._read_back(await writer.write([(NOOP, None)]))
+                self._draft = self.store.copy()
+                backoff.succeeded()
+                await self._write_until_revoked(writer)
+            except TopicError as e:
+                log.error("%s; trying to lead again", e)  # noqa: TRY400 - a sentence
+                await asyncio.sleep(backoff.failed(asyncio.get_running_loop().time(), str(e)))
+            finally:
+                self._draft = None
+                self._fail_waiting()
+
+    async def _write_until_revoked(self, writer: TopicWriter) -> None:
+        revoked = asyncio.create_task(self._revoked.wait())
+        try:
+            while not revoked.done():
+                first = asyncio.create_task(self._queue.get())
+                await asyncio.wait({first, revoked}, return_when=asyncio.FIRST_COMPLETED)
+                if not first.done():
+                    first.cancel()
+                    return
+                batch = [first.result()]
+                while len(batch) < BATCH_MAX and not self._queue.empty():
+                    batch.append(self._queue.get_nowait())
+                await self._write_batch(writer, batch)
+        finally:
+            revoked.cancel()
+
+    async def _write_batch(self, writer: TopicWriter, batch: list[_Waiting]) -> None:
+        assert self._draft is not None, "leads"
+        decided: list[tuple[Written, asyncio.Future[Any]]] = []
+        records: list[tuple[bytes, bytes | None]] = []
+        for write, future in batch:
+            try:
+                written = write(self._draft)
+            except Exception as e:
+                _settle(future, e)  # the request's error, or a bug, which its answer tells
+                continue
+            for change in written.changes:
+                self._draft.apply(change)
+                records.append(encode(change))
+            decided.append((written, future))
+        try:
+            if records:
+                await self._read_back(await writer.write(records))
+                self.written += len(records)
+        except BaseException as e:
+            why = RegistryError(50001, f"Error while storing in the Kafka store: {e}")
+            for _, future in decided:
+                _settle(future, why)
+            raise
+        for written, future in decided:
+            if not future.done():
+                future.set_result(written.answer)
+
+    async def _read_back(self, offset: int) -> None:
+        assert self._reader is not None, "started"
+        await self._reader.wait_for(offset)
+
+    def _fail_waiting(self) -> None:
+        while not self._queue.empty():
+            _, future = self._queue.get_nowait()
+            _settle(future, NotLeading(None))
+
+    async def healthy(self) -> bool:
+        """Tells whether the brokers answer."""
+        if self._admin is None:
+            return False
+        with contextlib.suppress(KafkaException):
+            await asyncio.to_thread(self._admin.list_topics, self.topic, timeout=3.0)
+            return True
+        return False
+
+
+def _settle(future: asyncio.Future[Any], error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)

@@ -1,0 +1,319 @@
+"""The registry's topic: made, read whole in a thread, written in transactions.
+
+Records are taken over in the event loop, in their order. A reader sees committed records only. A writer's transactions are fenced:
+once another registry has become the writer, nothing of an earlier one gets in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+
+from klamm_base.errors import ConfigError, KlammError
+
+log = logging.getLogger(__name__)
+
+POLL_S: Final = 0.2
+TAKEN_MAX: Final = 500
+"""Records that are handed to the event loop at a time."""
+TRANSACTION_S: Final = 30.0
+ASK_S: Final = 15.0
+NOOP: Final = b'{"keytype":"NOOP","magic":0}'
+
+OnRecord = Callable[[int, bytes | None, bytes | None], None]
+"""Gets offset, key and value of each record, in the event loop."""
+
+
+class TopicError(KlammError):
+    """The topic cannot be read or written now."""
+
+
+async def ensure(admin: AdminClient, topic: str, replicas: int) -> None:
+    """Makes the topic where it is not; refuses one that would lose schemas. Raises TopicError and ConfigError."""
+    try:
+        metadata = await asyncio.to_thread(admin.list_topics, timeout=ASK_S)
+        if topic not in metadata.topics:
+            factor = min(replicas, len(metadata.brokers))
+            if factor < replicas:
+                log.warning(
+                    "topic %s gets %d replicas instead of %d: the cluster has no more brokers",
+                    topic,
+                    factor,
+                    replicas,
+                )
+            new = NewTopic(topic, 1, factor, config={"cleanup.policy": "compact"})
+            with contextlib.suppress(_Exists):
+                await _made(admin, new)
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        asked = admin.describe_configs([resource], request_timeout=ASK_S)[resource]
+        policy = (await asyncio.wrap_future(asked))["cleanup.policy"].value
+    except KafkaException as e:
+        raise TopicError(f"topic {topic}: {e.args[0].str()}") from e
+    known = metadata.topics.get(topic)
+    if known is not None and len(known.partitions) != 1:
+        raise ConfigError(
+            f"topic {topic} has {len(known.partitions)} partitions; a registry's topic has one",
+            key="kafkastore.topic",
+        )
+    if policy != "compact":
+        raise ConfigError(
+            f"topic {topic} has cleanup.policy={policy}, by which schemas get lost; set it to compact",
+            key="kafkastore.topic",
+        )
+
+
+class _Exists(Exception):
+    pass
+
+
+async def _made(admin: AdminClient, topic: NewTopic) -> None:
+    try:
+        await asyncio.wrap_future(admin.create_topics([topic], request_timeout=ASK_S)[topic.topic])
+    except KafkaException as e:
+        if e.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+            raise _Exists from None
+        raise
+
+
+class TopicReader:
+    """Reads the topic from its beginning, for ever. `reached` is the offset behind the last record that was taken over."""
+
+    def __init__(self, topic: str, client: Mapping[str, Any], on_record: OnRecord) -> None:
+        self._topic = topic
+        self._on_record = on_record
+        self._client = dict(client)
+        self._loop = asyncio.get_running_loop()
+        self._moved = asyncio.Condition()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="schemas-reader", daemon=True)
+        self.at_end = asyncio.Event()
+        self.reached = 0
+        self.failure: Exception | None = None
+
+    def start(self) -> None:
+        self._thread.start()
+
+    async def wait_for(self, offset: int) -> None:
+        """Waits until the record at this offset was taken over. Raises TopicError."""
+        async with self._moved:
+            await self._moved.wait_for(lambda: self.reached > offset or self.failure is not None)
+        if self.failure is not None:
+            raise TopicError(f"topic {self._topic} is not read any more: {self.failure}")
+
+    async def stop(self) -> None:
+        self._stopping = True
+        if self._thread.is_alive():
+            await asyncio.to_thread(self._thread.join)
+
+    def _run(self) -> None:
+        consumer = Consumer(
+            {
+                **self._client,
+                "group.id": f"klamm-registry-reader-{self._topic}",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "auto.offset.reset": "error",
+                "isolation.level": "read_committed",
+                "fetch.wait.max.ms": 100,
+            }
+        )
+        try:
+            consumer.assign([TopicPartition(self._topic, 0, 0)])
+            while not self._stopping:
+                self._take(consumer)
+        except Exception as e:
+            log.exception("topic %s cannot be read", self._topic)
+            self._loop.call_soon_threadsafe(self._fail, e)
+        finally:
+            consumer.close()
+
+    def _take(self, consumer: Consumer) -> None:
+        taken: list[tuple[int, bytes | None, bytes | None]] = []
+        end = False
+        message = consumer.poll(POLL_S)
+        while message is not None:
+            error = message.error()
+            if error is None:
+                offset = message.offset()
+                assert offset is not None, "of a record"
+                taken.append((offset, _bytes(message.key()), _bytes(message.value())))
+            elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's own codes are spelled so
+                end = True
+            elif not error.retriable() and error.fatal():
+                raise KafkaException(error)
+            message = consumer.poll(0) if len(taken) < TAKEN_MAX else None
+        if taken or end:
+            self._loop.call_soon_threadsafe(self._over, taken, end)
+
+    def _over(self, taken: Sequence[tuple[int, bytes | None, bytes | None]], end: bool) -> None:
+        for offset, key, value in taken:
+            self._on_record(offset, key, value)
+            self.reached = offset + 1
+        if end:
+            self.at_end.set()
+        if taken:
+            self._wake()
+
+    def _fail(self, error: Exception) -> None:
+        self.failure = error
+        self._wake()
+
+    def _wake(self) -> None:
+        async def notify() -> None:
+            async with self._moved:
+                self._moved.notify_all()
+
+        task = self._loop.create_task(notify())
+        task.add_done_callback(lambda done: done.exception() if not done.cancelled() else None)
+
+
+class TopicWriter:
+    """Writes to the topic in transactions. `begin` fences every earlier writer with this id."""
+
+    def __init__(self, topic: str, client: Mapping[str, Any], transactional_id: str) -> None:
+        self._topic = topic
+        self._producer = Producer(
+            {
+                **client,
+                "transactional.id": transactional_id,
+                "linger.ms": 0,
+                "acks": "all",
+                "message.max.bytes": 8 << 20,
+            }
+        )
+
+    async def begin(self) -> None:
+        """Takes over the topic, after transactions of earlier writers have ended. Raises TopicError."""
+        await self._do(self._producer.init_transactions, TRANSACTION_S)
+
+    async def write(self, records: Sequence[tuple[bytes, bytes | None]]) -> int:
+        """Writes all records or none; returns the offset of the last. Raises TopicError."""
+        offsets: list[int] = []
+        problems: list[KafkaError] = []
+
+        def delivered(error: KafkaError | None, message: Any) -> None:
+            if error is not None:
+                problems.append(error)
+            else:
+                offsets.append(message.offset())
+
+        def write() -> None:
+            self._producer.begin_transaction()
+            for key, value in records:
+                self._producer.produce(self._topic, key=key, value=value, partition=0, on_delivery=delivered)
+            self._producer.commit_transaction(TRANSACTION_S)
+
+        try:
+            await self._do(write)
+        except TopicError as e:
+            await self._abort()
+            if problems:
+                raise TopicError(f"cannot write to topic {self._topic}: {problems[0].str()}") from e
+            raise
+        return max(offsets)
+
+    async def _abort(self) -> None:
+        try:
+            await self._do(self._producer.abort_transaction, TRANSACTION_S)
+        except TopicError as e:
+            log.debug("the transaction cannot be aborted, a fenced or lost one needs no abort: %s", e)
+
+    async def _do(self, call: Callable[..., Any], *arguments: Any) -> None:
+        try:
+            await asyncio.to_thread(call, *arguments)
+        except KafkaException as e:
+            raise TopicError(f"cannot write to topic {self._topic}: {e.args[0].str()}") from e
+
+
+class Election:
+    """Chooses the registry that writes: the member of a consumer group that has the topic's only partition.
+
+    Calls `changed` in the event loop. The member's client id is its address, by which the others find it.
+    """
+
+    def __init__(
+        self, topic: str, client: Mapping[str, Any], group: str, url: str, changed: Callable[[bool], None]
+    ) -> None:
+        self._topic, self._group = topic, group
+        self._loop = asyncio.get_running_loop()
+        self._changed = changed
+        self._stopping = False
+        self._said = ""
+        self._config = {
+            **client,
+            "group.id": group,
+            "client.id": url,
+            "group.instance.id": url,  # who comes again at its address takes its place without waiting
+            "enable.auto.commit": False,
+            "auto.offset.reset": "latest",
+            "session.timeout.ms": 6_000,  # the least that brokers allow by default
+            "heartbeat.interval.ms": 1_500,
+        }
+        self._thread = threading.Thread(target=self._run, name="schemas-election", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    async def stop(self) -> None:
+        self._stopping = True
+        if self._thread.is_alive():
+            await asyncio.to_thread(self._thread.join)
+
+    def _run(self) -> None:
+        consumer = Consumer(self._config)
+
+        def assigned(_: Consumer, partitions: list[TopicPartition]) -> None:
+            if partitions:
+                consumer.assign(partitions)
+                consumer.pause(partitions)
+                self._tell(leads=True)
+
+        def revoked(_: Consumer, partitions: list[TopicPartition]) -> None:
+            if partitions:
+                self._tell(leads=False)
+
+        try:
+            consumer.subscribe([self._topic], on_assign=assigned, on_revoke=revoked, on_lost=revoked)
+            while not self._stopping:
+                message = consumer.poll(POLL_S)
+                if message is not None and (error := message.error()) is not None:
+                    self._note(error)
+        except KafkaException:
+            log.exception("group %s: this registry takes no part in it any more", self._group)
+            self._tell(leads=False)
+        finally:
+            consumer.close()
+
+    def _tell(self, *, leads: bool) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self._changed, leads)
+
+    def _note(self, error: KafkaError) -> None:
+        if self._said != error.str():
+            self._said = error.str()
+            log.warning("group %s: %s", self._group, error.str())
+
+
+async def leader_of(admin: AdminClient, group: str) -> str | None:
+    """Returns the address of the registry that writes; None while there is none."""
+    try:
+        future = admin.describe_consumer_groups([group], request_timeout=ASK_S)[group]
+        described = await asyncio.wrap_future(future)
+    except KafkaException as e:
+        log.warning("group %s cannot be described: %s", group, e.args[0].str())
+        return None
+    for member in described.members:
+        if member.assignment is not None and member.assignment.topic_partitions:
+            return str(member.client_id)
+    return None
+
+
+def _bytes(value: Any) -> bytes | None:
+    return None if value is None else bytes(value)

@@ -1,0 +1,1 @@
+"""Topics looked into record by record. Pure: `klamm topic analyse` reads, `analysis` counts."""

@@ -1,0 +1,196 @@
+"""The lag server beside a broker: a real consumer that stalls, goes back and stops; what is told of it, and to whom."""
+
+from __future__ import annotations
+
+import json
+import signal
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from support.broker import wait_until
+from support.klamm import Server, klamm
+from support.mail import MailServer
+from support.webhook import Webhook
+
+from klamm.testing import EmbeddedBroker
+
+SETTINGS = {
+    "listeners": "http://127.0.0.1:0", "storage.intervals": "4", "storage.min-distance": "0",
+    "evaluator.minimum-stop": "1", "cluster.local.offset-refresh": "0.2", "cluster.local.topic-refresh": "0.5",
+}  # fmt: skip
+
+
+@contextmanager
+def lag_server(folder: Path, bootstrap: str, **more: str) -> Iterator[Server]:
+    """Runs a server with its history in `folder`."""
+    props = (
+        SETTINGS | {"cluster.local.bootstrap.servers": bootstrap, "history.dir": str(folder / "lag")} | more
+    )
+    file = folder / "lag.properties"
+    file.write_text("".join(f"{key}={value}\n" for key, value in props.items()))
+    with Server("lag", "start", str(file)) as server:
+        yield server
+
+
+def get(server: Server, path: str) -> Any:
+    """Returns the JSON of an answer, an error's too."""
+    try:
+        with urllib.request.urlopen(server.ready["lag"] + path, timeout=30) as answer:
+            return json.load(answer)
+    except urllib.error.HTTPError as e:
+        return json.load(e)
+
+
+def status(server: Server, group: str) -> Any:
+    return get(server, f"/v3/kafka/local/consumer/{group}/lag")["status"]
+
+
+class Reader:
+    """A consumer of one partition that commits what it is told."""
+
+    def __init__(self, bootstrap: str, group: str, topic: str = "t") -> None:
+        self._tp = (topic, 0)
+        self._consumer = Consumer(
+            {"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False, "log_level": 2}
+        )
+
+    def commit(self, offset: int) -> None:
+        self._consumer.commit(offsets=[TopicPartition(*self._tp, offset)], asynchronous=False)
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+def fill(bootstrap: str, count: int, topic: str = "t") -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "log_level": 2})
+    for n in range(count):
+        producer.produce(topic, str(n).encode(), partition=0)
+    assert producer.flush(60) == 0
+
+
+def becomes(server: Server, group: str, wanted: str, step: Any = lambda: None) -> Any:
+    """Waits until the first partition of a group has a status, and returns the group's."""
+
+    def is_so() -> bool:
+        step()
+        found = status(server, group)
+        return bool(found["partitions"]) and found["partitions"][0]["status"] == wanted
+
+    wait_until(is_so, f"{group} {wanted}")
+    return status(server, group)
+
+
+@pytest.mark.usefixtures("processes")
+def test_a_consumer_stalls_goes_back_and_stops_and_each_is_told_once(tmp_path):
+    with (
+        EmbeddedBroker(tmp_path / "b", config={"num.partitions": "1"}) as broker,
+        Webhook() as hook,
+        MailServer() as mail,
+    ):
+        fill(broker.bootstrap, 100)
+        reader = Reader(broker.bootstrap, "g")
+        notifiers = {
+            "notifier.hook.class-name": "http", "notifier.hook.url-open": f"{hook.url}/open",
+            "notifier.hook.url-close": f"{hook.url}/close", "notifier.hook.method-close": "DELETE",
+            "notifier.hook.extras.team": "red", "notifier.hook.threshold": "3",
+            "notifier.mail.class-name": "email", "notifier.mail.server": "127.0.0.1", "notifier.mail.threshold": "3",
+            "notifier.mail.port": str(mail.port), "notifier.mail.from": "lag@example.org", "notifier.mail.to": "ops@example.org",
+            "notifier.shell.class-name": "command", "notifier.shell.group-denylist": "^other",
+            "notifier.shell.command-open": f"echo $KLAMM_LAG_EVENT $KLAMM_LAG_GROUP >> {tmp_path}/said", "notifier.shell.threshold": "3",
+        }  # fmt: skip
+        with lag_server(tmp_path, broker.bootstrap, **notifiers) as server:
+            for offset in (10, 20, 30, 40):
+                reader.commit(offset)
+            moving = becomes(server, "g", "OK")
+            assert moving["status"] == "OK"
+            assert hook.got == []
+            stalled = becomes(server, "g", "STALL", lambda: reader.commit(60))
+            assert (stalled["status"], stalled["totallag"], stalled["complete"]) == ("ERR", 40, 1.0)
+            assert stalled["maxlag"]["current_lag"] == 40
+            assert 0 < stalled["time_lag_ms"] < 120_000
+            reader.commit(20)
+            becomes(server, "g", "REWIND")
+            becomes(server, "g", "STOP")
+            wait_until(
+                lambda: mail.letters and hook.got and (tmp_path / "said").exists(), "the beginning to be told"
+            )
+            ended = becomes(server, "g", "OK", lambda: reader.commit(100))
+            assert ended["totallag"] == 0
+            wait_until(
+                lambda: (
+                    len(mail.letters) == 2
+                    and len(hook.got) == 2
+                    and (tmp_path / "said").read_text().count("\n") == 2
+                ),
+                "the end to be told",
+            )
+            course = get(server, "/v3/kafka/local/consumer/g/history?limit=5")["history"]
+            assert {"status", "totallag", "at", "time_lag_ms"} <= {*course[0]} if course else True
+        reader.close()
+    (begun, ended) = hook.got
+    assert begun[:2] == ("POST", "/open")
+    assert ended[:2] == ("DELETE", "/close")
+    assert (begun[2]["event"], ended[2]["event"], begun[2]["id"]) == ("open", "close", ended[2]["id"])
+    assert begun[2]["result"]["partitions"][0]["status"] == "STALL"
+    assert begun[2]["extras"] == {"team": "red"}
+    assert [letter["Subject"] for letter in mail.letters] == [
+        "[ERR] lag of g (local)",
+        "[OK again] lag of g (local)",
+    ]
+    assert "t-0  STALL  lag 40" in mail.letters[0].get_payload()
+    assert (tmp_path / "said").read_text() == "open g\nclose g\n"
+
+
+@pytest.mark.usefixtures("processes")
+def test_a_killed_server_goes_on_with_its_windows_and_tells_nothing_twice(tmp_path):
+    with EmbeddedBroker(tmp_path / "b", config={"num.partitions": "1"}) as broker, Webhook() as hook:
+        fill(broker.bootstrap, 100)
+        reader = Reader(broker.bootstrap, "g")
+        more = {"notifier.hook.class-name": "http", "notifier.hook.url-open": hook.url}
+        hook.status = 503
+        with lag_server(tmp_path, broker.bootstrap, **more) as server:
+            for _ in range(4):
+                reader.commit(50)
+            becomes(server, "g", "STALL")
+            wait_until(lambda: hook.tried, "an attempt")
+            server.process.send_signal(signal.SIGKILL)
+        assert hook.got == []
+        hook.status = 200
+        with lag_server(tmp_path, broker.bootstrap, **more) as server:
+            wait_until(lambda: hook.got, "what the killed server could not tell")
+            assert server.stop() == 0
+        with lag_server(tmp_path, broker.bootstrap, **more) as server:
+            known = becomes(server, "g", "STOP")
+            assert known["complete"] == 1.0
+            assert known["partitions"][0]["start"]["offset"] == 50
+            becomes(server, "g", "OK", lambda: reader.commit(100))
+            wait_until(lambda: len(hook.got) == 2, "the end")
+            shown = klamm("lag", "history", "g", "--url", server.ready["lag"], "-o", "json")
+            rows = json.loads(shown.stdout)
+            assert "ERR" in {row["status"] for row in rows}, shown.stderr
+        reader.close()
+    assert [body["event"] for body in hook.of("g")] == ["open", "close"]
+
+
+@pytest.mark.usefixtures("processes")
+def test_one_look_without_a_server(tmp_path):
+    with EmbeddedBroker(tmp_path / "b", config={"num.partitions": "1"}) as broker:
+        fill(broker.bootstrap, 100)
+        for group, offset in (("behind", 40), ("done", 100)):
+            reader = Reader(broker.bootstrap, group)
+            reader.commit(offset)
+            reader.close()
+        shown = klamm("lag", "status", "-b", broker.bootstrap, "-o", "json")
+        rows = {row["group"]: row for row in json.loads(shown.stdout)}
+        assert (rows["behind"]["lag"], rows["done"]["lag"], rows["done"]["status"]) == (60, 0, "OK")
+        assert rows["behind"]["time_lag_s"] < 120
+        of_group = klamm("lag", "status", "behind", "-b", broker.bootstrap)
+        assert of_group.stdout.split("\n")[1].split()[:2] == ["t", "0"]
+        nobody = klamm("lag", "status", "nobody", "-b", broker.bootstrap)
+        assert (nobody.returncode, nobody.stderr) == (1, "klamm: group 'nobody' has committed nothing\n")

@@ -1,0 +1,249 @@
+"""Compatibility of Avro, JSON Schema and Protobuf: what may change, and the reasons in words."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from klamm.registry.compatibility import LEVELS, Earlier, reasons
+from klamm.registry.model import AVRO, JSON, PROTOBUF, Schema
+from klamm.registry.schemas import Parsed, differences, read
+
+
+def parsed(kind: str, schema: Any) -> Parsed:
+    text = schema if isinstance(schema, str) and kind == PROTOBUF else json.dumps(schema)
+    return read(Schema(kind=kind, text=text))[1]
+
+
+def kinds(kind: str, new: Any, old: Any) -> list[str]:
+    return [d.kind for d in differences(parsed(kind, new), parsed(kind, old), ("new", "old"))]
+
+
+def record(*fields: Any, name: str = "R", **more: Any) -> dict[str, Any]:
+    made = [{"name": f, "type": "int"} if isinstance(f, str) else f for f in fields]
+    return {"type": "record", "name": name, "fields": made, **more}
+
+
+def field(name: str, type_: Any, **more: Any) -> dict[str, Any]:
+    return {"name": name, "type": type_, **more}
+
+
+def enum(*symbols: str, **more: Any) -> dict[str, Any]:
+    return {"type": "enum", "name": "E", "symbols": list(symbols), **more}
+
+
+NODE = record(field("next", ["null", "R"], default=None), "value")
+
+AVRO_CASES = [
+    # new, old, what keeps the new from reading the old
+    ("int", "int", []),
+    ("long", "int", []),
+    ("double", "float", []),
+    ("int", "long", ["TYPE_MISMATCH"]),
+    ("string", "bytes", []),
+    ("bytes", "string", []),
+    (["null", "int"], "int", []),
+    ("int", ["null", "int"], ["TYPE_MISMATCH"]),
+    (["null", "string"], "int", ["MISSING_UNION_BRANCH"]),
+    (["null", "string"], ["null", "int"], ["MISSING_UNION_BRANCH"]),
+    (["null", "long"], ["int", "null"], []),
+    (record("a"), record("a", "b"), []),
+    (record("a", "b"), record("a"), ["READER_FIELD_MISSING_DEFAULT_VALUE"]),
+    (record("a", field("b", "int", default=0)), record("a"), []),
+    (record(field("b", "int", aliases=["a"])), record("a"), []),
+    (record("a", name="S"), record("a"), ["NAME_MISMATCH"]),
+    (record("a", name="S", aliases=["R"]), record("a"), []),
+    (record("a", namespace="x"), record("a", namespace="y"), []),
+    (record(field("a", "string")), record("a"), ["TYPE_MISMATCH"]),
+    (record("b", field("a", "string")), record("a"), ["READER_FIELD_MISSING_DEFAULT_VALUE", "TYPE_MISMATCH"]),
+    (enum("A", "B"), enum("A"), []),
+    (enum("A"), enum("A", "B"), ["MISSING_ENUM_SYMBOLS"]),
+    (enum("A", default="A"), enum("A", "B"), []),
+    ({"type": "fixed", "name": "F", "size": 4}, {"type": "fixed", "name": "F", "size": 8}, ["FIXED_SIZE_MISMATCH"]),
+    ({"type": "array", "items": "long"}, {"type": "array", "items": "int"}, []),
+    ({"type": "map", "values": "int"}, {"type": "map", "values": "string"}, ["TYPE_MISMATCH"]),
+    (NODE, NODE, []),
+    (record(field("next", ["null", "R"], default=None), field("value", "string")), NODE, ["TYPE_MISMATCH"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("new", "old", "expected"), AVRO_CASES)
+def test_avro(new: Any, old: Any, expected: list[str]) -> None:
+    assert kinds(AVRO, new, old) == expected
+
+
+def obj(properties: dict[str, Any], *, required: list[str] | None = None, **more: Any) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": properties,
+        **({"required": required} if required else {}),
+        **more,
+    }
+
+
+CLOSED: dict[str, Any] = {"additionalProperties": False}
+A: dict[str, Any] = {"a": {"type": "string"}}
+AB: dict[str, Any] = {**A, "b": {"type": "integer"}}
+
+JSON_CASES = [
+    ({"type": "number"}, {"type": "integer"}, []),
+    ({"type": "integer"}, {"type": "number"}, ["TYPE_NARROWED"]),
+    ({"type": "string"}, {"type": "integer"}, ["TYPE_CHANGED"]),
+    ({}, {"type": "integer"}, []),
+    ({"type": "integer"}, {}, ["SCHEMA_ADDED"]),
+    ({"type": ["string", "null"]}, {"type": "string"}, []),
+    ({"type": "string"}, {"type": ["string", "null"]}, ["TYPE_CHANGED"]),
+    ({"type": "string", "maxLength": 5}, {"type": "string", "maxLength": 3}, []),
+    ({"type": "string", "maxLength": 3}, {"type": "string", "maxLength": 5}, ["MAX_LENGTH_DECREASED"]),
+    ({"type": "string", "minLength": 3}, {"type": "string"}, ["MIN_LENGTH_ADDED"]),
+    ({"type": "string", "pattern": "a"}, {"type": "string", "pattern": "b"}, ["PATTERN_CHANGED"]),
+    ({"type": "number", "maximum": 1}, {"type": "number"}, ["MAXIMUM_ADDED"]),
+    ({"type": "number", "multipleOf": 2}, {"type": "number", "multipleOf": 4}, []),
+    ({"type": "number", "multipleOf": 4}, {"type": "number", "multipleOf": 2}, ["MULTIPLE_OF_EXPANDED"]),
+    ({"enum": ["a", "b"]}, {"enum": ["a"]}, []),
+    ({"enum": ["a"]}, {"enum": ["a", "b"]}, ["ENUM_ARRAY_NARROWED"]),
+    ({"enum": ["c"]}, {"enum": ["a", "b"]}, ["ENUM_ARRAY_CHANGED"]),
+    ({"type": "string"}, {"enum": ["a"]}, []),
+    (obj(AB), obj(A), ["PROPERTY_ADDED_TO_OPEN_CONTENT_MODEL"]),
+    (obj({**A, "b": {}}), obj(A), []),
+    (obj(A), obj(AB), []),
+    (obj(AB, **CLOSED), obj(A, **CLOSED), []),
+    (obj(AB, required=["b"], **CLOSED), obj(A, **CLOSED), ["REQUIRED_PROPERTY_ADDED_TO_UNOPEN_CONTENT_MODEL"]),
+    (obj({**A, "b": {"type": "integer", "default": 1}}, required=["b"], **CLOSED), obj(A, **CLOSED), []),
+    (obj(A, **CLOSED), obj(AB, **CLOSED), ["PROPERTY_REMOVED_FROM_CLOSED_CONTENT_MODEL"]),
+    (obj(A, additionalProperties={"type": "integer"}), obj(AB, **CLOSED), []),
+    (obj(A, additionalProperties={"type": "string"}), obj(AB, **CLOSED), ["PROPERTY_REMOVED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL"]),
+    (obj(A, required=["a"]), obj(A), ["REQUIRED_ATTRIBUTE_ADDED"]),
+    (obj(A), obj(A, required=["a"]), []),
+    (obj(A, **CLOSED), obj(A), ["ADDITIONAL_PROPERTIES_REMOVED"]),
+    ({"type": "array", "items": {"type": "number"}}, {"type": "array", "items": {"type": "integer"}}, []),
+    ({"type": "array", "items": {"type": "string"}}, {"type": "array", "items": {"type": "integer"}}, ["TYPE_CHANGED"]),
+    ({"type": "array", "maxItems": 1}, {"type": "array", "maxItems": 2}, ["MAX_ITEMS_DECREASED"]),
+    ({"type": "array", "uniqueItems": True}, {"type": "array"}, ["UNIQUE_ITEMS_ADDED"]),
+    ({"oneOf": [{"type": "string"}, {"type": "integer"}]}, {"oneOf": [{"type": "string"}]}, []),
+    ({"oneOf": [{"type": "string"}]}, {"oneOf": [{"type": "string"}, {"type": "integer"}]}, ["SUM_TYPE_NARROWED"]),
+    ({"not": {"type": "string"}}, {"not": {"type": "string"}}, []),
+    ({"$ref": "#/definitions/x", "definitions": {"x": {"type": "string"}}}, {"type": "string"}, []),
+    ({"$ref": "#/definitions/x", "definitions": {"x": {"type": "null"}}}, {"type": "string"}, ["TYPE_CHANGED"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("new", "old", "expected"), JSON_CASES)
+def test_json(new: Any, old: Any, expected: list[str]) -> None:
+    assert kinds(JSON, new, old) == expected
+
+
+def test_a_json_schema_may_contain_itself() -> None:
+    tree = {"type": "object", "properties": {"next": {"$ref": "#"}, "n": {"type": "integer"}}, **CLOSED}
+    other = {"type": "object", "properties": {"next": {"$ref": "#"}, "n": {"type": "string"}}, **CLOSED}
+    assert kinds(JSON, tree, tree) == []
+    assert kinds(JSON, tree, other) == ["TYPE_CHANGED"]
+
+
+def proto(body: str, package: str = "p") -> str:
+    return f'syntax = "proto3"; package {package}; {body}'
+
+
+M = proto("message M { int32 a = 1; string s = 2; }")
+
+PROTOBUF_CASES = [
+    (M, M, []),
+    (proto("message M { int64 a = 1; bytes s = 2; }"), M, []),
+    (proto("message M { string a = 1; string s = 2; }"), M, ["FIELD_SCALAR_KIND_CHANGED"]),
+    (proto("message M { sint32 a = 1; string s = 2; }"), M, ["FIELD_SCALAR_KIND_CHANGED"]),
+    (proto("message M { int32 other = 1; string s = 2; int32 new = 3; }"), M, []),
+    (proto("message M { string s = 2; }"), M, []),
+    (proto("message M { repeated int32 a = 1; string s = 2; }"), M, ["FIELD_NUMERIC_LABEL_CHANGED"]),
+    (proto("message M { int32 a = 1; repeated string s = 2; }"), M, []),
+    (proto("message N { int32 a = 1; }"), M, ["MESSAGE_REMOVED"]),
+    (proto("message N { } message M { int32 a = 1; string s = 2; }"), M, []),
+    (proto("message M { int32 a = 1; string s = 2; }", "q"), M, ["PACKAGE_CHANGED"]),
+    (proto("message M { N a = 1; string s = 2; } message N { }"), M, ["FIELD_KIND_CHANGED"]),
+    (proto("message M { E a = 1; string s = 2; } enum E { Z = 0; }"), M, []),
+    (proto("message M { oneof o { int32 a = 1; } string s = 2; }"), M, []),
+    (proto("message M { oneof o { int32 a = 1; string s = 2; } }"), M, ["MULTIPLE_FIELDS_MOVED_TO_ONEOF"]),
+    (
+        proto("message M { oneof o { int32 a = 1; } }"),
+        proto("message M { oneof o { int32 a = 1; int32 b = 2; } }"),
+        ["ONEOF_FIELD_REMOVED"],
+    ),
+    (
+        proto("message M { oneof o { int32 a = 1; int32 b = 2; } }"),
+        proto("message M { oneof o { int32 a = 1; } int32 b = 2; }"),
+        ["FIELD_MOVED_TO_EXISTING_ONEOF"],
+    ),
+    (
+        proto("message M { map<string, int64> m = 1; }"),
+        proto("message M { map<string, int32> m = 1; }"),
+        [],
+    ),
+    (
+        proto("message M { map<string, string> m = 1; }"),
+        proto("message M { map<string, int32> m = 1; }"),
+        ["FIELD_SCALAR_KIND_CHANGED"],
+    ),
+    (
+        proto("message M { B b = 1; } message A { } message B { }"),
+        proto("message M { A b = 1; } message A { } message B { }"),
+        ["FIELD_NAMED_TYPE_CHANGED"],
+    ),
+    (
+        'syntax = "proto2"; package p; message M { required int32 a = 1; }',
+        'syntax = "proto2"; package p; message M { required int32 b = 2; }',
+        ["REQUIRED_FIELD_REMOVED", "REQUIRED_FIELD_ADDED"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("new", "old", "expected"), PROTOBUF_CASES)
+def test_protobuf(new: str, old: str, expected: list[str]) -> None:
+    assert kinds(PROTOBUF, new, old) == expected
+
+
+def test_another_kind_is_never_compatible() -> None:
+    found = differences(parsed(JSON, {}), parsed(AVRO, "int"), ("new", "old"))
+    assert [d.kind for d in found] == ["TYPE_MISMATCH"]
+
+
+WITH_B, A_ONLY, WITH_OPTIONAL = record("a", "b"), record("a"), record("a", field("b", "int", default=1))
+
+
+@pytest.mark.parametrize(
+    ("level", "earlier", "new", "well"),
+    [
+        ("NONE", ["string"], "int", True),
+        ("BACKWARD", [A_ONLY], WITH_B, False),
+        ("BACKWARD", [WITH_B], A_ONLY, True),
+        ("BACKWARD", [A_ONLY, WITH_OPTIONAL], WITH_B, True),
+        ("BACKWARD_TRANSITIVE", [A_ONLY, WITH_OPTIONAL], WITH_B, False),
+        ("FORWARD", [WITH_B], A_ONLY, False),
+        ("FORWARD", [A_ONLY], WITH_B, True),
+        ("FORWARD", [WITH_B, WITH_OPTIONAL], A_ONLY, True),
+        ("FORWARD_TRANSITIVE", [WITH_B, WITH_OPTIONAL], A_ONLY, False),
+        ("FULL", [A_ONLY], WITH_OPTIONAL, True),
+        ("FULL", [A_ONLY], WITH_B, False),
+        ("FULL", [WITH_B], A_ONLY, False),
+        ("FULL_TRANSITIVE", [A_ONLY, WITH_OPTIONAL], WITH_B, False),
+    ],
+)
+def test_levels(level: str, earlier: list[Any], new: Any, well: bool) -> None:
+    assert level in LEVELS
+    versions = [
+        Earlier(version=n, text=json.dumps(e), parsed=parsed(AVRO, e)) for n, e in enumerate(earlier, 1)
+    ]
+    assert (reasons(parsed(AVRO, new), versions, level) == []) is well
+
+
+def test_reasons_are_in_words() -> None:
+    earlier = [Earlier(version=3, text="…", parsed=parsed(AVRO, A_ONLY))]
+    assert reasons(parsed(AVRO, WITH_B), earlier, "BACKWARD") == [
+        (
+            "{errorType:'READER_FIELD_MISSING_DEFAULT_VALUE', description:'The field 'b' at path '/fields/1' in the new schema has no "
+            "default value and is missing in the old schema', additionalInfo:'b'}"
+        ),
+        "{oldSchemaVersion: 3}",
+        "{oldSchema: '…'}",
+        "{compatibility: 'BACKWARD'}",
+    ]

@@ -1,0 +1,234 @@
+"""The registry's operations on its state, without topic and HTTP: each test writes changes and reads them again from records."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from klamm.registry import service
+from klamm.registry.errors import RegistryError
+from klamm.registry.model import Reference, Schema
+from klamm.registry.records import Change, decode, encode
+from klamm.registry.service import Registration
+from klamm.registry.store import Store
+from klamm.registry.subjects import checked
+
+
+class Registry:
+    """A store whose changes pass through records, as through the topic."""
+
+    def __init__(self) -> None:
+        self.store = Store()
+        self.records: list[tuple[bytes, bytes | None]] = []
+
+    def do(self, write: Any, *args: Any, **more: Any) -> Any:
+        written = write(self.store, *args, **more)
+        for change in written.changes:
+            self.take(change)
+        return written.answer
+
+    def take(self, change: Change) -> None:
+        record = encode(change)
+        self.records.append(record)
+        read = decode(*record)
+        assert read == change
+        self.store.apply(read)
+
+    def register(self, subject: str, text: str, kind: str = "AVRO", **more: Any) -> int:
+        references = tuple(more.pop("references", ()))
+        given = Registration(schema=Schema(kind=kind, text=text, references=references), **more)
+        return int(self.do(service.register, subject, given)["id"])
+
+    def replayed(self) -> Store:
+        store = Store()
+        for record in self.records:
+            change = decode(*record)
+            assert change is not None
+            store.apply(change)
+        return store
+
+
+@pytest.fixture
+def registry() -> Registry:
+    return Registry()
+
+
+def code(write: Any, *args: Any, **more: Any) -> int | None:
+    with pytest.raises(RegistryError) as caught:
+        write(*args, **more)
+    return caught.value.code
+
+
+def record(*fields: str) -> str:
+    return json.dumps({"type": "record", "name": "R", "fields": [{"name": f, "type": "int"} for f in fields]})
+
+
+def test_one_schema_has_one_id_in_all_subjects(registry: Registry) -> None:
+    assert registry.register("a", '"int"') == 1
+    assert registry.register("a", ' { "type" : "int" } ') == 1
+    assert registry.register("b", '"int"') == 1
+    assert registry.register("b", '"long"') == 2
+    places = service.places_of(registry.store, 1, None, deleted=False)
+    assert [(p.subject, p.version) for p in places] == [("a", 1), ("b", 1)]
+    assert service.version_of(registry.store, "b", "latest").version == 2
+    assert code(service.version_of, registry.store, "b", "3") == 40402
+    assert code(service.version_of, registry.store, "c", "1") == 40401
+    assert code(service.version_of, registry.store, "b", "0") == 42202
+    assert code(service.schema_by_id, registry.store, 9, None) == 40403
+    assert code(registry.register, "b", '"none"') == 42201
+
+
+def test_an_incompatible_schema_is_refused_with_reasons(registry: Registry) -> None:
+    registry.register("a", record("x"))
+    assert code(registry.register, "a", record("x", "y")) == 409
+    registry.do(service.put_config, "a", {"compatibility": "FORWARD"})
+    assert registry.register("a", record("x", "y")) == 2
+    assert code(registry.do, service.put_config, "a", {"compatibility": "SOMETIMES"}) == 42203
+    assert registry.do(service.delete_config, "a") == {"compatibilityLevel": "FORWARD"}
+    assert service.config_of(registry.store, "a") == {"compatibilityLevel": "BACKWARD"}
+
+
+def test_deletions_are_soft_first(registry: Registry) -> None:
+    for text in (record("x"), record("x", "x2"), record("x")):
+        registry.do(service.put_config, "a", {"compatibility": "NONE"})
+        registry.register("a", text)
+    assert [v.version for v in service.versions_of(registry.store, "a")] == [1, 2]
+    assert code(registry.do, service.delete_version, "a", "1", permanent=True) == 40407
+    assert registry.do(service.delete_version, "a", "1", permanent=False) == 1
+    assert code(registry.do, service.delete_version, "a", "1", permanent=False) == 40406
+    assert code(service.version_of, registry.store, "a", "1") == 40402
+    assert service.version_of(registry.store, "a", "1", deleted=True).id == 1
+    assert registry.register("a", record("x")) == 1  # its id again, as a new version
+    assert [v.version for v in service.versions_of(registry.store, "a")] == [2, 3]
+    assert registry.do(service.delete_version, "a", "1", permanent=True) == 1
+    assert code(registry.do, service.delete_subject, "a", permanent=True) == 40405
+    assert registry.do(service.delete_subject, "a", permanent=False) == [2, 3]
+    assert code(registry.do, service.delete_subject, "a", permanent=False) == 40404
+    assert code(service.versions_of, registry.store, "a") == 40401
+    assert registry.do(service.delete_subject, "a", permanent=True) == [2, 3]
+    assert registry.replayed().subjects == registry.store.subjects == {}
+    assert registry.register("a", record("new")) == 3, "an id never means another schema"
+
+
+def test_references_are_resolved_and_protected(registry: Registry) -> None:
+    registry.register("inner", json.dumps({"type": "enum", "name": "x.E", "symbols": ["A"]}))
+    text = json.dumps({"type": "record", "name": "R", "fields": [{"name": "e", "type": "x.E"}]})
+    reference = Reference(name="x.E", subject="inner", version=1)
+    assert code(registry.register, "outer", text) == 42201
+    assert registry.register("outer", text, references=[reference]) == 2
+    inner = service.version_of(registry.store, "inner", "1")
+    assert service.referrers_of(registry.store, inner) == [2]
+    assert code(registry.do, service.delete_subject, "inner", permanent=False) == 42206
+    missing = Reference(name="x.E", subject="inner", version=7)
+    assert code(registry.register, "outer", text, references=[missing]) == 42201
+    registry.do(service.delete_subject, "outer", permanent=False)
+    registry.do(service.delete_subject, "inner", permanent=False)
+
+
+def test_protobuf_and_json_refer_to_others(registry: Registry) -> None:
+    registry.register("common", 'syntax = "proto3"; package c; message C { int32 i = 1; }', "PROTOBUF")
+    main = 'syntax = "proto3"; package m; import "common.proto"; message M { c.C c = 1; }'
+    reference = Reference(name="common.proto", subject="common", version=1)
+    assert registry.register("main", main, "PROTOBUF", references=[reference]) == 2
+    assert code(registry.register, "main", main, "PROTOBUF") == 42201
+    registry.register("id", '{"type":"integer"}', "JSON")
+    of_json = Reference(name="id.json", subject="id", version=1)
+    text = '{"type":"object","properties":{"id":{"$ref":"id.json"}}}'
+    assert registry.register("thing", text, "JSON", references=[of_json]) == 4
+    assert code(registry.register, "other", text, "JSON") == 42201
+
+
+def test_modes(registry: Registry) -> None:
+    registry.register("a", '"int"')
+    registry.do(service.put_mode, "a", "READONLY", force=False)
+    assert code(registry.register, "a", '"long"') == 42205
+    assert registry.register("a", '"int"') == 1, "what is there is found"
+    assert code(registry.do, service.delete_subject, "a", permanent=False) == 42205
+    assert code(registry.do, service.put_mode, "a", "IMPORT", force=False) == 42205
+    assert code(registry.do, service.put_mode, "a", "SOMETIMES", force=False) == 42204
+    registry.do(service.put_mode, "b", "IMPORT", force=False)
+    assert code(registry.register, "b", '"long"') == 42205
+    assert registry.register("b", '"long"', id=77, version=5) == 77
+    assert registry.register("b", '"string"', id=78, version=2) == 78
+    assert code(registry.register, "b", '"double"', id=77) == 42205
+    assert [(v.version, v.id) for v in service.versions_of(registry.store, "b")] == [(2, 78), (5, 77)]
+    assert code(registry.register, "c", '"float"', id=5) == 42205
+    registry.do(service.delete_mode, "b")
+    assert registry.register("c", '"float"') == 79
+    registry.do(service.put_mode, None, "READONLY_OVERRIDE", force=False)
+    assert code(registry.register, "c", '"bytes"') == 42205
+
+
+def test_contexts_have_ids_of_their_own(registry: Registry) -> None:
+    assert registry.register("a", '"int"') == 1
+    assert registry.register(":.x:a", '"long"') == 1
+    assert sorted(registry.store.contexts) == [".", ".x"]
+    assert service.schema_by_id(registry.store, 1, None).text == '"int"'
+    assert service.schema_by_id(registry.store, 1, ":.x:").text == '"long"'
+    registry.do(service.put_config, ":.x:", {"compatibility": "NONE"})
+    assert registry.register(":.x:a", '"string"') == 2
+    assert checked(":.:a") == "a"
+    assert code(checked, ":.x") == 42208
+
+
+def test_normalization_and_aliases(registry: Registry) -> None:
+    one = '{"type":"record","name":"R","fields":[{"name":"a","type":{"type":"int","x":1,"b":2}}]}'
+    two = '{"type":"record","name":"R","fields":[{"name":"a","type":{"type":"int","b":2,"x":1}}]}'
+    assert registry.register("a", one) == 1
+    assert registry.register("a", two) == 2
+    assert registry.register("n", one, normalize=True) == 2
+    assert registry.register("n", two, normalize=True) == 2
+    assert registry.register("j", '{"type":"object","title":"t"}', "JSON", normalize=True) == 3
+    assert registry.register("j", '{"title":"t","type":"object"}', "JSON", normalize=True) == 3
+    registry.do(service.put_config, "other", {"alias": "a"})
+    assert service.version_of(registry.store, "other", "1").subject == "a"
+    found = service.lookup(
+        registry.store, "a", Registration(schema=Schema(kind="AVRO", text=two)), deleted=False
+    )
+    assert found.version == 2
+    new = Registration(schema=Schema(kind="AVRO", text='"bytes"'))
+    with pytest.raises(RegistryError):
+        service.lookup(registry.store, "a", new, deleted=False)
+
+
+CONFLUENTS = [
+    (b'{"keytype":"NOOP","magic":0}', None),
+    (b'{"keytype":"CONFIG","subject":null,"magic":0}', b'{"compatibilityLevel":"FULL"}'),
+    (
+        b'{"keytype":"SCHEMA","subject":"orders-value","version":1,"magic":1}',
+        b'{"subject":"orders-value","version":1,"id":1,"md5":"eB+2bGXVC8L8ZUzFwv7Azw==","schema":"\\"int\\"","deleted":false}',
+    ),
+    (
+        b'{"keytype":"SCHEMA","subject":"j","version":1,"magic":1}',
+        (b'{"subject":"j","version":1,"id":2,"guid":"x","schemaType":"JSON","references":[],"metadata":null,"ruleSet":null,'
+        b'"schema":"{}","deleted":false,"ts":1}'),
+    ),
+    (b'{"keytype":"MODE","subject":"j","magic":0}', b'{"mode":"READONLY"}'),
+    (b'{"keytype":"DELETE_SUBJECT","subject":"j","magic":0}', b'{"subject":"j","version":1}'),
+    (b'{"keytype":"SCHEMA","subject":"k","version":1,"magic":1}', b'{"subject":"k","version":1,"id":9,"schema":"\\"long\\""}'),
+    (b'{"keytype":"SCHEMA","subject":"k","version":1,"magic":1}', None),
+]  # fmt: skip
+
+
+def test_a_topic_of_confluents_is_taken_over() -> None:
+    store = Store()
+    for key, value in CONFLUENTS:
+        change = decode(key, value)
+        if change is not None:
+            store.apply(change)
+            assert encode(change)[0] == key, "compaction compares bytes"
+    assert list(store.listed("")) == ["orders-value"]
+    assert list(store.listed("", deleted=True)) == ["j", "orders-value"]
+    assert store.configs[None] == {"compatibilityLevel": "FULL"}
+    written = encode(decode(*CONFLUENTS[2]))  # type: ignore[arg-type]
+    assert written[1] == b'{"subject":"orders-value","version":1,"id":1,"schema":"\\"int\\"","deleted":false}'
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [(b"x", b"{}"), (b"{}", b"{}"), (b'{"keytype":"OTHER"}', b"{}"), (None, b"")]
+)
+def test_a_record_of_others_is_told(key: bytes | None, value: bytes) -> None:
+    with pytest.raises(ValueError, match=r"keytype|no record"):
+        decode(key, value)
