@@ -48,6 +48,7 @@ BENCHES = [
     Bench("agent", "bench.agent.compare --runs 3 --format raw", 6),
     Bench("agent-json", "bench.agent.compare --runs 2 --format json", 8),
     Bench("agent-rotate", "bench.agent.compare --runs 3 --format raw --rotate", 8),
+    Bench("registry", "bench.registry.compare", 2),
     Bench("spark", "bench.spark.compare", 5),
     Bench("spark-latency", "bench.spark.latency", 5),
     Bench("pipeline", "bench.pipeline.compare", 30),

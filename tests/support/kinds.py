@@ -62,6 +62,7 @@ FIXTURES = {
     "docker_services": DOCKER,
     "chromium": CHROMIUM,
     "java_runtime": Needs("peer"),
+    "go_runtime": Needs("peer"),
     "journald": Needs("peer"),
     "prometheus_server": Needs("peer"),
     "systemd_host": Needs("peer", "systemd"),

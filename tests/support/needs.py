@@ -123,6 +123,13 @@ def franz_go() -> None:
 
 
 @pytest.fixture(scope="session")
+def go_runtime() -> None:
+    """Says that a test builds a program in Go."""
+    if shutil.which("go") is None:
+        pytest.skip("Go is not installed (no go on PATH; Debian: apt-get install golang)")
+
+
+@pytest.fixture(scope="session")
 def docker_engine() -> None:
     """Says that a test runs containers."""
     try:

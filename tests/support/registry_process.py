@@ -22,9 +22,9 @@ START_S = 60.0
 class RegistryProcess:
     """`klamm registry start` on a port that it keeps over restarts."""
 
-    def __init__(self, bootstrap: str, directory: Path, **more: str) -> None:
+    def __init__(self, bootstrap: str, directory: Path, *, scheme: str = "http", **more: str) -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        self.url = f"http://127.0.0.1:{free_port()}"
+        self.url = f"{scheme}://127.0.0.1:{free_port()}"
         settings = {"bootstrap.servers": bootstrap, "listeners": self.url, **more}
         self._file = directory / "registry.properties"
         self._file.write_text("".join(f"{k}={v}\n" for k, v in settings.items()))

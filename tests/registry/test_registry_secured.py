@@ -1,0 +1,122 @@
+"""Logins, roles by patterns of subjects, HTTPS, and what the OpenAPI document says, by a registry over TLS with a users file."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import json
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from support.broker import new_name
+from support.registry_process import RegistryProcess
+
+from klamm.registry.endpoints import ENDPOINTS
+from klamm.security.authority import make_authority, make_server
+from klamm.testing import EmbeddedBroker
+from klamm.web.passwords import hash_password
+
+Ask = Callable[..., tuple[int, Any]]
+
+
+@pytest.fixture(scope="module")
+def ask(broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
+    folder = tmp_path_factory.mktemp("secured")
+    now = dt.datetime.now(dt.UTC)
+    authority = make_authority("us", now)
+    made = make_server(authority, ["127.0.0.1"], now)
+    (folder / "server.pem").write_bytes(made.key + made.certificate)
+    stored = hash_password("secret")
+    (folder / "users.toml").write_text(
+        f'[users.root]\npassword = "{stored}"\nrole = "admin"\n'
+        f'[users.writer]\npassword = "{stored}"\ngrants = [{{ role = "operator", subjects = ["orders-*"] }}]\n'
+        f'[users.reader]\npassword = "{stored}"\nrole = "viewer"\nsubjects = ["orders-*"]\n'
+    )
+    topic = new_name("_schemas")
+    registry = RegistryProcess(
+        broker.bootstrap,
+        folder,
+        **{
+            "listeners.https.ssl.keystore.location": str(folder / "server.pem"),
+            "rest.auth.file": str(folder / "users.toml"),
+            "kafkastore.topic": topic,
+            "schema.registry.group.id": topic,
+        },
+        scheme="https",
+    )
+    context = ssl.create_default_context(cadata=authority.certificate.decode())
+
+    def asked(user: str | None, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        headers = {"Content-Type": "application/vnd.schemaregistry.v1+json"}
+        if user is not None:
+            headers["Authorization"] = "Basic " + base64.b64encode(f"{user}:secret".encode()).decode()
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(registry.url + path, data, headers, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=60, context=context) as answer:
+                return answer.status, json.loads(answer.read())
+        except urllib.error.HTTPError as e:
+            with e:
+                return e.code, json.loads(e.read())
+
+    with registry:
+        yield asked
+
+
+def test_roles_hold_for_subjects(ask: Ask) -> None:
+    schema = {"schema": '"int"'}
+    assert ask(None, "GET", "/subjects")[0] == 401
+    assert ask(None, "GET", "/health")[0] == 200
+    assert ask("writer", "POST", "/subjects/orders-value/versions", schema) == (200, {"id": 1})
+    refused = ask("writer", "POST", "/subjects/other-value/versions", schema)
+    assert refused == (403, {"error_code": 403, "message": "writer may not operate subject other-value"})
+    assert ask("root", "POST", "/subjects/other-value/versions", {"schema": '"long"'}) == (200, {"id": 2})
+    assert ask("reader", "GET", "/subjects") == (200, ["orders-value"])
+    assert ask("reader", "GET", "/schemas/ids/1")[0] == 200
+    assert ask("reader", "GET", "/schemas/ids/2")[0] == 403
+    assert [each["subject"] for each in ask("reader", "GET", "/schemas")[1]] == ["orders-value"]
+    assert ask("reader", "POST", "/subjects/orders-value/versions", {"schema": '"null"'})[0] == 403
+    assert ask("writer", "DELETE", "/subjects/orders-value")[0] == 403
+    assert ask("writer", "PUT", "/config", {"compatibility": "NONE"})[0] == 403
+    assert ask("root", "DELETE", "/subjects/other-value") == (200, [1])
+
+
+def test_every_endpoint_is_documented(ask: Ask) -> None:
+    status, document = ask("root", "GET", "/openapi.json")
+    assert status == 200
+    for endpoint in ENDPOINTS:
+        operation = document["paths"][endpoint.path][endpoint.method.lower()]
+        assert operation["summary"].endswith((".", "schema", "good")), endpoint.path
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "code"),
+    [
+        ("GET", "/subjects/none/versions", None, 404, 40401),
+        ("GET", "/subjects/orders-value/versions/99", None, 404, 40402),
+        ("GET", "/subjects/orders-value/versions/x", None, 422, 42202),
+        ("GET", "/schemas/ids/999", None, 404, 40403),
+        ("GET", "/schemas/ids/x", None, 404, 404),
+        ("GET", "/config/none", None, 404, 40408),
+        ("GET", "/mode/none", None, 404, 40409),
+        ("POST", "/subjects/a/versions", {"schema": "{"}, 422, 42201),
+        ("POST", "/subjects/a/versions", {}, 422, 42201),
+        ("POST", "/subjects/a/versions", {"schema": '"int"', "schemaType": "XML"}, 422, 42201),
+        ("POST", "/subjects/a/versions", {"schema": '"int"', "references": [{}]}, 422, 42201),
+        ("POST", "/subjects/:.broken/versions", {"schema": '"int"'}, 422, 42208),
+        ("PUT", "/config", {"compatibility": "x"}, 422, 42203),
+        ("PUT", "/config", [], 422, 42203),
+        ("PUT", "/mode", {"mode": "x"}, 422, 42204),
+        ("DELETE", "/subjects/none", None, 404, 40401),
+        ("GET", "/nothing", None, 404, 404),
+        ("PATCH", "/subjects", None, 405, 405),
+    ],
+)
+def test_wrong_requests(ask: Ask, method: str, path: str, body: Any, status: int, code: int) -> None:
+    found, answer = ask("root", method, path, body)
+    assert (found, answer["error_code"]) == (status, code), answer
+    assert answer["message"]
