@@ -114,7 +114,7 @@ def _companions(chosen: Mapping[str, Any], taken: frozenset[int]) -> dict[Extra,
 
     found: dict[Extra, int] = {}
     for extra in EXTRAS:
-        if chosen.get(f"no_{extra.name}"):
+        if not extra.wanted(chosen):
             continue
         asked = chosen.get(extra.parameter)
         if (missing := extra.missing()) is not None:

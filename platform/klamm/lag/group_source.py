@@ -70,7 +70,7 @@ class ShareSource:
     def __init__(self, admin: Admin, cluster: str) -> None:
         self._admin = admin
         self._cluster = cluster
-        self._last: dict[tuple[str, TopicPartition], tuple[int, int]] = {}
+        self._last: dict[tuple[str, TopicPartition], tuple[tuple[int, int], int]] = {}
 
     def places(self) -> dict[TopicPartition, int]:
         return {}
@@ -96,9 +96,13 @@ class ShareSource:
                 if p.error_code or p.start_offset < 0:
                     continue
                 tp = TopicPartition(topic.topic_name, p.partition_index)
-                before, at_ms = self._last.get((group.group, tp), (-1, now_ms))
-                if group.state != "Empty" or p.start_offset != before:
+                place = (p.start_offset, p.lag)
+                before, at_ms = self._last.get((group.group, tp), (None, now_ms))
+                if group.state != "Empty" or place != before:
                     at_ms = now_ms
-                self._last[group.group, tp] = (p.start_offset, at_ms)
-                found.append(Position(self._cluster, group.group, "share", tp, p.start_offset, at_ms, at_ms))
+                self._last[group.group, tp] = (place, at_ms)
+                lag = p.lag if p.lag >= 0 else None
+                found.append(
+                    Position(self._cluster, group.group, "share", tp, p.start_offset, at_ms, at_ms, lag)
+                )
         return found

@@ -15,6 +15,7 @@ from typing import Any, Final
 from klamm.lag.incidents import NotifierRules
 from klamm.lag.keys import cluster_config, notifier_config, server_config
 from klamm.lag.state import Judging
+from klamm.web.listeners import HTTPS_PREFIX
 from klamm_base.configdef import ConfigDef, with_prefix
 from klamm_base.errors import ConfigError
 from klamm_base.properties import Properties
@@ -100,12 +101,13 @@ def chosen(allow: str, deny: str) -> Callable[[str], bool]:
 
 def unknown(props: Properties, known: ConfigDef) -> list[str]:
     """Returns the keys that have no effect, those of clients and of `known` excepted."""
-    notifier = notifier_config()
+    notifier, clients = notifier_config(), _client_keys(props)
     found = []
     for key in props:
         named = _NAMED.fullmatch(key)
         if named is None:
-            if key not in server_config() and key not in known and key not in _client_keys(props):
+            own = key in server_config() or key in known or key in clients or key.startswith(HTTPS_PREFIX)
+            if not own:
                 found.append(key)
         elif named[1] == "notifier" and named[3] not in notifier and not named[3].startswith("extras."):
             found.append(key)

@@ -14,7 +14,10 @@ from klamm.admin.model import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A position of a reader in a cluster's partition, the next offset to be read; None: the reader has given it up."""
+    """A position of a reader in a cluster's partition, the next offset to be read; None: the reader has given it up.
+
+    `lag` is told by a cluster that counts it itself: a share group's records are not read in their order.
+    """
 
     cluster: str
     group: str
@@ -23,6 +26,7 @@ class Position:
     offset: int | None
     at_ms: int
     order: int
+    lag: int | None = None
 
 
 class Source(Protocol):

@@ -179,6 +179,11 @@ class ClusterState:
         window = found.windows.get(tp) if found is not None else None
         return window.commits if window is not None else []
 
+    def end_of(self, tp: TopicPartition) -> int:
+        """Returns the end of a log at the last look, 0 for one that is not known."""
+        history = self.ends.get(tp)
+        return (history.end if history is not None else None) or 0
+
     def behind(self) -> Iterator[tuple[TopicPartition, int]]:
         """Yields each partition and offset at which a group is behind, and whose time is not known yet."""
         for group in self._groups.values():

@@ -108,6 +108,8 @@ class ClusterWatch:
     async def _poll(self, source: Source) -> None:
         while True:
             positions = await source.poll(now_ms())
+            if counted := {p.partition for p in positions if p.lag is not None}:
+                await self._look_at(counted)
             self._take(positions)
             if self.state.partitions() - self.state.ends.keys():
                 await self._look_at(self.state.partitions() - self.state.ends.keys())
@@ -126,7 +128,8 @@ class ClusterWatch:
             if p.offset is None:
                 state.forget(p.group, p.partition)
                 continue
-            state.commit(p.group, p.partition, p.offset, at_ms=p.at_ms, order=p.order, now_ms=now)
+            offset = p.offset if p.lag is None else max(p.offset, state.end_of(p.partition) - p.lag)
+            state.commit(p.group, p.partition, offset, at_ms=p.at_ms, order=p.order, now_ms=now)
             if p.kind:
                 state.of_kind(p.group, p.kind)
 

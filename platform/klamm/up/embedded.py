@@ -106,7 +106,8 @@ def _companion(
 
         settings |= secure.worker()
         login = load_properties(secure.client_file(ADMIN))
-    file = _write(data_dir / f"{extra.name}.properties", {**extra.settings, **settings, **login})
+    own = {key: value.format(data_dir=data_dir.absolute()) for key, value in extra.settings.items()}
+    file = _write(data_dir / f"{extra.name}.properties", {**own, **settings, **login})
     return ChildSpec(extra.name, (*extra.command, str(file), *_overrides(settings)))
 
 

@@ -1,6 +1,6 @@
 """The further servers that `klamm up` starts behind broker and worker: a row each in `EXTRAS`.
 
-A row makes the options --NAME-port and --no-NAME, the word NAME=ADDRESS in the ready line, and DATA_DIR/NAME.properties. The command
+A row makes the options --NAME-port and --no-NAME (--NAME, where it is off by itself), the word NAME=ADDRESS in the ready line, and DATA_DIR/NAME.properties. The command
 `klamm NAME start FILE` must take `bootstrap.servers` and `listeners`, and print `ready …`.
 """
 
@@ -18,9 +18,9 @@ from klamm_base.extras import how_to_install
 class Extra:
     """A further server. Without one of its `modules` it is left out; `extra` is the extra that installs them.
 
-    `settings` are those that differ from its defaults on one machine; `command` runs it, followed by its file. `uses` maps the
-    beginning of a property to the server whose address it takes: `{"connect": "rest"}` gives `connect.url`, and `connect.cacert`
-    with TLS.
+    `settings` are those that differ from its defaults on one machine, `{data_dir}` in them is that of `klamm up`; `command` runs
+    it, followed by its file. `uses` maps the beginning of a property to the server whose address it takes:
+    `{"connect": "rest"}` gives `connect.url`, and `connect.cacert` with TLS. Not `on`: it runs when it is asked for.
     """
 
     name: str
@@ -30,6 +30,7 @@ class Extra:
     extra: str = ""
     settings: Mapping[str, str] = field(default_factory=dict)
     uses: Mapping[str, str] = field(default_factory=dict)
+    on: bool = True
 
     @property
     def command(self) -> tuple[str, ...]:
@@ -39,6 +40,18 @@ class Extra:
     def parameter(self) -> str:
         """The name of the port's parameter in Python."""
         return f"{self.name}_port"
+
+    @property
+    def switch(self) -> tuple[str, str]:
+        """The parameter and the option that leave it out, or start it where it is off by itself."""
+        return (
+            (f"no_{self.name}", f"--no-{self.name}") if self.on else (f"with_{self.name}", f"--{self.name}")
+        )
+
+    def wanted(self, chosen: Mapping[str, Any]) -> bool:
+        """Returns whether options of the command line leave it on, or ask for it."""
+        switched = bool(chosen.get(self.switch[0]))
+        return not switched if self.on else switched or chosen.get(self.parameter) is not None
 
     def missing(self) -> str | None:
         """Returns what to install before it can run; None: it can."""
@@ -70,6 +83,13 @@ EXTRAS: Final[tuple[Extra, ...]] = (
         settings={"connect.login": "true"},
         uses={"connect": "rest", "registry": "registry"},
     ),
+    Extra(
+        name="lag",
+        what="The watch of lag",
+        port=8000,
+        settings={"history.dir": "{data_dir}/lag"},
+        on=False,  # 46 MB
+    ),
 )
 
 
@@ -90,12 +110,12 @@ def options(up: Callable[..., None]) -> Callable[..., None]:
             max=65535,
             help=f"{extra.what}; default {extra.port}, 0: any free.",
         )
-        leave_out = typer.Option(
-            f"--no-{extra.name}", help=f"Without {extra.what[0].lower()}{extra.what[1:]}."
-        )
+        parameter, switch = extra.switch
+        what = f"{extra.what[0].lower()}{extra.what[1:]}"
+        switching = typer.Option(switch, help=f"{'Without' if extra.on else 'With'} {what}.")
         annotations[extra.parameter] = Annotated[int | None, port]
-        annotations[f"no_{extra.name}"] = Annotated[bool, leave_out]
-        for name, default in ((extra.parameter, None), (f"no_{extra.name}", False)):
+        annotations[parameter] = Annotated[bool, switching]
+        for name, default in ((extra.parameter, None), (parameter, False)):
             kept.append(
                 inspect.Parameter(
                     name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotations[name]
