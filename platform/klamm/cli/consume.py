@@ -14,6 +14,7 @@ import typer
 from klamm.cli.cluster import Cluster
 from klamm.cli.common import Output, reported
 from klamm.cli.completion import group_names, topic_names
+from klamm.cli.consume_options import Chosen, Decoding, Record, told_bad
 from klamm_base.errors import KlammError
 
 DEFAULT_FORMAT: Final = "%v\\n"
@@ -48,6 +49,8 @@ FormatOption = Annotated[
 
 def consume(
     cluster: Cluster,
+    chosen: Chosen,
+    decoding: Decoding,
     topics: Annotated[
         list[str], typer.Argument(metavar="TOPIC", autocompletion=topic_names, help="Topics to read.")
     ],
@@ -90,9 +93,13 @@ def consume(
         raise typer.BadParameter("give --from-beginning or --offset, not both", param_hint="--offset")
     if group and (offset or partition is not None):
         raise typer.BadParameter("a group chooses its offsets and partitions itself", param_hint="--group")
+    if chosen.from_ and (from_beginning or offset or group):
+        raise typer.BadParameter("give --from, or the other options for where to begin", param_hint="--from")
     show = _as_json if output is Output.JSON else formatter(format_)
-    start = "start" if from_beginning else offset or "end"
     with reported():
+        wanted = prepared(chosen, decoding)
+        place, end = chosen.place(chosen.from_), chosen.place(chosen.to)
+        start = _begin(place, offset, from_beginning=from_beginning or (end is not None and not offset))
         config = cluster.config("consumer") | {
             "isolation.level": isolation_level,
             "group.id": group or "klamm-consume",
@@ -103,11 +110,19 @@ def consume(
         consumer = _open(cluster, config)
         try:
             _choose(cluster, consumer, topics, group, start, partition)
-            _print_all(consumer, show, max_messages, timeout_ms, exit_at_end=exit_at_end)
+            out = _Printed(show, wanted, end, max_messages)
+            _print_all(consumer, out, timeout_ms, exit_at_end=exit_at_end or end is not None)
         except KeyboardInterrupt:
             pass  # the usual way to end it
         finally:
             consumer.close()
+
+
+def _begin(place: tuple[str, int] | None, offset: str | None, *, from_beginning: bool) -> str:
+    """Return where to begin, in the words of --offset."""
+    if place is not None:
+        return f"@{place[1]}" if place[0] == "time" else str(place[1])
+    return "start" if from_beginning else offset or "end"
 
 
 def _or_null(data: bytes | None) -> bytes:
@@ -147,14 +162,20 @@ def _backslashes(literal: str) -> str:
     return literal.replace("\\n", "\n").replace("\\t", "\t").replace("\\r", "\r").replace("\\0", "\0")
 
 
+def _json_of(m: Any, part: str) -> Any:
+    """Return a key or value for JSON: a decoded one as it is."""
+    value = getattr(m, f"{part}_value") if isinstance(m, Record) else getattr(m, part)()
+    return json_value(value) if isinstance(value, bytes) else value
+
+
 def _as_json(m: Any) -> bytes:
     record = {
         "topic": m.topic(),
         "partition": m.partition(),
         "offset": m.offset(),
         "timestamp": m.timestamp()[1],
-        "key": json_value(m.key()),
-        "value": json_value(m.value()),
+        "key": _json_of(m, "key"),
+        "value": _json_of(m, "value"),
         "headers": [[name, json_value(value)] for name, value in m.headers() or []],
     }
     return json.dumps(record, ensure_ascii=False).encode() + b"\n"
@@ -207,27 +228,82 @@ def _position(consumer: Any, topic: str, partition: int, start: str) -> Any:
     return TopicPartition(topic, partition, number)
 
 
-def _print_all(
-    consumer: Any, show: Piece, limit: int | None, timeout_ms: int | None, *, exit_at_end: bool
-) -> None:
+Prepare = Callable[[Any], Any]
+"""Returns the record to print, None for one that is left out."""
+
+
+def prepared(chosen: Chosen, decoding: Decoding) -> Prepare | None:
+    """Return a function that decodes and filters messages; None where all are printed as they are."""
+    keep = chosen.filter()
+    if decoding.plain and keep is None:
+        return None
+    keys, values = decoding.decoders()
+
+    def prepare(message: Any) -> Any:
+        from klamm.records.formats import BadRecord
+
+        try:
+            record = Record(message, keys, values)
+        except BadRecord as e:
+            if not decoding.skip_bad:
+                raise
+            told_bad(e)
+            return None
+        return record if keep is None or keep(record) else None
+
+    return prepare
+
+
+class _Printed:
+    """The records that were printed so far, and the partitions that came to the end that was asked for."""
+
+    def __init__(
+        self, show: Piece, prepare: Prepare | None, end: tuple[str, int] | None, limit: int | None
+    ) -> None:
+        self._show = show
+        self._prepare = prepare
+        self._end = end
+        self._limit = limit
+        self._count = 0
+        self.ended: set[tuple[str, int]] = set()
+
+    @property
+    def room(self) -> int:
+        """The number of records that may still be printed."""
+        return 500 if self._limit is None else min(500, self._limit - self._count)
+
+    def take(self, message: Any) -> None:
+        """Print a message, if it is wanted."""
+        if self._end is not None and self._beyond(message):
+            self.ended.add((message.topic(), message.partition()))
+            return
+        record = message if self._prepare is None else self._prepare(message)
+        if record is not None and self.room:
+            sys.stdout.buffer.write(self._show(record))
+            self._count += 1
+
+    def _beyond(self, message: Any) -> bool:
+        assert self._end is not None
+        kind, number = self._end
+        return bool(message.offset() >= number if kind == "offset" else message.timestamp()[1] >= number)
+
+
+def _print_all(consumer: Any, out: _Printed, timeout_ms: int | None, *, exit_at_end: bool) -> None:
     from confluent_kafka import KafkaError
 
-    printed, ended = 0, set()
     last = time.monotonic()
-    while limit is None or printed < limit:
-        messages = consumer.consume(500 if limit is None else min(500, limit - printed), 0.25)
-        for message in messages:
+    while out.room:
+        for message in consumer.consume(out.room, 0.25):
             error = message.error()
             if error is None:
-                sys.stdout.buffer.write(show(message))
-                printed += 1
+                out.take(message)
                 last = time.monotonic()
             elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
-                ended.add((message.topic(), message.partition()))
+                out.ended.add((message.topic(), message.partition()))
             else:
                 raise KlammError(f"cannot read {message.topic()}: {error.str()}")
         sys.stdout.buffer.flush()
-        if exit_at_end and ended and ended >= {(a.topic, a.partition) for a in consumer.assignment()}:
+        if exit_at_end and out.ended and out.ended >= {(a.topic, a.partition) for a in consumer.assignment()}:
             return
         if timeout_ms is not None and (time.monotonic() - last) * 1000 > timeout_ms:
             return

@@ -16,7 +16,7 @@ from klamm.cli.output import Format, FormatOption, print_rows
 if TYPE_CHECKING:
     from klamm.lag.model import GroupStatus
 
-app = Commands(help="Watch lag: Burrow's rules, time lag, notifications.", no_args_is_help=True)
+app = Commands(help="Watch lag by Burrow's rules, and notify.", no_args_is_help=True)
 
 URL: Final = "http://127.0.0.1:8000"
 _ANSWER_S: Final = 10.0

@@ -13,6 +13,7 @@ from klamm.cli.cluster import Cluster, kafka_error
 from klamm.cli.common import counted, pairs, reported
 from klamm.cli.completion import topic_names
 from klamm.cli.context import raw
+from klamm.cli.produce_options import Encoding, Record, template_records
 from klamm_base.errors import KlammError
 
 Pair = tuple[bytes | None, bytes | None]
@@ -23,6 +24,7 @@ PROPERTIES: Final = ("parse.key", "key.separator", "null.marker")
 
 def produce(
     cluster: Cluster,
+    encoding: Encoding,
     topic: Annotated[str, typer.Argument(autocompletion=topic_names, help="Topic to write to.")],
     values: Annotated[
         list[str] | None,
@@ -68,7 +70,14 @@ def produce(
         )
     separator = _separator(properties.get("key.separator", "\t"))
     fixed = None if key is None else os.fsencode(key)
-    records = iter([(fixed, None)]) if tombstone else _records(values, fixed, separator, properties)
+    template = encoding.template()
+    lines = _lines(values)
+    if tombstone:
+        records: Iterator[Record] = iter([Record(fixed, None)])
+    elif template is not None:
+        records = template_records(template, lines, fixed)
+    else:
+        records = (Record(k, v) for k, v in _records(lines, fixed, separator, properties))
     headers: list[tuple[str, str | bytes | None]] = list(pairs(header, "--header").items())
     with reported():
         config = cluster.config("producer")
@@ -78,17 +87,22 @@ def produce(
             "linger.ms": 5,
             "message.timeout.ms": 30_000,
         }
+        records = encoding.encoded(records, topic)
         producer = _open(cluster, config)
         cluster.metadata(producer)  # before anything is read: nobody waits for a time-out without a reason
         sent = _send(producer, topic, records, headers, partition)
         typer.echo(f"{counted(sent, 'record')} acknowledged", err=True)
 
 
+def _lines(values: list[str] | None) -> Iterator[bytes]:
+    """Yield what is to be written. Bytes stay as they are: a line need not be UTF-8."""
+    return (os.fsencode(v) for v in values) if values else (_line(raw) for raw in sys.stdin.buffer)
+
+
 def _records(
-    values: list[str] | None, key: bytes | None, separator: bytes, properties: Mapping[str, str]
+    lines: Iterator[bytes], key: bytes | None, separator: bytes, properties: Mapping[str, str]
 ) -> Iterator[Pair]:
-    """Yield key and value of each record. Bytes stay as they are: a line need not be UTF-8."""
-    lines = (os.fsencode(v) for v in values) if values else (_line(raw) for raw in sys.stdin.buffer)
+    """Yield key and value of each record."""
     parse_key = properties.get("parse.key", "false").lower() == "true"
     null = os.fsencode(properties["null.marker"]) if "null.marker" in properties else None
     for number, line in enumerate(lines, 1):
@@ -121,7 +135,7 @@ def _open(cluster: Cluster, config: dict[str, Any]) -> Any:
 def _send(
     producer: Any,
     topic: str,
-    records: Iterator[Pair],
+    records: Iterator[Record],
     headers: list[tuple[str, str | bytes | None]],
     partition: int,
 ) -> int:
@@ -139,10 +153,12 @@ def _send(
             problems.append(str(kafka_error(error, "a record failed")))
 
     try:
-        for key, value in records:
+        for record in records:
             if problems:
                 break
-            _enqueue(producer, topic, value, key, partition, delivered, headers=headers)
+            mine = [*headers, *record.headers]
+            at = partition if record.partition is None else record.partition
+            _enqueue(producer, topic, record.value, record.key, at, delivered, headers=mine)
     except KafkaException as e:
         problems.append(str(kafka_error(e, "a record was refused")))
     except KlammError as e:

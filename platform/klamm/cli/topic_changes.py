@@ -169,9 +169,9 @@ def clone(
     name: Annotated[str, typer.Argument(metavar="NEW", help="The new topic's name.")],
     execute: ExecuteOption = False,
 ) -> None:
-    """Make an empty topic like another: partitions, replicas, settings; here or on another cluster.
+    """Make an empty topic like another.
 
-    `klamm topic copy` copies records.
+    Takes over partitions, replicas and settings, here or on another cluster. `klamm topic copy` copies records.
     """
     with reported():
         from klamm.desired.reading import read_topics
@@ -191,9 +191,9 @@ def clone(
 
 
 def edit(cluster: AdminCluster, topic: Name, execute: ExecuteOption = False) -> None:
-    """Edit a topic's settings and number of partitions as YAML in $EDITOR.
+    """Edit a topic's settings in $EDITOR.
 
-    Shows what would change; --execute changes it. A setting that is taken out goes back to its default.
+    It gets YAML, with the number of partitions. Shows what would change; --execute changes it. A setting that is taken out goes back to its default.
     """
     with reported():
         from klamm.cli.apply import documents

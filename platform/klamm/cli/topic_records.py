@@ -124,9 +124,9 @@ def copy(
         str, typer.Option("--compression-codec", "-z", help="none, gzip, snappy, lz4 or zstd.")
     ] = "lz4",
 ) -> None:
-    """Copy a topic's records to another topic, here or on another cluster.
+    """Copy a topic's records to another topic.
 
-    Keys, values, headers and timestamps stay; offsets do not. Copies what is there when it begins, committed
+    It may be on another cluster. Keys, values, headers and timestamps stay; offsets do not. Copies what is there when it begins, committed
     transactions only.
     """
     with reported():

@@ -1,0 +1,167 @@
+"""Options of `klamm consume` that choose records, and say what their bytes mean."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from klamm.cli.registry_client import Registry
+from klamm_base.errors import ConfigError
+
+if TYPE_CHECKING:
+    from klamm.records.formats import Decode
+
+_FORMATS = "raw, string, json, hex, base64, short, int, long, float, double; with a registry avro, jsonschema, protobuf"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """The choice of records to be printed."""
+
+    from_: Annotated[
+        str | None,
+        typer.Option("--from", help="Begin at this offset, or at this time: ISO 8601 or @MS."),
+    ] = None
+    to: Annotated[
+        str | None,
+        typer.Option("--to", help="End before this offset or time, and at the end of the partitions."),
+    ] = None
+    grep: Annotated[
+        str | None,
+        typer.Option("--grep", help="Only records with a key or value that has this pattern in it."),
+    ] = None
+    key: Annotated[str | None, typer.Option("--key", "-k", help="Only records with this key.")] = None
+    jsonpath: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--jsonpath",
+            help="Only records whose value fulfils this: $.user.id, $.items[*].price > 10, $.name =~ '^a'.",
+        ),
+    ] = None
+
+    def place(self, text: str | None) -> tuple[str, int] | None:
+        """Return `offset` or `time` with the number. Raises ConfigError."""
+        from klamm.cli.topic_changes import parse_time
+
+        if text is None:
+            return None
+        if text.isdecimal():
+            return "offset", int(text)
+        return "time", parse_time(text.removeprefix("@"))
+
+    def filter(self) -> Callable[[Record], bool] | None:
+        """Return a function that says whether a record is printed; None where all are. Raises ConfigError."""
+        from klamm.records.formats import as_bytes
+        from klamm.records.paths import parse
+
+        tests: list[Callable[[Record], bool]] = []
+        if self.key is not None:
+            wanted = self.key.encode()
+            tests.append(lambda r: as_bytes(r.key_value) == wanted and r.key() is not None)
+        if self.grep is not None:
+            try:
+                pattern = re.compile(self.grep.encode())
+            except re.error as e:
+                raise ConfigError(f"--grep {self.grep}: no regular expression: {e}") from None
+            tests.append(
+                lambda r: any(
+                    pattern.search(as_bytes(v)) for v in (r.key_value, r.value_value) if v is not None
+                )
+            )
+        for text in self.jsonpath or ():
+            condition = parse(text)
+            tests.append(lambda r, fulfils=condition: fulfils(_document(r.value_value)))  # type: ignore[misc]
+        return (lambda record: all(test(record) for test in tests)) if tests else None
+
+
+def _document(value: Any) -> Any:
+    """Return a value as JSON; None for text that is none."""
+    if isinstance(value, bytes | str):
+        try:
+            return json.loads(value)
+        except ValueError:
+            return None
+    return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decoding(Registry):
+    """The formats of keys and values."""
+
+    key_format: Annotated[str, typer.Option("--key-format", help=f"{_FORMATS}.")] = "raw"
+    value_format: Annotated[str, typer.Option("--value-format", help="The same for values.")] = "raw"
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Pass over records that are not in these formats, and say so.")
+    ] = False
+
+    def decoders(self) -> tuple[Decode, Decode]:
+        """Return the functions for keys and values. Raises ConfigError."""
+        from klamm.records import formats
+
+        formats.check(self.key_format, "--key-format")
+        formats.check(self.value_format, "--value-format")
+        return (
+            formats.decoder(self.key_format, is_key=True, registry=self._settings(self.key_format)),
+            formats.decoder(self.value_format, is_key=False, registry=self._settings(self.value_format)),
+        )
+
+    def _settings(self, name: str) -> dict[str, str]:
+        """Return the settings of a converter that asks a registry."""
+        from klamm.records.formats import needs_registry
+
+        if not needs_registry(name):
+            return {}
+        settings = {"schema.registry.url": self.api().server.url}
+        if self.registry_user is not None:
+            settings |= {
+                "basic.auth.credentials.source": "USER_INFO",
+                "basic.auth.user.info": self.registry_user,
+            }
+        return settings
+
+    @property
+    def plain(self) -> bool:
+        """True where keys and values are printed as they are."""
+        return self.key_format == self.value_format == "raw"
+
+
+class Record:
+    """A message with its key and value decoded; the rest is the message's own."""
+
+    __slots__ = ("_message", "key_value", "value_value")
+
+    def __init__(self, message: Any, keys: Decode, values: Decode) -> None:
+        from klamm.records.formats import decoded
+
+        self._message = message
+        at = f"{message.topic()}-{message.partition()}@{message.offset()}"
+        self.key_value = decoded(keys, message.topic(), message.key(), f"key of {at}")
+        self.value_value = decoded(values, message.topic(), message.value(), f"value of {at}")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._message, name)
+
+    def key(self) -> bytes | None:
+        """Return the key as it is printed."""
+        return self._text(self.key_value, self._message.key())
+
+    def value(self) -> bytes | None:
+        """Return the value as it is printed."""
+        return self._text(self.value_value, self._message.value())
+
+    @staticmethod
+    def _text(value: Any, raw: bytes | None) -> bytes | None:
+        from klamm.records.formats import as_bytes
+
+        return None if raw is None else as_bytes(value)
+
+
+def told_bad(error: Exception) -> None:
+    """Say on standard error that a record is passed over."""
+    sys.stderr.write(f"klamm: passed over: {error}\n")

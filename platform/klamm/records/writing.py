@@ -1,0 +1,82 @@
+"""Records written with schemas of a registry: Avro and JSON Schema from JSON text."""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+from urllib.parse import quote
+
+from klamm_base.errors import ConfigError, KlammError
+
+_TYPES: Final = {"avro": "AVRO", "jsonschema": "JSON"}
+
+
+class Api(Protocol):
+    """A registry's REST API: `call` returns the decoded answer, None for 404. Raises KlammError."""
+
+    def call(self, method: str, path: str, body: Any = None) -> Any: ...
+
+
+def encoder(name: str, registry: Api, subject: str, schema: str | None) -> Callable[[bytes], bytes]:
+    """Return the function that encodes JSON text by the subject's newest schema, or by one that it registers first.
+
+    Raises ConfigError, KlammError.
+    """
+    if name not in _TYPES:
+        raise ConfigError(f"format {name} can be read, not written: use {' or '.join(_TYPES)}")
+    path = f"/subjects/{quote(subject, safe='')}/versions"
+    if schema is not None:
+        made = registry.call("POST", path, {"schema": schema, "schemaType": _TYPES[name]})
+        if made is None:
+            raise KlammError(f"the registry refused the schema of {subject}")
+    found = registry.call("GET", f"{path}/latest") if schema is None else {"schema": schema} | made
+    if found is None:
+        raise KlammError(
+            f"the registry has no subject {subject}: give its schema by --key-schema or --value-schema"
+        )
+    kind = found.get("schemaType", _TYPES[name] if schema is not None else "AVRO")
+    if kind != _TYPES[name]:
+        raise KlammError(f"{subject} has a schema of {kind}, not {_TYPES[name]}")
+    if found.get("references"):
+        raise KlammError(f"{subject} has references to other schemas, which cannot be written here")
+    head = b"\0" + struct.pack(">I", found["id"])
+    write = _avro(found["schema"]) if name == "avro" else _json(found["schema"])
+    return lambda text: head + write(text)
+
+
+def _avro(schema: str) -> Callable[[bytes], bytes]:
+    try:
+        import fastavro
+    except ImportError as e:
+        raise ConfigError(f"format avro needs klamm[schemas]: {e}") from None
+    parsed = fastavro.parse_schema(json.loads(schema))
+
+    def write(text: bytes) -> bytes:
+        out = io.BytesIO()
+        try:
+            fastavro.schemaless_writer(out, parsed, json.loads(text), strict_allow_default=True)
+        except (TypeError, AttributeError, KeyError) as e:
+            raise ValueError(f"does not fit the schema: {e}") from None
+        return out.getvalue()
+
+    return write
+
+
+def _json(schema: str) -> Callable[[bytes], bytes]:
+    try:
+        import jsonschema
+    except ImportError as e:
+        raise ConfigError(f"format jsonschema needs klamm[schemas]: {e}") from None
+    document = json.loads(schema)
+    validator = jsonschema.validators.validator_for(document)(document)
+
+    def write(text: bytes) -> bytes:
+        value = json.loads(text)
+        for error in validator.iter_errors(value):
+            raise ValueError(f"does not fit the schema: {error.json_path}: {error.message}")
+        return json.dumps(value, ensure_ascii=False).encode()
+
+    return write

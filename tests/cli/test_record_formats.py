@@ -1,0 +1,236 @@
+"""Keys and values as `klamm consume` and `klamm produce` have them: formats, templates, paths; at a broker and a registry."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import typer
+from hypothesis import given
+from hypothesis import strategies as st
+from support.broker import new_topic
+from support.klamm import klamm
+from support.schema_registry import SchemaRegistry
+
+from klamm.cli.produce_options import Record, parse_template, template_records
+from klamm.records import formats
+from klamm.records.paths import parse
+from klamm_base.errors import ConfigError, KlammError
+
+NUMBERS = {
+    "short": st.integers(-(2**15), 2**15 - 1),
+    "int": st.integers(-(2**31), 2**31 - 1),
+    "long": st.integers(-(2**63), 2**63 - 1),
+    "double": st.floats(allow_nan=False),
+}
+JSON = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.text(st.characters(exclude_categories=["Cs"]))),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=2), st.dictionaries(st.text(max_size=2), inner, max_size=2)
+    ),
+    max_leaves=5,
+)
+
+
+@given(st.data(), st.sampled_from(formats.PLAIN))
+def test_what_is_written_in_a_format_is_read_in_it(data, name):
+    if name == "float":
+        value = data.draw(st.floats(width=32, allow_nan=False))
+    elif name in NUMBERS:
+        value = data.draw(NUMBERS[name])
+    elif name == "json":
+        value = data.draw(JSON)
+    elif name == "string":
+        value = data.draw(st.text(st.characters(exclude_categories=["Cs"])))
+    else:
+        raw = data.draw(st.binary())
+        value = formats.decoder(name, is_key=False)("t", raw)
+        assert formats.encode(name, formats.as_bytes(value)) == raw
+        return
+    text = json.dumps(value).encode() if name == "json" else formats.as_bytes(value)
+    assert formats.decoder(name, is_key=False)("t", formats.encode(name, text)) == value
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("short", b"99999"),
+        ("int", b"x"),
+        ("hex", b"xy"),
+        ("base64", b"!"),
+        ("json", b"{"),
+        ("string", b"\xff"),
+    ],
+)
+def test_what_does_not_fit_is_refused(name, text):
+    with pytest.raises(ValueError, match=r"."):
+        formats.encode(name, text)
+
+
+@pytest.mark.parametrize(("name", "data"), [("int", b"123"), ("string", b"\xff"), ("json", b"{")])
+def test_what_cannot_be_read_is_named(name, data):
+    with pytest.raises(formats.BadRecord, match=r"value of t-0@7: "):
+        formats.decoded(formats.decoder(name, is_key=False), "t", data, "value of t-0@7")
+
+
+@pytest.mark.parametrize(
+    ("text", "document", "fulfilled"),
+    [
+        ("$.a", {"a": 0}, True),
+        ("$.a", {"a": None}, False),
+        ("$.a", [1], False),
+        ("$", 5, True),
+        ("$.a[1].b == 'x'", {"a": [0, {"b": "x"}]}, True),
+        ("$.a[*].n > 10", {"a": [{"n": 1}, {"n": 11}]}, True),
+        ("$.a[*].n > 10", {"a": [{"n": "x"}, {"n": 10}]}, False),
+        ("$.* == true", {"x": False, "y": True}, True),
+        ('$["a b"] != 1', {"a b": 2}, True),
+        ("$.n =~ '^a.c'", {"n": "abcd"}, True),
+        ("$.n =~ '^a.c'", {"n": 5}, False),
+        ("$.n==word", {"n": "word"}, True),
+        ("$.t <= 1.5", {"t": 1.5}, True),
+        ("$.a[9]", {"a": []}, False),
+    ],
+)
+def test_conditions(text, document, fulfilled):
+    assert parse(text)(document) is fulfilled
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a.b", "begins with"),
+        ("$.a ~ 1", "neither a step"),
+        ("$.a == {", "no JSON value"),
+        ("$.a =~ '('", "no regular expression"),
+        ("$.a =~ 1", "needs a regular expression"),
+    ],
+)
+def test_conditions_that_make_no_sense(text, said):
+    with pytest.raises(ConfigError, match=said):
+        parse(text)
+
+
+def lines(pattern, *texts, key=None):
+    return list(template_records(parse_template(pattern), iter(texts), key))
+
+
+def test_lines_become_records_by_a_template():
+    assert lines("%k:%v", b"a:b:c", b":") == [Record(b"a", b"b:c", []), Record(b"", b"", [])]
+    assert lines(r"%p|%h|%k\t%v", b"3|x=1,y=|k\tv") == [Record(b"k", b"v", [("x", b"1"), ("y", b"")], 3)]
+    assert lines("[%v]", b"[x]", key=b"k") == [Record(b"k", b"x", [])]
+    assert lines("100%% %v", b"100% x") == [Record(None, b"x", [])]
+    row = b'{"key": null, "value": {"a": 1}, "headers": [["h", {"base64": "/w=="}]]}'
+    assert lines("json", row) == [Record(None, b'{"a": 1}', [("h", b"\xff")])]
+
+
+@pytest.mark.parametrize("pattern", ["%k%v", "%x", "%v %v"])
+def test_templates_that_make_no_sense(pattern):
+    with pytest.raises(typer.BadParameter):
+        parse_template(pattern)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "line", "said"),
+    [
+        ("%k:%v", b"ab", "line 1: no ':' in 'ab'"),
+        ("x%v", b"y", "does not begin with 'x'"),
+        ("%h %v", b"a v", "must be name=value"),
+        ("%p %v", b"a v", "invalid literal"),
+        ("json", b"[]", "must be like"),
+        ("json", b'{"value": 1, "headers": 3}', "headers must be like"),
+    ],
+)
+def test_lines_that_do_not_fit_are_named(pattern, line, said):
+    with pytest.raises(KlammError, match=said):
+        lines(pattern, line)
+
+
+# ---- at a broker
+
+
+def produce(broker, topic, text, *words, code=0):
+    done = klamm("produce", topic, *words, "-b", broker.bootstrap, stdin=text)
+    assert done.returncode == code, done.stderr
+    return done.stderr
+
+
+def consume(broker, topic, *words, code=0):
+    done = klamm("consume", topic, "-e", *words, "-b", broker.bootstrap)
+    assert done.returncode == code, done.stderr
+    return done.stdout if code == 0 else done.stderr
+
+
+def test_records_are_chosen(broker):
+    topic = new_topic(broker, 1)
+    produce(broker, topic, 'k1|{"n": 1}\nk2|{"n": 2}\nk1|{"n": 3}\nk3|word\n', "-f", "%k|%v")
+    every = ("--from-beginning", "-f", r"%o %k\n")
+    assert consume(broker, topic, *every, "--key", "k1") == "0 k1\n2 k1\n"
+    assert consume(broker, topic, *every, "--jsonpath", "$.n > 1") == "1 k2\n2 k1\n"
+    assert consume(broker, topic, *every, "--jsonpath", "$.n > 1", "--key", "k1", "-n", "5") == "2 k1\n"
+    assert consume(broker, topic, *every, "--grep", "wor|k2") == "1 k2\n3 k3\n"
+    assert consume(broker, topic, "-f", r"%o\n", "--from", "1", "--to", "3") == "1\n2\n"
+    assert consume(broker, topic, "-f", r"%o\n", "--to", "2") == "0\n1\n"
+    assert consume(broker, topic, "-f", r"%o\n", "--from", "2000-01-01", "--to", "2001-01-01") == ""
+    assert "no regular expression" in consume(broker, topic, "--grep", "(", code=2)
+
+
+def test_formats_without_schemas(broker):
+    topic = new_topic(broker, 1)
+    produce(broker, topic, "5:00ff\n", "-f", "%k:%v", "--key-format", "long", "--value-format", "hex")
+    produce(broker, topic, "", "--tombstone", "-k", "6", "--key-format", "long")
+    shown = ("--from-beginning", "--key-format", "long", "--value-format", "hex")
+    assert consume(broker, topic, *shown, "-f", r"%k %v\n") == "5 00ff\n6 null\n"
+    rows = [json.loads(line) for line in consume(broker, topic, *shown, "-o", "json").splitlines()]
+    assert [(r["key"], r["value"]) for r in rows] == [(5, "00ff"), (6, None)]
+    assert "key of" in consume(broker, topic, "--from-beginning", "--key-format", "int", code=1)
+    skipping = ("--from-beginning", "--value-format", "int", "--skip-bad", "-f", r"%o\n")
+    assert consume(broker, topic, *skipping) == "1\n"
+    assert "record 1: value: " in produce(broker, topic, "x", "--value-format", "int", code=1)
+    assert "use one of raw" in produce(broker, topic, "x", "--value-format", "xml", code=2)
+
+
+def test_a_dump_is_written_again(broker):
+    topics = [new_topic(broker, 1) for _ in range(2)]
+    produce(broker, topics[0], "k:v\n", "-f", "%k:%v", "-H", "a=b")
+    dump = consume(broker, topics[0], "--from-beginning", "-o", "json")
+    produce(broker, topics[1], dump, "-f", "json")
+    again = json.loads(consume(broker, topics[1], "--from-beginning", "-o", "json"))
+    assert (again["key"], again["value"], again["headers"]) == ("k", "v", [["a", "b"]])
+
+
+AVRO = {"type": "record", "name": "R", "fields": [{"name": "n", "type": "int"}, {"name": "s", "type": ["null", "string"], "default": None}]}  # fmt: skip
+
+
+def test_formats_with_schemas(broker, tmp_path):
+    from confluent_kafka.schema_registry import SchemaRegistryClient
+    from confluent_kafka.schema_registry.avro import AvroDeserializer
+    from confluent_kafka.serialization import MessageField, SerializationContext
+
+    topic = new_topic(broker, 1)
+    schema = tmp_path / "r.avsc"
+    schema.write_text(json.dumps(AVRO))
+    with SchemaRegistry() as registry:
+        there = ("--registry", registry.url)
+        form = ("--value-format", "avro", *there)
+        assert "has no subject" in produce(broker, topic, '{"n": 1}\n', *form, code=1)
+        produce(broker, topic, '{"n": 1}\n', *form, "--value-schema", str(schema))
+        produce(broker, topic, '{"n": 2, "s": "x"}\n', *form)
+        assert "does not fit the schema" in produce(broker, topic, '{"n": "x"}\n', *form, code=1)
+        assert "which schema registry" in produce(broker, topic, "1", "--value-format", "avro", code=2)
+        shown = consume(broker, topic, "--from-beginning", *form, "--jsonpath", "$.n >= 2")
+        assert json.loads(shown) == {"n": 2, "s": "x"}
+        # Confluent's own deserializer reads it
+        raw = consume(broker, topic, "--from-beginning", "--value-format", "hex", "-n", "1").strip()
+        read = AvroDeserializer(SchemaRegistryClient({"url": registry.url}))
+        assert read(bytes.fromhex(raw), SerializationContext(topic, MessageField.VALUE)) == {
+            "n": 1,
+            "s": None,
+        }
+
+        other = new_topic(broker, 1)
+        schema.write_text('{"type": "object", "properties": {"n": {"type": "integer"}}}')
+        form = ("--value-format", "jsonschema", *there)
+        produce(broker, other, '{"n": 1}\n', *form, "--value-schema", str(schema))
+        assert "$.n: 'x' is not of type 'integer'" in produce(broker, other, '{"n": "x"}\n', *form, code=1)
+        assert json.loads(consume(broker, other, "--from-beginning", *form)) == {"n": 1}
