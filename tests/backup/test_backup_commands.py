@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from confluent_kafka import Producer
 from support.backups import backup, commit, committed, contents, read, write, write_transaction
 from support.broker import new_topic
 from support.klamm import klamm
@@ -174,3 +175,28 @@ def test_what_cannot_be_done_is_one_sentence(broker, tmp_path):
     ):
         done = klamm("backup", *args, cwd=tmp_path)
         assert (said in done.stderr, done.stderr.count("\n")) == (True, 1 if said else 0), done.stderr
+
+
+def test_backups_of_other_topics_lie_in_between_and_a_transaction_is_open(broker, tmp_path):
+    """Each topic goes on from the last backup that has it; what is behind an open transaction waits, and is told."""
+    first, second, at = new_topic(broker), new_topic(broker), ("-b", broker.bootstrap)
+    write(broker.bootstrap, first, 0, 30)
+    write(broker.bootstrap, second, 0, 40)
+    backup("create", tmp_path / "b", *at, "-t", first)
+    backup("create", tmp_path / "b", *at, "-t", second)
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": f"open-{first}"})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(first, b"undecided", b"k")
+    producer.flush(30)
+    write(broker.bootstrap, first, 30, 5)
+    done = klamm("backup", "create", str(tmp_path / "b"), *at, "-t", first)
+    assert f"{first}-0: a transaction is open from offset 30 on; 6 offsets behind it are left" in done.stderr
+    assert "30 records" in done.stdout
+    assert "of which 0 B are new" in done.stdout
+    producer.commit_transaction(30)
+    assert "36 records" in backup("create", tmp_path / "b", *at, "-t", first)
+    rows = json.loads(backup("list", tmp_path / "b", "-o", "json"))
+    assert [row["records"] for row in rows] == [30, 40, 30, 36]
+    backup("restore", tmp_path / "b", *at, "--prefix", "y-")
+    assert contents(read(broker.bootstrap, f"y-{first}")) == contents(read(broker.bootstrap, first))

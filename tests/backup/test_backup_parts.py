@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
+import sys
 
 import pytest
 from hypothesis import given
@@ -19,7 +22,7 @@ from klamm.backup.model import Connector, State
 from klamm.backup.pairing import Pairing
 from klamm.backup.prune import prune
 from klamm.backup.store import Folder, open_store
-from klamm.cli.backup_progress import Lines
+from klamm.cli.backup_progress import Lines, shown_progress
 from klamm_base.errors import KlammError
 from klamm_kafka.wire.batch import Record
 
@@ -156,6 +159,23 @@ def test_progress_is_a_line_now_and_then():
         "backup: 200 of 1000 records, 2.0 MB/s, 40 s left",
         "backup: 400 of 1000 records, 2.0 MB/s, 30 s left",
     ]
+
+
+def test_progress_is_a_bar_on_terminals(monkeypatch):
+    screen = io.StringIO()
+    monkeypatch.setattr(screen, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
+    with shown_progress() as progress:
+        progress.begin("backup", 1000)
+        progress.advance(250, 5_000_000)
+        progress.say("topic [bold] is left out")
+        progress.advance(750, 5_000_000)
+    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.getvalue())
+    assert "1000/1000" in shown
+    assert "MB/s" in shown
+    assert "klamm: topic [bold] is left out" in shown
 
 
 # ---- connectors

@@ -11,7 +11,6 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import count
 from typing import Final
 
 from klamm.admin.client import Admin
@@ -20,15 +19,15 @@ from klamm.admin.offsets import known_offsets
 from klamm.admin.topics import Topic as AdminTopic
 from klamm.admin.topics import list_topics
 from klamm.backup import cluster_state, model
-from klamm.backup.chunks import pack
-from klamm.backup.committed import Selected
 from klamm.backup.folder import BackupFolder
+from klamm.backup.former import Former, former_topics
 from klamm.backup.increment import Increment, Log, is_stale, plan
-from klamm.backup.manifest import DATA, FOLDER, Manifest, decode, encode, new_id
+from klamm.backup.manifest import FOLDER, Manifest, decode, encode, new_id
 from klamm.backup.progress import Progress
 from klamm.backup.reading import PartitionReader, Source, TopicGoneError
 from klamm.backup.selection import Selection
 from klamm.backup.together import together
+from klamm.backup.writing import ChunkFiles, ChunkWriter
 from klamm_kafka.client import Cluster
 from klamm_kafka.wire.offset_specs import EARLIEST, LATEST
 
@@ -73,28 +72,27 @@ class _Run:
     ) -> None:
         self._admin, self._cluster, self._folder = admin, cluster, folder
         self._wanted, self._progress = wanted, progress
-        self._numbers = count(1)
-        self._id = ""
-        self._added = 0
 
     async def run(self) -> Manifest:
         ids = await asyncio.to_thread(self._folder.ids)
         former = await asyncio.to_thread(self._folder.manifest, ids[-1]) if ids else None
-        state = former.state(self._folder.key) if former is not None else None
-        metadata = await self._admin.metadata([])
-        cluster_id = metadata.cluster_id or ""
-        if state is not None and state.cluster_id != cluster_id:
+        cluster_id = (await self._admin.metadata([])).cluster_id or ""
+        if former is not None and former.header.cluster_id != cluster_id:
             self._progress.say(
-                f"the last backup is of another cluster ({state.cluster_id}), this is {cluster_id}"
+                f"the last backup is of another cluster ({former.header.cluster_id}), this is {cluster_id}"
             )
         topics = await self._topics()
         configs = await cluster_state.topic_configs(self._admin, [t.name for t in topics])
         taken_ms = time.time_ns() // 1_000_000
-        self._id = new_id(taken_ms, former.id if former is not None else "")
-        logs = await self._logs(topics, state)
+        name = new_id(taken_ms, former.id if former is not None else "")
+        files = ChunkFiles(self._folder, name, self._wanted.codec)
+        known: dict[str, Former] = {}
+        if not self._wanted.full:
+            known = await asyncio.to_thread(former_topics, self._folder, ids, {t.name for t in topics})
+        logs = await self._logs(topics, known)
         groups = await cluster_state.groups(self._admin, {tp: log.end for tp, log in logs.items()})
-        tasks = self._tasks(topics, logs, configs, state, taken_ms)
-        parts = await self._read(tasks, topics)
+        tasks = self._tasks(topics, logs, configs, known, cluster_id=cluster_id, now_ms=taken_ms)
+        parts = await self._read(tasks, topics, files)
         there = await self._same(topics)
         new = model.State(
             cluster_id=cluster_id, taken_ms=taken_ms,
@@ -103,9 +101,9 @@ class _Run:
             acls=await cluster_state.acls(self._admin), quotas=await cluster_state.quotas(self._admin),
             users=await cluster_state.users(self._admin), connectors=self._wanted.connectors,
         )  # fmt: skip
-        data = encode(new, self._id, previous=former, added=self._added, key=self._folder.key)
-        await asyncio.to_thread(self._folder.store.write, f"{FOLDER}/{self._id}", [data])
-        return decode(data, self._id)
+        data = encode(new, name, previous=former, added=files.added, key=self._folder.key)
+        await asyncio.to_thread(self._folder.store.write, f"{FOLDER}/{name}", [data])
+        return decode(data, name)
 
     # ---- questions
 
@@ -122,16 +120,23 @@ class _Run:
         return {t.name for t in topics if t.name in now} - set(changed)
 
     async def _logs(
-        self, topics: Sequence[AdminTopic], state: model.State | None
+        self, topics: Sequence[AdminTopic], known: Mapping[str, Former]
     ) -> dict[TopicPartition, Log]:
         places = [TopicPartition(t.name, p.number) for t in topics for p in t.partitions]
+        written = await known_offsets(self._admin, places, LATEST)
         ends = await known_offsets(self._admin, places, LATEST, committed=True)
+        for tp in places:
+            if ends[tp] < written[tp]:
+                self._progress.say(
+                    f"{tp}: a transaction is open from offset {ends[tp]} on; {written[tp] - ends[tp]} offsets behind it are "
+                    "left to the next backup"
+                )
         starts = await known_offsets(self._admin, places, EARLIEST)
         epochs = {
-            TopicPartition(t.name, p.number): p.epoch
-            for t in (state.topics if state is not None else ())
-            for p in t.partitions
-            if p.epoch >= 0 and TopicPartition(t.name, p.number) in ends
+            TopicPartition(name, p.number): p.epoch
+            for name, former in known.items()
+            for p in former.topic.partitions
+            if p.epoch >= 0 and TopicPartition(name, p.number) in ends
         }
         epoch_ends = await cluster_state.epoch_ends(self._admin, epochs) if epochs else {}
         return {
@@ -141,16 +146,16 @@ class _Run:
 
     def _tasks(
         self, topics: Sequence[AdminTopic], logs: Mapping[TopicPartition, Log],
-        configs: Mapping[str, cluster_state.Configs], state: model.State | None, now_ms: int,
+        configs: Mapping[str, cluster_state.Configs], known: Mapping[str, Former], *, cluster_id: str, now_ms: int,
     ) -> list[_Task]:  # fmt: skip
         tasks = []
         for topic in topics:
-            before = state.topic(topic.name) if state is not None and not self._wanted.full else None
-            parts = {p.number: p for p in before.partitions} if before is not None else {}
-            same = before is not None and before.id == cluster_state.id_of(topic)
-            stale = state is not None and is_stale(
-                configs[topic.name].effective, former_ms=state.taken_ms, now_ms=now_ms
-            )
+            former = known.get(topic.name)
+            parts, same, stale = {}, False, False
+            if former is not None:
+                parts = {p.number: p for p in former.topic.partitions}
+                same = former.is_of(cluster_id, cluster_state.id_of(topic))
+                stale = is_stale(configs[topic.name].effective, former_ms=former.taken_ms, now_ms=now_ms)
             for p in topic.partitions:
                 log, old = logs[TopicPartition(topic.name, p.number)], parts.get(p.number)
                 increment = plan(old, log, same_topic=same, stale=stale)
@@ -167,7 +172,7 @@ class _Run:
     # ---- reading
 
     async def _read(
-        self, tasks: Sequence[_Task], topics: Sequence[AdminTopic]
+        self, tasks: Sequence[_Task], topics: Sequence[AdminTopic], files: ChunkFiles
     ) -> dict[str, list[model.Partition]]:
         """Read partitions, several at a time. Topics that are deleted meanwhile are left out."""
         source = Source(self._cluster, [t.name for t in topics])
@@ -181,7 +186,9 @@ class _Run:
                 if task.topic in gone:
                     continue
                 try:
-                    parts[task.topic].append(await self._partition(source, task))
+                    parts[task.topic].append(
+                        await self._partition(source, task, ChunkWriter(files, self._wanted.chunk_bytes))
+                    )
                 except TopicGoneError as e:
                     self._progress.say(f"{e}; it is left out")
                     gone.add(task.topic)
@@ -189,12 +196,11 @@ class _Run:
         await together([work() for _ in range(AT_A_TIME)])
         return {name: found for name, found in parts.items() if name not in gone}
 
-    async def _partition(self, source: Source, task: _Task) -> model.Partition:
+    async def _partition(self, source: Source, task: _Task, writer: ChunkWriter) -> model.Partition:
         increment = task.increment
         reader = PartitionReader(
             source, task.topic, task.number, position=increment.position, end=task.log.end
         )
-        writer = _ChunkWriter(self, reader.position)
         epoch, at = task.epoch, reader.position
         async for found in reader.read():
             epoch = max(epoch, found.epoch)
@@ -208,64 +214,6 @@ class _Run:
         return model.Partition(
             number=task.number, start=min(start, end), end=end, epoch=epoch, chunks=tuple(kept)
         )
-
-    async def write(
-        self, pieces: Sequence[memoryview], first: int, end: int, records: int, latest: int
-    ) -> model.Chunk:
-        """Write a chunk's file in a thread."""
-        file = f"{DATA}/{self._id}/{next(self._numbers):06d}.chunk"
-
-        def work() -> model.Chunk:
-            content, told = pack(pieces, file=file, codec=self._wanted.codec, key=self._folder.key)
-            self._folder.store.write(file, content)
-            return model.Chunk(first=first, end=end, records=records, max_timestamp=latest, **told)
-
-        chunk = await asyncio.to_thread(work)
-        self._added += chunk.size
-        return chunk
-
-    @property
-    def chunk_bytes(self) -> int:
-        return self._wanted.chunk_bytes
-
-
-class _ChunkWriter:
-    """Collects a partition's batches to chunks. One chunk is written while the next one is read."""
-
-    def __init__(self, run: _Run, position: int) -> None:
-        self._run = run
-        self._at = position
-        self._held: list[Selected] = []
-        self._size = 0
-        self._writing: asyncio.Task[model.Chunk] | None = None
-        self._chunks: list[model.Chunk] = []
-
-    async def take(self, found: Selected, position: int) -> None:
-        if found.pieces:
-            self._held.append(found)
-            self._size += found.size
-        if self._size >= self._run.chunk_bytes:
-            await self._write(position)
-
-    async def end(self, position: int) -> list[model.Chunk]:
-        """Write what is left, and return all chunks."""
-        if self._held:
-            await self._write(position)
-        await self._settle()
-        return self._chunks
-
-    async def _write(self, position: int) -> None:
-        await self._settle()
-        held, self._held, self._size = self._held, [], 0
-        pieces = [piece for found in held for piece in found.pieces]
-        latest = max(found.max_timestamp for found in held)
-        records = sum(found.records for found in held)
-        self._writing = asyncio.create_task(self._run.write(pieces, held[0].first, position, records, latest))
-
-    async def _settle(self) -> None:
-        if self._writing is not None:
-            self._chunks.append(await self._writing)
-            self._writing = None
 
 
 def _topic(topic: AdminTopic, configs: Mapping[str, str], parts: Sequence[model.Partition]) -> model.Topic:

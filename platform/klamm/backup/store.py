@@ -1,4 +1,4 @@
-"""The places where backups lie: a folder, or what fsspec reaches by a URL. A file is written whole or not at all, and never changed.
+"""The places where backups lie: a folder, or what fsspec reaches by a URL. A file is never changed.
 
 Methods block; the commands call them in threads. Errors are BackupErrors that name the file.
 """
@@ -25,8 +25,11 @@ class Store(Protocol):
         """Return a file's content; None where there is none."""
         ...
 
-    def write(self, name: str, pieces: Sequence[Buffer]) -> None:
-        """Write a file that is not there. When this returns, the content is safe."""
+    def write(self, name: str, pieces: Sequence[Buffer], *, at_once: bool = True) -> None:
+        """Write a file that is not there. When this returns, the content is safe.
+
+        `at_once`: readers see the whole file or none. Without it, no reader may look for the file yet.
+        """
         ...
 
     def names(self, folder: str) -> list[str]:
@@ -62,7 +65,7 @@ class Folder:
         except OSError as e:
             raise BackupError(f"cannot read {self._path / name}: {e.strerror}") from None
 
-    def write(self, name: str, pieces: Sequence[Buffer]) -> None:
+    def write(self, name: str, pieces: Sequence[Buffer], *, at_once: bool = True) -> None:
         path = self._path / name
         try:
             make_private_folder(path.parent)
@@ -107,7 +110,7 @@ class Folder:
 
 
 class Remote:
-    """A place that fsspec reaches by a URL. Object stores show an object whole or not at all; elsewhere a rename does that."""
+    """A place that fsspec reaches by a URL. A rename makes files appear at once; object stores copy for that, so chunks go without it."""
 
     def __init__(self, url: str) -> None:
         try:
@@ -130,12 +133,14 @@ class Remote:
                 return None
             return data
 
-    def write(self, name: str, pieces: Sequence[Buffer]) -> None:
+    def write(self, name: str, pieces: Sequence[Buffer], *, at_once: bool = True) -> None:
         path = self._at(name)
         with self._said("write", name):
             self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)
-            self._fs.pipe_file(f"{path}.tmp", b"".join(pieces))
-            self._fs.mv(f"{path}.tmp", path)
+            first = f"{path}.tmp" if at_once else path
+            self._fs.pipe_file(first, b"".join(pieces))
+            if at_once:
+                self._fs.mv(first, path)
 
     def names(self, folder: str) -> list[str]:
         with self._said("list", folder):
