@@ -101,3 +101,26 @@ def test_from_ours_to_kafka_and_on_in_the_same_folder(clusters, tmp_path):
     assert "the last backup is of another cluster" in again.stderr
     assert "330 records" in again.stdout
     assert "good: 2 backups" in backup("verify", tmp_path / "b")
+
+
+def test_a_user_with_few_rights(tmp_path, apache_kafka, processes):
+    """READ and DESCRIBE_CONFIGS of topics and DESCRIBE of groups are enough for a backup, which tells what it may not see."""
+    with SecureKafka(tmp_path, AUTHORIZERS | {"super.users": "User:ANONYMOUS", "allow.everyone.if.no.acl.found": "false"}) as kafka:  # fmt: skip
+        admin = AdminClient({"bootstrap.servers": kafka.address})
+        admin.create_topics([NewTopic("few", 1)])["few"].result(60)
+        write(kafka.address, "few", 0, 10)
+        commit(kafka.address, "few-group", {("few", 0): 4})
+        at = ("-b", kafka.address)
+        for rule in (["read", "describe-configs", "--topic", "few"], ["describe", "--group", "few-group"]):
+            assert klamm("acl", "add", "ann", *rule, *at).returncode == 0
+        props = kafka.connection("SASL_PLAINTEXT")
+        (tmp_path / "ann").write_text("".join(f"{k}={property_(v)}\n" for k, v in props.items()))
+        ann = ("-b", props["bootstrap.servers"], "--command-config", str(tmp_path / "ann"))
+        done = klamm("backup", "create", str(tmp_path / "b"), *ann)
+        assert (done.returncode, "1 topic, 10 records" in done.stdout) == (0, True), done.stderr
+        for what in ("ACLs and SCRAM users", "quotas"):
+            assert f"{what} are not in the backup: not authorized" in done.stderr
+        said = backup("restore", tmp_path / "b", *at, "--prefix", "x-")
+        assert "1 offset of 1 group" in said
+        refused = klamm("backup", "restore", str(tmp_path / "b"), *ann, "--prefix", "y-", "--parts", "topics")
+        assert (refused.returncode, "y-few" in refused.stderr) == (1, True)

@@ -23,9 +23,14 @@ ACLS_AT_ONCE: Final = 200
 
 async def check_groups(admin: Admin, groups: Sequence[Group]) -> None:
     """Raise BackupError for a group that has members: its offsets cannot be set."""
+
+    async def ask(group: Group) -> str:
+        return await state_of(admin, group.name)
+
     busy = []
-    for group in groups:
-        state = await state_of(admin, group.name)
+    for group, state in zip(groups, await admin.each(groups, ask), strict=True):
+        if isinstance(state, AdminError):
+            raise state
         if not may_reset(state):
             busy.append(f"{group.name} ({state})")
     if busy:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from klamm.admin.acls import describe_acls
 from klamm.admin.client import Admin
 from klamm.admin.configs import Entry, Resource, describe_config
-from klamm.admin.errors import AdminError
+from klamm.admin.errors import AdminError, message_of
 from klamm.admin.groups import committed, list_groups
 from klamm.admin.model import TopicPartition, by_topic
 from klamm.admin.quotas import all_quotas, describe_credentials
@@ -24,9 +24,10 @@ from klamm_kafka.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 
+T = TypeVar("T")
+
 OF_TOPIC: Final = "DYNAMIC_TOPIC_CONFIG"
 SHARE: Final = "Share"
-_NOT_TOLD: Final = (ErrorCode.SECURITY_DISABLED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 NO_ID: Final = bytes(16)
 
 
@@ -115,46 +116,59 @@ async def groups(admin: Admin, ends: Mapping[TopicPartition, int]) -> tuple[Grou
     return tuple(found)
 
 
-async def acls(admin: Admin) -> tuple[AclRule, ...] | None:
-    """Return the ACLs; None where the cluster has no authorizer, or does not let us see them."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """A cluster's ACLs, quotas and users; None where it has no such thing, or does not let us see it."""
+
+    acls: tuple[AclRule, ...] | None
+    quotas: tuple[Quota, ...] | None
+    users: tuple[User, ...] | None
+
+
+async def rules(admin: Admin, say: Callable[[str], None]) -> Rules:
+    """Return the rules, and say which of them we may not see. Raises AdminError.
+
+    Who may not see ACLs may not see SCRAM users either, and is not to ask: Apache Kafka 4.3 leaves that request without an answer.
+    """
+    found, may = await _told("ACLs and SCRAM users", acls(admin), say)
+    limits, _ = await _told("quotas", quotas(admin), say)
+    logins = (await _told("SCRAM users", users(admin), say))[0] if may else None
+    return Rules(acls=found, quotas=limits, users=logins)
+
+
+async def _told(what: str, ask: Coroutine[Any, Any, T], say: Callable[[str], None]) -> tuple[T | None, bool]:
+    """Return an answer, and whether we may have it."""
     try:
-        found = await describe_acls(admin, AclFilter())
+        return await ask, True
     except UnsupportedApi:
-        return None
+        return None, True
     except AdminError as e:
-        if e.code in _NOT_TOLD:
-            return None
-        raise
-    rules = (
+        if e.code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+            say(f"{what} are not in the backup: {message_of(e.code)}")
+            return None, False
+        if e.code != ErrorCode.SECURITY_DISABLED:
+            raise
+        return None, True
+
+
+async def acls(admin: Admin) -> tuple[AclRule, ...]:
+    """Return the ACLs. Raises AdminError, with SECURITY_DISABLED where the cluster has no authorizer."""
+    found = (
         AclRule(
             resource_type=a.resource_type.name, resource_name=a.resource_name, pattern_type=a.pattern_type.name,
             principal=a.principal, host=a.host, operation=a.operation.name, permission=a.permission.name,
         )
-        for a in found
+        for a in await describe_acls(admin, AclFilter())
     )  # fmt: skip
-    return tuple(sorted(rules, key=lambda r: (r.resource_type, r.resource_name, r.principal, r.operation)))
+    return tuple(sorted(found, key=lambda r: (r.resource_type, r.resource_name, r.principal, r.operation)))
 
 
-async def quotas(admin: Admin) -> tuple[Quota, ...] | None:
-    """Return the quotas; None where the cluster does not tell them."""
-    try:
-        return tuple(Quota(entity=q.entity, values=dict(q.values)) for q in await all_quotas(admin))
-    except UnsupportedApi:
-        return None
-    except AdminError as e:
-        if e.code in _NOT_TOLD:
-            return None
-        raise
+async def quotas(admin: Admin) -> tuple[Quota, ...]:
+    """Return the quotas. Raises AdminError."""
+    return tuple(Quota(entity=q.entity, values=dict(q.values)) for q in await all_quotas(admin))
 
 
-async def users(admin: Admin) -> tuple[User, ...] | None:
-    """Return SCRAM users, without anything to log in by; None where the cluster does not tell them."""
-    try:
-        found = await describe_credentials(admin, [])
-    except UnsupportedApi:
-        return None
-    except AdminError as e:
-        if e.code in _NOT_TOLD:
-            return None
-        raise
+async def users(admin: Admin) -> tuple[User, ...]:
+    """Return SCRAM users, without anything to log in by. Raises AdminError."""
+    found = await describe_credentials(admin, [])
     return tuple(User(name=c.user, mechanisms=dict(c.iterations)) for c in found if c.error is None)

@@ -94,12 +94,13 @@ class _Run:
         tasks = self._tasks(topics, logs, configs, known, cluster_id=cluster_id, now_ms=taken_ms)
         parts = await self._read(tasks, topics, files)
         there = await self._same(topics)
+        rules = await cluster_state.rules(self._admin, self._progress.say)
         new = model.State(
             cluster_id=cluster_id, taken_ms=taken_ms,
             topics=tuple(_topic(t, configs[t.name].own, parts[t.name]) for t in topics if t.name in parts and t.name in there),
             groups=_of_topics(groups, set(parts) & there),
-            acls=await cluster_state.acls(self._admin), quotas=await cluster_state.quotas(self._admin),
-            users=await cluster_state.users(self._admin), connectors=self._wanted.connectors,
+            acls=rules.acls, quotas=rules.quotas, users=rules.users,
+            connectors=self._wanted.connectors,
         )  # fmt: skip
         data = encode(new, name, previous=former, added=files.added, key=self._folder.key)
         await asyncio.to_thread(self._folder.store.write, f"{FOLDER}/{name}", [data])

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from klamm.admin.client import Admin
+from klamm.admin.errors import AdminError
 from klamm.admin.model import TopicPartition
 from klamm.backup import applying, targets
 from klamm.backup.errors import BackupError
@@ -95,9 +96,7 @@ async def restore(
     outcome.places = {TopicPartition(p.replay.topic, p.replay.partition.number): p.offsets for p in parts}
     outcome.records = sum(p.target.records for p in parts)
     outcome.had = sum(p.had for p in parts)
-    for target in there:
-        if target.is_ours:
-            outcome.refused += await targets.finish(admin, target)
+    outcome.refused += await _finish(admin, there)
     outcome.groups, outcome.offsets = (
         len(groups),
         await applying.restore_groups(admin, groups, outcome.names, outcome.places),
@@ -115,15 +114,33 @@ async def _make(
     admin: Admin, there: Sequence[targets.TargetTopic], wanted: Wanted, progress: Progress
 ) -> None:
     brokers = len(await admin.brokers())
-    for target in there:
-        if target.is_new:
-            asked = wanted.replicas or target.source.replication_factor
-            if asked > brokers and wanted.replicas is None:
-                progress.say(
-                    f"{target.name} gets {brokers} replicas instead of {asked}: there are no more brokers"
-                )
-                asked = brokers
-            await targets.make(admin, target, asked)
+
+    async def make(target: targets.TargetTopic) -> None:
+        asked = wanted.replicas or target.source.replication_factor
+        if asked > brokers and wanted.replicas is None:
+            progress.say(
+                f"{target.name} gets {brokers} replicas instead of {asked}: there are no more brokers"
+            )
+            asked = brokers
+        await targets.make(admin, target, asked)
+
+    for made in await admin.each([t for t in there if t.is_new], make):
+        if isinstance(made, AdminError):
+            raise made
+
+
+async def _finish(admin: Admin, there: Sequence[targets.TargetTopic]) -> list[str]:
+    """Give the topics of ours their configs. Returns what the cluster refuses."""
+
+    async def finish(target: targets.TargetTopic) -> list[str]:
+        return await targets.finish(admin, target)
+
+    refused: list[str] = []
+    for found in await admin.each([t for t in there if t.is_ours], finish):
+        if isinstance(found, AdminError):
+            raise found
+        refused += found
+    return refused
 
 
 def _parts(folder: BackupFolder, there: Sequence[targets.TargetTopic], wanted: Wanted) -> list[_Part]:
