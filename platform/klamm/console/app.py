@@ -13,14 +13,18 @@ from aiohttp import web
 
 from klamm.console.guard import BODY_MAX, Page, Route, handler_of, outer
 from klamm.console.pages import (
+    access,
     connector,
     connector_form,
     connectors,
+    dead_letters,
     groups,
     home,
     login,
+    more,
     produce,
     records,
+    schemas,
     topic_changes,
     topics,
 )
@@ -123,6 +127,21 @@ ROUTES: Final[tuple[Route, ...]] = (
     _see(CONNECTOR + "/history", connector.history, of_connector=True),
     _change(CONNECTOR + "/do", connector.act, OPERATE, of_connector=True),
     _change(CONNECTOR + "/delete", connector.delete, ADMINISTER, of_connector=True),
+    _see(CLUSTER + "/dead-letters", dead_letters.list_page),
+    _see(CLUSTER + "/dead-letters/{topic}", dead_letters.letters),
+    _change(CLUSTER + "/dead-letters/{topic}/replay", dead_letters.replay, OPERATE, slow=True),
+    _see(CLUSTER + "/schemas", schemas.list_page),
+    _see(CLUSTER + "/schemas/{subject}", schemas.subject),
+    _change(CLUSTER + "/schemas/{subject}", schemas.register, ADMINISTER),
+    _try(CLUSTER + "/schemas/{subject}/check", schemas.check, VIEW),
+    _change(CLUSTER + "/schemas/{subject}/level", schemas.set_level, ADMINISTER),
+    _change(CLUSTER + "/schemas/{subject}/delete", schemas.delete, ADMINISTER),
+    _see(CLUSTER + "/access", access.page, ADMINISTER),
+    _change(CLUSTER + "/access/acl", access.change_acl, ADMINISTER),
+    _change(CLUSTER + "/access/quota", access.change_quota, ADMINISTER),
+    _change(CLUSTER + "/access/user", access.change_user, ADMINISTER),
+    _see(CLUSTER + "/mirror", more.mirror),
+    _see(CLUSTER + "/watched", more.watched),
 )
 
 
