@@ -29,6 +29,8 @@ BATCH_MAX: Final = 200
 """Writes of one transaction."""
 QUEUE_MAX: Final = 2_000
 """Writes that may wait. More are answered 503: their clients would not wait so long."""
+ELECTION_S: Final = 10.0
+"""A write waits so long for somebody to lead: an election takes less."""
 LOOK_S: Final = 1.0
 """An answer to "who leads?" is good for this time."""
 
@@ -128,13 +130,22 @@ class Node:
 
     async def write(self, write: Write) -> Any:
         """Does a write; returns its answer once it is in the topic. Raises RegistryError, and NotLeading where another leads."""
-        if self._draft is None:
-            raise NotLeading(await self._who_leads())
+        await self._leads_or_raise()
         if self._queue.qsize() >= QUEUE_MAX:
             raise RegistryError(50301, "Too many writes are waiting; try again")
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._queue.put_nowait((write, future))
         return await future
+
+    async def _leads_or_raise(self) -> None:
+        """Returns if this registry leads; waits while nobody does. Raises NotLeading."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + ELECTION_S
+        while self._draft is None:
+            url = await self._who_leads()
+            if url is not None or loop.time() > end:
+                raise NotLeading(url)
+            await asyncio.sleep(0.1)
 
     async def _who_leads(self) -> str | None:
         now = asyncio.get_running_loop().time()

@@ -253,6 +253,7 @@ class Election:
             "group.instance.id": url,  # who comes again at its address takes its place without waiting
             "enable.auto.commit": False,
             "auto.offset.reset": "latest",
+            "partition.assignment.strategy": "cooperative-sticky",  # who joins disturbs no leader
             "session.timeout.ms": 6_000,  # the least that brokers allow by default
             "heartbeat.interval.ms": 1_500,
         }
@@ -271,12 +272,13 @@ class Election:
 
         def assigned(_: Consumer, partitions: list[TopicPartition]) -> None:
             if partitions:
-                consumer.assign(partitions)
+                consumer.incremental_assign(partitions)
                 consumer.pause(partitions)
                 self._tell(leads=True)
 
         def revoked(_: Consumer, partitions: list[TopicPartition]) -> None:
             if partitions:
+                consumer.incremental_unassign(partitions)
                 self._tell(leads=False)
 
         try:

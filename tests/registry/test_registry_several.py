@@ -1,0 +1,75 @@
+"""Several registries on one topic: one writes, the others forward; who stood still writes nothing any more."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from support.broker import new_name, wait_until
+from support.registry_process import RegistryProcess
+
+from klamm.testing import EmbeddedBroker
+from klamm_base.configdef import ConfigDef
+from klamm_plugins.converters.registry import RegisteredSchema, RegistryClient, client_config
+from klamm_plugins.converters.registry_admin import RegistryAdmin
+
+
+def pair(broker: EmbeddedBroker, tmp_path: Path) -> tuple[RegistryProcess, RegistryProcess]:
+    topic = new_name("_schemas")
+    more = {"kafkastore.topic": topic, "schema.registry.group.id": topic}
+    return (
+        RegistryProcess(broker.bootstrap, tmp_path / "1", **more),
+        RegistryProcess(broker.bootstrap, tmp_path / "2", **more),
+    )
+
+
+def leads(registry: RegistryProcess) -> bool:
+    return bool(registry.ask("GET", "/health")[1]["leads"])
+
+
+def test_a_leader_that_stood_still_is_fenced(broker: EmbeddedBroker, tmp_path: Path) -> None:
+    first, second = pair(broker, tmp_path)
+    with first, second:
+        leader, other = (first, second) if leads(first) else (second, first)
+        assert leader.ask("POST", "/subjects/a/versions", {"schema": '"int"'})[1] == {"id": 1}
+        assert leader.process is not None
+        os.kill(leader.process.pid, signal.SIGSTOP)
+        try:
+            wait_until(lambda: leads(other), "the other one leads")
+            assert other.ask("POST", "/subjects/b/versions", {"schema": '"long"'})[1] == {"id": 2}
+        finally:
+            os.kill(leader.process.pid, signal.SIGCONT)
+        # At first it may believe that it leads: then its write fails, and it is told so.
+        status, answer = leader.ask("POST", "/subjects/c/versions", {"schema": '"double"'})
+        assert status in {200, 500}, answer
+        wait_until(lambda: not leads(leader), "the former one follows")
+        assert leader.ask("POST", "/subjects/c/versions", {"schema": '"double"'}) == (200, {"id": 3})
+        versions = [each.ask("GET", "/schemas")[1] for each in (leader, other)]
+        assert versions[0] == versions[1]
+        assert [(v["subject"], v["id"]) for v in versions[0]] == [("a", 1), ("b", 2), ("c", 3)]
+
+
+def test_what_the_mirror_does_with_registries(broker: EmbeddedBroker, tmp_path: Path) -> None:
+    registry, _ = pair(broker, tmp_path)
+    with registry:
+        settings = client_config(ConfigDef()).parse({"schema.registry.url": registry.url})
+        admin = RegistryAdmin(RegistryClient.of(settings))
+        schema = RegisteredSchema(id=41, kind="AVRO", text='"int"', references=())
+        assert (admin.level(), admin.level("s"), admin.mode_in_force("s")) == ("BACKWARD", None, "READWRITE")
+        admin.set_mode("s", "IMPORT")
+        assert admin.import_version("s", 7, schema, {}) == 41
+        admin.set_mode("s", None)
+        assert admin.versions("s") == [7]
+        assert admin.places_of(41) == [("s", 7)]
+        found = admin.find("s", schema, {})
+        assert found is not None
+        assert found.version == 7
+        admin.set_level("s", "FULL")
+        assert admin.level("s") == "FULL"
+        admin.set_level("s", None)
+        admin.delete_version("s", 7)
+        assert admin.versions("s") == []
+        assert admin.version("s", 7, deleted=True) is not None
+        assert admin.by_id(41) is not None
+        assert admin.by_id(42) is None
