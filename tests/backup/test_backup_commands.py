@@ -200,3 +200,38 @@ def test_backups_of_other_topics_lie_in_between_and_a_transaction_is_open(broker
     assert [row["records"] for row in rows] == [30, 40, 30, 36]
     backup("restore", tmp_path / "b", *at, "--prefix", "y-")
     assert contents(read(broker.bootstrap, f"y-{first}")) == contents(read(broker.bootstrap, first))
+
+
+def test_partitions_begin_where_they_began(broker, tmp_path):
+    """Records keep their offsets behind a start that retention has moved; a killed filling goes on."""
+    topic, at = new_topic(broker, 2), ("-b", broker.bootstrap)
+    write(broker.bootstrap, topic, 0, 500, 2)
+    cut = {
+        "version": 1,
+        "partitions": [{"topic": topic, "partition": p, "offset": o} for p, o in ((0, 130), (1, 250))],
+    }
+    (tmp_path / "cut.json").write_text(json.dumps(cut))
+    where = ("--offset-json-file", str(tmp_path / "cut.json"), "--bootstrap-server", broker.bootstrap)
+    assert klamm("kafka-delete-records", *where).returncode == 0
+    commit(broker.bootstrap, "exact", {(topic, 0): 200, (topic, 1): 250})
+    backup("create", tmp_path / "b", *at, "-t", topic)
+    wanted = ("restore", tmp_path / "b", *at, "--keep-offsets")
+    said = backup(*wanted, "--prefix", "k-")
+    assert "other offsets" not in said
+    assert read(broker.bootstrap, f"k-{topic}", 2) == read(broker.bootstrap, topic, 2)
+    assert committed(broker.bootstrap, "exact", [(f"k-{topic}", 0), (f"k-{topic}", 1)]) == [200, 250]
+    write(broker.bootstrap, f"k-{topic}", 500, 2, 2)
+    assert [rows[-1][0] for rows in read(broker.bootstrap, f"k-{topic}", 2).values()] == [250, 250]
+
+    meanwhile = {
+        "cleanup.policy": "delete",
+        "retention.ms": "-1",
+        "retention.bytes": "-1",
+        "message.timestamp.type": "CreateTime",
+    }
+    new_topic(broker, 2, meanwhile, name=f"l-{topic}")
+    write(broker.bootstrap, f"l-{topic}", 0, 7)  # as a filling that was killed left it
+    backup(*wanted, "--prefix", "l-", "--resume")
+    assert read(broker.bootstrap, f"l-{topic}", 2) == read(broker.bootstrap, topic, 2)
+    said = backup("restore", tmp_path / "b", *at, "--prefix", "m-")
+    assert "1 partition of 2 with other offsets than before" in said

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from confluent_kafka.admin import (
     AclBinding,
@@ -101,6 +103,18 @@ def test_from_ours_to_kafka_and_on_in_the_same_folder(clusters, tmp_path):
     assert "the last backup is of another cluster" in again.stderr
     assert "330 records" in again.stdout
     assert "good: 2 backups" in backup("verify", tmp_path / "b")
+    late = new_topic(ours)
+    write(ours.bootstrap, late, 0, 200)
+    cut = {"version": 1, "partitions": [{"topic": late, "partition": 0, "offset": 150}]}
+    (tmp_path / "cut.json").write_text(json.dumps(cut))
+    where = ("--offset-json-file", str(tmp_path / "cut.json"), "--bootstrap-server", ours.bootstrap)
+    assert klamm("kafka-delete-records", *where).returncode == 0
+    backup("create", tmp_path / "b", "-b", ours.bootstrap, "--topic", late)
+    backup("restore", tmp_path / "b", "-b", kafka.address, "--keep-offsets")
+    assert read(kafka.address, late) == read(ours.bootstrap, late)
+    assert backup("verify", tmp_path / "b", "--against", kafka.address).startswith(
+        "equal: 1 topic, 50 records"
+    )
 
 
 def test_a_user_with_few_rights(tmp_path, apache_kafka, processes):

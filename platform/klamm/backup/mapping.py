@@ -50,6 +50,11 @@ class Mapping:
         return self._first[at] + target - self._target[at]
 
     @property
+    def is_identity(self) -> bool:
+        """True while all records have the offsets that they had."""
+        return self._first == self._target
+
+    @property
     def rows(self) -> list[tuple[int, int, int]]:
         """Rows of (first source offset, first target offset, count)."""
         return list(zip(self._first, self._target, self._count, strict=True))

@@ -7,7 +7,6 @@ them. Groups' offsets follow from the same places.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -18,14 +17,14 @@ from klamm.admin.errors import AdminError
 from klamm.admin.model import TopicPartition
 from klamm.backup import applying, targets
 from klamm.backup.errors import BackupError
+from klamm.backup.filling import fill
 from klamm.backup.folder import BackupFolder
 from klamm.backup.mapping import Mapping as Offsets
 from klamm.backup.model import Group, State, Topic
 from klamm.backup.progress import Progress
 from klamm.backup.replay import Replay, without_first
 from klamm.backup.selection import Names, Selection
-from klamm.backup.sending import HELD_BYTES, RestoreSender, Target
-from klamm.backup.together import together
+from klamm.backup.sending import HELD_BYTES, RestoreSender, Target, sending
 from klamm_kafka.client import Cluster
 from klamm_kafka.wire.batch import Record, decode_records
 from klamm_mirror.raw import Batch, runs_of
@@ -49,6 +48,8 @@ class Wanted:
     until_ms: int | None = None
     resume: bool = False
     replicas: int | None = None
+    keep_offsets: bool = False
+    """Let partitions begin at the offsets where they began."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -64,6 +65,8 @@ class Outcome:
     quotas: int = 0
     connectors: int = 0
     refused: list[str] = field(default_factory=list)
+    moved: int = 0
+    """Partitions with a record that has another offset than before."""
     places: dict[TopicPartition, Offsets] = field(default_factory=dict)
     """The target's offsets by the source's partitions."""
 
@@ -90,10 +93,13 @@ async def restore(
     await applying.check_groups(admin, groups)
     there = await targets.look(admin, chosen, resume=wanted.resume)
     await _make(admin, there, wanted, progress)
+    if wanted.keep_offsets:
+        there = await fill(admin, cluster, there, progress)
     parts = _parts(folder, there, wanted)
     await _check_places(cluster, parts)
     await _send(cluster, parts, progress)
     outcome.places = {TopicPartition(p.replay.topic, p.replay.partition.number): p.offsets for p in parts}
+    outcome.moved = sum(not offsets.is_identity for offsets in outcome.places.values())
     outcome.records = sum(p.target.records for p in parts)
     outcome.had = sum(p.had for p in parts)
     outcome.refused += await _finish(admin, there)
@@ -165,18 +171,7 @@ async def _send(cluster: Cluster, parts: Sequence[_Part], progress: Progress) ->
         for part in waiting:
             await _write(part, sender, progress)
 
-    tasks = [
-        asyncio.create_task(sender.run()),
-        asyncio.create_task(together([work() for _ in range(AT_A_TIME)])),
-    ]
-    try:
-        ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in ended:
-            task.result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    await sending(sender, [work() for _ in range(AT_A_TIME)])
 
 
 async def _write(part: _Part, sender: RestoreSender, progress: Progress) -> None:

@@ -7,11 +7,12 @@ somebody else writes to the topic; the restore ends there.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from klamm.backup.errors import BackupError
+from klamm.backup.together import together
 from klamm_kafka.client import BrokerError, ClientError, Cluster
 from klamm_kafka.client.idempotent import TOO_LARGE, IdempotentSender
 from klamm_kafka.client.outbox import Outbox
@@ -83,3 +84,16 @@ class RestoreSender(IdempotentSender[Target, Batch]):
 
     def unusable(self, error: ClientError) -> Exception | None:
         return BackupError(f"the cluster cannot be written to: {error}")
+
+
+async def sending(sender: RestoreSender, parts: Sequence[Coroutine[Any, Any, None]]) -> None:
+    """Run a sender until all parts have ended that give it batches. Raises the first error of either."""
+    tasks = [asyncio.create_task(sender.run()), asyncio.create_task(together(parts))]
+    try:
+        ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in ended:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -273,6 +273,9 @@ def restore(
         str | None,
         typer.Option("--parts", help="By commas: topics, groups, acls, quotas. Without: all, or topics and groups with --topic."),
     ] = None,
+    keep_offsets: Annotated[
+        bool, typer.Option("--keep-offsets", help="Let partitions begin at the offsets where they began.")
+    ] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a restore that was killed.")] = False,
     replication_factor: Annotated[
         int | None, typer.Option("--replication-factor", min=1, help="Of the topics that are made.")
@@ -298,6 +301,7 @@ def restore(
             parts=_parts(parts, partial=bool(topic or exclude)),
             until_ms=None if until is None else _time(until),
             resume=resume,
+            keep_offsets=keep_offsets,
             replicas=replication_factor,
         )
         with shown_progress() as progress:
@@ -346,6 +350,11 @@ def _print_outcome(outcome: Outcome) -> None:
         + f", {counted(outcome.offsets, 'offset')} of {counted(outcome.groups, 'group')}, "
         f"{counted(outcome.acls, 'ACL')}, {counted(outcome.quotas, 'quota')}, {counted(outcome.connectors, 'connector')}"
     )
+    if outcome.moved:
+        typer.echo(
+            f"{counted(outcome.moved, 'partition')} of {len(outcome.places)} with other offsets than before "
+            "(offsets of groups are translated)"
+        )
     for line in outcome.refused:
         typer.echo(f"klamm: not restored: {line}", err=True)
     if outcome.refused:
