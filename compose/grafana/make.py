@@ -372,11 +372,104 @@ MIRROR: list[Panel] = [
     ),
 ]
 
+LAG: list[Panel] = [
+    (
+        "Status of groups: 1 OK, 2 WARN, 3 ERR",
+        "short",
+        [("burrow_kafka_consumer_status", "{{cluster}} {{consumer_group}}")],
+    ),
+    ("Time lag", "s", [("klamm_lag_group_seconds", "{{cluster}} {{consumer_group}}")]),
+    ("Lag", "short", [("burrow_kafka_consumer_lag_total", "{{cluster}} {{consumer_group}}")]),
+    (
+        "Time lag by topic",
+        "s",
+        [("max by (cluster, consumer_group, topic) (klamm_lag_seconds)", "{{consumer_group}} {{topic}}")],
+    ),
+    (
+        "Read",
+        "ops",
+        [
+            (
+                f"sum by (cluster, consumer_group) (rate(burrow_kafka_consumer_current_offset{RATE}))",
+                "{{cluster}} {{consumer_group}}",
+            )
+        ],
+    ),
+    (
+        "Written, where somebody reads",
+        "ops",
+        [
+            (
+                f"sum by (cluster, topic) (rate(burrow_kafka_topic_partition_offset{RATE}))",
+                "{{cluster}} {{topic}}",
+            )
+        ],
+    ),
+    (
+        "Partitions by state: 1 OK, 2 WARN, 4 STOP, 5 STALL, 6 REWIND",
+        "short",
+        [('count_values("state", burrow_kafka_topic_partition_status)', "{{state}}")],
+    ),
+    (
+        "The watch itself",
+        "short",
+        [
+            ("klamm_lag_cluster_up", "{{cluster}} answers"),
+            ("klamm_lag_incidents", "incidents"),
+            ("klamm_lag_history_failing", "history fails"),
+        ],
+    ),
+]
+
+REGISTRY: list[Panel] = [
+    (
+        "Requests",
+        "reqps",
+        [(f"sum by (method, status) (rate(klamm_registry_requests_total{RATE}))", "{{method}} {{status}}")],
+    ),
+    (
+        "Time of requests, mean",
+        "s",
+        [
+            (
+                f"sum by (path) (rate(klamm_registry_request_seconds_total{RATE})) / sum by (path) (rate(klamm_registry_requests_total{RATE}))",
+                "{{path}}",
+            )
+        ],
+    ),
+    (
+        "Subjects and versions",
+        "short",
+        [
+            ("klamm_registry_subjects", "subjects {{instance}}"),
+            ("klamm_registry_versions", "versions {{instance}}"),
+            ("klamm_registry_deleted_versions", "deleted {{instance}}"),
+            ("klamm_registry_schemas", "schemas {{instance}}"),
+        ],
+    ),
+    (
+        "Writes",
+        "ops",
+        [(f"rate(klamm_registry_records_written_total{RATE})", "{{instance}}")],
+    ),
+    (
+        "Not as it should be",
+        "short",
+        [
+            ("klamm_registry_unreadable_records", "unreadable records {{instance}}"),
+            ("sum(klamm_registry_leads)", "registries that write"),
+        ],
+    ),
+    ("Memory", "bytes", [('process_resident_memory_bytes{job="registry"}', "{{instance}}")]),
+]
+
 DASHBOARDS: dict[str, tuple[str, list[Panel]]] = {
     "broker": ("Klamm broker", BROKER),
     "connect": ("Klamm Connect", CONNECT),
+    "lag": ("Klamm lag", LAG),
     "mirror": ("Klamm mirror", MIRROR),
     "pipeline": ("Klamm log pipeline", PIPELINE),
+    "registry": ("Klamm schema registry", REGISTRY),
 }
 
 

@@ -19,7 +19,7 @@ ENGINES = {
     "kafka-1", "kafka-2", "kafka-3", "kafka-dr", "elasticsearch", "kibana", "mysql", "spark-master", "spark-worker", "web",
 }  # fmt: skip
 WATCHING = {"kafka-exporter", "prometheus", "grafana", "dashboards"}
-OURS = {"connect", "connect-2", "connectors", "agent", "mirror", "log-job"}
+OURS = {"connect", "connect-2", "connectors", "agent", "mirror", "log-job", "lag"}
 
 
 @pytest.fixture(scope="module")

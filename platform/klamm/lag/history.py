@@ -22,6 +22,8 @@ from klamm_base.files import make_private_folder
 FILE: Final = "lag.sqlite"
 SILENT_MS: Final = 600_000
 """An unchanged course has a row as often as this."""
+_LOCKED_S: Final = 0.2
+"""The wait for somebody who holds the file, for a backup of it perhaps: nothing else happens meanwhile."""
 _VERSION: Final = 1
 _SCHEMA: Final = """
 CREATE TABLE windows (cluster TEXT, grp TEXT, kind TEXT, topic TEXT, part INTEGER, commits TEXT, PRIMARY KEY (cluster, grp, topic, part));
@@ -47,7 +49,7 @@ class History:
         path = folder / FILE
         try:
             make_private_folder(folder)
-            self._db = sqlite3.connect(path, check_same_thread=False)
+            self._db = sqlite3.connect(path, timeout=_LOCKED_S)
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=NORMAL")
             (version,) = self._db.execute("PRAGMA user_version").fetchone()
