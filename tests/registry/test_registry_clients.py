@@ -11,7 +11,12 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from confluent_kafka.schema_registry import Schema, SchemaRegistryClient, SchemaRegistryError
+from confluent_kafka.schema_registry import (
+    Schema,
+    SchemaRegistryClient,
+    SchemaRegistryError,
+    header_schema_id_serializer,
+)
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
@@ -92,6 +97,19 @@ def test_serializers_of_python(client: SchemaRegistryClient, registry: RegistryP
     assert "map<string, int32> sizes = 2" in shown["schema"], (
         "the descriptor that Python sends is kept as text"
     )
+
+
+def test_a_guid_in_a_header(client: SchemaRegistryClient, registry: RegistryProcess) -> None:
+    """Confluent's serializers can leave the value alone, and name the schema in a header."""
+    topic = new_name("header")
+    context = SerializationContext(topic, MessageField.VALUE, headers=[])
+    write = AvroSerializer(client, AVRO, conf={"schema.id.serializer": header_schema_id_serializer})
+    data = write({"id": 1, "note": "a note of some length"}, context)
+    assert data is not None
+    assert context.headers
+    with SchemaRegistryClient({"url": registry.url}) as other:
+        read_order = AvroDeserializer(other)
+        assert read_order(data, context) == {"id": 1, "note": "a note of some length"}
 
 
 def test_the_client_of_python(client: SchemaRegistryClient) -> None:
@@ -190,7 +208,7 @@ def test_beside_apache_kafka_with_a_topic_of_confluents(tmp_path: Path) -> None:
             producer.produce("_schemas", key=key, value=value)
         producer.flush()
         with RegistryProcess(kafka.address, tmp_path / "registry") as registry:
-            assert registry.ask("GET", "/schemas/ids/41")[1] == {"schema": '"int"'}
+            assert registry.ask("GET", "/schemas/ids/41")[1]["schema"] == '"int"'
             assert registry.ask("POST", "/subjects/new-value/versions", {"schema": '"long"'})[1]["id"] == 42
             assert registry.stop() == 0
         consumer = Consumer(

@@ -71,13 +71,18 @@ def test_roles_hold_for_subjects(ask: Ask) -> None:
     schema = {"schema": '"int"'}
     assert ask(None, "GET", "/subjects")[0] == 401
     assert ask(None, "GET", "/health")[0] == 200
-    assert ask("writer", "POST", "/subjects/orders-value/versions", schema) == (200, {"id": 1})
+    assert ask("writer", "POST", "/subjects/orders-value/versions", schema)[1]["id"] == 1
     refused = ask("writer", "POST", "/subjects/other-value/versions", schema)
     assert refused == (403, {"error_code": 403, "message": "writer may not operate subject other-value"})
-    assert ask("root", "POST", "/subjects/other-value/versions", {"schema": '"long"'}) == (200, {"id": 2})
+    assert ask("root", "POST", "/subjects/other-value/versions", {"schema": '"long"'})[1]["id"] == 2
     assert ask("reader", "GET", "/subjects") == (200, ["orders-value"])
     assert ask("reader", "GET", "/schemas/ids/1")[0] == 200
     assert ask("reader", "GET", "/schemas/ids/2")[0] == 403
+    guids = [ask("root", "GET", f"/schemas/ids/{n}")[1]["guid"] for n in (1, 2)]
+    assert ask("reader", "GET", f"/schemas/guids/{guids[0]}/ids") == (200, [{"context": ".", "id": 1}])
+    assert ask("reader", "GET", f"/schemas/guids/{guids[0]}")[1]["schema"] == '"int"'
+    assert ask("reader", "GET", f"/schemas/guids/{guids[1]}")[0] == 403
+    assert ask("root", "GET", "/schemas/guids/none")[1]["error_code"] == 40403
     assert [each["subject"] for each in ask("reader", "GET", "/schemas")[1]] == ["orders-value"]
     assert ask("reader", "POST", "/subjects/orders-value/versions", {"schema": '"null"'})[0] == 403
     assert ask("writer", "DELETE", "/subjects/orders-value")[0] == 403

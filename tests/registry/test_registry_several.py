@@ -32,19 +32,20 @@ def test_a_leader_that_stood_still_is_fenced(broker: EmbeddedBroker, tmp_path: P
     first, second = pair(broker, tmp_path)
     with first, second:
         leader, other = (first, second) if leads(first) else (second, first)
-        assert leader.ask("POST", "/subjects/a/versions", {"schema": '"int"'})[1] == {"id": 1}
+        assert leader.ask("POST", "/subjects/a/versions", {"schema": '"int"'})[1]["id"] == 1
         assert leader.process is not None
         os.kill(leader.process.pid, signal.SIGSTOP)
         try:
             wait_until(lambda: leads(other), "the other one leads")
-            assert other.ask("POST", "/subjects/b/versions", {"schema": '"long"'})[1] == {"id": 2}
+            assert other.ask("POST", "/subjects/b/versions", {"schema": '"long"'})[1]["id"] == 2
         finally:
             os.kill(leader.process.pid, signal.SIGCONT)
         # At first it may believe that it leads: then its write fails, and it is told so.
         status, answer = leader.ask("POST", "/subjects/c/versions", {"schema": '"double"'})
         assert status in {200, 500}, answer
         wait_until(lambda: not leads(leader), "the former one follows")
-        assert leader.ask("POST", "/subjects/c/versions", {"schema": '"double"'}) == (200, {"id": 3})
+        status, answer = leader.ask("POST", "/subjects/c/versions", {"schema": '"double"'})
+        assert (status, answer["id"]) == (200, 3)
         versions = [each.ask("GET", "/schemas")[1] for each in (leader, other)]
         assert versions[0] == versions[1]
         assert [(v["subject"], v["id"]) for v in versions[0]] == [("a", 1), ("b", 2), ("c", 3)]
@@ -65,6 +66,8 @@ def test_what_the_mirror_does_with_registries(broker: EmbeddedBroker, tmp_path: 
         found = admin.find("s", schema, {})
         assert found is not None
         assert found.version == 7
+        assert found.guid is not None
+        assert admin.ids_of_guid(found.guid) == [41]
         admin.set_level("s", "FULL")
         assert admin.level("s") == "FULL"
         admin.set_level("s", None)

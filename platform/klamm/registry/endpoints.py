@@ -12,6 +12,7 @@ from klamm.web.endpoint import BOOLEAN, Access, Endpoint, Handler, Query
 SUBJECT: Final = "/subjects/{subject}"
 VERSION: Final = SUBJECT + "/versions/{version}"
 ID: Final = "/schemas/ids/{id}"
+GUID: Final = "/schemas/guids/{guid}"
 CHECK: Final = "/compatibility/subjects/{subject}/versions"
 
 DELETED: Final = Query(name="deleted", about="true: also what is softly deleted.", values=BOOLEAN)
@@ -50,6 +51,7 @@ TITLE: Final = openapi.Title(
             {"type": "string", "minLength": 1},
         ),
         "version": ("The number of a version, or latest.", {"type": "string", "minLength": 1}),
+        "guid": ("A schema's name in every registry, a UUID.", {"type": "string", "minLength": 1}),
         "id": ("The id of a schema.", {"type": "integer", "minimum": 1}),
     },
 )
@@ -93,6 +95,8 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     _row("GET", ID + "/schema", h.get_schema_text, ANY, str, query=(IN_SUBJECT, FORMAT), text=True),
     _row("GET", ID + "/subjects", h.get_schema_subjects, ANY, list[str], query=(IN_SUBJECT, DELETED, *PAGE)),
     _row("GET", ID + "/versions", h.get_schema_versions, ANY, list[shapes.Place], query=(IN_SUBJECT, DELETED, *PAGE)),
+    _row("GET", GUID, h.get_by_guid, ANY, shapes.SchemaShown, query=(FORMAT,)),
+    _row("GET", GUID + "/ids", h.get_guid_ids, ANY, list[shapes.InContext]),
     _row("GET", "/config", h.get_config, ANY, shapes.ConfigShown),
     _row("PUT", "/config", h.put_config, ADMINISTER, shapes.ConfigGiven, 422, body=shapes.ConfigGiven),
     _row("DELETE", "/config", h.delete_config, ADMINISTER, shapes.ConfigShown, 422),

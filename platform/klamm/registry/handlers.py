@@ -251,11 +251,36 @@ async def get_schema(request: web.Request) -> web.Response:
     """Show the schema of an id."""
     number, schema = _by_id(request)
     store, subject = request.app[NODE].store, request.query.get("subject") or ""
-    shown = schema.shown()
+    shown = schema.answered()
     if _flag(request, "fetchMaxId"):
         shown["maxId"] = store.context(subjects.context_of(subject)).id_max
     place = _places(request, number)[0].subject
     return answer(_formatted(request, shown, schema, place))
+
+
+async def get_by_guid(request: web.Request) -> web.Response:
+    """Show the schema of a GUID, which is the same in every registry."""
+    (context, number), *_ = _visible_guid(request)
+    found = request.app[NODE].store.context(context)
+    schema, place = found.schemas[number], min(found.places[number])[0]
+    return answer(_formatted(request, schema.answered(), schema, place))
+
+
+async def get_guid_ids(request: web.Request) -> web.Response:
+    """List the ids of a GUID, one for each context."""
+    return answer([{"context": context, "id": number} for context, number in _visible_guid(request)])
+
+
+def _visible_guid(request: web.Request) -> list[tuple[str, int]]:
+    store, guid = request.app[NODE].store, request.match_info["guid"]
+    found = [
+        (name, number)
+        for name, number in service.ids_of_guid(store, guid)
+        if any(may_view(request, subject) for subject, _ in store.context(name).places[number])
+    ]
+    if not found:
+        raise Forbidden(f"The subjects of schema {guid} are not yours to view")
+    return found
 
 
 async def get_schema_text(request: web.Request) -> web.Response:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -42,8 +44,24 @@ class Schema:
         more = [[r.name, r.subject, r.version] for r in self.references], self.metadata, self.rules
         return f"{self.kind}\0{self.text}\0{json.dumps(more, sort_keys=True)}"
 
+    @property
+    def guid(self) -> str:
+        """The name of the schema in every registry, which Confluent's serializers can put into headers: a digest of its text."""
+        digest = hashlib.md5(self.text.encode(), usedforsecurity=False)
+        for each in self.references:
+            digest.update(
+                each.name.encode() + each.subject.encode() + each.version.to_bytes(4, "big", signed=True)
+            )
+        if self.metadata or self.rules:
+            digest.update(json.dumps([self.metadata, self.rules], sort_keys=True).encode())
+        return str(uuid.UUID(bytes=digest.digest()))
+
+    def answered(self) -> dict[str, Any]:
+        """Returns the fields of an answer over REST."""
+        return {"guid": self.guid, **self.shown()}
+
     def shown(self) -> dict[str, Any]:
-        """Returns the fields of an answer; Avro is the kind that is not named."""
+        """Returns the fields of a record; Avro is the kind that is not named."""
         found: dict[str, Any] = {}
         if self.kind != AVRO:
             found["schemaType"] = self.kind
@@ -68,4 +86,4 @@ class Version:
     deleted: bool = False
 
     def shown(self) -> dict[str, Any]:
-        return {"subject": self.subject, "version": self.version, "id": self.id, **self.schema.shown()}
+        return {"subject": self.subject, "version": self.version, "id": self.id, **self.schema.answered()}

@@ -190,6 +190,18 @@ def schema_by_id(store: Store, id: int, subject: str | None) -> Schema:
     raise errors.schema_not_found(id)
 
 
+def ids_of_guid(store: Store, guid: str) -> list[tuple[str, int]]:
+    """Returns the contexts that have a schema, each with its id. Raises RegistryError 40403."""
+    found = [
+        (name, number)
+        for name, context in sorted(store.contexts.items())
+        if (number := context.guids.get(guid.lower())) is not None and context.places.get(number)
+    ]
+    if not found:
+        raise errors.schema_not_found(guid)
+    return found
+
+
 def places_of(store: Store, id: int, subject: str | None, *, deleted: bool) -> list[Version]:
     """Returns the versions with an id. Raises RegistryError 40403."""
     places = store.context(context_of(subject)).places.get(id)
@@ -289,7 +301,7 @@ def register(store: Store, subject: str, given: Registration) -> Written:
     schema, tree = parsed(store, given.schema, subject, normalize=normalize)
     there = store.versions(subject)
     if given.id is None and (same := _same(store, there, schema, given)) is not None:
-        return Written(answer={"id": same.id})
+        return Written(answer={"id": same.id, "guid": same.schema.guid})
     context = context_of(subject)
     mode = mode_of(store, subject)
     if given.id is not None:
@@ -320,7 +332,7 @@ def _added(store: Store, subject: str, schema: Schema, id: int, wanted: int | No
     context = context_of(subject)
     if context not in store.contexts:
         changes.insert(0, ContextRecord(context=context))
-    return Written(answer={"id": id}, changes=changes)
+    return Written(answer={"id": id, "guid": schema.guid}, changes=changes)
 
 
 def _imported(store: Store, subject: str, schema: Schema, given: Registration) -> Written:
@@ -336,7 +348,7 @@ def _imported(store: Store, subject: str, schema: Schema, given: Registration) -
     changes: list[Change] = [SchemaRecord(subject=subject, version=number, value=version)]
     if context_of(subject) not in store.contexts:
         changes.insert(0, ContextRecord(context=context_of(subject)))
-    return Written(answer={"id": given.id}, changes=changes)
+    return Written(answer={"id": given.id, "guid": schema.guid}, changes=changes)
 
 
 # ---- deletion

@@ -29,6 +29,7 @@ class SchemaShown(TypedDict):
     """The schema of an id."""
 
     schema: str
+    guid: str
     schemaType: NotRequired[str]
     references: NotRequired[list[Reference]]
     metadata: NotRequired[dict[str, Any]]
@@ -45,8 +46,16 @@ class VersionShown(SchemaShown):
 
 
 class Registered(TypedDict):
-    """The id of a schema."""
+    """The id of a schema, and its name in every registry."""
 
+    id: int
+    guid: str
+
+
+class InContext(TypedDict):
+    """The id of a schema in a context."""
+
+    context: str
     id: int
 
 

@@ -32,6 +32,7 @@ class Context:
     places: dict[int, set[tuple[str, int]]] = field(default_factory=dict)
     """The versions that use an id, softly deleted ones included."""
     id_max: int = 0
+    guids: dict[str, int] = field(default_factory=dict)
 
 
 class Store:
@@ -52,7 +53,9 @@ class Store:
         made = Store(self.level)
         for name, each in self.contexts.items():
             places = {number: set(found) for number, found in each.places.items()}
-            made.contexts[name] = Context(dict(each.schemas), dict(each.ids), places, each.id_max)
+            made.contexts[name] = Context(
+                dict(each.schemas), dict(each.ids), places, each.id_max, dict(each.guids)
+            )
         made.subjects = {subject: dict(versions) for subject, versions in self.subjects.items()}
         made.configs, made.modes = dict(self.configs), dict(self.modes)
         made.referrers = {place: set(by) for place, by in self.referrers.items()}
@@ -105,6 +108,7 @@ class Store:
         if not context.places.get(version.id):
             context.schemas[version.id] = version.schema
             context.ids[version.schema.identity] = version.id
+            context.guids[version.schema.guid] = version.id
         context.id_max = max(context.id_max, version.id)
         context.places.setdefault(version.id, set()).add(place)
         self.subjects.setdefault(version.subject, {})[version.version] = version
