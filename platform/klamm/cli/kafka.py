@@ -31,6 +31,8 @@ COMMANDS = {
     "kafka-broker-api-versions": "Kafka's command for versions of APIs.",
     "kafka-leader-election": "Kafka's command to elect leaders of partitions.",
     "kafka-reassign-partitions": "Kafka's command to move partitions.",
+    "kafka-producer-perf-test": "Kafka's command to measure writing.",
+    "kafka-consumer-perf-test": "Kafka's command to measure reading.",
     "kafka-features": "Kafka's command for levels of features.",
     "kafka-storage": "Kafka's command to prepare log directories.",
     "kafka-console-producer": "Kafka's command to write lines to a topic.",

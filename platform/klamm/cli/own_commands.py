@@ -31,6 +31,7 @@ GROUPS: Final = {
     "registry": "klamm.cli.registry",
     "schema": "klamm.cli.schema",
     "agent": "klamm.cli.agent",
+    "bench": "klamm.cli.bench",
     "context": "klamm.cli.context_commands",
     "topic": "klamm.cli.topic",
     "group": "klamm.cli.group",

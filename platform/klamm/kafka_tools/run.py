@@ -43,6 +43,8 @@ TOOLS: Final = {
     "kafka-leader-election": "leader_election",
     "kafka-reassign-partitions": "reassign_partitions",
     "kafka-features": "features",
+    "kafka-producer-perf-test": "producer_perf_test",
+    "kafka-consumer-perf-test": "consumer_perf_test",
     "kafka-console-producer": "console_producer",
     "kafka-console-consumer": "console_consumer",
 }
