@@ -15,6 +15,7 @@ from klamm_base.errors import ConfigError
 from klamm_spark.datasource.agent_lines import COLUMNS
 from klamm_spark.datasource.options import WriteOptions, read_options, write_options
 from klamm_spark.datasource.reader import KlammBatchReader, KlammStreamReader
+from klamm_spark.datasource.worker import settle
 from klamm_spark.datasource.writer import KlammBatchWriter, KlammStreamWriter, check_columns
 
 _SCHEMA = "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT"
@@ -37,6 +38,7 @@ class KlammDataSource(DataSource):
         return KlammBatchReader(read_options(self.options), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        settle()
         return KlammStreamReader(read_options(self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -51,6 +53,7 @@ class KlammDataSource(DataSource):
         return KlammStreamWriter(self._to_write(schema))
 
     def _to_write(self, schema: StructType) -> WriteOptions:
+        settle()  # Spark asks for a writer in every batch, in a process that serves nothing else
         options = write_options(self.options)
         check_columns(schema, options.topic)
         return options
