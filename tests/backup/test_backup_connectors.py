@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import pytest
 from support.backups import backup
@@ -13,6 +13,7 @@ from support.klamm import Server, klamm
 pytestmark = pytest.mark.usefixtures("processes")
 
 TEXT = "org.apache.kafka.connect.storage.StringConverter"
+SCHEMA = {"schema": '"string"'}
 
 
 def up(data):
@@ -22,6 +23,12 @@ def up(data):
 
 def get(url):
     with urlopen(url, timeout=30) as answer:
+        return json.load(answer)
+
+
+def post(url, body):
+    request = Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    with urlopen(request, timeout=30) as answer:
         return json.load(answer)
 
 
@@ -51,14 +58,20 @@ def test_connectors_go_on_where_they_were(tmp_path):
             assert klamm("connector", "stop", name, "--url", rest).returncode == 0
         wait_until(lambda: offset(rest, "writes") == {"kafka_offset": 3}, "the sink's offset")
         assert klamm("connector", "resume", "reads", "--url", rest).returncode == 0
+        told = post(f"{system.ready['registry']}/subjects/lines-value/versions", SCHEMA)
         said = backup("create", tmp_path / "b", "-b", broker, "--rest", rest, "--exclude", "*connect-*")
-        assert "1 topic, 3 records" in said
+        assert "2 topics" in said  # `_schemas`, too
     sink.unlink()
     with up(tmp_path / "second") as system:
         rest, broker = system.ready["rest"], system.ready["broker"]
-        said = backup("restore", tmp_path / "b", "-b", broker, "--rest", rest)
-        assert "1 topic, 3 records" in said
+        refused = klamm("backup", "restore", str(tmp_path / "b"), "-b", broker)
+        assert "topic _schemas is there and holds records" in refused.stderr
+        said = backup("restore", tmp_path / "b", "-b", broker, "--rest", rest, "--append")
         assert "2 connectors" in said
+        registry = system.ready["registry"]
+        wait_until(lambda: get(f"{registry}/subjects") == ["lines-value"], "the schema")
+        found = get(f"{registry}/subjects/lines-value/versions/1")
+        assert (found["id"], found["schema"]) == (told["id"], SCHEMA["schema"])
         wait_until(
             lambda: get(f"{rest}/connectors/reads/status")["connector"]["state"] == "RUNNING", "the source"
         )

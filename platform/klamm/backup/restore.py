@@ -47,6 +47,8 @@ class Wanted:
     parts: frozenset[str] = frozenset(PARTS)
     until_ms: int | None = None
     resume: bool = False
+    append: bool = False
+    """Put records behind those that topics hold."""
     replicas: int | None = None
     keep_offsets: bool = False
     """Let partitions begin at the offsets where they began."""
@@ -91,7 +93,7 @@ async def restore(
     chosen: dict[str, Topic] = {outcome.names[t.name]: t for t in state.topics if t.name in outcome.names}
     groups = _of_topics(state.groups, outcome.names) if GROUPS in wanted.parts else []
     await applying.check_groups(admin, groups)
-    there = await targets.look(admin, chosen, resume=wanted.resume)
+    there = await targets.look(admin, chosen, resume=wanted.resume, append=wanted.append)
     await _make(admin, there, wanted, progress)
     if wanted.keep_offsets:
         there = await fill(admin, cluster, there, progress)

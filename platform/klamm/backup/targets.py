@@ -8,7 +8,7 @@ killed restore left.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from klamm.admin.client import Admin
@@ -48,8 +48,8 @@ class TargetTopic:
     ends: Mapping[int, int]
 
 
-async def look(admin: Admin, wanted: Mapping[str, Topic], *, resume: bool) -> list[TargetTopic]:
-    """Return the target's topics by the names that they shall have. Raises BackupError for one that cannot be restored to."""
+async def look(admin: Admin, wanted: Mapping[str, Topic], *, resume: bool, append: bool) -> list[TargetTopic]:
+    """Return the target's topics by the names that they shall have. With `append`, topics that hold records begin at their ends. Raises BackupError for one that cannot be restored to."""
     there = {t.name: t for t in await list_topics(admin)}
     known = sorted(set(wanted) & set(there))
     configs = await topic_configs(admin, known)
@@ -71,12 +71,14 @@ async def look(admin: Admin, wanted: Mapping[str, Topic], *, resume: bool) -> li
             starts={n: first[TopicPartition(name, n)] for n in numbers},
             ends={n: last[TopicPartition(name, n)] for n in numbers},
         )  # fmt: skip
-        _check(target, resume=resume)
+        _check(target, may_hold=resume or append)
+        if append:
+            target = replace(target, starts=target.ends)
         found.append(target)
     return found
 
 
-def _check(target: TargetTopic, *, resume: bool) -> None:
+def _check(target: TargetTopic, *, may_hold: bool) -> None:
     parts = len(target.source.partitions)
     if len(target.starts) != parts:
         raise BackupError(
@@ -84,10 +86,10 @@ def _check(target: TargetTopic, *, resume: bool) -> None:
             "restore under another name (--rename, --prefix)"
         )
     full = [n for n, start in target.starts.items() if start < target.ends[n]]
-    if full and not resume:
+    if full and not may_hold:
         raise BackupError(
             f"topic {target.name} is there and holds records: restore under another name (--rename, --prefix), delete it, "
-            "or go on with a restore that was killed (--resume)"
+            "go on with a restore that was killed (--resume), or put the records behind those (--append)"
         )
 
 

@@ -276,6 +276,9 @@ def restore(
     keep_offsets: Annotated[
         bool, typer.Option("--keep-offsets", help="Let partitions begin at the offsets where they began.")
     ] = False,
+    append: Annotated[
+        bool, typer.Option("--append", help="Put records behind those that topics hold already.")
+    ] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a restore that was killed.")] = False,
     replication_factor: Annotated[
         int | None, typer.Option("--replication-factor", min=1, help="Of the topics that are made.")
@@ -293,6 +296,8 @@ def restore(
         from klamm.backup.selection import Names, Selection
         from klamm.cli.backup_progress import shown_progress
 
+        if append and (resume or keep_offsets):
+            raise ConfigError("--append: neither --resume nor --keep-offsets can be given with it")
         folder = _folder(place, key_file, passphrase_file)
         state = folder.chosen(backup).state(folder.key)
         wanted = restoring.Wanted(
@@ -301,6 +306,7 @@ def restore(
             parts=_parts(parts, partial=bool(topic or exclude)),
             until_ms=None if until is None else _time(until),
             resume=resume,
+            append=append,
             keep_offsets=keep_offsets,
             replicas=replication_factor,
         )
