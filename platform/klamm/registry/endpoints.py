@@ -69,6 +69,8 @@ def _row(
     text: bool = False,
 ) -> Endpoint:
     also = (*h.TYPES, "text/plain") if text else h.TYPES
+    if "{subject}" in path and 422 not in errors:
+        errors = (*errors, 422)  # it may be no name of a subject
     return Endpoint(
         method=method, path=path, handler=handler, access=access, answers={200: answer}, errors=errors,
         query=query, body=body, produces=h.TYPE, also=also,

@@ -27,10 +27,11 @@ from klamm.registry.subjects import DEFAULT, context_of, is_context, qualified
 
 MODES: Final = ("READWRITE", "READONLY", "READONLY_OVERRIDE", "IMPORT", "FORWARD")
 VERSION_MAX: Final = 2**31 - 1
-CONFIG_KEYS: Final = (
-    "alias", "normalize", "validateFields", "validateRules", "compatibilityPolicy", "compatibilityGroup", "defaultMetadata",
-    "overrideMetadata", "defaultRuleSet", "overrideRuleSet",
-)  # fmt: skip
+_KINDS: Final = {str: "a text", bool: "true or false", dict: "an object"}
+CONFIG_KEYS: Final[dict[str, type]] = {
+    "alias": str, "normalize": bool, "validateFields": bool, "validateRules": bool, "compatibilityPolicy": str,
+    "compatibilityGroup": str, "defaultMetadata": dict, "overrideMetadata": dict, "defaultRuleSet": dict, "overrideRuleSet": dict,
+}  # fmt: skip
 """The settings of a configuration beside the level. `alias`, `normalize` and `compatibilityGroup` have an effect."""
 
 
@@ -100,8 +101,18 @@ def put_config(store: Store, subject: str | None, given: Mapping[str, Any]) -> W
     value = dict(store.configs.get(subject) or {})
     if level is not None:
         value["compatibilityLevel"] = level
-    value |= {key: given[key] for key in CONFIG_KEYS if key in given}
-    return Written(answer=dict(given), changes=[ConfigRecord(subject=subject, value=value)])
+    for key, kind in CONFIG_KEYS.items():
+        if key in given:
+            if given[key] is not None and not isinstance(given[key], kind):
+                raise errors.RegistryError(422, f"{key} must be {_KINDS[kind]}, not {given[key]!r}")
+            value[key] = given[key]
+    value = {key: each for key, each in value.items() if each is not None}
+    shown = {
+        key: each
+        for key, each in given.items()
+        if each is not None and key in {"compatibility", *CONFIG_KEYS}
+    }
+    return Written(answer=shown, changes=[ConfigRecord(subject=subject, value=value)])
 
 
 def delete_config(store: Store, subject: str | None) -> Written:

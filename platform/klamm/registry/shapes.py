@@ -76,10 +76,10 @@ class Compatible(TypedDict):
 class ConfigGiven(TypedDict):
     """A configuration to set."""
 
-    compatibility: NotRequired[str]
-    normalize: NotRequired[bool]
-    alias: NotRequired[str]
-    compatibilityGroup: NotRequired[str]
+    compatibility: NotRequired[str | None]
+    normalize: NotRequired[bool | None]
+    alias: NotRequired[str | None]
+    compatibilityGroup: NotRequired[str | None]
 
 
 class ConfigShown(TypedDict):
