@@ -165,3 +165,63 @@ def test_the_perf_tests_print_what_kafkas_print(broker, tools, capfd):
             assert printed.err.splitlines()[0] in theirs.err
         else:
             assert (code, digits_out(printed.out)) == (theirs.code, digits_out(theirs.out))
+
+
+def events(text):
+    """Returns events without what differs from run to run."""
+    rows = [json.loads(line) for line in text.splitlines()]
+    for row in rows:
+        assert row.pop("timestamp") > 1_700_000_000_000
+        row.pop("avg_throughput", None)
+    return rows
+
+
+def test_the_verifiable_producer_prints_kafkas_events(broker, capfd):
+    topic = new_topic(broker, 1)
+    words = ["--topic", topic, "--max-messages", "3", "--bootstrap-server", broker.bootstrap]
+    assert (
+        kafka_tools.main(
+            "kafka-verifiable-producer", [*words, "--value-prefix", "7", "--repeating-keys", "2"]
+        )
+        == 0
+    )
+    sent = {"name": "producer_send_success", "topic": topic, "partition": 0}
+    assert events(capfd.readouterr().out) == [
+        {"name": "startup_complete"},
+        *[{**sent, "key": str(n % 2), "value": f"7.{n}", "offset": n} for n in range(3)],
+        {"name": "shutdown_complete"},
+        {"name": "tool_data", "sent": 3, "acked": 3, "target_throughput": -1},
+    ]
+
+
+@pytest.mark.usefixtures("apache_kafka")
+def test_the_verifiable_consumer_prints_what_kafkas_prints(broker, tools, capfd):
+    topic = new_topic(broker, 1)
+    klamm("produce", topic, "a", "b", "c", "-b", broker.bootstrap)
+    at = ["--topic", topic, "--max-messages", "3", "--bootstrap-server", broker.bootstrap, "--verbose"]
+    for more in ([], ["--enable-autocommit"]):
+        theirs = tools.run(
+            "kafka-verifiable-consumer", *at, *more, "--group-id", f"theirs-{topic}-{len(more)}"
+        )
+        words = [*at, *more, "--group-id", f"ours-{topic}-{len(more)}"]
+        assert kafka_tools.main("kafka-verifiable-consumer", words) == 0
+        *found, last = events(capfd.readouterr().out)
+        assert found == events(theirs.out)
+        assert last == {
+            "name": "shutdown_requested"
+        }  # Kafka's prints it at the end of its JVM, which lives on here
+
+
+def test_latency_from_end_to_end(broker, capfd):
+    topic = new_topic(broker, 1) + "-new"
+    assert kafka_tools.main("kafka-e2e-latency", [broker.bootstrap, topic, "20", "1", "10"]) == 0
+    printed = capfd.readouterr()
+    assert "Positional argument usage is deprecated" in printed.err
+    made, first, mean, percentiles = printed.out.splitlines()
+    assert (
+        made
+        == f'Topic "{topic}" does not exist. Will create topic with 1 partition(s) and replication factor = 1'
+    )
+    assert re.fullmatch(r"0\t[\d.]+", first)
+    assert re.fullmatch(r"Avg latency: \d+\.\d{4} ms", mean)
+    assert re.fullmatch(r"Percentiles: 50th = \d+, 99th = \d+, 99.9th = \d+", percentiles)

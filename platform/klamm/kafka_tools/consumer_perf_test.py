@@ -48,7 +48,7 @@ def run(options: Options) -> int:
     if options.has("topic") is options.has("include"):
         raise UsageError("Exactly one of the following arguments is required: [topic], [include]")
     if options.has("messages") is options.has("num-records"):
-        raise UsageError("Exactly one of the following arguments is required: [num-records], [messages]")
+        raise UsageError("Exactly one of the following arguments is required: [messages], [num-records]")
     wanted = options.number("num-records" if options.has("num-records") else "messages") or 0
     topic = options.text("topic" if options.has("topic") else "include")
     detailed = options.has("show-detailed-stats")
