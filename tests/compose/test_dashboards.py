@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from support.broker import new_topic
+from support.broker import new_topic, wait_until
 from support.klamm import Server
 from support.mirror import mirror_file, produce, read_as
 from support.prometheus import Prometheus
@@ -103,7 +103,8 @@ def watched(prometheus_server: None, tmp_path: Path) -> Iterator[Prometheus]:
                 f"http://{rest}/connectors", body, headers={"Content-Type": "application/json"}
             )
             urllib.request.urlopen(asked, timeout=60).close()
-        prometheus = Prometheus(tmp_path, {"broker": metrics, "connect": rest})
+        prometheus = Prometheus(tmp_path, {"broker": metrics, "connect": rest}, connect_rules())
+        prometheus.rest = rest
         yield prometheus
         prometheus.close()
     finally:
@@ -128,8 +129,27 @@ def not_found(
     return empty
 
 
-def test_prometheus_finds_what_the_dashboards_of_broker_and_connect_show(watched):
+def test_prometheus_finds_what_the_dashboards_of_broker_and_connect_show(watched, tmp_path):
     assert not not_found(watched, ["broker", "connect"])
+    config = {
+        "connector.class": "FileStreamSink", "file": str(tmp_path / "no.txt"), "topics": "t",
+        "value.converter": "org.apache.kafka.connect.converters.LongConverter",
+    }  # fmt: skip
+    body = json.dumps({"name": "bad", "config": config}).encode()
+    url, headers = f"http://{watched.rest}/connectors", {"Content-Type": "application/json"}
+    urllib.request.urlopen(urllib.request.Request(url, body, headers), timeout=60).close()
+    wait_until(lambda: watched.firing().get("ConnectTaskFailed", {}).get("connector") == "bad", "the alert")
+    urllib.request.urlopen(urllib.request.Request(f"{url}/bad", method="DELETE"), timeout=60).close()
+    wait_until(lambda: "ConnectTaskFailed" not in watched.firing(), "its end")
+
+
+def connect_rules() -> dict:
+    """Returns the rule for tasks that have failed, without patience."""
+    rules = yaml.safe_load((COMPOSE / "prometheus/rules.yml").read_text())
+    found = [r for g in rules["groups"] for r in g["rules"] if r["alert"] == "ConnectTaskFailed"]
+    for rule in found:
+        rule.pop("for")
+    return {"groups": [{"name": "connect", "rules": found}]}
 
 
 @pytest.mark.usefixtures("prometheus_server")

@@ -13,7 +13,7 @@ from klamm.lag.commits import CommitReader, Seen
 from klamm.lag.fetching import time_at, whole
 from klamm.lag.group_source import kind_of
 from klamm.lag.spark_source import positions
-from klamm.lag.topic_source import MirrorReader
+from klamm.lag.topic_source import OFFSETS_TOPIC, GroupReader, MirrorReader, TopicSource
 from klamm_base.metrics_text import lines
 from klamm_kafka.wire.batch import Record, encode_batch, read_header
 from klamm_kafka.wire.messages.group_records import OffsetCommitKey, OffsetCommitValue
@@ -82,6 +82,11 @@ def test_offsets_of_a_mirror_are_positions_at_the_source():
     assert [(p.cluster, p.group, p.kind, p.partition, p.offset, p.at_ms, p.order) for p in found] == [
         ("A", "A->B", "mirror", TP, 42, 7, 0), ("A", "A->B", "mirror", TP, None, -1, 2),
     ]  # fmt: skip
+
+
+def test_a_topic_that_was_never_asked_for_is_not_read_to_its_end():
+    source = TopicSource(None, OFFSETS_TOPIC, lambda at: GroupReader("c", at, lambda _: True), {})
+    assert not source.caught_up
 
 
 def test_a_spark_job_tells_its_positions():

@@ -20,7 +20,7 @@ _STATES: Final = "1 OK, 2 WARN, 3 ERR, 4 STOP, 5 STALL, 6 REWIND"
 def families(monitor: Monitor) -> Iterator[Family]:
     """Yields all families of now."""
     yield from process_families(STARTED_S)
-    statuses = monitor.statuses()
+    statuses = list(monitor.statuses())
     yield from _groups(statuses)
     yield from _partitions(statuses)
     yield from _logs(monitor)

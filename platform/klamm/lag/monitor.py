@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from klamm.lag.history import History
 from klamm.lag.incidents import Incidents, Notice
-from klamm.lag.model import GroupStatus, not_found
+from klamm.lag.model import GroupStatus
 from klamm.lag.sending import Notifier
 from klamm.lag.settings import LagSettings
 from klamm.lag.state import ClusterState
@@ -20,6 +21,10 @@ log = logging.getLogger(__name__)
 
 JUDGE_S: Final = 1.0
 """Between two looks at the statuses of groups, for notices."""
+JUDGE_SHARE: Final = 20
+"""A look at ten thousand partitions takes a tenth of a second: the pause until the next one is so many times as long."""
+GROUPS_A_SLICE: Final = 20
+"""Groups that are judged before requests have their turn."""
 SAVE_S: Final = 10.0
 
 
@@ -45,6 +50,8 @@ class Monitor:
             for name in incident.sent & self.notifiers.keys():
                 self.notifiers[name].knows(incident.id)
         self.history_trouble: str | None = None
+        self._judged: list[GroupStatus] = []
+        """The statuses of the last look."""
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -68,24 +75,26 @@ class Monitor:
         state = self.states.get(cluster)
         return state.status(group, now_ms()) if state is not None else None
 
-    def statuses(self) -> list[GroupStatus]:
-        """Returns the statuses of all groups of now."""
-        now = now_ms()
-        return [
-            state.status(group, now) or not_found(state.name, group)
-            for state in self.states.values()
-            for group in state.groups()
-        ]
+    def statuses(self) -> Iterator[GroupStatus]:
+        """Yields the statuses of all groups; each is of the moment at which it is asked for."""
+        for state in self.states.values():
+            for group in state.groups():
+                if (status := state.status(group, now_ms())) is not None:
+                    yield status
 
-    def judge(self) -> None:
+    async def judge(self) -> None:
         """Look at all groups once, and hand notices to their notifiers."""
         found: list[Notice] = []
-        there = set()
-        now = now_ms()
-        for status in self.statuses():
-            there.add((status.cluster, status.group))
-            found += self.incidents.seen(status, now)
-        for cluster, group in self.incidents.open.keys() - there:
+        there: dict[tuple[str, str], GroupStatus] = {}
+        for number, status in enumerate(self.statuses(), 1):
+            there[status.cluster, status.group] = status
+            if not self.watches[status.cluster].looked:
+                continue  # what is not read to its end looks like a reader that has stopped
+            found += self.incidents.seen(status, now_ms())
+            if number % GROUPS_A_SLICE == 0:
+                await asyncio.sleep(0)
+        self._judged = list(there.values())
+        for cluster, group in self.incidents.open.keys() - there.keys():
             # Until a cluster has answered after our start, its groups are not gone but unknown.
             if cluster not in self.watches or self.watches[cluster].looked:
                 found += self.incidents.gone(cluster, group)
@@ -100,7 +109,7 @@ class Monitor:
             (state, {s.name: s.places() for s in self.watches[name].sources})
             for name, state in self.states.items()
         ]
-        self.history.save(states, self.statuses(), now_ms())
+        self.history.save(states, self._judged, now_ms())
         self._save_incidents()
 
     def _save_incidents(self) -> None:
@@ -122,8 +131,9 @@ class Monitor:
 
     async def _judge(self) -> None:
         while True:
-            self.judge()
-            await asyncio.sleep(JUDGE_S)
+            began = time.process_time()
+            await self.judge()
+            await asyncio.sleep(max(JUDGE_S, JUDGE_SHARE * (time.process_time() - began)))
 
     async def _save(self) -> None:
         while True:

@@ -128,10 +128,11 @@ class TopicSource:
         self._readers: dict[TopicPartition, Reader] = {}
         self._behind: set[TopicPartition] = set()
         self._looked_ms = -1_000_000
+        self._polled = False
 
     @property
     def caught_up(self) -> bool:
-        return not self._behind
+        return self._polled and not self._behind
 
     def places(self) -> dict[TopicPartition, int]:
         return {tp: reader.unfinished for tp, reader in self._readers.items()}
@@ -140,6 +141,7 @@ class TopicSource:
         if now_ms - self._looked_ms > 60_000 or not self._readers:
             await self._find()
             self._looked_ms = now_ms
+        self._polled = True
         if not self._readers:
             return []
         wanted = {tp: reader.position for tp, reader in self._readers.items()}
