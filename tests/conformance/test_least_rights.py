@@ -12,6 +12,7 @@ from support.broker import new_name, wait_until
 from support.kafka_broker import free_port
 from support.klamm import Server, klamm
 from support.mirror import mirror_file
+from support.registry_process import RegistryProcess
 
 from klamm.security import grants
 from klamm.security.grants import Grant
@@ -106,6 +107,18 @@ def test_worker(guarded, tmp_path):
         target = tmp_path / "out.txt"
         wait_until(lambda: target.exists() and target.read_text().count("\n") >= 1000, "all lines")
         assert klamm("connector", "delete", "out", "--url", worker.ready["rest"]).returncode == 0
+    assert guarded.denied() == []
+
+
+def test_registry(guarded, tmp_path):
+    guarded.give(grants.registry())
+    settings = LOGIN | {"kafkastore.topic.replication.factor": "1"}
+    with RegistryProcess(guarded.login, tmp_path / "registry", **settings) as registry:
+        assert registry.ask("POST", "/subjects/a/versions", {"schema": '"int"'})[0] == 200
+        assert registry.ask("GET", "/health")[0] == 200
+        registry.kill()
+        registry.start()
+        assert registry.ask("GET", "/subjects")[1] == ["a"]
     assert guarded.denied() == []
 
 

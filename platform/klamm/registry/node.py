@@ -84,7 +84,7 @@ class Node:
         self.url = url
         self._admin = AdminClient(self._client)
         await self._ensure(self._admin)
-        self._reader = TopicReader(self.topic, self._client, self._take)
+        self._reader = TopicReader(self.topic, self._client, self.group, self._take)
         self._reader.start()
         await self._reader.at_end.wait()
         if self._eligible:

@@ -85,8 +85,8 @@ async def _made(admin: AdminClient, topic: NewTopic) -> None:
 class TopicReader:
     """Reads the topic from its beginning, for ever. `reached` is the offset behind the last record that was taken over."""
 
-    def __init__(self, topic: str, client: Mapping[str, Any], on_record: OnRecord) -> None:
-        self._topic = topic
+    def __init__(self, topic: str, client: Mapping[str, Any], group: str, on_record: OnRecord) -> None:
+        self._topic, self._group = topic, group
         self._on_record = on_record
         self._client = dict(client)
         self._loop = asyncio.get_running_loop()
@@ -116,7 +116,7 @@ class TopicReader:
         consumer = Consumer(
             {
                 **self._client,
-                "group.id": f"klamm-registry-reader-{self._topic}",
+                "group.id": self._group,  # librdkafka asks for its coordinator, which needs a right; no member
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
                 "auto.offset.reset": "error",

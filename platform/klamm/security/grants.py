@@ -62,6 +62,15 @@ def agent(topics: str) -> tuple[Grant, ...]:
     return (Grant(_TOPIC, topics, (_A.WRITE, _A.CREATE, _A.READ), prefixed=True),)
 
 
+def registry(topic: str = "_schemas", group: str = "schema-registry") -> tuple[Grant, ...]:
+    """Returns the rights of a schema registry: its topic, the group in which the one that writes is chosen, and its transactions."""
+    return (
+        Grant(_TOPIC, topic, _WORK),
+        Grant(_GROUP, group, (_A.READ,)),
+        Grant(_ID, f"klamm-registry-{group}-{topic}", (_A.WRITE, _A.DESCRIBE)),
+    )
+
+
 def mirror_source(topics: str) -> tuple[Grant, ...]:
     """Returns the rights at its source of a flow of the mirror, for topics of this prefix."""
     return (
