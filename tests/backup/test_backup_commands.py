@@ -235,3 +235,17 @@ def test_partitions_begin_where_they_began(broker, tmp_path):
     assert read(broker.bootstrap, f"l-{topic}", 2) == read(broker.bootstrap, topic, 2)
     said = backup("restore", tmp_path / "b", *at, "--prefix", "m-")
     assert "1 partition of 2 with other offsets than before" in said
+
+
+def test_a_compacted_topic_is_read_in_whole_when_tombstones_may_be_gone(broker, tmp_path):
+    slow = new_topic(broker, 1, {"cleanup.policy": "compact"})
+    fast = new_topic(broker, 1, {"cleanup.policy": "compact", "delete.retention.ms": "1"})
+    for topic in (slow, fast):
+        write(broker.bootstrap, topic, 0, 20)
+    create = ("backup", "create", str(tmp_path / "b"), "-b", broker.bootstrap, "-t", slow, "-t", fast)
+    assert klamm(*create).stderr == ""
+    again = klamm(*create)
+    assert again.stderr == (
+        f"klamm: {fast}-0 is read anew from 0 on: tombstones may be gone: the last backup is older than delete.retention.ms\n"
+    )
+    assert "40 records" in again.stdout
