@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 
 import pytest
 from hypothesis import given
@@ -138,6 +139,20 @@ async def test_what_cannot_be_sent_waits(monkeypatch, ended_first):
         assert [n.opened for n in slow.sent] == [True, False]
     assert [n.opened for n in done][-1:] == [False]
     running.cancel()
+
+
+async def test_errors_name_no_secret_of_a_webhook():
+    url = "http://user:word@127.0.0.1:1/services/T0/secret"
+    props = {
+        "notifier.n.class-name": "http",
+        "notifier.n.url-open": url,
+        "notifier.n.authorization": "Bearer b",
+    }
+    settings = parse(Properties(props)).notifiers[0]
+    (notice,) = Incidents([settings.rules]).seen(group(Status.ERR), 0)
+    with pytest.raises(sending.NotSent, match=r"^POST http://127\.0\.0\.1:1/…: ") as failed:
+        await sending._sender(settings).send(notice)
+    assert not {"word", "secret", "Bearer"} & set(re.split(r"\W", str(failed.value)))
 
 
 def test_texts():

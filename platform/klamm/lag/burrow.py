@@ -15,6 +15,7 @@ from aiohttp import web
 from klamm.lag.metrics import families
 from klamm.lag.model import GroupStatus, Status, not_found
 from klamm.lag.monitor import Monitor
+from klamm.lag.sending import place_of
 from klamm.lag.state import ClusterState
 from klamm.lag.watch import now_ms
 from klamm.web.application import metrics_response
@@ -236,12 +237,16 @@ def _modules(request: web.Request, kind: str) -> dict[str, Any]:
                 for c in settings.clusters
             }
         case "notifier":
-            return {
-                n.rules.name: {k: v if isinstance(v, int | float | list) else str(v or "") for k, v in n.values.items()}
-                for n in settings.notifiers
-            }  # fmt: skip
+            return {n.rules.name: {k: _shown(k, v) for k, v in n.values.items()} for n in settings.notifiers}
         case _:
             raise NotFound("invalid request type")
+
+
+def _shown(key: str, value: Any) -> Any:
+    """Returns a notifier's setting without secrets."""
+    if key.startswith("url-"):
+        return place_of(value) if value else ""
+    return value if isinstance(value, int | float | list) else str(value or "")
 
 
 async def get_admin(_request: web.Request) -> web.StreamResponse:

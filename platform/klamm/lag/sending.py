@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from email.message import EmailMessage
 from pathlib import Path
 from typing import Any, Final, Protocol
+from urllib.parse import urlsplit
 
 from klamm.lag.incidents import Notice
 from klamm.lag.settings import NotifierSettings
@@ -155,6 +156,12 @@ def _tls(values: Mapping[str, Any], name: str) -> ssl.SSLContext:
     return context
 
 
+def place_of(url: str) -> str:
+    """Returns an address without what may be secret in it: the path of a webhook is often its password."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}/…" if parts.netloc else "…"
+
+
 class Http:
     """Sends a request for each notice. Any status of 200 to 299 means that it was taken."""
 
@@ -185,9 +192,10 @@ class Http:
                 ) as answer,
             ):
                 if not 200 <= answer.status < 300:
-                    raise NotSent(f"{method} {url} was answered {answer.status}")
+                    raise NotSent(f"{method} {place_of(url)} was answered {answer.status}")
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as e:
-            raise NotSent(f"{method} {url}: {str(e) or type(e).__name__}") from None
+            said = (str(e) or type(e).__name__).replace(url, place_of(url))
+            raise NotSent(f"{method} {place_of(url)}: {said}") from None
 
 
 class Email:

@@ -48,6 +48,8 @@ class LagServer:
         settings = parse(props)
         self._web = Web.of(known.parse(props), props, REALM)
         self._http = HttpServer(self._web.listeners, tls=self._web.tls)
+        if self._web.auth is not None:
+            self._http.warn_of_clear_text()
         self._http.bind()
         try:
             self.monitor = Monitor(settings)
@@ -62,6 +64,11 @@ class LagServer:
         return str(self._http.printed)
 
     async def start(self) -> None:
+        if self._web.auth is None and (address := self._http.open_address) is not None:
+            log.warning(
+                "%s: everybody who reaches it may see and forget groups; rest.auth.file asks for a login",
+                address,
+            )
         counts = RequestCounts()
         app = make_app(self._web, burrow.ENDPOINTS, title=TITLE, counts=counts, form=burrow.burrows_form)
         app[burrow.MONITOR], app[burrow.COUNTS] = self.monitor, counts
