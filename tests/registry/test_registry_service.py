@@ -11,6 +11,7 @@ from klamm.registry import service
 from klamm.registry.errors import RegistryError
 from klamm.registry.model import Reference, Schema
 from klamm.registry.records import Change, decode, encode
+from klamm.registry.schemas import resolved
 from klamm.registry.service import Registration
 from klamm.registry.store import Store
 from klamm.registry.subjects import checked
@@ -232,3 +233,15 @@ def test_a_topic_of_confluents_is_taken_over() -> None:
 def test_a_record_of_others_is_told(key: bytes | None, value: bytes) -> None:
     with pytest.raises(ValueError, match=r"keytype|no record"):
         decode(key, value)
+
+
+def test_avro_is_shown_with_its_references(registry: Registry) -> None:
+    registry.register("inner", json.dumps({"type": "enum", "name": "x.E", "symbols": ["A"]}))
+    text = json.dumps({"type": "record", "name": "R", "fields": [{"name": n, "type": "x.E"} for n in "ab"]})
+    references = [Reference(name="x.E", subject="inner", version=1)]
+    registry.register("outer", text, references=references)
+    version = service.version_of(registry.store, "outer", "1")
+    assert json.loads(version.schema.text)["fields"][0]["type"] == "x.E"
+    shown = json.loads(resolved(service.parsed(registry.store, version.schema, "outer")[1]))
+    assert shown["fields"][0]["type"] == {"type": "enum", "name": "E", "namespace": "x", "symbols": ["A"]}
+    assert shown["fields"][1]["type"] == "x.E"

@@ -6,7 +6,8 @@ import os
 import signal
 from pathlib import Path
 
-from support.broker import new_name, wait_until
+import pytest
+from support.broker import new_name, new_topic, wait_until
 from support.registry_process import RegistryProcess
 
 from klamm.testing import EmbeddedBroker
@@ -76,3 +77,19 @@ def test_what_the_mirror_does_with_registries(broker: EmbeddedBroker, tmp_path: 
         assert admin.version("s", 7, deleted=True) is not None
         assert admin.by_id(41) is not None
         assert admin.by_id(42) is None
+
+
+@pytest.mark.parametrize(
+    ("partitions", "policy", "said"), [(1, "delete", "schemas get lost"), (2, "compact", "has 2 partitions")]
+)
+def test_a_topic_that_is_none_of_a_registry_is_refused(
+    broker: EmbeddedBroker, tmp_path: Path, partitions: int, policy: str, said: str
+) -> None:
+    topic = new_topic(broker, partitions, {"cleanup.policy": policy})
+    registry = RegistryProcess(broker.bootstrap, tmp_path, **{"kafkastore.topic": topic})
+    with pytest.raises(AssertionError, match=said):
+        registry.start()
+    assert registry.process is not None
+    assert registry.process.wait(30) == 2
+    assert registry.process.stdout is not None
+    registry.process.stdout.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
@@ -154,9 +155,12 @@ async def register(request: web.Request) -> web.Response:
     node, subject = request.app[NODE], _subject(request)
     given = _given(request, await _body(request))
     if given.id is None:  # most clients register what is there: no write is needed for that
-        written = service.register(node.store, subject, given)
-        if not written.changes:
-            return answer(written.answer)
+        with contextlib.suppress(
+            errors.RegistryError
+        ):  # this state may be older than the leader's, which decides
+            written = service.register(node.store, subject, given)
+            if not written.changes:
+                return answer(written.answer)
     return answer(await _write(request, lambda store: service.register(store, subject, given)))
 
 
