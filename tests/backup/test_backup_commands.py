@@ -162,7 +162,7 @@ def test_what_cannot_be_done_is_one_sentence(broker, tmp_path):
         (["create", "full", *at], "full is neither empty nor a folder of backups"),
         (["create", "c", *at, "-t", "nothing"], "there is no topic nothing"),
         (["create", "b", *at, "--compression", "rar"], "--compression rar: use one of zstd, lz4, none"),
-        (["list", "nowhere"], ""),
+        (["list", "nowhere"], "nowhere holds no backups"),
         (["verify", "nowhere"], "nowhere holds no backups"),
         (["restore", "b", *at], f"topic {topic} is there and holds records: restore under another name"),
         (["restore", "b", *at, "--backup", "x"], "b holds no backup x; `klamm backup list` shows all"),
@@ -174,7 +174,7 @@ def test_what_cannot_be_done_is_one_sentence(broker, tmp_path):
         (["create", "s4://bucket/b", *at], "s4://bucket/b: Protocol not known: s4"),
     ):
         done = klamm("backup", *args, cwd=tmp_path)
-        assert (said in done.stderr, done.stderr.count("\n")) == (True, 1 if said else 0), done.stderr
+        assert (said in done.stderr, done.stderr.count("\n")) == (True, 1), done.stderr
 
 
 def test_backups_of_other_topics_lie_in_between_and_a_transaction_is_open(broker, tmp_path):

@@ -26,10 +26,13 @@ class BackupFolder:
     @classmethod
     def open(cls, store: Store, secret: Secret | None) -> BackupFolder:
         """Open a folder that exists. Raises BackupError for one that is no backup, or for a wrong secret."""
-        raw = store.read(MARKER)
-        if raw is None:
-            raise BackupError(f"{store} holds no backups ({MARKER} is not there)")
-        return cls(store, _key_of(raw, store, secret))
+        return cls(store, _key_of(_marker(store), store, secret))
+
+    @classmethod
+    def without_key(cls, store: Store) -> BackupFolder:
+        """Open a folder for a look at the first lines of its manifests, which are never encrypted. Raises BackupError."""
+        _marker(store)
+        return cls(store, None)
 
     @classmethod
     def make(cls, store: Store, secret: Secret | None) -> BackupFolder:
@@ -81,6 +84,13 @@ def damaged(topic: str, partition: int, chunk: Chunk, error: Exception) -> Damag
     return DamagedError(
         f"{chunk.file} ({topic} partition {partition}, offsets {chunk.first} to {chunk.end - 1}): {error}"
     )
+
+
+def _marker(store: Store) -> bytes:
+    raw = store.read(MARKER)
+    if raw is None:
+        raise BackupError(f"{store} holds no backups ({MARKER} is not there)")
+    return raw
 
 
 def _key_of(raw: bytes, store: Store, secret: Secret | None) -> FolderKey | None:

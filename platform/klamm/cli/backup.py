@@ -145,7 +145,7 @@ def list_backups(
         from klamm.backup.folder import BackupFolder
         from klamm.backup.store import open_store
 
-        folder = BackupFolder(open_store(place), None)
+        folder = BackupFolder.without_key(open_store(place))
         print_rows(
             [_row(folder, name) for name in folder.ids()], list(_COLUMNS), output, wide=["cluster", "key_id"]
         )
