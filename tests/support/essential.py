@@ -47,6 +47,10 @@ ESSENTIAL: Final[dict[str, tuple[str, ...]]] = {
         "tests/registry/test_registry_clients.py::test_serializers_of_python",
         "tests/registry/test_registry_clients.py::test_nothing_acknowledged_is_lost_by_kill_9",
     ),
+    "REST proxy": (
+        "tests/restproxy/test_restproxy_formats.py::test_avro_with_confluents_serializers",
+        "tests/restproxy/test_restproxy_api.py::test_nothing_acknowledged_is_lost_by_kill_9",
+    ),
     "Connect workers": (
         "tests/connect/test_herd_cluster.py::test_herd_workers_that_start_at_once_share_the_tasks",
         "tests/connect/test_herd_cluster.py::test_herd_every_worker_does_what_is_asked_of_any",

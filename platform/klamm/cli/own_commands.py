@@ -29,6 +29,7 @@ GROUPS: Final = {
     "console": "klamm.cli.console",
     "mirror": "klamm.cli.mirror",
     "registry": "klamm.cli.registry",
+    "rest": "klamm.cli.rest",
     "schema": "klamm.cli.schema",
     "agent": "klamm.cli.agent",
     "bench": "klamm.cli.bench",

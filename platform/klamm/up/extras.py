@@ -30,23 +30,24 @@ class Extra:
     extra: str = ""
     settings: Mapping[str, str] = field(default_factory=dict)
     uses: Mapping[str, str] = field(default_factory=dict)
+    group: str = ""
+    """The command's group, where it is not the name."""
     on: bool = True
 
     @property
     def command(self) -> tuple[str, ...]:
-        return (self.name, "start")
+        return (self.group or self.name, "start")
 
     @property
     def parameter(self) -> str:
         """The name of the port's parameter in Python."""
-        return f"{self.name}_port"
+        return f"{self.name.replace('-', '_')}_port"
 
     @property
     def switch(self) -> tuple[str, str]:
         """The parameter and the option that leave it out, or start it where it is off by itself."""
-        return (
-            (f"no_{self.name}", f"--no-{self.name}") if self.on else (f"with_{self.name}", f"--{self.name}")
-        )
+        word = self.name.replace("-", "_")
+        return (f"no_{word}", f"--no-{self.name}") if self.on else (f"with_{word}", f"--{self.name}")
 
     def wanted(self, chosen: Mapping[str, Any]) -> bool:
         """Returns whether options of the command line leave it on, or ask for it."""
@@ -89,6 +90,14 @@ EXTRAS: Final[tuple[Extra, ...]] = (
         port=8000,
         settings={"history.dir": "{data_dir}/lag"},
         on=False,  # 46 MB
+    ),
+    Extra(
+        name="rest-proxy",
+        what="REST proxy",
+        port=8082,
+        uses={"schema.registry": "registry"},
+        group="rest",
+        on=False,  # 64 MB
     ),
 )
 

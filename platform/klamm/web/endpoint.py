@@ -49,7 +49,7 @@ class Endpoint:
 
     `answers` gives the shape (a TypedDict or another type; None: no body) of each success, `errors` the
     statuses that this endpoint has beside those of all (401, 403, 406, 413, 415, 500, 503). `produces` is the
-    answer's content type, and `also` are other names of it that clients accept. `admin`: served by `admin.listeners`. `early`: answers before the worker has read
+    answer's content type, and `also` are other names of it that clients accept; `consumes` are those of the body. `admin`: served by `admin.listeners`. `early`: answers before the worker has read
     its topics. `timeout_s`: a request is answered 500 after this time; 0 for answers that go on.
     """
 
@@ -62,6 +62,7 @@ class Endpoint:
     body: Any = None
     query: Sequence[Query] = field(default=())
     produces: str = "application/json"
+    consumes: Sequence[str] = ("application/json",)
     also: Sequence[str] = ()
     admin: bool = False
     early: bool = False

@@ -92,7 +92,8 @@ def _operation(endpoint: Endpoint, schemas: Schemas, title: Title) -> dict[str, 
     if endpoint.access is Access.OPEN:
         found["security"] = []
     if endpoint.body is not None:
-        content = {"application/json": {"schema": schemas.of(endpoint.body)}}
+        schema = schemas.of(endpoint.body)
+        content = {each: {"schema": schema} for each in endpoint.consumes}
         found["requestBody"] = {"required": True, "content": content}
     return found
 

@@ -92,7 +92,7 @@ class ProtobufConverter(RegistryConverter):
     def head_of(self, value: bytes) -> bytes:
         if value[HEAD_BYTES : HEAD_BYTES + 1] == _FIRST:
             return value[: HEAD_BYTES + 1]
-        return value[: _place_end(value)]
+        return value[: place_end(value)]
 
     def reading(self, registered: RegisteredSchema, references: Mapping[str, str], head: bytes) -> Reading:
         proto = self._pool.read(registered.text, references)
@@ -121,7 +121,7 @@ def from_place(place: bytes) -> tuple[int, ...]:
     return tuple(numbers[1:]) or (0,)
 
 
-def _place_end(value: bytes) -> int:
+def place_end(value: bytes) -> int:
     """Returns the beginning of the message: behind as many numbers as the first number says. Raises DataError."""
     if value[:1] != _FIRST or len(value) < HEAD_BYTES:
         return HEAD_BYTES  # of somebody else, who is refused by the id

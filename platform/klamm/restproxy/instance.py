@@ -1,0 +1,228 @@
+"""A consumer instance: one consumer of a group, kept between requests. It blocks; `Instances` calls it in a thread, one call at a time.
+
+Records that do not fit into an answer wait here for the next one. An offset counts as read once its record is in an answer, so a commit covers
+no record that no client has asked for.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
+
+from klamm.restproxy.errors import EXCLUSIVE, ProxyError, illegal_state, partition_not_found
+from klamm.restproxy.producing import of_client
+from klamm.restproxy.requests import Place
+
+ASK_S: Final = 15.0
+BATCH: Final = 1000
+LINGER_S: Final = 0.02
+"""An answer waits so long for one more record, once it has some."""
+_PASSING: Final = frozenset({KafkaError._PARTITION_EOF, KafkaError._MAX_POLL_EXCEEDED})  # noqa: SLF001
+
+
+class Fetched(NamedTuple):
+    """A record as it was read."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+
+    @property
+    def bytes(self) -> int:
+        return len(self.key or b"") + len(self.value or b"")
+
+
+class Instance:
+    """A consumer (see the module)."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self._consumer = Consumer(dict(settings))
+        self._waiting: deque[Fetched] = deque()
+        self._pattern: str | None = None
+        self.subscribed: tuple[str, ...] = ()
+        self.assigned: tuple[Place, ...] = ()
+
+    # ---- what it reads
+
+    def subscribe(self, topics: Sequence[str], pattern: str | None) -> None:
+        """Subscribes to topics or a pattern. Raises ProxyError 40903 when partitions were assigned by hand, or the other."""
+        mixed = pattern is not None if self.subscribed else self._pattern is not None and bool(topics)
+        if self.assigned or mixed:
+            raise illegal_state(EXCLUSIVE)
+        wanted = [f"^{pattern.removeprefix('^')}"] if pattern is not None else list(topics)
+        self._try(lambda: self._consumer.subscribe(wanted, on_revoke=self._dropped, on_lost=self._dropped))
+        self.subscribed, self._pattern = tuple(topics), pattern
+
+    def unsubscribe(self) -> None:
+        self._try(self._consumer.unsubscribe)
+        self._waiting.clear()
+        self.subscribed, self._pattern, self.assigned = (), None, ()
+
+    def topics(self) -> list[str]:
+        """Returns the topics of the subscription; of a pattern, those that are assigned."""
+        if self._pattern is None:
+            return list(self.subscribed)
+        return sorted({tp.topic for tp in self._consumer.assignment()})
+
+    def assign(self, places: Sequence[Place]) -> None:
+        """Assigns partitions by hand. Raises ProxyError 40903 when there is a subscription."""
+        if self.subscribed or self._pattern is not None:
+            raise illegal_state(EXCLUSIVE)
+        self._try(lambda: self._consumer.assign([TopicPartition(p.topic, p.partition) for p in places]))
+        self._waiting.clear()
+        self.assigned = tuple(places)
+
+    def assignment(self) -> list[Place]:
+        return sorted(Place(tp.topic, tp.partition) for tp in self._try(self._consumer.assignment))
+
+    def _dropped(self, _consumer: Any, partitions: Iterable[TopicPartition]) -> None:
+        """Forgets records of partitions that now belong to another consumer."""
+        gone = {(tp.topic, tp.partition) for tp in partitions}
+        self._waiting = deque(f for f in self._waiting if (f.topic, f.partition) not in gone)
+
+    # ---- positions
+
+    def seek(self, places: Sequence[Place]) -> None:
+        """Goes to offsets. Raises ProxyError 40903 for a partition that is not assigned."""
+        assigned = {(tp.topic, tp.partition) for tp in self._try(self._consumer.assignment)}
+        for each in places:
+            if (each.topic, each.partition) not in assigned:
+                raise illegal_state(f"No current assignment for partition {each.topic}-{each.partition}")
+        gone = {(p.topic, p.partition) for p in places}
+        self._waiting = deque(f for f in self._waiting if (f.topic, f.partition) not in gone)
+        for each in places:
+            self._seek(TopicPartition(each.topic, each.partition, each.offset))
+
+    def _seek(self, place: TopicPartition) -> None:
+        """Seeks; a partition that was assigned a moment ago can be sought only once librdkafka has begun to fetch it."""
+        deadline = time.monotonic() + ASK_S
+        while True:
+            try:
+                self._consumer.seek(place)
+            except KafkaException as e:
+                if e.args[0].code() != KafkaError._STATE or time.monotonic() > deadline:  # noqa: SLF001
+                    raise of_client(e.args[0]) from None
+                self._poll(1, 0.05)
+            else:
+                self._waiting = deque(
+                    f for f in self._waiting if (f.topic, f.partition) != (place.topic, place.partition)
+                )
+                return
+
+    def seek_to(self, places: Sequence[Place], *, end: bool) -> None:
+        offset = OFFSET_END if end else OFFSET_BEGINNING
+        self.seek([each._replace(offset=offset) for each in places])
+
+    # ---- offsets
+
+    def commit(self, places: Sequence[Place] | None, *, wait: bool) -> list[Place]:
+        """Commits these offsets as read, or (None) all that answers held. Returns what is committed, when it waited."""
+        offsets = None
+        if places is not None:
+            offsets = [TopicPartition(p.topic, p.partition, p.offset + 1) for p in places]
+            for given, each in zip(places, offsets, strict=True):
+                if given.metadata is not None:
+                    each.metadata = given.metadata
+        try:
+            commit: Any = self._consumer.commit  # its types know no union of these arguments
+            kept = commit(asynchronous=not wait, **({} if offsets is None else {"offsets": offsets}))
+        except KafkaException as e:
+            if e.args[0].code() == KafkaError._NO_OFFSET:  # noqa: SLF001
+                return []
+            raise of_client(e.args[0]) from None
+        for each in kept or ():
+            if each.error is not None:
+                raise of_client(each.error)
+        return [Place(tp.topic, tp.partition, tp.offset) for tp in kept or () if tp.offset >= 0]
+
+    def committed(self, places: Sequence[Place]) -> list[Place]:
+        """Returns the committed offsets of partitions that have one."""
+        asked = [TopicPartition(p.topic, p.partition) for p in places]
+        found = self._try(lambda: self._consumer.committed(asked, timeout=ASK_S))
+        for each in found:
+            if each.error is not None:
+                raise of_client(each.error)
+        return [Place(tp.topic, tp.partition, tp.offset, tp.metadata or "") for tp in found if tp.offset >= 0]
+
+    # ---- records
+
+    def read(
+        self, *, timeout_s: float, bytes_max: int, bytes_min: int, decode: Callable[[Fetched], Any]
+    ) -> list[Any]:
+        """Returns decoded records: as many as there are, but at most `bytes_max`, or one larger one. Waits for the first
+        records, and for `bytes_min` of them, no longer than the timeout.
+
+        A record that cannot be decoded is an error when it is the first one, and ends the answer before it otherwise.
+        """
+        deadline = time.monotonic() + timeout_s
+        found: list[Any] = []
+        read: dict[tuple[str, int], int] = {}
+        size = 0
+        while True:
+            if not self._waiting:
+                left = max(0.0, deadline - time.monotonic())
+                self._poll(BATCH, min(left, LINGER_S) if found and size >= bytes_min else left)
+            if not self._waiting:
+                break
+            first = self._waiting[0]
+            if found and size + first.bytes > bytes_max:
+                break
+            try:
+                found.append(decode(first))
+            except ProxyError:
+                if not found:
+                    raise
+                break
+            self._waiting.popleft()
+            size += first.bytes
+            read[first.topic, first.partition] = first.offset + 1
+        self._store(read)
+        return found
+
+    def _store(self, read: Mapping[tuple[str, int], int]) -> None:
+        """Notes offsets for commits. A partition that has been revoked since is its next owner's to read again."""
+        for (topic, partition), offset in read.items():
+            try:
+                self._consumer.store_offsets(offsets=[TopicPartition(topic, partition, offset)])
+            except KafkaException as e:
+                if e.args[0].code() != KafkaError._STATE:  # noqa: SLF001
+                    raise of_client(e.args[0]) from None
+
+    def _poll(self, count: int, timeout_s: float) -> None:
+        """Reads into `_waiting`, and carries out rebalances. `consume` returns early only with `count` records, so the first one
+        is waited for alone.
+        """
+        messages = self._try(lambda: self._consumer.consume(1, timeout_s))
+        if messages and count > 1:
+            messages += self._try(lambda: self._consumer.consume(count - 1, 0))
+        for message in messages:
+            error = message.error()
+            if error is None:
+                self._waiting.append(
+                    Fetched(
+                        message.topic(), message.partition(), message.offset(), message.key(), message.value()
+                    )
+                )
+            elif error.code() not in _PASSING:
+                raise of_client(error)
+
+    def close(self) -> None:
+        """Leaves the group; what answers held is committed where the instance commits by itself."""
+        self._try(self._consumer.close)
+
+    @staticmethod
+    def _try(call: Callable[[], Any]) -> Any:
+        try:
+            return call()
+        except KafkaException as e:
+            if e.args[0].code() == KafkaError._UNKNOWN_PARTITION:  # noqa: SLF001
+                raise partition_not_found() from None
+            raise of_client(e.args[0]) from None
+        except RuntimeError as e:  # the consumer is closed
+            raise illegal_state(str(e)) from None

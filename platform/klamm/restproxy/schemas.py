@@ -1,0 +1,235 @@
+"""Formats with a schema: ids of a registry, and codecs for them. `Schemas` blocks, and is safe for threads."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import orjson
+
+from klamm.registry.avro import AvroError, parse
+from klamm.restproxy import avro_json
+from klamm.restproxy.errors import ProxyError, invalid_schema, kafka_error, not_convertible
+from klamm.restproxy.formats import KINDS, Codec, Format, json_bytes
+from klamm_base.extras import how_to_install
+from klamm_plugins.converters.registry import RegisteredSchema, RegistryClient, RegistryError
+from klamm_plugins.errors import DataError, RetriableError
+
+MAGIC: Final = b"\0"
+HEAD_BYTES: Final = 5
+_CODE_OF_FAILURE: Final = 40801  # Confluent's, for a registry that refuses or is not there
+_CONFLICT: Final = 409
+_INVALID: Final = frozenset({422, 42201})
+_FORMATS: Final = {kind: form for form, kind in KINDS.items()}
+
+
+class Schemas:
+    """The schemas of a registry. Without `client`, every use is refused."""
+
+    def __init__(self, client: RegistryClient | None) -> None:
+        self._client = client
+        self._lock = threading.Lock()
+        self._codecs: dict[int, tuple[Format, Codec]] = {}
+        self._ids: dict[tuple[str, Format, str], int] = {}
+
+    def known_id(self, subject: str, format: Format, text: str) -> int | None:
+        """Returns the id of a schema that was registered before; asks nobody."""
+        return self._ids.get((subject, format, text))
+
+    def known_codec(self, format: Format, id: int) -> Codec | None:
+        """Returns the codec of a schema that was used before; asks nobody."""
+        found = self._codecs.get(id)
+        return found[1] if found is not None and found[0] is format else None
+
+    def register(self, subject: str, format: Format, text: str) -> int:
+        """Returns the id of a schema, which becomes a version of the subject. Raises ProxyError."""
+        known = self._ids.get((subject, format, text))
+        if known is None:
+            known = self._asked(lambda client: client.register(subject, KINDS[format], text))
+            self._ids[subject, format, text] = known
+        return known
+
+    def latest(self, subject: str, version: int | None = None) -> RegisteredSchema:
+        """Returns a version of a subject, or its newest. Raises ProxyError."""
+        if version is None:
+            newest: RegisteredSchema = self._asked(lambda client: client.latest(subject))
+            return newest
+        from urllib.parse import quote
+
+        from klamm_plugins.converters.registry import schema_of
+
+        path = f"/subjects/{quote(subject, safe='')}/versions/{version}"
+        answer = self._asked(lambda client: client.ask("GET", path))
+        return schema_of(int(answer["id"]), answer)
+
+    def codec(self, format: Format, id: int) -> Codec:
+        """Returns the codec of a schema, which must be of this format. Raises ProxyError."""
+        found = self._codecs.get(id)
+        if found is None:
+            found = self._codecs[id] = self._made(id)
+        if found[0] is not format:
+            raise invalid_schema(f"schema {id} is of the format {found[0]}, not {format}")
+        return found[1]
+
+    def format_of(self, id: int) -> Format:
+        """Returns the format of a schema. Raises ProxyError."""
+        found = self._codecs.get(id)
+        if found is None:
+            found = self._codecs[id] = self._made(id)
+        return found[0]
+
+    def decode(self, data: bytes | None) -> tuple[Any, int | None]:
+        """Returns the JSON of a record's bytes, whatever its schema's format, and the schema's id. Raises ProxyError."""
+        if data is None:
+            return None, None
+        if data[:1] != MAGIC or len(data) < HEAD_BYTES:
+            raise kafka_error("Error deserializing a record: Unknown magic byte!")
+        number = int.from_bytes(data[1:HEAD_BYTES], "big")
+        found = self._codecs.get(number)
+        if found is None:
+            found = self._codecs[number] = self._made(number)
+        return found[1].decode(data), number
+
+    def _made(self, id: int) -> tuple[Format, Codec]:
+        def ask(client: RegistryClient) -> tuple[RegisteredSchema, dict[str, str]]:
+            registered = client.by_id(id)
+            return registered, client.resolved(registered)
+
+        registered, references = self._asked(ask)
+        form = _FORMATS.get(registered.kind)
+        if form is None:
+            raise invalid_schema(f"schema {id} is of the kind {registered.kind}, which is unknown here")
+        try:
+            return form, _MAKERS[form](registered, references)
+        except (AvroError, DataError) as e:
+            raise invalid_schema(str(e)) from None
+        except ImportError:
+            raise ProxyError(50002, f"{form} needs other libraries: {how_to_install('schemas')}") from None
+
+    def _asked(self, ask: Any) -> Any:
+        if self._client is None:
+            raise ProxyError(
+                _CODE_OF_FAILURE, "This proxy has no schema registry: schema.registry.url is not set"
+            )
+        try:
+            with self._lock:
+                return ask(self._client)
+        except RegistryError as e:
+            if e.code in _INVALID:
+                raise invalid_schema(str(e)) from None
+            raise ProxyError(
+                _CONFLICT if e.code == _CONFLICT else _CODE_OF_FAILURE,
+                f"Error registering or reading a schema: {e}",
+            ) from None
+        except RetriableError as e:
+            raise ProxyError(_CODE_OF_FAILURE, str(e)) from None
+
+
+def _head(id: int) -> bytes:
+    return MAGIC + id.to_bytes(4, "big")
+
+
+class _Avro:
+    def __init__(self, registered: RegisteredSchema, references: Mapping[str, str]) -> None:
+        self._head = _head(registered.id)
+        type_, _ = parse(registered.text, references.values())
+        self._write, self._read = avro_json.writer(type_), avro_json.reader(type_)
+
+    def encode(self, value: Any) -> bytes:
+        out = bytearray(self._head)
+        try:
+            self._write(value, out)
+        except (avro_json.AvroDataError, UnicodeEncodeError) as e:
+            raise not_convertible(str(e)) from None
+        return bytes(out)
+
+    def decode(self, data: bytes) -> Any:
+        try:
+            return self._read(data, HEAD_BYTES)[0]
+        except avro_json.AvroDataError as e:
+            raise kafka_error(f"Error deserializing Avro message: {e}") from None
+
+
+class _JsonSchema:
+    def __init__(self, registered: RegisteredSchema, references: Mapping[str, str]) -> None:
+        from jsonschema.exceptions import SchemaError
+        from jsonschema.validators import validator_for
+        from referencing import Registry, Resource
+
+        self._head = _head(registered.id)
+        schema = json.loads(registered.text)
+        others = Registry().with_resources(
+            (name, Resource.from_contents(json.loads(text), default_specification=_draft()))
+            for name, text in references.items()
+        )
+        kind = validator_for(schema)
+        try:
+            kind.check_schema(schema)
+        except SchemaError as e:
+            raise DataError(e.message) from None
+        self._validator = kind(schema, registry=others)
+
+    def encode(self, value: Any) -> bytes:
+        wrong = next(iter(self._validator.iter_errors(value)), None)
+        if wrong is not None:
+            raise not_convertible(f"{wrong.json_path}: {wrong.message}")
+        return self._head + json_bytes(value, "a value")
+
+    def decode(self, data: bytes) -> Any:
+        try:
+            return orjson.loads(data[HEAD_BYTES:])
+        except orjson.JSONDecodeError as e:
+            raise kafka_error(f"Error deserializing JSON message: {e}") from None
+
+
+def _draft() -> Any:
+    from referencing.jsonschema import DRAFT7
+
+    return DRAFT7
+
+
+class _Protobuf:
+    """Messages as Protobuf's JSON. Values are written as the schema's first message."""
+
+    def __init__(self, registered: RegisteredSchema, references: Mapping[str, str]) -> None:
+        from google.protobuf import json_format
+
+        from klamm_plugins.converters import protobuf_pool
+
+        self._json = json_format
+        self._pool = protobuf_pool
+        self._schema = protobuf_pool.read(registered.text, references)
+        self._class = protobuf_pool.message_class(self._schema.message((0,)))
+        self._head = _head(registered.id) + b"\0"
+
+    def encode(self, value: Any) -> bytes:
+        try:
+            message = self._json.ParseDict(value, self._class(), descriptor_pool=self._schema.file.pool)
+        except (self._json.Error, TypeError, ValueError, AttributeError) as e:
+            raise not_convertible(str(e)) from None
+        written: bytes = message.SerializeToString()
+        return self._head + written
+
+    def decode(self, data: bytes) -> Any:
+        from google.protobuf.message import DecodeError
+
+        from klamm_plugins.converters.protobuf import from_place, place_end
+
+        try:
+            end = place_end(data)
+            message = self._pool.message_class(self._schema.message(from_place(data[HEAD_BYTES:end])))()
+            message.ParseFromString(data[end:])
+            return self._json.MessageToDict(
+                message, always_print_fields_with_no_presence=True, descriptor_pool=self._schema.file.pool
+            )
+        except (DataError, DecodeError, self._json.Error) as e:
+            raise kafka_error(f"Error deserializing Protobuf message: {e}") from None
+
+
+_MAKERS: Final[Mapping[Format, Callable[[RegisteredSchema, Mapping[str, str]], Codec]]] = {
+    Format.AVRO: _Avro,
+    Format.JSONSCHEMA: _JsonSchema,
+    Format.PROTOBUF: _Protobuf,
+}

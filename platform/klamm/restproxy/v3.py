@@ -1,0 +1,330 @@
+"""v3: clusters, brokers, topics, partitions and settings. The first line of each docstring is its summary in OpenAPI."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from aiohttp import web
+
+from klamm.admin.client import Admin
+from klamm.admin.configs import Entry, Resource, alter_config, describe_config
+from klamm.admin.nodes import Broker, ClusterFacts, describe_cluster
+from klamm.admin.topics import (
+    Partition,
+    Topic,
+    create_partitions,
+    create_topic,
+    delete_topics,
+    describe_topics,
+    list_topics,
+)
+from klamm.restproxy import requests
+from klamm.restproxy import v3_shapes as shapes
+from klamm.restproxy.context import PROXY, address
+from klamm.restproxy.errors import ProxyError, unprocessable
+from klamm.restproxy.v3_shapes import Links
+from klamm.web.callers import demand, may_view
+from klamm.web.endpoint import Access
+from klamm.web.http import empty, json_response
+
+JSON: Final = ("application/json",)
+_OPERATIONS: Final = ("SET", "DELETE")
+
+
+def links_of(request: web.Request) -> Links:
+    """Returns the links of a request. Raises ProxyError for another cluster's id."""
+    own, asked = request.app[PROXY].cluster_id, request.match_info.get("cluster")
+    if asked is not None and asked != own:
+        raise ProxyError(404, f"Cluster {asked} cannot be found.")
+    return Links(address(request), own)
+
+
+@asynccontextmanager
+async def asking(request: web.Request) -> AsyncIterator[tuple[Admin, Links]]:
+    """Gives a client and links for one request. Raises ProxyError for another cluster's id."""
+    links = links_of(request)
+    async with request.app[PROXY].admin() as admin:
+        yield admin, links
+
+
+# ---- clusters and brokers
+
+
+async def _facts(request: web.Request) -> tuple[ClusterFacts, Links]:
+    async with asking(request) as (admin, links):
+        return await describe_cluster(admin), links
+
+
+async def list_clusters(request: web.Request) -> web.Response:
+    """List the clusters: the one that this proxy stands before."""
+    facts, links = await _facts(request)
+    return json_response(links.listed("KafkaCluster", [shapes.cluster(links, facts)], above=True))
+
+
+async def get_cluster(request: web.Request) -> web.Response:
+    """Show the cluster."""
+    facts, links = await _facts(request)
+    return json_response(shapes.cluster(links, facts))
+
+
+async def list_brokers(request: web.Request) -> web.Response:
+    """List the brokers."""
+    facts, links = await _facts(request)
+    return json_response(
+        links.listed("KafkaBroker", (shapes.broker(links, each) for each in facts.brokers), "brokers")
+    )
+
+
+def _broker(request: web.Request, facts: ClusterFacts) -> Broker:
+    number = int(request.match_info["broker"])
+    found = next((each for each in facts.brokers if each.id == number), None)
+    if found is None:
+        raise ProxyError(404, f"Broker {number} cannot be found.")
+    return found
+
+
+async def get_broker(request: web.Request) -> web.Response:
+    """Show a broker."""
+    facts, links = await _facts(request)
+    return json_response(shapes.broker(links, _broker(request, facts)))
+
+
+# ---- topics
+
+
+async def list_topics_v3(request: web.Request) -> web.Response:
+    """List the topics."""
+    async with asking(request) as (admin, links):
+        found = await list_topics(admin)
+    shown = [shapes.topic(links, each) for each in found if may_view(request, each.name)]
+    return json_response(links.listed("KafkaTopic", shown, "topics"))
+
+
+async def _topic(admin: Admin, request: web.Request) -> Topic:
+    return (await describe_topics(admin, [request.match_info["topic"]]))[0]
+
+
+async def get_topic(request: web.Request) -> web.Response:
+    """Show a topic."""
+    async with asking(request) as (admin, links):
+        return json_response(shapes.topic(links, await _topic(admin, request)))
+
+
+async def create_topic_v3(request: web.Request) -> web.Response:
+    """Create a topic."""
+    links = links_of(request)
+    fields = ("topic_name", "partitions_count", "replication_factor", "replicas_assignments", "configs")
+    body = requests.known(await requests.read_object(request, JSON), fields)
+    name = requests.text(body, "topic_name")
+    if not name:
+        raise unprocessable("topic_name is needed")
+    demand(request, Access.ADMINISTER, name)
+    configs = {}
+    for each in requests.listed(body, "configs") if body.get("configs") is not None else ():
+        key, value = requests.text(each, "name"), requests.text(each, "value")
+        if not key:
+            raise unprocessable("each of configs needs a name")
+        if value is not None:
+            configs[key] = value
+    async with request.app[PROXY].admin() as admin:
+        await create_topic(
+            admin,
+            name,
+            partitions=requests.whole(body, "partitions_count", low=1) or -1,
+            replication_factor=requests.whole(body, "replication_factor", low=1, high=2**15 - 1) or -1,
+            assignment=_assignment(body),
+            configs=configs,
+        )
+        topic = (await describe_topics(admin, [name]))[0]
+    return json_response(shapes.topic(links, topic), 201, {"Location": links.to("topics", name)})
+
+
+def _assignment(body: Mapping[str, Any]) -> dict[int, list[int]] | None:
+    if body.get("replicas_assignments") is None:
+        return None
+    found = {}
+    for each in requests.listed(body, "replicas_assignments"):
+        number, brokers = requests.whole(each, "partition_id"), each.get("broker_ids")
+        if number is None or not isinstance(brokers, list) or not all(_is_id(b) for b in brokers):
+            raise unprocessable("each of replicas_assignments needs partition_id and broker_ids")
+        found[number] = brokers
+    return found
+
+
+def _is_id(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= requests.INT_MAX
+
+
+async def update_topic(request: web.Request) -> web.Response:
+    """Enlarge a topic to so many partitions."""
+    body = requests.known(await requests.read_object(request, JSON), ("partitions_count",))
+    count = requests.whole(body, "partitions_count", low=1)
+    if count is None:
+        raise unprocessable("partitions_count is needed")
+    async with asking(request) as (admin, links):
+        await create_partitions(admin, {request.match_info["topic"]: count})
+        return json_response(shapes.topic(links, await _topic(admin, request)))
+
+
+async def delete_topic(request: web.Request) -> web.Response:
+    """Delete a topic."""
+    async with asking(request) as (admin, _):
+        await delete_topics(admin, [request.match_info["topic"]])
+    return empty(204)
+
+
+async def list_partitions(request: web.Request) -> web.Response:
+    """List the partitions of a topic."""
+    async with asking(request) as (admin, links):
+        found = await _topic(admin, request)
+    shown = (shapes.partition(links, found.name, each) for each in found.partitions)
+    return json_response(links.listed("KafkaPartition", shown, "topics", found.name, "partitions"))
+
+
+async def _partition(admin: Admin, request: web.Request) -> Partition:
+    number = requests.partition_of(request)
+    topic = await _topic(admin, request)
+    found = next((each for each in topic.partitions if each.number == number), None)
+    if found is None:
+        raise ProxyError(404, f"Partition {number} cannot be found.")
+    return found
+
+
+async def get_partition(request: web.Request) -> web.Response:
+    """Show a partition of a topic."""
+    async with asking(request) as (admin, links):
+        found = await _partition(admin, request)
+    return json_response(shapes.partition(links, request.match_info["topic"], found))
+
+
+async def list_replicas(request: web.Request) -> web.Response:
+    """List the replicas of a partition."""
+    name = request.match_info["topic"]
+    async with asking(request) as (admin, links):
+        found = await _partition(admin, request)
+    shown = (shapes.replica(links, name, found, each) for each in found.replicas)
+    path = ("topics", name, "partitions", found.number, "replicas")
+    return json_response(links.listed("KafkaReplica", shown, *path))
+
+
+async def get_replica(request: web.Request) -> web.Response:
+    """Show a replica of a partition."""
+    name, broker = request.match_info["topic"], int(request.match_info["broker"])
+    async with asking(request) as (admin, links):
+        found = await _partition(admin, request)
+    if broker not in found.replicas:
+        raise ProxyError(404, f"Replica {broker} cannot be found.")
+    return json_response(shapes.replica(links, name, found, broker))
+
+
+# ---- settings
+
+
+class _Of:
+    """The thing in a request's path that has settings: a topic or a broker."""
+
+    def __init__(self, request: web.Request) -> None:
+        path = request.match_info
+        self.word = "topic" if "topic" in path else "broker"
+        self.resource = Resource.TOPIC if self.word == "topic" else Resource.BROKER
+        self.name = path[self.word]
+        self.kind = f"Kafka{self.word.title()}Config"
+
+    @property
+    def shown(self) -> object:
+        return self.name if self.word == "topic" else int(self.name)
+
+
+async def _settings(admin: Admin, request: web.Request, of: _Of) -> list[Entry]:
+    if of.word == "broker":
+        _broker(request, await describe_cluster(admin))
+    return await describe_config(admin, of.resource, of.name)
+
+
+async def list_configs(request: web.Request) -> web.Response:
+    """List the settings of a topic."""
+    of = _Of(request)
+    async with asking(request) as (admin, links):
+        found = await _settings(admin, request, of)
+    shown = (shapes.config(links, of.kind, of.word, of.shown, each) for each in found)
+    return json_response(links.listed(of.kind, shown, f"{of.word}s", of.name, "configs"))
+
+
+async def list_broker_configs(request: web.Request) -> web.Response:
+    """List the settings of a broker."""
+    return await list_configs(request)
+
+
+async def get_config(request: web.Request) -> web.Response:
+    """Show a setting of a topic."""
+    of, name = _Of(request), request.match_info["name"]
+    async with asking(request) as (admin, links):
+        found = await _settings(admin, request, of)
+    entry = next((each for each in found if each.name == name), None)
+    if entry is None:
+        raise ProxyError(404, f"Config {name} cannot be found for {of.word} {of.name}.")
+    return json_response(shapes.config(links, of.kind, of.word, of.shown, entry))
+
+
+async def get_broker_config(request: web.Request) -> web.Response:
+    """Show a setting of a broker."""
+    return await get_config(request)
+
+
+async def put_config(request: web.Request) -> web.Response:
+    """Change a setting of a topic."""
+    of = _Of(request)
+    body = requests.known(await requests.read_object(request, JSON), ("value",))
+    value = requests.text(body, "value")
+    if value is None:
+        raise unprocessable("value is needed; DELETE takes a setting back")
+    async with asking(request) as (admin, _):
+        await alter_config(admin, of.resource, of.name, put={request.match_info["name"]: value}, delete=[])
+    return empty(204)
+
+
+async def put_broker_config(request: web.Request) -> web.Response:
+    """Change a setting of a broker."""
+    return await put_config(request)
+
+
+async def delete_config(request: web.Request) -> web.Response:
+    """Take a setting of a topic back to its default."""
+    of = _Of(request)
+    async with asking(request) as (admin, _):
+        await alter_config(admin, of.resource, of.name, put={}, delete=[request.match_info["name"]])
+    return empty(204)
+
+
+async def delete_broker_config(request: web.Request) -> web.Response:
+    """Take a setting of a broker back to its default."""
+    return await delete_config(request)
+
+
+async def alter_configs(request: web.Request) -> web.Response:
+    """Change settings of a topic, all or none."""
+    of = _Of(request)
+    put, delete = {}, []
+    body = requests.known(await requests.read_object(request, JSON), ("data",))
+    for i, each in enumerate(requests.listed(body, "data")):
+        requests.known(each, ("name", "value", "operation"), f"data[{i}]")
+        name, value = requests.text(each, "name"), requests.text(each, "value")
+        operation = (requests.text(each, "operation") or "SET").upper()
+        if not name or operation not in _OPERATIONS:
+            raise unprocessable(f"data[{i}] needs a name, and SET or DELETE as its operation")
+        if operation == "DELETE":
+            delete.append(name)
+        elif value is None:
+            raise unprocessable(f"data[{i}].value is needed for SET")
+        else:
+            put[name] = value
+    async with asking(request) as (admin, _):
+        await alter_config(admin, of.resource, of.name, put=put, delete=delete)
+    return empty(204)
+
+
+async def alter_broker_configs(request: web.Request) -> web.Response:
+    """Change settings of a broker, all or none."""
+    return await alter_configs(request)

@@ -1,0 +1,285 @@
+"""v3: produce, one record or a stream of them over one connection.
+
+The body is JSON objects one after another, each a record; each is answered by an object of its own, in their order, while the body
+still arrives. A record that cannot be taken is answered with its error, and the stream goes on; what is no JSON ends it. Without room for
+more records the body is not read on, so the client waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
+
+import orjson
+from aiohttp import web
+
+from klamm.restproxy import formats, requests
+from klamm.restproxy.context import PROXY, Proxy
+from klamm.restproxy.errors import ProxyError, unprocessable
+from klamm.restproxy.formats import Format
+from klamm.restproxy.producing import Delivered, Record
+from klamm.restproxy.v3 import JSON, links_of
+
+IN_FLIGHT_MAX: Final = 1000
+"""Records of a stream that wait for their answers."""
+_FIELDS: Final = ("partition_id", "headers", "key", "value", "timestamp", "original_size")
+_OF_DATA: Final = (
+    "type", "data", "schema", "schema_id", "schema_version", "subject", "subject_name_strategy",
+)  # fmt: skip
+_TYPES: Final = {each.name: each for each in Format}
+_STRATEGIES: Final = ("TOPIC_NAME", "RECORD_NAME", "TOPIC_RECORD_NAME")
+
+
+class Part(NamedTuple):
+    """A key or a value: its bytes, and what the answer tells of it."""
+
+    data: bytes | None
+    shown: dict[str, Any]
+
+
+class Sent(NamedTuple):
+    """A record that was handed over."""
+
+    key: Part | None
+    value: Part | None
+    delivery: asyncio.Future[list[Delivered]]
+
+
+async def produce_v3(request: web.Request) -> web.StreamResponse:
+    """Send one record, or a stream of records: JSON objects one after another, each answered by an object."""
+    links_of(request)
+    if request.content_type not in JSON:
+        raise web.HTTPUnsupportedMediaType
+    proxy, topic = request.app[PROXY], request.match_info["topic"]
+    count = await proxy.producing.partitions(topic)
+    response = web.StreamResponse(headers={"Content-Type": "application/json"})
+    response.enable_chunked_encoding()
+    answers: asyncio.Queue[Sent | ProxyError | None] = asyncio.Queue(IN_FLIGHT_MAX)
+    await response.prepare(request)
+    reading = asyncio.create_task(_read(request, proxy, topic, count, answers))
+    try:
+        while (sent := await answers.get()) is not None:
+            await response.write(orjson.dumps(await _answered(proxy, topic, sent)) + b"\r\n")
+        await reading
+        await response.write_eof()
+    finally:
+        reading.cancel()
+    return response
+
+
+async def _read(
+    request: web.Request,
+    proxy: Proxy,
+    topic: str,
+    count: int,
+    answers: asyncio.Queue[Sent | ProxyError | None],
+) -> None:
+    """Hands records over as they arrive; ends the queue with None, whatever happens."""
+    try:
+        size_max = proxy.config.values["request.max.bytes"]
+        async for item in objects(request.content.iter_any(), size_max):
+            if isinstance(item, ProxyError):
+                await answers.put(item)
+                break
+            try:
+                await answers.put(await _sent(proxy, topic, count, item))
+            except ProxyError as e:
+                await answers.put(e)
+    finally:
+        await answers.put(None)
+
+
+async def objects(chunks: AsyncIterator[bytes], size_max: int) -> AsyncIterator[Any]:
+    """Yields the JSON values of a stream of bytes; a ProxyError, as the last one, for what is no JSON or too large."""
+    decoder = json.JSONDecoder(parse_constant=_refuse)
+    waiting = bytearray()
+    async for chunk in chunks:
+        waiting += chunk
+        values, rest = _complete(decoder, waiting)
+        for each in values:
+            yield each
+        if isinstance(rest, ProxyError):
+            yield rest
+            return
+        waiting = rest
+        if len(waiting) > size_max:
+            yield ProxyError(413, f"A record is larger than {size_max} bytes (request.max.bytes)")
+            return
+    if waiting.strip():
+        yield ProxyError(
+            400, f"Bad Request: the body ends within a record, or is no JSON: {bytes(waiting[:40])!r}"
+        )
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is not a JSON number")
+
+
+def _complete(decoder: json.JSONDecoder, data: bytearray) -> tuple[list[Any], bytearray | ProxyError]:
+    """Returns the values that are complete, and what is left of the bytes."""
+    end = len(data)
+    if data and data[-1] & 0x80:  # a character may be cut off
+        while end and data[end - 1] & 0xC0 == 0x80:
+            end -= 1
+        end = max(0, end - 1)
+    try:
+        text = data[:end].decode()
+    except UnicodeDecodeError as e:
+        return [], ProxyError(400, f"Bad Request: the body is not UTF-8: {e}")
+    found: list[Any] = []
+    at = 0
+    while True:
+        while at < len(text) and text[at] in " \t\r\n":
+            at += 1
+        if at >= len(text):
+            break
+        if text[at] != "{":
+            return found, ProxyError(
+                400, f"Bad Request: a record must be a JSON object, not {text[at : at + 20]!r}"
+            )
+        try:
+            value, at = decoder.raw_decode(text, at)
+        except json.JSONDecodeError as e:
+            if _may_go_on(e, text):
+                break
+            return found, ProxyError(400, f"Bad Request: the body is not JSON: {e.msg}")
+        except (ValueError, RecursionError) as e:
+            return found, ProxyError(400, f"Bad Request: the body is not usable JSON: {e}")
+        found.append(value)
+    return found, bytearray(text[at:].encode()) + data[end:]
+
+
+def _may_go_on(error: json.JSONDecodeError, text: str) -> bool:
+    """Tells whether more bytes may mend it: it was met at the end, within a word, or in a text without its end."""
+    left = text[error.pos :].strip()
+    return (len(left) < 12 and not left.startswith(("}", "]", ":", ","))) or error.msg.startswith(
+        "Unterminated string"
+    )
+
+
+async def _sent(proxy: Proxy, topic: str, count: int, given: Mapping[str, Any]) -> Sent:
+    """Hands a record over. Raises ProxyError."""
+    requests.known(given, _FIELDS, "a record")
+    partition = requests.whole(given, "partition_id")
+    if partition is not None and partition >= count:
+        raise ProxyError(40402, f"partition_id {partition}: the topic has {count} partitions")
+    key = await _part(proxy, topic, given, "key")
+    value = await _part(proxy, topic, given, "value")
+    record = Record(
+        key.data if key else None,
+        value.data if value else None,
+        partition,
+        _timestamp(requests.text(given, "timestamp")),
+        _headers(given),
+    )
+    await proxy.producing.has_room(record.bytes)
+    return Sent(key, value, proxy.producing.send(topic, [record]))
+
+
+def _timestamp(given: str | None) -> int | None:
+    if given is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(given)
+    except ValueError:
+        raise unprocessable(
+            f"timestamp must be ISO 8601, such as 2026-01-31T12:00:00Z, not {given!r:.40}"
+        ) from None
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def _headers(given: Mapping[str, Any]) -> list[tuple[str, bytes | None]]:
+    if given.get("headers") is None:
+        return []
+    found = []
+    for i, each in enumerate(requests.listed(given, "headers")):
+        name = requests.text(each, "name")
+        if name is None:
+            raise unprocessable(f"headers[{i}] needs a name")
+        found.append((name, formats.encode(Format.BINARY, each.get("value"), f"headers[{i}].value")))
+    return found
+
+
+async def _part(proxy: Proxy, topic: str, given: Mapping[str, Any], what: str) -> Part | None:
+    """Returns the key or the value of a record; None without one. Raises ProxyError."""
+    body = given.get(what)
+    if body is None:
+        return None
+    if not isinstance(body, dict):
+        raise unprocessable(f"{what} must be an object with type and data")
+    requests.known(body, _OF_DATA, what)
+    name, value = requests.text(body, "type"), body.get("data")
+    if name == "STRING":
+        if not isinstance(value, str | None):
+            raise unprocessable(f"{what}.data must be a string")
+        data = None if value is None else value.encode()
+        return Part(data, {"type": name, "size": len(data or b"")})
+    if name is not None and name not in _TYPES:
+        raise unprocessable(f"{what}.type must be one of STRING, {', '.join(_TYPES)}, not {name!r:.40}")
+    form = _TYPES[name] if name is not None else None
+    if form is None and not (body.keys() & {"schema", "schema_id", "schema_version", "subject"}):
+        raise unprocessable(f"{what}.type is needed")
+    if form is None or form.has_schema:
+        return await _with_schema(proxy, topic, body, form, what)
+    data = formats.encode(form, value, f"{what}.data")
+    return Part(data, {"type": name, "size": len(data or b"")})
+
+
+async def _with_schema(
+    proxy: Proxy, topic: str, body: Mapping[str, Any], form: Format | None, what: str
+) -> Part:
+    subject = requests.text(body, "subject") or f"{topic}-{what}"
+    strategy = requests.text(body, "subject_name_strategy")
+    if strategy not in {None, *_STRATEGIES} or (
+        strategy not in {None, "TOPIC_NAME"} and "subject" not in body
+    ):
+        raise unprocessable(f"{what}.subject_name_strategy {strategy!r} needs {what}.subject")
+    text, number = requests.text(body, "schema"), requests.whole(body, "schema_id", low=1)
+    version = requests.whole(body, "schema_version", low=1)
+    schemas = proxy.schemas
+    if text is not None:
+        if form is None:
+            raise unprocessable(f"{what}.type is needed with a schema")
+        number = schemas.known_id(subject, form, text)
+        if number is None:
+            number = await asyncio.to_thread(schemas.register, subject, form, text)
+    elif number is None:
+        found = await asyncio.to_thread(schemas.latest, subject, version)
+        number, version = found.id, found.version
+    if form is None:
+        form = await asyncio.to_thread(schemas.format_of, number)
+    codec = schemas.known_codec(form, number)
+    if codec is None:
+        codec = await asyncio.to_thread(schemas.codec, form, number)
+    value = body.get("data")
+    data = None if value is None else codec.encode(value)
+    shown = {
+        "type": form.name,
+        "subject": subject,
+        "schema_id": number,
+        "schema_version": version,
+        "size": len(data or b""),
+    }
+    return Part(data, shown)
+
+
+async def _answered(proxy: Proxy, topic: str, sent: Sent | ProxyError) -> dict[str, Any]:
+    if isinstance(sent, ProxyError):
+        return {"error_code": sent.code, "message": str(sent)}
+    delivered = (await sent.delivery)[0]
+    if delivered.error is not None:
+        return {"error_code": delivered.error.code, "message": str(delivered.error)}
+    when = datetime.fromtimestamp(max(0, delivered.timestamp_ms) / 1000, UTC)
+    return {
+        "error_code": 200,
+        "cluster_id": proxy.cluster_id,
+        "topic_name": topic,
+        "partition_id": delivered.partition,
+        "offset": delivered.offset,
+        "timestamp": when.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "key": sent.key.shown if sent.key else None,
+        "value": sent.value.shown if sent.value else None,
+    }

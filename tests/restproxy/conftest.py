@@ -1,0 +1,3 @@
+from support.broker import broker
+
+__all__ = ["broker"]
