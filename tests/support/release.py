@@ -33,7 +33,8 @@ MODULES: Final = {
     "oauth": ("joserfc",),
     "kerberos": ("gssapi",),
     "uvloop": ("uvloop",),
-    "all": ("pyspark", "pymysql", "psycopg", "elasticsearch", "fastavro", "joserfc", "uvloop"),
+    "backup": ("fsspec",),
+    "all": ("pyspark", "pymysql", "psycopg", "elasticsearch", "fastavro", "joserfc", "uvloop", "fsspec"),
 }
 """The modules that an extra's environment must be able to import."""
 COMPILED: Final = frozenset({"kerberos"})
@@ -48,6 +49,7 @@ ABSENT: Final = (
     "fastavro",
     "joserfc",
     "uvloop",
+    "fsspec",
     "pytest",
 )
 """The modules that are absent without any extra, so that nothing of a plugin author's may need them."""
