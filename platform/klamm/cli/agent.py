@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from klamm.cli.common import EXIT_FAILED, Output, OutputOption, reported
+from klamm.cli.common import EXIT_FAILED, Output, OutputOption, print_document, print_streamed, reported
 from klamm.cli.context import Commands
 
 if TYPE_CHECKING:
@@ -105,7 +105,6 @@ def try_(
 
     Sends nothing and keeps no state: it may run beside the agent.
     """
-    import json
     import sys
 
     from klamm_agent.config.agent import AgentConfig
@@ -118,10 +117,8 @@ def try_(
         trial = Trial(AgentConfig.load(config), path, input_)
         data = read_head(path) if path is not None else head_of(sys.stdin.buffer)
         tried = list(trial.run(data, lines))
-        if output is Output.JSON:
-            typer.echo(
-                json.dumps([{"input": trial.name} | t.row() for t in tried], indent=2, ensure_ascii=False)
-            )
+        if output.structured:
+            print_document([{"input": trial.name} | t.row() for t in tried], output)
             return
         typer.echo(f"input {trial.name} → topic {trial.input.topic}, format {trial.input.format}")
         for one in tried:
@@ -166,7 +163,6 @@ def status(
 
     Shows what it reads, too, and what it gave up. Exit code 1: it does not run.
     """
-    import json
     import sys
     import time
 
@@ -178,8 +174,8 @@ def status(
         folder = state_dir if state_dir is not None else _state_dir(config)
         while True:
             found = report(folder)
-            if output is Output.JSON:
-                typer.echo(json.dumps(found, indent=None if watch else 2))
+            if output.structured:
+                (print_streamed if watch else print_document)(found, output)
             else:
                 if watch and sys.stdout.isatty():
                     typer.echo("\x1b[H\x1b[2J", nl=False)

@@ -28,10 +28,21 @@ _WRITE_ERRORS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 class Output(StrEnum):
     TABLE = "table"
+    WIDE = "wide"
     JSON = "json"
+    JSONL = "jsonl"
+    YAML = "yaml"
+    CSV = "csv"
+
+    @property
+    def structured(self) -> bool:
+        """True for formats that programs read: they have all fields, and no text beside them."""
+        return self not in (Output.TABLE, Output.WIDE)
 
 
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print: table or json.")]
+OutputOption = Annotated[
+    Output, typer.Option("--output", "-o", help="How to print: table, wide, json, jsonl, yaml or csv.")
+]
 
 
 OverrideOption = Annotated[
@@ -94,23 +105,57 @@ def fail(message: str, code: int = EXIT_FAILED) -> None:
 
 
 def print_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], output: Output) -> None:
-    """Print rows as a table (in colours on a terminal) or as a JSON array."""
-    if output is Output.JSON:
-        typer.echo(json.dumps(list(rows), indent=2))
-    elif sys.stdout.isatty():
+    """Print rows as a table (in colours on a terminal), or for programs."""
+    if output is Output.CSV:
+        from klamm.cli import output as formats
+
+        formats.print_rows(rows, columns, formats.Format.CSV)
+    elif output.structured:
+        print_document(list(rows), output)
+    elif sys.stdout.isatty() and output is Output.TABLE:
         _rich_table(rows, columns)
     else:
         _plain_table(rows, columns)
 
 
 def print_record(record: Mapping[str, Any], output: Output) -> None:
-    """Print one record as `key  value` lines or as a JSON object."""
-    if output is Output.JSON:
-        typer.echo(json.dumps(record, indent=2))
+    """Print one record as `key  value` lines, or for programs."""
+    if output.structured:
+        print_document(record, output)
         return
     width = max(map(len, record), default=0)
     for key, value in record.items():
         typer.echo(f"{key:<{width}}  {_cell(value)}")
+
+
+def print_document(document: Any, output: Output) -> None:
+    """Print a document in a structured format. CSV has a line for each item of a list, or each field."""
+    match output:
+        case Output.YAML:
+            from klamm.cli.output import yaml
+
+            typer.echo(yaml(document), nl=False)
+        case Output.JSONL:
+            for each in document if isinstance(document, list) else [document]:
+                typer.echo(json.dumps(each))
+        case Output.CSV:
+            from klamm.cli import output as formats
+
+            if isinstance(document, list):
+                columns = list(dict.fromkeys(key for row in document for key in row))
+                formats.print_rows(document, columns, formats.Format.CSV)
+            else:
+                rows = [{"field": key, "value": value} for key, value in document.items()]
+                formats.print_rows(rows, ["field", "value"], formats.Format.CSV)
+        case _:
+            typer.echo(json.dumps(document, indent=2))
+
+
+def print_streamed(document: Any, output: Output) -> None:
+    """Print one of many documents: a line of JSON, or a document of YAML with a line before it."""
+    if output is Output.YAML:
+        typer.echo("---")
+    print_document(document, Output.JSONL if output is Output.JSON else output)
 
 
 def _rich_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:

@@ -12,7 +12,15 @@ from typing import Annotated, Any
 import typer
 
 from klamm.cli import connector_config, connector_offsets, connector_signal
-from klamm.cli.common import Output, OutputOption, print_record, print_rows, reported
+from klamm.cli.common import (
+    Output,
+    OutputOption,
+    print_document,
+    print_record,
+    print_rows,
+    print_streamed,
+    reported,
+)
 from klamm.cli.connector_files import read_connector, read_data
 from klamm.cli.connector_names import Name, path_of
 from klamm.cli.context import Commands
@@ -40,7 +48,7 @@ def list_connectors(worker: Worker, output: OutputOption = Output.TABLE) -> None
             }
             for name, item in sorted(answer.items())
         ]
-        if output is Output.TABLE:
+        if not output.structured:
             rows = [row | {"tasks": _counts(row["tasks"])} for row in rows]
         print_rows(rows, ["name", "type", "state", "tasks", "class"], output)
 
@@ -55,7 +63,12 @@ def status(worker: Worker, name: Name, output: OutputOption = Output.TABLE) -> N
     """Show a connector's state, its tasks, and what went wrong."""
     with reported():
         answer = worker.call("GET", path_of(name, "/status"))
-        if output is Output.JSON:
+        rows = [_task_row(task, time.time() * 1000) for task in answer["tasks"]]
+        columns = ["task", "state", "records", "lag", "last_ack", "waiting_for", "worker_id"]
+        if output is Output.CSV:
+            print_rows(rows, columns, output)
+            return
+        if output.structured:
             print_record(answer, output)
             return
         connector = answer["connector"]
@@ -64,8 +77,7 @@ def status(worker: Worker, name: Name, output: OutputOption = Output.TABLE) -> N
         )
         if "note" in answer:
             typer.echo(answer["note"])
-        rows = [_task_row(task, time.time() * 1000) for task in answer["tasks"]]
-        print_rows(rows, ["task", "state", "records", "lag", "last_ack", "waiting_for", "worker_id"], output)
+        print_rows(rows, columns, output)
         for task in answer["tasks"]:
             if details := _details(task.get("progress", {}).get("details") or {}):
                 typer.echo(f"task {task['id']}: {details}")
@@ -151,8 +163,8 @@ def progress(
         before: dict[str, Any] | None = None
         while True:
             answer = worker.call("GET", path_of(name, "/progress"))
-            if output is Output.JSON:
-                print_record(answer, output)
+            if output.structured and output is not Output.CSV:
+                print_streamed(answer, output) if watch else print_document(answer, output)
             else:
                 print_rows(
                     [_progress_row(t, before, answer["at_ms"]) for t in answer["tasks"]], _PROGRESS, output
@@ -196,8 +208,8 @@ def show_events(
     with reported():
         query = urlencode([("kind", k) for k in kind or ()] + [("connector", c) for c in connector or ()])
         for event in worker.events(f"/events?{query}", after):
-            if output is Output.JSON:
-                typer.echo(json.dumps(event, ensure_ascii=False))
+            if output.structured:
+                print_streamed(event, output)
             else:
                 typer.echo(styled(_event_line(event)))
 
@@ -231,7 +243,7 @@ def dry_run(
         if file is not None:
             body["config"] = read_connector(file).config
         answer = worker.call("POST", path_of(name, "/dry-run"), body)
-        if output is Output.JSON:
+        if output.structured:
             print_record(answer, output)
         else:
             for index, result in enumerate(answer["results"]):

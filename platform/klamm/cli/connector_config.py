@@ -12,7 +12,17 @@ from typing import Annotated, Any, Final
 import typer
 
 from klamm.cli import connector_diff
-from klamm.cli.common import EXIT_FAILED, Output, OutputOption, counted, fail, pairs, print_rows, reported
+from klamm.cli.common import (
+    EXIT_FAILED,
+    Output,
+    OutputOption,
+    counted,
+    fail,
+    pairs,
+    print_document,
+    print_rows,
+    reported,
+)
 from klamm.cli.connector_files import ConnectorFile, read_connector, read_edit, to_properties
 from klamm.cli.connector_names import Name, OptionalName, path_of
 from klamm.cli.context import Commands
@@ -150,14 +160,14 @@ def validate(
         if held != wanted.name:  # what create is told by the worker
             raise ConfigError(f"{where}name is {held!r}, not {wanted.name!r}")
         rows, warnings = _errors(worker, wanted.config, where)
-        if output is Output.JSON:
-            typer.echo(json.dumps({"errors": rows, "warnings": warnings}, indent=2))
+        if output.structured and output is not Output.CSV:
+            print_document({"errors": rows, "warnings": warnings}, output)
         elif rows:
             print_rows(rows, ["key", "value", "error"], output)
         _warn(warnings)
         if rows:
             raise typer.Exit(EXIT_FAILED)
-        if output is Output.TABLE:
+        if not output.structured:
             typer.echo("no errors")
 
 

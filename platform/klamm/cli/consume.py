@@ -7,15 +7,25 @@ import re
 import sys
 import time
 from collections.abc import Callable
+from enum import StrEnum
 from typing import Annotated, Any, Final
 
 import typer
 
 from klamm.cli.cluster import Cluster
-from klamm.cli.common import Output, reported
+from klamm.cli.common import reported
 from klamm.cli.completion import group_names, topic_names
 from klamm.cli.consume_options import Chosen, Decoding, Record, told_bad
 from klamm_base.errors import KlammError
+
+
+class Lines(StrEnum):
+    """The form of records: by a pattern, or a JSON object a line."""
+
+    TABLE = "table"
+    JSON = "json"
+    JSONL = "jsonl"
+
 
 DEFAULT_FORMAT: Final = "%v\\n"
 Piece = Callable[[Any], bytes]
@@ -82,7 +92,7 @@ def consume(
     ] = "read_uncommitted",
     format_: FormatOption = DEFAULT_FORMAT,
     output: Annotated[
-        Output | None, typer.Option("--output", "-o", help="json: a JSON object a line.")
+        Lines | None, typer.Option("--output", "-o", help="json, jsonl: a JSON object a line.")
     ] = None,
 ) -> None:
     """Print records.
@@ -95,7 +105,7 @@ def consume(
         raise typer.BadParameter("a group chooses its offsets and partitions itself", param_hint="--group")
     if chosen.from_ and (from_beginning or offset or group):
         raise typer.BadParameter("give --from, or the other options for where to begin", param_hint="--from")
-    show = _as_json if output is Output.JSON else formatter(format_)
+    show = _as_json if output in (Lines.JSON, Lines.JSONL) else formatter(format_)
     with reported():
         wanted = prepared(chosen, decoding)
         place, end = chosen.place(chosen.from_), chosen.place(chosen.to)

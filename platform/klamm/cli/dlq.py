@@ -236,9 +236,9 @@ def _print_counts(by: str, counts: Counter[str | None], output: Output) -> None:
 def _print_letters(found: list[Letter], output: Output, *, values: bool, trace: bool) -> None:
     rows = [_row(x, values=values, trace=trace) for x in found]
     columns = ["at", "time", "came_from", "task", "stage", "error"]
-    if values and output is Output.TABLE:
+    if values and not output.structured:
         columns += ["key", "value"]
-    if output is Output.TABLE and trace:
+    if trace and not output.structured:
         for x, row in zip(found, rows, strict=True):
             typer.echo("  ".join(str(row[c] or "-") for c in columns))
             typer.echo(x.facts.get("exception.stacktrace", "").rstrip())

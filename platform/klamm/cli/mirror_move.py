@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from klamm.cli.common import EXIT_FAILED, Output, OutputOption, OverrideOption, fail, reported
+from klamm.cli.common import (
+    EXIT_FAILED,
+    Output,
+    OutputOption,
+    OverrideOption,
+    fail,
+    print_document,
+    reported,
+)
 from klamm.cli.mirror_move_words import Bar, drawn, ended, step_line, told_undone
 from klamm.cli.mirror_options import EXIT_UNREACHABLE, ConfigArgument, FlowArgument
 
@@ -220,9 +227,9 @@ class _Command:
             typer.echo(f"klamm: a {self._kind} that did not end is in the journal: it would go on", err=True)
         found = await steps.preview()
         self._bar.clear()
-        if self._output is Output.JSON:
+        if self._output.structured:
             said = {"move": str(self._kind), "flow": self._name, "dry_run": True}
-            typer.echo(json.dumps({**said, "steps": {str(s): f for s, f in found}}, indent=2))
+            print_document({**said, "steps": {str(s): f for s, f in found}}, self._output)
             return
         typer.echo(f"dry run of {self._kind} {self._name}: nothing is changed")
         for step, result in found:
@@ -236,8 +243,8 @@ class _Command:
             return
         after = await runner.undo(known)
         self._bar.clear()
-        if self._output is Output.JSON:
-            typer.echo(json.dumps(_as_json(after), indent=2))
+        if self._output.structured:
+            print_document(_as_json(after), self._output)
         else:
             typer.echo(told_undone(after))
 
@@ -268,8 +275,8 @@ class _Command:
 
     def _show(self, move: Move) -> None:
         self._bar.clear()
-        if self._output is Output.JSON:
-            typer.echo(json.dumps(_as_json(move), indent=2))
+        if self._output.structured:
+            print_document(_as_json(move), self._output)
         else:
             typer.echo("\n".join(drawn(move)))
 

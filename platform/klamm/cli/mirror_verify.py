@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,7 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from klamm.cli.common import EXIT_FAILED, Output, OutputOption, OverrideOption, counted, fail, reported
+from klamm.cli.common import (
+    EXIT_FAILED,
+    Output,
+    OutputOption,
+    OverrideOption,
+    counted,
+    fail,
+    print_document,
+    reported,
+)
 from klamm.cli.mirror_options import ConfigArgument, FlowArgument, TopicsArgument
 
 if TYPE_CHECKING:
@@ -79,10 +87,10 @@ def verify(
             raise
         except KlammError as e:
             fail(str(e), EXIT_NOT_COMPARED)
-        if output is Output.JSON:
+        if output.structured:
             from klamm_mirror.verify.flow import as_json
 
-            typer.echo(json.dumps(as_json(name, outcome), indent=2))
+            print_document(as_json(name, outcome), output)
         else:
             typer.echo("\n".join(_lines(outcome)))
         if outcome.differs:

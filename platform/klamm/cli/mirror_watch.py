@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 import time
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
-from klamm.cli.common import Output
+from klamm.cli.common import Output, print_document, print_streamed
 from klamm.cli.mirror_status import drawn, filtered
 from klamm.cli.states import styled
 
@@ -28,8 +27,8 @@ _HOME, _END_OF_LINE, _END_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
 def show(status: MirrorStatus, topics: Collection[str], output: Output, *, everything: bool) -> None:
     """Prints a status once."""
     found = filtered(status, topics)
-    if output is Output.JSON:
-        typer.echo(json.dumps(found, indent=2))
+    if output.structured:
+        print_document(found, output)
         return
     for line in _lines(found, topics, everything=everything):
         typer.echo(styled(line))
@@ -48,8 +47,8 @@ def shown_until_interrupted(
     with _screen() if in_place else _quiet():
         while True:
             began, found = time.monotonic(), filtered(look(), topics)
-            if output is Output.JSON:
-                typer.echo(json.dumps(found))
+            if output.structured:
+                print_streamed(found, output)
             elif in_place:
                 _redraw([_clock(found), "", *_lines(found, topics, everything=everything)])
             else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from klamm.cli.cluster import Cluster
-from klamm.cli.common import EXIT_FAILED, Output, OutputOption, reported
+from klamm.cli.common import EXIT_FAILED, Output, OutputOption, print_document, reported
 
 if TYPE_CHECKING:
     import re
@@ -164,8 +163,8 @@ def reconcile(
             result = reconcile_running(question)
         asked = {"unexpected": ignore_unexpected, "lines_without_id": ignore_lines_without_id}
         result.ignored = frozenset(kind for kind, is_asked in asked.items() if is_asked)
-        if output is Output.JSON:
-            typer.echo(json.dumps(report.as_dict(result), indent=2))
+        if output.structured:
+            print_document(report.as_dict(result), output)
         else:
             typer.echo("\n".join(report.as_text(result)))
         if not result.complete:
