@@ -66,7 +66,9 @@ def test_dead_letters_are_looked_at_and_sent_again(broker, worker, browser, tmp_
     worker.halt(name)
     wait_until(lambda: not worker.status(name)["tasks"], "its tasks have ended")
     assert f"Sent again: 1 record to {topic}" in browser.post(f"{path}/replay", what="send")
-    assert "Nothing would be sent" in browser.post(f"{path}/replay", what="try")
+    assert f"{name}-dlq-0@0" in browser.get(
+        f"/c/local/topics/{topic}/records/0/1"
+    )  # the header says where it lay
     worker.delete(name)
 
 

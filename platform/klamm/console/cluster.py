@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from klamm.admin.client import Admin
@@ -13,13 +15,27 @@ from klamm.console.errors import NotThere
 from klamm.console.lag import LagHistory
 from klamm.console.services import Service
 from klamm.console.settings import ClusterSettings
+from klamm_base.errors import KlammError
 from klamm_base.security import ClientSecurity
+
+log = logging.getLogger(__name__)
 
 TIMEOUT_S: Final = 15.0
 """For requests to a broker: a person waits for the page."""
 KEPT_S: Final = 2.0
 """Lists of a cluster are asked for once in this time, so that a search while somebody types costs one request."""
+STALE_S: Final = 60.0
+SLOW_S: Final = 0.1
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """An answer, the time when it came, and how long it took."""
+
+    answer: Any
+    at_s: float
+    took_s: float
 
 
 class Cluster:
@@ -33,7 +49,8 @@ class Cluster:
         self.registry = Service(settings.registry, "The schema registry") if settings.registry else None
         self.mirror = Service(settings.mirror, "The mirror") if settings.mirror else None
         self._security: ClientSecurity | None = None
-        self._kept: dict[str, tuple[float, Any]] = {}
+        self._kept: dict[str, Kept] = {}
+        self._asking: dict[str, asyncio.Task[None]] = {}
         self._locks: dict[str, asyncio.Lock] = {}
 
     def admin(self, timeout_s: float = TIMEOUT_S) -> AbstractAsyncContextManager[Admin]:
@@ -62,15 +79,39 @@ class Cluster:
         return found
 
     async def kept(self, name: str, ask: Callable[[], Awaitable[T]], *, for_s: float = KEPT_S) -> T:
-        """Returns an answer that is at most `for_s` old. Those who ask at the same time wait for one request."""
+        """Returns an answer that is at most `for_s` old. Those who ask at the same time wait for one request.
+
+        An answer that took long (10,000 topics) is shown up to `STALE_S` old, while the next one is on its way.
+        """
         async with self._locks.setdefault(name, asyncio.Lock()):
             found = self._kept.get(name)
-            if found is not None and time.monotonic() - found[0] < for_s:
-                kept: T = found[1]
-                return kept
-            answer = await ask()
-            self._kept[name] = (time.monotonic(), answer)
-            return answer
+            if found is not None:
+                age_s = time.monotonic() - found.at_s
+                if age_s < for_s:
+                    return found.answer  # type: ignore[no-any-return]
+                if found.took_s > SLOW_S and age_s < STALE_S:
+                    if name not in self._asking:
+                        self._asking[name] = asyncio.create_task(
+                            self._again(name, ask), name=f"refresh {name}"
+                        )
+                    return found.answer  # type: ignore[no-any-return]
+            return await self._ask(name, ask)
+
+    async def _ask(self, name: str, ask: Callable[[], Awaitable[T]]) -> T:
+        began = time.monotonic()
+        answer = await ask()
+        now = time.monotonic()
+        self._kept[name] = Kept(answer=answer, at_s=now, took_s=now - began)
+        return answer
+
+    async def _again(self, name: str, ask: Callable[[], Awaitable[T]]) -> None:
+        try:
+            await self._ask(name, ask)
+        except (KlammError, OSError) as e:
+            self._kept.pop(name, None)  # the next page asks, and says why it cannot
+            log.info("%s of cluster %s: %s", name, self.name, e)
+        finally:
+            self._asking.pop(name, None)
 
     def forget(self, *names: str) -> None:
         """Asks again next time, because something was changed."""
@@ -79,12 +120,14 @@ class Cluster:
 
     def drop_old(self, now_s: float, than_s: float = 60.0) -> None:
         """Frees lists that nobody has asked for lately."""
-        for name in [n for n, (at, _) in self._kept.items() if now_s - at > than_s]:
+        for name in [n for n, kept in self._kept.items() if now_s - kept.at_s > than_s]:
             del self._kept[name]
 
     async def close(self) -> None:
         """Closes its connections."""
         await self.lag.close()
+        for task in list(self._asking.values()):
+            task.cancel()
         for service in (self.connect, self.registry, self.mirror):
             if service is not None:
                 await service.close()

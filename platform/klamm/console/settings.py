@@ -128,7 +128,7 @@ def cluster_config() -> ConfigDef:
         "connect.login",
         Type.BOOLEAN,
         default=False,
-        documentation="Whether requests to Connect and the mirror carry the login of whoever uses the console, so that the worker's "
+        documentation="Whether requests to Connect, the registry and the mirror carry the login of whoever uses the console, so that the worker's "
         "own roles count. For workers whose rest.auth.file has the same users.",
     )
     d.define(

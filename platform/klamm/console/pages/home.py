@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import Any
 
 from aiohttp import web
@@ -33,22 +34,29 @@ async def clusters(visit: Visit) -> web.StreamResponse:
 async def _summary(cluster: Cluster) -> dict[str, Any]:
     facts: dict[str, Any] = {"name": cluster.name, "settings": cluster.settings, "why": None}
     try:
-        async with cluster.admin(SHORT_S) as admin, asyncio.timeout(SHORT_S):
-            answer = await admin.metadata()
-            facts |= {
-                "id": answer.cluster_id,
-                "brokers": len(answer.brokers),
-                "topics": sum(1 for t in answer.topics if not t.is_internal),
-                "partitions": sum(len(t.partitions) for t in answer.topics),
-            }
+        async with asyncio.timeout(SHORT_S):
+            return facts | await cluster.kept("summary", lambda: _counts(cluster))
     except (KlammError, OSError, TimeoutError) as e:
-        facts["why"] = str(e) or f"no answer within {SHORT_S:g} s"
-    return facts
+        return facts | {"why": str(e) or f"no answer within {SHORT_S:g} s"}
+
+
+async def _counts(cluster: Cluster) -> dict[str, Any]:
+    async with cluster.admin(SHORT_S) as admin:
+        answer = await admin.metadata()
+    return {
+        "brokers": len(answer.brokers),
+        "topics": sum(1 for t in answer.topics if not t.is_internal),
+        "partitions": sum(len(t.partitions) for t in answer.topics),
+    }
 
 
 async def overview(visit: Visit) -> web.StreamResponse:
     """Shows a cluster's brokers, with their leaders and disks."""
     cluster = visit.cluster
+    return visit.page("overview.html", **await cluster.kept("overview", lambda: _overview(cluster)))
+
+
+async def _overview(cluster: Cluster) -> dict[str, Any]:
     async with cluster.admin() as admin:
         answer = await admin.metadata()
         nodes = sorted(answer.brokers, key=lambda b: b.node_id)
@@ -59,33 +67,31 @@ async def overview(visit: Visit) -> web.StreamResponse:
         except (AdminError, ClientError) as e:
             why = str(e)
         groups = await list_groups(admin, consumers_only=False)
-    rows = []
-    for node in nodes:
-        led = [p for t in answer.topics for p in t.partitions if p.leader_id == node.node_id]
-        mine = [d for d in dirs if d.broker == node.node_id]
-        rows.append(
-            {
-                "id": node.node_id,
-                "address": f"{node.host}:{node.port}",
-                "rack": node.rack,
-                "controller": node.node_id == answer.controller_id,
-                "leads": len(led),
-                "bytes": sum(r.size for d in mine for r in d.replicas) if mine else None,
-                "dirs": mine,
-            }
-        )
     partitions = [p for t in answer.topics for p in t.partitions]
-    return visit.page(
-        "overview.html",
-        rows=rows,
-        id=answer.cluster_id,
-        topics=len(answer.topics),
-        partitions=len(partitions),
-        leaderless=sum(p.leader_id < 0 for p in partitions),
-        under_replicated=sum(len(p.isr_nodes) < len(p.replica_nodes) for p in partitions),
-        groups=len(groups),
-        why=why,
-    )
+    leads = Counter(p.leader_id for p in partitions)
+    return {
+        "rows": [_broker_row(node, leads, dirs, answer.controller_id) for node in nodes],
+        "id": answer.cluster_id,
+        "topics": len(answer.topics),
+        "partitions": len(partitions),
+        "leaderless": leads[-1],
+        "under_replicated": sum(len(p.isr_nodes) < len(p.replica_nodes) for p in partitions),
+        "groups": len(groups),
+        "why": why,
+    }
+
+
+def _broker_row(node: Any, leads: Counter[int], dirs: list[LogDir], controller: int) -> dict[str, Any]:
+    mine = [d for d in dirs if d.broker == node.node_id]
+    return {
+        "id": node.node_id,
+        "address": f"{node.host}:{node.port}",
+        "rack": node.rack,
+        "controller": node.node_id == controller,
+        "leads": leads[node.node_id],
+        "bytes": sum(r.size for d in mine for r in d.replicas) if mine else None,
+        "dirs": mine,
+    }
 
 
 async def broker(visit: Visit) -> web.StreamResponse:

@@ -68,7 +68,7 @@ async def stream(visit: Visit) -> web.StreamResponse:
 
 
 async def _send(visit: Visit, answer: web.StreamResponse, name: str, query: Query, *, tail: bool) -> None:
-    async with aclosing(reading(visit.cluster, name, query, tail=tail)) as events:
+    async with aclosing(reading(visit.cluster, name, query, tail=tail, login=visit.login)) as events:
         async for event in events:
             match event:
                 case list():
@@ -141,7 +141,7 @@ async def one(visit: Visit) -> web.StreamResponse:
     }
     found: Record | None = None
     with visit.console.searching():
-        async with aclosing(reading(visit.cluster, name, read_query(given), tail=False)) as events:
+        async with aclosing(reading(visit.cluster, name, read_query(given), login=visit.login)) as events:
             async for event in events:
                 if isinstance(event, list) and event:
                     found = event[0]

@@ -19,13 +19,17 @@ KINDS: Final = ("AVRO", "JSON", "PROTOBUF")
 
 
 async def _ask(visit: Visit, method: str, path: str, body: Any = None) -> Any:
-    return await visit.cluster.needs("registry").ask(method, path, body)
+    return await visit.cluster.needs("registry").ask(method, path, body, caller=visit.login)
 
 
 async def list_page(visit: Visit) -> web.StreamResponse:
     """Shows subjects: searched, a page of them."""
     registry = visit.cluster.needs("registry")
-    found: list[str] = sorted(await visit.cluster.kept("subjects", lambda: registry.ask("GET", "/subjects")))
+    found: list[str] = sorted(
+        await visit.cluster.kept(
+            f"subjects {visit.login}", lambda: registry.ask("GET", "/subjects", caller=visit.login)
+        )
+    )
     level = (await _ask(visit, "GET", "/config")).get("compatibilityLevel", "")
     text = visit.asked("q").lower()
     rows = [s for s in found if text in s.lower()]
@@ -106,7 +110,7 @@ async def register(visit: Visit) -> web.StreamResponse:
         answer = await _ask(visit, "POST", f"/subjects/{in_path(name)}/versions", _body(visit))
     except ConsoleError as e:
         return await _page(visit, wrong=str(e), text=visit.form.get("schema", ""))
-    visit.cluster.forget("subjects")
+    visit.cluster.forget()
     visit.audit("schema registered", subject=name, id=answer.get("id"))
     return visit.go(
         f"/c/{visit.cluster_name}/schemas/{in_path(name)}", f"The schema has the id {answer.get('id')}."
@@ -127,6 +131,6 @@ async def delete(visit: Visit) -> web.StreamResponse:
     if visit.field("confirm") != name:
         raise ConsoleError(f"confirm: type {name} to say that you mean it")
     await _ask(visit, "DELETE", f"/subjects/{in_path(name)}")
-    visit.cluster.forget("subjects")
+    visit.cluster.forget()
     visit.audit("subject deleted", subject=name)
     return visit.go(f"/c/{visit.cluster_name}/schemas", f"Subject {name} was deleted.")

@@ -11,14 +11,22 @@ import ast
 import operator
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from klamm.console.errors import ConsoleError
 
 LENGTH_MAX: Final = 2_000
 TEXT_MAX: Final = 1 << 20
 NAMES: Final = ("key", "value", "headers", "partition", "offset", "timestamp", "topic")
-Evaluate = Callable[[Mapping[str, Any]], Any]
+
+
+class Parts(Protocol):
+    """A record, by the names of its parts."""
+
+    def part(self, name: str, /) -> Any: ...
+
+
+Evaluate = Callable[[Parts], Any]
 _COMPARE: Final[Mapping[type[ast.cmpop], Callable[[Any, Any], Any]]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
@@ -121,7 +129,7 @@ def _name(name: str) -> Evaluate:
         return lambda _record: word
     if name not in NAMES:
         raise ExpressionError(f"{name} is no part of a record; there are {', '.join(NAMES)}")
-    return lambda record: record.get(name)
+    return lambda record: record.part(name)
 
 
 def part_of(value: Any, name: Any) -> Any:
@@ -161,7 +169,7 @@ def _call(work: Callable[..., Any], args: list[Evaluate]) -> Evaluate:
 
 
 def _comparison(first: Evaluate, ops: list[type[ast.cmpop]], others: list[Evaluate]) -> Evaluate:
-    def compare(record: Mapping[str, Any]) -> bool:
+    def compare(record: Parts) -> bool:
         left = first(record)
         for op, other in zip(ops, others, strict=True):
             right = other(record)

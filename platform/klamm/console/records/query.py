@@ -144,7 +144,7 @@ def _expression_test(text: str) -> Test:
 
     def test(r: Record) -> bool:
         try:
-            return bool(evaluate(r.parts()))
+            return bool(evaluate(r))
         except (TypeError, ValueError, ZeroDivisionError, OverflowError, RecursionError):
             return False
 

@@ -1,6 +1,6 @@
 """Reads records for a search or a live tail, in a thread of its own, with a consumer that ends when it is told to.
 
-    async for event in stream(cluster, topic, query, tail=False): …
+    async for event in stream(cluster, topic, query): …
 
 Whoever reads stops by leaving the loop: the thread sees it within `STEP_S`, and closes the consumer. Events are bounded: the
 thread waits for a browser that does not take them.
@@ -66,8 +66,10 @@ class Done:
 Event = list[Record] | Progress | Done
 
 
-async def stream(cluster: Cluster, topic: str, query: Query, *, tail: bool) -> AsyncGenerator[Event, None]:
-    """Yields what a search finds. Raises KlammError and ConsoleError."""
+async def stream(
+    cluster: Cluster, topic: str, query: Query, *, tail: bool = False, login: str | None = None
+) -> AsyncGenerator[Event, None]:
+    """Yields what a search finds. `login`: an Authorization header for the registry. Raises KlammError and ConsoleError."""
     loop = asyncio.get_running_loop()
     queue: asyncio.Queue[Event | BaseException | None] = asyncio.Queue()
     room = threading.Semaphore(QUEUED)
@@ -81,7 +83,7 @@ async def stream(cluster: Cluster, topic: str, query: Query, *, tail: bool) -> A
 
     def work() -> None:
         try:
-            reading = Reading(cluster, topic, query, stop)
+            reading = Reading(cluster, topic, query, stop, login)
             for event in reading.tail() if tail else reading.search():
                 give(event)
             give(None)
@@ -104,7 +106,9 @@ async def stream(cluster: Cluster, topic: str, query: Query, *, tail: bool) -> A
 class Reading:
     """One search, in its thread. `stop` ends it."""
 
-    def __init__(self, cluster: Cluster, topic: str, query: Query, stop: threading.Event) -> None:
+    def __init__(
+        self, cluster: Cluster, topic: str, query: Query, stop: threading.Event, login: str | None
+    ) -> None:
         self._cluster = cluster
         self._topic = topic
         self._query = query
@@ -115,7 +119,7 @@ class Reading:
         if cluster.settings.registry is not None:
             from klamm.console.records.registry import Schemas
 
-            self._look = Schemas(cluster.settings.registry).look
+            self._look = Schemas(cluster.settings.registry, login).look
 
     # ---- the two ways
 

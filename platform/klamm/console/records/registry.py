@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from klamm.console.records.shown import Shown
 from klamm.console.settings import Endpoint
+from klamm.web.authentication import basic
 from klamm_base.configdef import ConfigDef
 from klamm_base.errors import ConfigError, KlammError
 from klamm_plugins.errors import RetriableError
@@ -20,10 +21,11 @@ _CONVERTERS: Final = {
 
 
 class Schemas:
-    """The schemas of one registry, for one thread."""
+    """The schemas of one registry, for one thread. `login`: an Authorization header (Basic), where no user is configured."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: Endpoint, login: str | None = None) -> None:
         self._endpoint = endpoint
+        self._login = None if login is None else basic(login.removeprefix("Basic "))
         self._kinds: dict[int, str] = {}
         self._converters: dict[tuple[str, bool], Any] = {}
         self._client: Any = None
@@ -85,6 +87,9 @@ class Schemas:
         if end.user is not None:
             found["basic.auth.credentials.source"] = "USER_INFO"
             found["basic.auth.user.info"] = f"{end.user}:{end.password.value if end.password else ''}"
+        elif self._login is not None and end.token is None:
+            found["basic.auth.credentials.source"] = "USER_INFO"
+            found["basic.auth.user.info"] = ":".join(self._login)
         if end.token is not None:
             found["bearer.auth.token"] = end.token.value
         if end.cacert is not None:

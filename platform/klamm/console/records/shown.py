@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+import orjson
 
 FORMS: Final = ("auto", "text", "json", "hex", "registry")
 SHOWN_MAX: Final = 64 << 10
@@ -14,12 +16,25 @@ _FRAME: Final = 5
 """A byte of zero, and the number of a schema: what Confluent's serializers write before a value."""
 
 
-class Shown(NamedTuple):
-    """Bytes as somebody reads them: the `form`, the text, and the value behind it (None where it is no JSON)."""
+class Shown:
+    """Bytes as somebody reads them: the `form`, the text, and the value behind it (None where it is no JSON).
 
-    form: str
-    text: str
-    value: Any = None
+    JSON gets its text when somebody reads it: a search that looks at values alone does without.
+    """
+
+    __slots__ = ("_text", "form", "value")
+
+    def __init__(self, form: str, text: str | None, value: Any = None) -> None:
+        self.form = form
+        self._text = text
+        self.value = value
+
+    @property
+    def text(self) -> str:
+        """The text; JSON has line breaks."""
+        if self._text is None:
+            self._text = json.dumps(self.value, indent=2, ensure_ascii=False)
+        return self._text
 
 
 Look = Callable[[str, bytes, bool], Shown | None]
@@ -60,17 +75,17 @@ class Record:
             self._value = decoded(self.topic, self.value, self.value_form, self.look, is_key=False)
         return self._value
 
-    def parts(self) -> dict[str, Any]:
-        """Returns what an expression sees."""
-        return {
-            "topic": self.topic,
-            "partition": self.partition,
-            "offset": self.offset,
-            "timestamp": self.timestamp,
-            "key": self.decoded_key().value,
-            "value": self.decoded_value().value,
-            "headers": {name: None if v is None else v.decode(errors="replace") for name, v in self.headers},
-        }
+    def part(self, name: str) -> Any:
+        """Returns what an expression sees by this name."""
+        match name:
+            case "value":
+                return self.decoded_value().value
+            case "key":
+                return self.decoded_key().value
+            case "headers":
+                return {n: None if v is None else v.decode(errors="replace") for n, v in self.headers}
+            case _:
+                return getattr(self, name)
 
     @property
     def size(self) -> int:
@@ -106,10 +121,13 @@ def as_json(data: bytes) -> Shown | None:
     if data[:1] not in b'{["-0123456789tfn \t\r\n' or not data:
         return None
     try:
-        value = json.loads(data)
-    except (ValueError, RecursionError):
-        return None
-    return Shown("json", json.dumps(value, indent=2, ensure_ascii=False), value)
+        value = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        try:
+            value = json.loads(data)  # numbers that are too large for orjson, NaN
+        except (ValueError, RecursionError):
+            return None
+    return Shown("json", None, value)
 
 
 def as_text(data: bytes) -> Shown | None:
