@@ -116,6 +116,60 @@ def test_a_repeated_denial_is_counted_and_told_once_in_a_while(caplog):
     }  # fmt: skip
 
 
+class _Timer:
+    """A timer that a test lets ring."""
+
+    def __init__(self):
+        self.calls = []
+
+    def __call__(self, _seconds, call):
+        self.calls.append(call)
+
+    def ring(self):
+        calls, self.calls = self.calls, []
+        for call in calls:
+            call()
+
+
+def _denial(principal, name="secret"):
+    return Denial(
+        principal=principal, host="h", operation=AclOperation.READ, resource_type=ResourceType.TOPIC,
+        resource_name=name, api="FETCH", rule="none",
+    )  # fmt: skip
+
+
+def _times(caplog):
+    return sum(json.loads(record.getMessage()).get("times", 0) for record in caplog.records)
+
+
+def test_counted_denials_are_told_by_a_timer_though_nobody_comes_back(caplog):
+    now, timer = [0.0], _Timer()
+    denials = audit.Denials(lambda: now[0], timer)
+    with caplog.at_level(logging.INFO, "klamm.audit"):
+        for n in range(10_000):
+            denials(_denial("User:ann", str(n)))
+        for _ in range(50):
+            denials(_denial("User:bob"))
+        assert _times(caplog) == audit.LINES_MAX + 1
+        now[0] = audit.PAUSE_S
+        timer.ring()
+        assert _times(caplog) == denials.total == 10_050
+        assert not timer.calls
+
+
+def test_no_denial_is_lost_when_others_need_the_room(caplog):
+    denials = audit.Denials(lambda: 0.0)
+    with caplog.at_level(logging.INFO, "klamm.audit"):
+        for _ in range(5_000):
+            denials(_denial("User:mallory"))
+        for n in range(audit.DENIALS_MAX + 500):
+            for i in range(2):
+                denials(_denial(f"User:{n}", str(i)))
+        denials(_denial("User:mallory"))
+        denials.close()
+    assert _times(caplog) == denials.total == 5_001 + 2 * (audit.DENIALS_MAX + 500)
+
+
 def test_denials_of_ever_new_names_are_cut_and_counted(caplog):
     now = [0.0]
     denials = audit.Denials(lambda: now[0])

@@ -8,6 +8,7 @@ import logging
 
 import pytest
 
+from klamm_broker.api.topic_configs import ResourceType
 from klamm_broker.server.broker import Broker
 from klamm_broker.server.config import BrokerConfig
 from klamm_broker.server.listener import Server
@@ -18,6 +19,11 @@ from klamm_kafka.wire.messages import delete_share_group_offsets as delete_share
 from klamm_kafka.wire.messages import offset_commit as commit
 from klamm_kafka.wire.messages import offset_delete
 from klamm_kafka.wire.messages.delete_groups import DeleteGroupsRequest
+from klamm_kafka.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from klamm_kafka.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 
@@ -120,3 +126,26 @@ async def test_offsets_of_share_groups(client, changes):
     assert changes() == [{"event": "offsets changed", "group": "s", "deleted": ["t"]}]
     await client.request(delete_share.DeleteShareGroupOffsetsRequest(group_id="none", topics=names))
     assert changes() == []
+
+
+async def test_whoever_switches_the_audit_log_off_or_on_is_told_of(client, changes):
+    async def level(text: str) -> None:
+        config = AlterableConfig(name="klamm.audit", config_operation=0, value=text)
+        resource = AlterConfigsResource(
+            resource_type=ResourceType.BROKER_LOGGER, resource_name="1", configs=[config]
+        )
+        answer = await client.request(IncrementalAlterConfigsRequest(resources=[resource]), 1)
+        assert answer.responses[0].error_code == 0
+
+    await level("ERROR")
+    told = {
+        "event": "configurations changed",
+        "resource_type": "BROKER_LOGGER",
+        "resource": "1",
+        "keys": ["klamm.audit"],
+    }
+    assert changes() == [told]
+    await create(client)
+    assert changes() == []
+    await level("INFO")
+    assert changes() == [told]

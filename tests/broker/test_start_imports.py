@@ -64,5 +64,5 @@ def test_start_without_what_is_not_used(tmp_path: Path):
 
 def test_records_find_their_kind():
     """The numbers by which a kind's module is found are those that the module reads."""
-    assert set(records._SHARE_KEYS) == set(share_records._KINDS)
-    assert set(records._STREAMS_KEYS) == set(streams_records._KINDS)
+    assert set(records._SHARE_KEYS) == set(share_records.ShareRecord.types)
+    assert set(records._STREAMS_KEYS) == set(streams_records.StreamsRecord.types)

@@ -339,6 +339,34 @@ def test_any_name_and_label_is_one_that_prometheus_reads(name, labels):
     assert family.samples[0].value == math.pi
 
 
+def test_a_client_without_room_is_not_kept(monkeypatch):
+    monkeypatch.setattr(series, "SERIES_MAX", 2)
+    pushed = PushedSeries()
+    take(pushed, *(Point(f"m{n}", {}, n, False, False) for n in range(2)))
+    for n in range(1000):
+        take(pushed, Point("m", {}, 1, False, False), who=f"made up {n}")
+    assert (len(pushed), pushed.dropped, len(pushed._clients)) == (2, 1000, 1)
+    assert len(pushed._owners[""].clients) == 1
+
+
+def test_all_values_of_a_client_that_gives_way_are_counted(monkeypatch):
+    monkeypatch.setattr(series, "SERIES_MAX", 10)
+    monkeypatch.setattr(series, "SERIES_PER_CLIENT", 4)
+    pushed = PushedSeries()
+    for n in range(3):
+        pushed.take(
+            f"a{n}",
+            "me",
+            [Point(f"m{i}", {}, i, False, False) for i in range(4)],
+            owner="a",
+            now_ms=0,
+            keep_ms=1,
+        )
+    assert (len(pushed), pushed.dropped) == (10, 2)
+    pushed.take("b", "me", [Point("m", {}, 1, False, False)], owner="b", now_ms=0, keep_ms=1)
+    assert (len(pushed), pushed.dropped) == (7, 6)
+
+
 def test_whoever_makes_up_clients_does_not_take_the_room_of_others(monkeypatch):
     monkeypatch.setattr(series, "SERIES_MAX", 40)
     monkeypatch.setattr(series, "SERIES_PER_CLIENT", 5)
@@ -361,4 +389,4 @@ def test_whoever_makes_up_clients_does_not_take_the_room_of_others(monkeypatch):
     assert len(pushed) == 40
     assert "ann's 0" in "".join(lines(pushed.families()))
     pushed.expire(60_000)
-    assert (len(pushed), not pushed._by_owner) == (0, True)
+    assert (len(pushed), not pushed._owners) == (0, True)

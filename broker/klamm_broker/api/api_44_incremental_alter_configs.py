@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from klamm_broker.api import config_changes
 from klamm_broker.api.registry import RequestContext, handles
 from klamm_broker.api.topic_configs import ResourceType
+from klamm_broker.server import audit
 from klamm_kafka.wire.acls import AclOperation
 from klamm_kafka.wire.api_keys import ApiKey
 from klamm_kafka.wire.messages.incremental_alter_configs import (
@@ -60,11 +61,20 @@ def _alter(
 ) -> None:
     kind, name = resource.resource_type, resource.resource_name
     config_changes.check_rights(ctx, AclOperation.ALTER_CONFIGS, kind, name)
+    keys = [config.name for config in resource.configs]
     if kind == ResourceType.BROKER_LOGGER:
-        config_changes.alter_loggers(broker, name, resource.configs, validate_only=validate_only)
-    else:
-        target = config_changes.resource(broker, kind, name)
-        configs = config_changes.incremental(target, resource.configs)
-        config_changes.alter(target, configs, validate_only=validate_only)
+        config_changes.check_loggers(broker, name, resource.configs)
+        if not validate_only:
+            # The change may switch the audit log itself off, or on
+            told_before = audit.is_on()
+            if told_before:
+                config_changes.report(ctx, kind, name, keys)
+            config_changes.alter_loggers(resource.configs)
+            if not told_before:
+                config_changes.report(ctx, kind, name, keys)
+        return
+    target = config_changes.resource(broker, kind, name)
+    configs = config_changes.incremental(target, resource.configs)
+    config_changes.alter(target, configs, validate_only=validate_only)
     if not validate_only:
-        config_changes.report(ctx, kind, name, [config.name for config in resource.configs])
+        config_changes.report(ctx, kind, name, keys)

@@ -305,18 +305,19 @@ def alter(target: ConfigResource, configs: Mapping[str, str], *, validate_only: 
         target.store(configs)
 
 
-def alter_loggers(
-    broker: BrokerState, name: str, changes: Sequence[AlterableConfig], *, validate_only: bool
-) -> None:
-    """Change the levels of loggers, all or none. Raises ConfigRefused."""
+def check_loggers(broker: BrokerState, name: str, changes: Sequence[AlterableConfig]) -> None:
+    """Raise ConfigRefused where levels of loggers cannot be changed so."""
     check_node_id(broker, name)
     check_plain([change.name for change in changes], ())
     for change in changes:
         _check_logger(change)
-    if not validate_only:
-        for change in changes:
-            set_ = change.config_operation == Operation.SET
-            loggers.set_level(change.name, change.value if set_ else None)
+
+
+def alter_loggers(changes: Sequence[AlterableConfig]) -> None:
+    """Change the levels of loggers that `check_loggers` has found good."""
+    for change in changes:
+        set_ = change.config_operation == Operation.SET
+        loggers.set_level(change.name, change.value if set_ else None)
 
 
 def _check_logger(change: AlterableConfig) -> None:

@@ -54,13 +54,13 @@ class StoredAuthorizer(Authorizer):
         write_and_take(self._path, f"{_HEAD}\n{text}\n]}}\n".encode(), take)
 
 
-def open_authorizer(config: BrokerConfig, clock: Any) -> StoredAuthorizer:
+def open_authorizer(config: BrokerConfig, denials: Denials) -> StoredAuthorizer:
     """Returns the authorizer that a configuration asks for. Raises KlammError."""
     return StoredAuthorizer(
         config.log_dir / FILE_NAME,
         super_users=super_users(config["super.users"] or ""),
         allow_without_acls=config["allow.everyone.if.no.acl.found"],
-        on_denied=Denials(clock),
+        on_denied=denials,
     )
 
 

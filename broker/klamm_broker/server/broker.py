@@ -191,13 +191,17 @@ class Broker(BrokerState):
 
     def _open_authorizer(self) -> StoredAuthorizer:
         from klamm_broker.server.acl_file import open_authorizer
+        from klamm_broker.server.audit import Denials
 
-        return open_authorizer(self.config, self.loop.time)
+        self.denials = Denials(self.loop.time, self.loop.call_later)
+        return open_authorizer(self.config, self.denials)
 
     async def close(self) -> None:
         """Flush, checkpoint, leave the clean-shutdown marker."""
         for timer in self._timers.values():
             timer.cancel()
+        if self.denials is not None:
+            self.denials.close()
         await self.topic_changes.finish()
         await self.cleaner.stop()
         await self.mover.stop()

@@ -245,8 +245,7 @@ class Connection:
                 self._answer(reply, cork)
         except BadRequest as e:
             self._flush(cork)
-            logged_in = self.dispatch == self.server.dispatch
-            lines = self.server.faults if logged_in else self.server.refusals
+            lines = self.server.refusals if getattr(self.dispatch, "is_login", False) else self.server.faults
             self.close(str(e), level=lines.level(self.loop))
             return
         except Exception as e:  # a defect of ours: the peer must not wait for an answer that will not come

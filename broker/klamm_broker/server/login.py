@@ -40,6 +40,8 @@ def no_login(conn: Connection, view: memoryview, pos: int, end: int) -> Reply | 
 class Login:
     """One login, as the connection's dispatch. `renewed` is the session that it takes the place of."""
 
+    is_login = True
+
     def __init__(self, conn: Connection, settings: LoginSettings, renewed: Session | None = None) -> None:
         self._settings = settings
         self._exchange = Exchange(settings.offers, renewed)

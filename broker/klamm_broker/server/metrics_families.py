@@ -116,6 +116,10 @@ def _connections(broker: BrokerState, server: Server) -> Iterator[Family]:
         "TLS handshakes that failed or took too long.",
         metrics.handshakes_failed,
     )
+    if broker.denials is not None:
+        yield _counter(
+            "klamm_denials_total", "Requests, or parts of them, that ACLs forbid.", broker.denials.total
+        )
     idle = broker.idle.share()
     for pool in ("network_socketserver_networkprocessor", "server_kafkarequesthandlerpool_requesthandler"):
         yield _gauge(

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from klamm_broker.security.sasl.credentials import Mechanism
     from klamm_broker.security.sasl.scram import Account
     from klamm_broker.server.acl_file import StoredAuthorizer
+    from klamm_broker.server.audit import Denials
     from klamm_broker.server.cleaner import LogCleaner
     from klamm_broker.server.client_telemetry import ClientTelemetry
     from klamm_broker.server.cluster_config import ClusterConfig
@@ -57,6 +58,8 @@ class BrokerState(Storage):
     quotas: ClientQuotas
     telemetry_taken: FirstUse[ClientTelemetry]
     authorizer: StoredAuthorizer | None = None
+    denials: Denials | None = None
+    """The refusals of the authorizer; None without one."""
 
     def __init__(self, config: BrokerConfig, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(config, loop)

@@ -9,8 +9,7 @@ client that has ended is still seen by the next scrape.
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -48,12 +47,20 @@ class ClientSeries:
     values: dict[tuple[str, Labels], Series] = field(default_factory=dict)
 
 
+@dataclass(slots=True)
+class _Owner:
+    """The clients of an owner, the first one first, and the number of their series."""
+
+    clients: dict[str, None] = field(default_factory=dict)
+    count: int = 0
+
+
 class PushedSeries:
     """All series by client instance. `dropped` counts points that found no room, `left_out` those of other kinds."""
 
     def __init__(self) -> None:
         self._clients: dict[str, ClientSeries] = {}
-        self._by_owner: Counter[str] = Counter()
+        self._owners: dict[str, _Owner] = {}
         self._timers = Timers()
         self._count = 0
         self.dropped = 0
@@ -66,55 +73,61 @@ class PushedSeries:
         self,
         instance_id: str,
         client_id: str,
-        points: Iterable[Point],
+        points: Sequence[Point],
         *,
         owner: str = "",
         now_ms: int,
         keep_ms: int,
     ) -> None:
-        """Take in a push; the client's series are kept for `keep_ms` from now on. `owner` is who makes up instance ids."""
+        """Take in a push; the client's series are kept for `keep_ms` from now on. `owner` is who makes up instance ids.
+
+        A client that gets no series is not kept.
+        """
         self.expire(now_ms)
-        client = self._clients.get(instance_id)
-        if client is None:
-            client = self._clients[instance_id] = ClientSeries(client_id, owner)
-            self._by_owner[owner] += 0
+        self._make_room(owner, len(points))
+        client = self._clients.get(instance_id) or ClientSeries(client_id, owner)
         client.client_id = client_id
-        self._timers.set((instance_id,), now_ms + keep_ms)
-        full = False
+        before = len(client.values)
         for point in points:
             key = _family(point), _labels(point)
             known = client.values.get(key)
             if known is not None:
                 known.value = known.value + point.value if point.is_delta else point.value
-            elif full or len(client.values) >= SERIES_PER_CLIENT or not self._has_room(client.owner):
-                full = True
+            elif len(client.values) >= SERIES_PER_CLIENT or self._count >= SERIES_MAX:
                 self.dropped += 1
             else:
                 client.values[key] = Series(point.value, point.is_monotonic)
                 self._count += 1
-                self._by_owner[client.owner] += 1
+        if client.values:
+            self._clients[instance_id] = client
+            owned = self._owners.setdefault(client.owner, _Owner())
+            owned.clients[instance_id] = None
+            owned.count += len(client.values) - before
+            self._timers.set((instance_id,), now_ms + keep_ms)
 
-    def _has_room(self, owner: str) -> bool:
-        """Decides whether there is room for one more series of an owner, and makes it at the cost of one who has twice as many."""
-        if self._count < SERIES_MAX:
-            return True
-        most, count = self._by_owner.most_common(1)[0]
-        if count <= 2 * self._by_owner[owner] + SERIES_PER_CLIENT:
-            return False
-        for instance_id, client in self._clients.items():
-            if client.owner == most and client.values:
-                self._forget(instance_id)  # the one that came first
-                self._timers.cancel((instance_id,))
-                self.dropped += 1
-                return True
-        return False
+    def _make_room(self, owner: str, wanted: int) -> None:
+        """Makes room for so many series of an owner at the cost of the one who has most, if that has twice as many."""
+        short = self._count + wanted - SERIES_MAX
+        if short <= 0 or not self._owners:
+            return
+        most = max(self._owners.values(), key=lambda each: each.count)
+        own = self._owners[owner].count if owner in self._owners else 0
+        while short > 0 and most.count > 2 * own + SERIES_PER_CLIENT:
+            first = next(iter(most.clients))
+            gone = len(self._clients[first].values)
+            self._forget(first)
+            self._timers.cancel((first,))
+            self.dropped += gone
+            short -= gone
 
     def _forget(self, instance_id: str) -> None:
         client = self._clients.pop(instance_id)
         self._count -= len(client.values)
-        self._by_owner[client.owner] -= len(client.values)
-        if not self._by_owner[client.owner]:
-            del self._by_owner[client.owner]
+        owned = self._owners[client.owner]
+        del owned.clients[instance_id]
+        owned.count -= len(client.values)
+        if not owned.clients:
+            del self._owners[client.owner]
 
     def expire(self, now_ms: int) -> None:
         """Forget the series of clients that have not pushed for too long."""
