@@ -29,6 +29,7 @@ ENV_RESERVED: Final = frozenset(
         "KLAMM_JAVA_DIR",
         "KLAMM_LAG_TOKEN",
         "KLAMM_LAG_URL",
+        "KLAMM_LAG_USER",
         "KLAMM_LOG_LEVEL",
         "KLAMM_PROFILE",
         "KLAMM_REST_CACERT",

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import struct
+from types import SimpleNamespace
 
 import pytest
 
+from klamm.admin.errors import AdminError
 from klamm.admin.groups import GroupListing
 from klamm.admin.model import TopicPartition
 from klamm.lag.commits import CommitReader, Seen
@@ -16,6 +18,7 @@ from klamm.lag.spark_source import positions
 from klamm.lag.topic_source import OFFSETS_TOPIC, GroupReader, MirrorReader, TopicSource
 from klamm_base.metrics_text import lines
 from klamm_kafka.wire.batch import Record, encode_batch, read_header
+from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.group_records import OffsetCommitKey, OffsetCommitValue
 from klamm_spark.status import JobStatus, families
 
@@ -87,6 +90,19 @@ def test_offsets_of_a_mirror_are_positions_at_the_source():
 def test_a_topic_that_was_never_asked_for_is_not_read_to_its_end():
     source = TopicSource(None, OFFSETS_TOPIC, lambda at: GroupReader("c", at, lambda _: True), {})
     assert not source.caught_up
+
+
+async def test_a_topic_that_may_not_be_read_is_said():
+    async def metadata(_topics: list[str]) -> SimpleNamespace:
+        refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return SimpleNamespace(
+            topics=[SimpleNamespace(name=OFFSETS_TOPIC, error_code=refused, partitions=[])]
+        )
+
+    admin = SimpleNamespace(metadata=metadata)
+    source = TopicSource(admin, OFFSETS_TOPIC, lambda at: GroupReader("c", at, lambda _: True), {})
+    with pytest.raises(AdminError, match="cannot read __consumer_offsets"):
+        await source.poll(0)
 
 
 def test_a_spark_job_tells_its_positions():

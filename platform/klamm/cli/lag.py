@@ -32,12 +32,16 @@ class LagServerOf:
         str | None,
         typer.Option("--token", envvar="KLAMM_LAG_TOKEN", help="A bearer token for the server.", show_default=False),
     ] = None  # fmt: skip
+    user: Annotated[
+        str | None, typer.Option("--user", envvar="KLAMM_LAG_USER", help="NAME:PASSWORD for the server.")
+    ] = None
     cacert: Annotated[
         Path | None, typer.Option("--cacert", help="A PEM file with the authority of an https server.")
     ] = None
 
     def ask(self, url: str, path: str) -> Any:
         """Returns the JSON of an answer. Raises KlammError with the server's words."""
+        import base64
         import json
         import ssl
         import urllib.error
@@ -47,6 +51,8 @@ class LagServerOf:
 
         address = url.rstrip("/") + path
         headers = {"Authorization": f"Bearer {self.token}"} if self.token else {}
+        if self.user:
+            headers["Authorization"] = f"Basic {base64.b64encode(self.user.encode()).decode()}"
         context = ssl.create_default_context(cafile=self.cacert) if address.startswith("https:") else None
         try:
             request = urllib.request.Request(address, headers=headers)  # noqa: S310 - the user's own address

@@ -157,6 +157,9 @@ class TopicSource:
 
     async def _find(self) -> None:
         answer = await self._admin.metadata([self.name] if self._exact else None)
+        for topic in answer.topics:
+            if topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                raise AdminError(topic.error_code, f"cannot read {topic.name}")
         there = {
             TopicPartition(t.name or "", p.partition_index)
             for t in answer.topics
