@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -77,6 +78,12 @@ def describe(
     members: Annotated[bool, typer.Option("--members", help="Who is in the group and reads what.")] = False,
     state: Annotated[bool, typer.Option("--state", help="State, assignor and coordinator.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="As -o wide: more columns.")] = False,
+    watch: Annotated[
+        float | None,
+        typer.Option(
+            "--watch", "-w", metavar="SECONDS", min=0.1, help="Again after so many seconds, until Ctrl-C."
+        ),
+    ] = None,
     output: FormatOption = Format.TABLE,
 ) -> None:
     """Describe groups: offsets and lag, members, or state."""
@@ -87,12 +94,29 @@ def describe(
         output = Format.WIDE
     with reported():
         what = "members" if members else "state" if state else "offsets"
-        rows, problems = cluster.ask(lambda a: _described(a, groups, what=what))
         columns, wide = _COLUMNS[what]
-        if rows or not problems:
-            print_rows(rows, columns, output, wide=wide)
-        if problems:
-            fail("; ".join(problems))
+        while True:
+            rows, problems = cluster.ask(lambda a: _described(a, groups, what=what))
+            if rows or not problems:
+                print_rows(rows, columns, output, wide=wide)
+            if problems:
+                fail("; ".join(problems))
+            if watch is None:
+                return
+            _wait(watch)
+
+
+def _wait(seconds: float) -> None:
+    """Wait before the next look; Ctrl-C ends the command as wanted."""
+    import time
+
+    try:
+        sys.stdout.flush()
+        time.sleep(seconds)
+    except KeyboardInterrupt:
+        raise typer.Exit(0) from None
+    if sys.stdout.isatty():
+        typer.echo("\x1b[H\x1b[2J", nl=False)
 
 
 _COLUMNS: dict[str, tuple[list[str], list[str]]] = {

@@ -23,6 +23,7 @@ from klamm.cli.offset_places import (
     ToOffsetOption,
 )
 from klamm.cli.output import Format, FormatOption, print_rows
+from klamm_base.errors import KlammError
 
 if TYPE_CHECKING:
     from klamm.admin.client import Admin
@@ -276,8 +277,43 @@ async def _forgotten(admin: Admin, group: str, topics: Sequence[str]) -> dict[An
     return dict(await forget(admin, group, await chosen_partitions(admin, topics)))
 
 
+def clone(
+    cluster: AdminCluster,
+    group: Annotated[str, typer.Argument(metavar="GROUP", autocompletion=complete_groups, help="The group.")],
+    name: Annotated[str, typer.Argument(metavar="NEW", help="A group without members, or a new one.")],
+    execute: ExecuteOption = False,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Give a group the offsets of another. Shows what would be set unless --execute is given."""
+    with reported():
+        from klamm.admin.group_reset import may_reset, state_of
+        from klamm.admin.groups import commit, committed
+
+        async def act(admin: Admin) -> list[dict[str, Any]]:
+            found = await committed(admin, group)
+            if not found:
+                raise KlammError(f"group {group!r} has no committed offsets")
+            state = await state_of(admin, name)
+            if not may_reset(state):
+                raise KlammError(
+                    f"group {name!r} has members (state {state}): offsets can be set only without them"
+                )
+            if execute:
+                texts = {tp: each.metadata for tp, each in found.items() if each.metadata}
+                await commit(admin, name, {tp: each.offset for tp, each in found.items()}, metadata=texts)
+            return [
+                {"group": name, "topic": tp.topic, "partition": tp.partition, "new_offset": each.offset}
+                for tp, each in sorted(found.items())
+            ]
+
+        print_rows(cluster.ask(act), ["group", "topic", "partition", "new_offset"], output)
+        if not execute:
+            typer.echo("nothing was set: --execute does it", err=True)
+
+
 def register(app: typer.Typer) -> None:
     """Add the commands to `klamm group`."""
+    app.command()(clone)
     app.command()(reset)
     app.command()(export)
     app.command("import")(import_)
