@@ -162,7 +162,7 @@ def _acls(current: State, wanted: State, prune: bool) -> list[Change]:
 
 def _quotas(current: State, wanted: State, prune: bool) -> list[Change]:
     def compare(entity: Any, before: Mapping[str, float] | None, after: Mapping[str, float]) -> Change:
-        put, delete, said = _settings(before or {}, after, prune=prune, shown=lambda _, v: f"{v:g}")
+        put, delete, said = _settings(before or {}, after, prune=prune, shown=lambda _, v: f"{v:.15g}")
         action = Action.UNCHANGED if not said else Action.CREATE if before is None else Action.CHANGE
         return Change(
             action=action,
