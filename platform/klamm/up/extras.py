@@ -93,11 +93,11 @@ EXTRAS: Final[tuple[Extra, ...]] = (
     ),
     Extra(
         name="rest-proxy",
-        what="REST proxy",
+        what="A REST proxy",
         port=8082,
         uses={"schema.registry": "registry"},
         group="rest",
-        on=False,  # 64 MB
+        on=False,  # 53 MB
     ),
 )
 
