@@ -168,13 +168,24 @@ def test_what_is_written_is_read_again(name):
 
 
 def _unordered(proto):
-    """Sorts the fields by number, because members of oneofs are written behind the other fields."""
+    """Sorts fields by number and inner messages by name: members of oneofs and inner messages are written behind other fields,
+    and an inner message of a map's entries belongs to its field.
+    """
     made = comparable(proto)
     for message in made.message_type:
-        fields = sorted(message.field, key=lambda f: f.number)
-        message.ClearField("field")
-        message.field.extend(fields)
+        _sort(message)
     return made
+
+
+def _sort(message):
+    fields = sorted(message.field, key=lambda f: f.number)
+    inner = sorted(message.nested_type, key=lambda m: m.name)
+    message.ClearField("field")
+    message.field.extend(fields)
+    message.ClearField("nested_type")
+    message.nested_type.extend(inner)
+    for each in message.nested_type:
+        _sort(each)
 
 
 @pytest.mark.parametrize(

@@ -309,10 +309,10 @@ def ran(made, left_s):
 
 @pytest.mark.parametrize("left_s", [600, 700, 900, 1500])
 @pytest.mark.parametrize("reached", [{}, dict.fromkeys(MEASURED, 1)], ids=["nothing", "everything"])
-def test_some_forty_commits_run_every_file(left_s, reached):
+def test_some_fifty_commits_run_every_file(left_s, reached):
     for first in (0, 1000, 123_456):
         seen = set()
-        for commits in range(first, first + 40):
+        for commits in range(first, first + 50):
             made = slices.plan(MEASURED, reached, MEASURED, commits=commits, left_s=left_s)
             assert sorted(f for one in made.first + made.turn for f in one.files) == sorted(MEASURED)
             seen |= set(ran(made, left_s))
@@ -372,5 +372,5 @@ def test_a_slice_that_was_ended_is_a_failure_and_says_so(monkeypatch, capsys):
 
 def test_an_unknown_part_is_named(capsys):
     assert main(["nosuchpart"]) == 2
-    assert "there is no part nosuchpart; there are agent, base, broker, " in capsys.readouterr().err
+    assert "there is no part nosuchpart; there are agent, backup, base, broker, " in capsys.readouterr().err
     assert pytest_arguments(["tests/base/test_base_properties.py::test_x"], PARTS)

@@ -43,14 +43,6 @@ ESSENTIAL: Final[dict[str, tuple[str, ...]]] = {
         "tests/service/test_service_unit.py",
     ),
     "Metrics": ("tests/broker/test_server_metrics.py",),
-    "Schema registry": (
-        "tests/registry/test_registry_clients.py::test_serializers_of_python",
-        "tests/registry/test_registry_clients.py::test_nothing_acknowledged_is_lost_by_kill_9",
-    ),
-    "REST proxy": (
-        "tests/restproxy/test_restproxy_formats.py::test_avro_with_confluents_serializers",
-        "tests/restproxy/test_restproxy_api.py::test_nothing_acknowledged_is_lost_by_kill_9",
-    ),
     "Connect workers": (
         "tests/connect/test_herd_cluster.py::test_herd_workers_that_start_at_once_share_the_tasks",
         "tests/connect/test_herd_cluster.py::test_herd_every_worker_does_what_is_asked_of_any",
@@ -76,6 +68,14 @@ ESSENTIAL: Final[dict[str, tuple[str, ...]]] = {
         "tests/connect/test_env_fork_servers.py::test_a_server_starts_when_needed_and_ends_when_idle",
         "tests/connect/test_transforms_worker.py",
         "tests/connect/test_converters_worker.py",
+    ),
+    "Schema registry": (
+        "tests/registry/test_registry_clients.py::test_serializers_of_python",
+        "tests/registry/test_registry_clients.py::test_nothing_acknowledged_is_lost_by_kill_9",
+    ),
+    "REST proxy": (
+        "tests/restproxy/test_restproxy_formats.py::test_avro_with_confluents_serializers",
+        "tests/restproxy/test_restproxy_api.py::test_nothing_acknowledged_is_lost_by_kill_9",
     ),
     "File source and sink": (
         "tests/connectors/test_connector_conformance.py::TestFileSink",

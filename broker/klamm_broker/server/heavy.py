@@ -11,20 +11,43 @@ import logging
 from collections import deque
 from collections.abc import Callable, Generator
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 from klamm_broker.server.slices import LONG_SLICE_S, lane_of
 from klamm_kafka.wire.errors import ProtocolError
-
-if TYPE_CHECKING:
-    from klamm_broker.server.connection import Slot
 
 log = logging.getLogger(__name__)
 
 LARGE_BYTES: Final = 16 * 1024
 """A request from this size on is large: some 500 partitions, which take a millisecond or two."""
 _R = TypeVar("_R")
+
+
+class Account(Protocol):
+    """The account of a parked request: it is charged while it is worked at."""
+
+    def go_on(self) -> None: ...
+    def pause(self) -> None: ...
+
+
+class Owner(Protocol):
+    """The connection of a parked request."""
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop: ...
+
+
+class Parked(Protocol):
+    """A parked request: `connection.Slot`."""
+
+    @property
+    def closed(self) -> bool: ...
+    @property
+    def charge(self) -> Account | None: ...
+    @property
+    def connection(self) -> Owner: ...
+    def fail(self, why: str) -> None: ...
 
 
 class _Queue:
@@ -60,7 +83,7 @@ _queues: WeakKeyDictionary[asyncio.AbstractEventLoop, _Queue] = WeakKeyDictionar
 
 
 def run(
-    slot: Slot,
+    slot: Parked,
     what: str,
     steps: Generator[Any, None, _R],
     then: Callable[[_R], None],

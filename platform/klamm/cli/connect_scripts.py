@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
@@ -37,27 +38,29 @@ def _refuse(name: str, said: str) -> None:
     fail(f"{said} (usage: klamm {USAGE[name]})", EXIT_USAGE)
 
 
-def _distributed(name: str, words: list[str]) -> None:
-    from klamm.cli.connect import distributed
+def _command(module: str, name: str) -> Callable[..., None]:
+    """Return a command of ours. By its name, as `own_commands` has all of them: they know more than a script does."""
+    command: Callable[..., None] = getattr(importlib.import_module(module), name)
+    return command
 
+
+def _distributed(name: str, words: list[str]) -> None:
     if len(words) > 1:
         _refuse(name, f"{words[1]!r}: a distributed worker gets its connectors by REST")
-    distributed(config=Path(words[0]), override=None)
+    _command("klamm.cli.connect", "distributed")(config=Path(words[0]), override=None)
 
 
 def _standalone(name: str, words: list[str]) -> None:
-    from klamm.cli.connect import standalone
-
-    standalone(config=Path(words[0]), connectors=[Path(w) for w in words[1:]], override=None)
+    _command("klamm.cli.connect", "standalone")(
+        config=Path(words[0]), connectors=[Path(w) for w in words[1:]], override=None
+    )
 
 
 def _mirror_maker(name: str, words: list[str]) -> None:
-    from klamm.cli.mirror import start
-
     files, clusters = split_clusters(words)
     if len(files) != 1:
         _refuse(name, f"{len(files)} files were given, and it takes one")
-    start(config=Path(files[0]), clusters=clusters or None, override=None)
+    _command("klamm.cli.mirror", "start")(config=Path(files[0]), clusters=clusters or None, override=None)
 
 
 def split_clusters(words: Sequence[str]) -> tuple[list[str], list[str]]:

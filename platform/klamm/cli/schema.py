@@ -166,7 +166,10 @@ def register(
     normalize: NormalizeOption = False,
     output: FormatOption = Format.TABLE,
 ) -> None:
-    """Register a schema as the next version of a subject; one that is there keeps its version."""
+    """Register a schema.
+
+    It becomes the next version of the subject; one that is there keeps its version.
+    """
     with reported():
         body = _body(file, kind, reference)
         path = f"/subjects/{_subject(subject)}"
@@ -188,7 +191,10 @@ def check(
         typer.Option("--version", help="Compare with this version alone; by default as the level says."),
     ] = None,
 ) -> None:
-    """Say whether a schema fits a subject, and why not. Exit code 1: it does not."""
+    """Say whether a schema fits a subject.
+
+    And why not. Exit code 1: it does not.
+    """
     with reported():
         path = f"/compatibility/subjects/{_subject(subject)}/versions"
         path += f"/{_subject(version)}" if version is not None else ""
@@ -209,7 +215,10 @@ def delete(
     ] = None,
     permanent: Annotated[bool, typer.Option("--permanent", help="For good, after a soft deletion.")] = False,
 ) -> None:
-    """Delete a subject or one of its versions: softly, so that ids go on meaning schemas."""
+    """Delete a subject or a version.
+
+    Softly, so that ids go on meaning schemas, unless --permanent is given.
+    """
     with reported():
         path = f"/subjects/{_subject(subject)}"
         path += f"/versions/{_subject(version)}" if version is not None else ""
@@ -233,7 +242,10 @@ def compat(
     ] = None,
     reset: Annotated[bool, typer.Option("--reset", help="Take away its own level.")] = False,
 ) -> None:
-    """Show or set the compatibility level of a subject, a context, or all."""
+    """Show or set the compatibility level.
+
+    That of a subject, a context, or all.
+    """
     with reported():
         path = f"/config/{_subject(subject)}" if subject else "/config"
         if set_to is not None:

@@ -24,7 +24,6 @@ from klamm_kafka.wire.offset_specs import EARLIEST, LATEST
 
 log = logging.getLogger(__name__)
 
-OFFSETS_TOPIC: Final = "__consumer_offsets"
 MIRROR_TOPICS: Final = r"mm2-offsets\..*\.internal"
 
 

@@ -24,8 +24,9 @@ from klamm.lag.settings import ClusterSettings
 from klamm.lag.sources import Position, Source
 from klamm.lag.spark_source import SparkSource
 from klamm.lag.state import ClusterState
-from klamm.lag.topic_source import OFFSETS_TOPIC, GroupReader, MirrorReader, TopicSource
+from klamm.lag.topic_source import GroupReader, MirrorReader, TopicSource
 from klamm_base.errors import KlammError
+from klamm_base.internal_topics import OFFSETS_TOPIC
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.offset_specs import LATEST
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from klamm_base.errors import ConfigError, KlammError
+from klamm_base.extras import how_to_install
 
 _NUMBERS: Final = {"short": ">h", "int": ">i", "long": ">q", "float": ">f", "double": ">d"}
 _REGISTRY: Final = {
@@ -74,7 +75,7 @@ def _from_registry(name: str, *, is_key: bool, registry: Mapping[str, str]) -> D
     try:
         converter = getattr(import_module(module), cls)()
     except ImportError as e:
-        raise ConfigError(f"format {name} needs klamm[schemas]: {e}") from None
+        raise ConfigError(f"format {name} needs more packages: {how_to_install('schemas')} ({e})") from None
     converter.configure(dict(registry), is_key=is_key)
     as_json = JsonConverter()
     as_json.configure({"schemas.enable": "false"}, is_key=is_key)

@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol
 from urllib.parse import quote
 
 from klamm_base.errors import ConfigError, KlammError
+from klamm_base.extras import how_to_install
 
 _TYPES: Final = {"avro": "AVRO", "jsonschema": "JSON"}
 
@@ -51,7 +52,7 @@ def _avro(schema: str) -> Callable[[bytes], bytes]:
     try:
         import fastavro
     except ImportError as e:
-        raise ConfigError(f"format avro needs klamm[schemas]: {e}") from None
+        raise ConfigError(f"format avro needs more packages: {how_to_install('schemas')} ({e})") from None
     parsed = fastavro.parse_schema(json.loads(schema))
 
     def write(text: bytes) -> bytes:
@@ -69,7 +70,9 @@ def _json(schema: str) -> Callable[[bytes], bytes]:
     try:
         import jsonschema
     except ImportError as e:
-        raise ConfigError(f"format jsonschema needs klamm[schemas]: {e}") from None
+        raise ConfigError(
+            f"format jsonschema needs more packages: {how_to_install('schemas')} ({e})"
+        ) from None
     document = json.loads(schema)
     validator = jsonschema.validators.validator_for(document)(document)
 

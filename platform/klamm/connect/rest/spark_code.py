@@ -38,6 +38,7 @@ PLAIN: Final = frozenset(
         "startingoffsetsbytimestamp", "endingoffsetsbytimestamp", "startingoffsetsbytimestampstrategy", "failondataloss",
         "maxoffsetspertrigger", "minoffsetspertrigger", "maxtriggerdelay", "minpartitions", "maxrecordsperpartition", "minrecordsperpartition",
         "groupidprefix", "fetchoffset.numretries", "fetchoffset.retryintervalms", "includeheaders",
+        "agentlines", "agentlines.id",
         "kafkaconsumer.polltimeoutms", "refresheachbatch",
         "topic", "deliveryguarantee", "transactionalidprefix", "markertopic", "txnappid", "txnversion",
         *(f"kafka.{name}" for name in _CLIENT),
