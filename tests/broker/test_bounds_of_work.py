@@ -17,6 +17,9 @@ from support.raw import RawClient, batch, produce_request, request_frame
 
 from klamm.testing import EmbeddedBroker
 from klamm_broker.api import api_03_metadata
+from klamm_broker.api.commits import committing
+from klamm_broker.coordinator.model import OffsetToCommit, TopicPartition
+from klamm_broker.coordinator.txn_offsets import TxnCommitRequest
 from klamm_broker.server import heavy
 from klamm_broker.server.broker import Broker
 from klamm_broker.server.config import BrokerConfig
@@ -102,6 +105,20 @@ def produce_many():
     named = [PartitionProduceData(index=n, records=records) for n in range(3_000)]
     return ProduceRequest(
         acks=1, timeout_ms=1000, topic_data=[TopicProduceData(name=TOPIC, partition_data=named)]
+    )
+
+
+def txn_commit(count):
+    offset = OffsetToCommit(1, -1, None, bytes(16))
+    return TxnCommitRequest(
+        group_id="g",
+        generation_id=-1,
+        member_id="",
+        group_instance_id=None,
+        reports_missing_group=False,
+        offsets={TopicPartition(TOPIC, n): offset for n in range(count)},
+        producer_id=1,
+        producer_epoch=0,
     )
 
 
@@ -370,3 +387,17 @@ async def test_very_many_offsets_are_committed_in_parts_and_answered_together(br
     refused = await commit(7)
     assert set(refused[:1_300]) == {refused[0]}
     assert refused[0] not in {0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+
+
+async def test_offsets_within_a_transaction_are_committed_at_once(broker):
+    """Between two batches an EndTxn of another connection could write its marker."""
+    broker.groups.ensure_topic()
+    await asyncio.sleep(0.1)
+    steps = committing(broker, txn_commit(1_300))
+    with pytest.raises(StopIteration) as end:
+        next(steps)
+    answer = end.value.value
+    result = await answer if isinstance(answer, asyncio.Future) else answer
+    assert result.error is ErrorCode.NONE
+    assert len(result.partitions) == 1_300
+    assert set(result.partitions.values()) == {ErrorCode.NONE}

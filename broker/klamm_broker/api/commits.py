@@ -1,7 +1,8 @@
 """Commits of offsets by the group coordinator, for OffsetCommit and TxnOffsetCommit.
 
 Very many offsets are committed in several batches, so that others are served between them: each partition has its own outcome,
-in the protocol too. What is refused as a whole is refused for the batches that come after it as well.
+in the protocol too. What is refused as a whole is refused for the batches that come after it as well. Offsets within a transaction
+are committed at once: it could end between two batches, and what came behind its marker would belong to the next one.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ BATCH: Final = 500
 
 def committing(broker: BrokerState, commit: CommitRequest) -> Steps[CommitResult | Future[CommitResult]]:
     """Commits in steps. Makes the result, or a future of it where it has to wait for the disk."""
-    if len(commit.offsets) <= BATCH:
+    if commit.is_transactional or len(commit.offsets) <= BATCH:
         return _ask(broker, commit)
     left = iter(commit.offsets.items())
     parts: list[Mapping[TopicPartition, OffsetToCommit]] = []
