@@ -114,12 +114,12 @@ def test_a_consumer_stalls_goes_back_and_stops_and_each_is_told_once(tmp_path):
             assert (stalled["status"], stalled["totallag"], stalled["complete"]) == ("ERR", 40, 1.0)
             assert stalled["maxlag"]["current_lag"] == 40
             assert 0 < stalled["time_lag_ms"] < 120_000
-            reader.commit(20)
-            becomes(server, "g", "REWIND")
-            becomes(server, "g", "STOP")
             wait_until(
                 lambda: mail.letters and hook.got and (tmp_path / "said").exists(), "the beginning to be told"
             )
+            reader.commit(20)
+            becomes(server, "g", "REWIND")
+            becomes(server, "g", "STOP")
             ended = becomes(server, "g", "OK", lambda: reader.commit(100))
             assert ended["totallag"] == 0
             wait_until(

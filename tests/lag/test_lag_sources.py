@@ -15,7 +15,8 @@ from klamm.lag.commits import CommitReader, Seen
 from klamm.lag.fetching import time_at, whole
 from klamm.lag.group_source import kind_of
 from klamm.lag.spark_source import positions
-from klamm.lag.topic_source import OFFSETS_TOPIC, GroupReader, MirrorReader, TopicSource
+from klamm.lag.topic_source import GroupReader, MirrorReader, TopicSource
+from klamm_base.internal_topics import OFFSETS_TOPIC
 from klamm_base.metrics_text import lines
 from klamm_kafka.wire.batch import Record, encode_batch, read_header
 from klamm_kafka.wire.errors import ErrorCode
