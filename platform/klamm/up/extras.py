@@ -120,7 +120,7 @@ def options(up: Callable[..., None]) -> Callable[..., None]:
             help=f"{extra.what}; default {extra.port}, 0: any free.",
         )
         parameter, switch = extra.switch
-        what = f"{extra.what[0].lower()}{extra.what[1:]}"
+        what = extra.what if extra.what.startswith("REST") else f"{extra.what[0].lower()}{extra.what[1:]}"
         switching = typer.Option(switch, help=f"{'Without' if extra.on else 'With'} {what}.")
         annotations[extra.parameter] = Annotated[int | None, port]
         annotations[parameter] = Annotated[bool, switching]
