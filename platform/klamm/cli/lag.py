@@ -92,10 +92,11 @@ def start(
 
     from klamm.lag.server import run
     from klamm_base.properties import layered
+    from klamm_base.service_manager import say_ready
 
     with reported(server=True):
         props = layered(config, override or [])
-        asyncio.run(run(props, lambda address: typer.echo(f"ready lag={address}")))
+        asyncio.run(run(props, lambda address: say_ready(f"ready lag={address}")))
 
 
 @app.command()

@@ -24,6 +24,7 @@ from klamm.web.process_metrics import process_families
 from klamm.web.request_counts import RequestCounts
 from klamm.web.server import HttpServer
 from klamm_base.metrics_text import Family, Sample
+from klamm_base.service_manager import say_ready
 from klamm_base.tls import TlsSettings
 
 log = logging.getLogger(__name__)
@@ -137,7 +138,7 @@ class Registry:
 async def run(config: RegistryConfig) -> None:
     """Runs a registry until SIGTERM or SIGINT. Raises what made it stop by itself."""
     registry = Registry(config)
-    await process.serve(registry, lambda: print(f"ready registry={registry.url}", flush=True))  # noqa: T201
+    await process.serve(registry, lambda: say_ready(f"ready registry={registry.url}"))
 
 
 def main(config: RegistryConfig) -> int:
