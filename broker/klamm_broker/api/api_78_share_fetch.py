@@ -184,7 +184,7 @@ def _work(
     *,
     charge: Charge | None,
 ) -> ShareFetch:
-    from klamm_broker.coordinator.share.sessions import OPEN_EPOCH, rotated
+    from klamm_broker.coordinator.share.sessions import OPEN_EPOCH
     from klamm_broker.server.share_fetching import ShareFetch
 
     broker = conn.broker
@@ -192,7 +192,7 @@ def _work(
     if session is None:
         broker.shares.close_session((request.group_id or "", request.member_id or ""))
     elif not request.is_renew_ack:
-        partitions = rotated(session.partitions, request.share_session_epoch)
+        partitions = list(session.partitions)
     return ShareFetch(
         broker,
         request,

@@ -273,21 +273,22 @@ class ShareFetch:
     def _tell_changes(self, answer: dict[At, SharedRecords]) -> Generator[None, None, ErrorCode]:
         """Leave out of a session's answer what the reader knows. Returns an error if the session has moved on."""
         session = self._session
-        if session is None or self._first:
+        if session is None:
             return ErrorCode.NONE
         if self._has_moved_on():
             return ErrorCode.INVALID_SHARE_SESSION_EPOCH
         for n, (at, told) in enumerate(list(answer.items()), 1):
             if not n % STEP:
                 yield
+            if told.records is not None:
+                session.note_served(at)
+            if self._first:
+                continue  # it is told of all partitions
             if told.records is None and at not in session.news and told.error_code == ErrorCode.NONE:
                 del answer[at]
             session.news.discard(at)
             if told.error_code != ErrorCode.NONE:
                 session.news.add(at)
-            elif told.records is not None and at in session.partitions:
-                del session.partitions[at]
-                session.partitions[at] = None
         return ErrorCode.NONE
 
     # Waiting

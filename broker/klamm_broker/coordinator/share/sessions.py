@@ -5,7 +5,7 @@ Pure. A session's epoch rises with each request; a request with another epoch is
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable
 from typing import Final
 
 from klamm_kafka.wire.errors import ErrorCode
@@ -25,8 +25,9 @@ Owner = tuple[str, str]
 
 
 class ShareSession:
-    """One member's session. `news` are partitions that the next answer must name, even if it has no records of them.
+    """One member's session. `partitions` are in the order of their turns: the one that was served last is the last.
 
+    `news` are partitions that the next answer must name, even if it has no records of them.
     `held` are those of which the member has got records: only these have something to give back.
     """
 
@@ -39,6 +40,12 @@ class ShareSession:
         self.partitions: dict[At, None] = {}
         self.news: set[At] = set()
         self.held: set[At] = set()
+
+    def note_served(self, at: At) -> None:
+        """Let a partition whose records were delivered wait for its next turn behind the others."""
+        if at in self.partitions:
+            del self.partitions[at]
+            self.partitions[at] = None
 
 
 class ShareSessions:
@@ -61,16 +68,18 @@ class ShareSessions:
     def open(self, owner: Owner, count: int, connection: Hashable, limit: int) -> ShareSession | ErrorCode:
         """Begin a session, in place of the member's last one; `count` partitions are about to be added.
 
-        Returns SHARE_SESSION_LIMIT_REACHED when there are too many sessions, or partitions in them.
+        Returns SHARE_SESSION_LIMIT_REACHED when there are too many sessions, or partitions in them. The last one then goes on.
         """
-        before = self.close(owner)
-        own = sum(session.connection == connection for session in self._sessions.values())
+        before = self._sessions.get(owner)
+        others = [session for session in self._sessions.values() if session is not before]
+        partitions = self.partitions - (0 if before is None else len(before.partitions))
         if (
-            own >= max(1, limit // CONNECTION_SHARE)
-            or len(self._sessions) >= limit
-            or self.partitions + count > PARTITIONS_MAX
+            sum(session.connection == connection for session in others) >= max(1, limit // CONNECTION_SHARE)
+            or len(others) >= limit
+            or partitions + count > PARTITIONS_MAX
         ):
             return ErrorCode.SHARE_SESSION_LIMIT_REACHED
+        self.close(owner)
         session = self._sessions[owner] = ShareSession(owner, connection)
         if before is not None:
             session.held = before.held
@@ -113,10 +122,3 @@ class ShareSessions:
 
     def of_connection(self, connection: Hashable) -> list[ShareSession]:
         return [s for s in self._sessions.values() if s.connection == connection]
-
-
-def rotated(partitions: Iterable[At], epoch: int) -> list[At]:
-    """Returns the partitions, beginning with another one for each request, so that none is always last."""
-    found = list(partitions)
-    at = epoch % len(found) if found and epoch > 0 else 0
-    return found[at:] + found[:at]

@@ -1,0 +1,142 @@
+"""Share sessions: every partition has its turn, a refused session leaves the last one, records come back when one ends."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from support.inprocess import connect, produce, serving
+
+from klamm_broker.coordinator.share.sessions import ShareSessions
+from klamm_kafka.wire.errors import ErrorCode as E
+from klamm_kafka.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from klamm_kafka.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from klamm_kafka.wire.messages.share_acknowledge import (
+    AcknowledgementBatch,
+    AcknowledgePartition,
+    AcknowledgeTopic,
+    ShareAcknowledgeRequest,
+)
+from klamm_kafka.wire.messages.share_fetch import AcknowledgementBatch as FetchBatch
+from klamm_kafka.wire.messages.share_fetch import FetchPartition, FetchTopic, ShareFetchRequest
+from klamm_kafka.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+
+QUICK = {
+    "group_share_assignment_interval_ms": "0",
+    "share_coordinator_state_topic_num_partitions": "1",
+}
+
+
+class Member:
+    """A member of a share group that reads all partitions of the topic that has the group's name."""
+
+    def __init__(self, server, connection, group, name):
+        self.connection, self.group, self.name = connection, group, name
+        topic = server.broker.topics.by_name[group]
+        self.topic_id, self.all = topic.id, range(len(topic.partitions))
+        self.epoch = 0
+
+    async def join(self):
+        epoch, answer = 0, None
+        while answer is None or not answer.assignment or not answer.assignment.topic_partitions:
+            ask = ShareGroupHeartbeatRequest(
+                group_id=self.group,
+                member_id=self.name,
+                member_epoch=epoch,
+                subscribed_topic_names=[self.group],
+            )
+            answer = await self.connection.request(ask, 1)
+            epoch = answer.member_epoch
+        return self
+
+    async def fetch(self, acks=(), *, most=1, limit=True, epoch=None, wait_ms=1_000):
+        """Returns the acquired records, as (partition, offset, deliveries). Acks are (partition, offset)."""
+        self.epoch = self.epoch if epoch is None else epoch
+        parts = [FetchPartition(partition_index=n) for n in self.all] if self.epoch == 0 else []
+        parts += [
+            FetchPartition(
+                partition_index=n,
+                acknowledgement_batches=[FetchBatch(first_offset=o, last_offset=o, acknowledge_types=[1])],
+            )
+            for n, o in acks
+        ]
+        ask = ShareFetchRequest(
+            group_id=self.group, member_id=self.name, share_session_epoch=self.epoch, max_wait_ms=wait_ms, min_bytes=1,
+            max_bytes=1 << 20, max_records=most, batch_size=500, share_acquire_mode=int(limit),
+            topics=[FetchTopic(topic_id=self.topic_id, partitions=parts)] if parts else [],
+        )  # fmt: skip
+        answer = await self.connection.request(ask, 2)
+        assert answer.error_code == E.NONE, answer.error_message
+        self.epoch += 1
+        found = [p for topic in answer.responses for p in topic.partitions]
+        assert {p.error_code for p in found} <= {0}
+        return [
+            (p.partition_index, offset, a.delivery_count)
+            for p in found
+            for a in p.acquired_records
+            for offset in range(a.first_offset, a.last_offset + 1)
+        ]
+
+    async def acknowledge(self, acks, *, epoch=None):
+        parts = [
+            AcknowledgePartition(
+                partition_index=n,
+                acknowledgement_batches=[
+                    AcknowledgementBatch(first_offset=o, last_offset=o, acknowledge_types=[1])
+                ],
+            )
+            for n, o in acks
+        ]
+        ask = ShareAcknowledgeRequest(
+            group_id=self.group, member_id=self.name, share_session_epoch=self.epoch if epoch is None else epoch,
+            topics=[AcknowledgeTopic(topic_id=self.topic_id, partitions=parts)] if parts else [],
+        )  # fmt: skip
+        answer = await self.connection.request(ask, 2)
+        assert answer.error_code == E.NONE, answer.error_message
+        self.epoch += 1
+
+
+async def prepare(connection, name, partitions, records):
+    """Makes a topic with so many records in each partition, read by the group of its name from the earliest on."""
+    new = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
+    await connection.request(CreateTopicsRequest(topics=[new], timeout_ms=60_000), 6)
+    change = AlterableConfig(name="share.auto.offset.reset", value="earliest")
+    group = AlterConfigsResource(resource_type=32, resource_name=name, configs=[change])
+    await connection.request(IncrementalAlterConfigsRequest(resources=[group]), 1)
+    for n in range(partitions):
+        assert (await produce(connection, name, *[b"x"] * records, partition=n)).error_code == 0
+
+
+@pytest.mark.parametrize("separate", [True, False], ids=["acknowledged apart", "acknowledged by fetches"])
+async def test_each_partition_has_its_turn(tmp_path, separate):
+    """A rotation by the session's epoch rests on the same partition if acknowledgements take every other epoch."""
+    rounds, served = 4, {}
+    async with serving(tmp_path, **QUICK) as server, await connect(server) as connection:
+        for partitions in range(2, 11):
+            name = f"t{partitions}"
+            await prepare(connection, name, partitions, rounds + 2)
+            member = await Member(server, connection, name, "m").join()
+            found, acks = Counter(), []
+            for _ in range(rounds * partitions):
+                got = [(n, offset) for n, offset, _ in await member.fetch(() if separate else acks)]
+                assert len(got) == 1
+                found.update(n for n, _ in got)
+                acks = got
+                if separate:
+                    await member.acknowledge(got)
+            served[partitions] = found
+    assert served == {n: dict.fromkeys(range(n), rounds) for n in served}
+
+
+def test_a_session_that_is_refused_leaves_the_last_one():
+    sessions = ShareSessions()
+    first = sessions.open(("g", "a"), 0, "one", 20)
+    assert not isinstance(sessions.open(("g", "b"), 0, "two", 20), E)
+    assert not isinstance(sessions.open(("g", "c"), 0, "two", 20), E)
+    assert sessions.open(("g", "a"), 0, "two", 20) is E.SHARE_SESSION_LIMIT_REACHED, "its connection has two"
+    assert sessions.get(("g", "a")) is first, "its records are still known, and come back when it ends"
+    assert sessions.advance(("g", "a"), 1) is first
