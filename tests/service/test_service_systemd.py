@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -106,3 +107,33 @@ def test_systemd_finds_nothing_wrong_and_little_exposed(systemd: Systemd, folder
     )  # fmt: skip
     exposure = float(told.split("exposure ")[1].split()[0])
     assert exposure < 2.5
+
+
+ANSWERS = {"registry": "/subjects", "lag": "/v3/kafka", "rest": "/topics", "console": "/"}
+"""A path that each of the servers over a cluster answers."""
+
+
+def test_servers_over_a_cluster_are_installed_and_answer(systemd: Systemd, folder: Path) -> None:
+    config, broker = _broker(folder)
+    home = ("--run-as", "root", "--directory", str(folder / "home"))
+    systemd.klamm("service", "install", "broker", str(config), *home)
+    for kind, path in ANSWERS.items():
+        url = f"http://127.0.0.1:{_free_port()}"
+        settings = folder / f"{kind}.properties"
+        settings.write_text(f"bootstrap.servers={broker}\nlisteners={url}\n")
+        told = systemd.klamm("service", "install", kind, str(settings), *home)
+        assert f"={url}" in told.split("ready: ")[1]  # systemd heard it from the server
+        assert float(told.split("exposure ")[1].split()[0]) < 2.5
+        with urllib.request.urlopen(url + path, timeout=30) as answer:
+            assert answer.status == 200
+    assert (folder / "home" / "klamm-lag").is_dir()  # its history, where it may write
+    rows = json.loads(systemd.klamm("service", "status", "-o", "json"))
+    assert {row["kind"]: row["state"] for row in rows} == dict.fromkeys(
+        ("broker", *ANSWERS), "active (running)"
+    )
+    systemd.signal("klamm-registry", "SIGKILL")
+    systemd.wait(lambda: systemd.show("klamm-registry", "NRestarts") == "1")
+    systemd.wait(lambda: systemd.show("klamm-registry", "ActiveState") == "active")
+    for kind in reversed(ANSWERS):
+        assert "its configuration can be used" in systemd.klamm("service", "check", f"klamm-{kind}")
+        systemd.klamm("service", "uninstall", f"klamm-{kind}")

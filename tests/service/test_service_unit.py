@@ -143,6 +143,33 @@ def test_the_configuration_is_read_before_anything_is_installed(tmp_path: Path) 
         plan(Wanted(kind=kind_of("up"), name="u", of_user=True, config=bad))
 
 
+@pytest.mark.parametrize(
+    ("kind", "text", "said"),
+    [
+        ("console", "console.read.only=perhaps", r"console\.read\.only"),
+        (
+            "registry",
+            "bootstrap.servers=x:1\nschema.compatibility.level=most",
+            r"schema\.compatibility\.level",
+        ),
+        ("lag", "storage.intervals=few", r"storage\.intervals"),
+        ("rest", "consumer.threads=0\nbootstrap.servers=x:1", r"consumer\.threads"),
+    ],
+)
+def test_the_configuration_of_each_server_is_read(tmp_path: Path, kind: str, text: str, said: str) -> None:
+    bad = tmp_path / "x.properties"
+    bad.write_text(text + "\n")
+    with pytest.raises(ConfigError, match=said):
+        plan(Wanted(kind=kind_of(kind), name="x", of_user=True, config=bad))
+
+
+def test_lag_may_write_its_history(tmp_path: Path) -> None:
+    config = tmp_path / "lag.properties"
+    config.write_text("history.dir=/data/lag\n")
+    unit = plan(Wanted(kind=kind_of("lag"), name="l", of_user=False, config=config))
+    assert "ReadWritePaths=/var/lib/klamm /data/lag" in unit.text()
+
+
 def test_the_folders_of_the_data_may_be_written(tmp_path: Path) -> None:
     config = tmp_path / "server.properties"
     config.write_text("log.dirs=/data/a,/data/b\n")

@@ -70,7 +70,12 @@ class Limits:
 
 @app.command()
 def install(
-    kind: Annotated[str, typer.Argument(metavar="KIND", help="up, broker, connect, mirror or agent.")],
+    kind: Annotated[
+        str,
+        typer.Argument(
+            metavar="KIND", help="up, broker, connect, mirror, agent, console, registry, lag or rest."
+        ),
+    ],
     limits: Limits,
     config: Annotated[
         Path | None, typer.Argument(metavar="[CONFIG]", help="The server's configuration.")

@@ -36,6 +36,10 @@ KINDS: Final = {
         Kind(name="connect", title="Connect worker", command=("connect", "distributed"), jit=True),
         Kind(name="mirror", title="Mirror", command=("mirror", "start"), reload=True, own_tmp=False),
         Kind(name="agent", title="Log agent", command=("agent", "start"), reload=True, reads_logs=True),
+        Kind(name="console", title="Console", command=("console", "start"), config_needed=False),
+        Kind(name="registry", title="Schema registry", command=("registry", "start")),
+        Kind(name="lag", title="Watch of lag", command=("lag", "start"), config_needed=False),
+        Kind(name="rest", title="REST proxy", command=("rest", "start")),
     )
 }  # fmt: skip
 

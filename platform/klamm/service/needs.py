@@ -20,6 +20,10 @@ def written_by(kind: Kind, config: Path | None, folder: Path) -> list[Path]:
         "connect": lambda: _worker(config),
         "mirror": lambda: _mirror(config),
         "agent": lambda: _agent(config),
+        "console": lambda: _console(config),
+        "registry": lambda: _registry(config),
+        "lag": lambda: _lag(config),
+        "rest": lambda: _rest(config),
     }[kind.name]()
     return [folder / path for path in found]
 
@@ -54,3 +58,34 @@ def _agent(config: Path | None) -> list[Path]:
     assert config is not None, "asked for"
     loaded = AgentConfig.load(config)
     return [loaded.state_dir]
+
+
+def _console(config: Path | None) -> list[Path]:
+    from klamm.console.settings import read_settings
+    from klamm_base.properties import layered
+
+    read_settings(layered(config))
+    return []
+
+
+def _registry(config: Path | None) -> list[Path]:
+    from klamm.registry.config import RegistryConfig
+    from klamm_base.properties import layered
+
+    RegistryConfig.from_properties(layered(config))
+    return []
+
+
+def _lag(config: Path | None) -> list[Path]:
+    from klamm.lag.settings import parse
+    from klamm_base.properties import layered
+
+    return [parse(layered(config)).history_dir]
+
+
+def _rest(config: Path | None) -> list[Path]:
+    from klamm.restproxy.config import ProxyConfig
+    from klamm_base.properties import layered
+
+    ProxyConfig.from_properties(layered(config))
+    return []
