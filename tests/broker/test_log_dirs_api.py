@@ -67,7 +67,7 @@ async def test_a_partition_moves_back_and_forth_under_load(dirs, durability):
     async with serving(*dirs, durability=durability, log_segment_bytes="1048576") as server:
         server.broker.topic_changes.create_topic("t", partitions=1)
         chance = random.Random(3)
-        acknowledged, read, stopping, written = [], [], False, False
+        acknowledged, read, stopping, written, pause_s = [], [], False, False, 0.002
 
         async def write(name):
             connection = await connect(server)
@@ -76,7 +76,7 @@ async def test_a_partition_moves_back_and_forth_under_load(dirs, durability):
                 answer = await produce(connection, "t", value)
                 assert answer.error_code == 0
                 acknowledged.append((answer.base_offset, value))
-                await asyncio.sleep(0.002)  # faster than a slow disk takes it, the move would never catch up
+                await asyncio.sleep(pause_s)
             await connection.close()
 
         async def consume():
@@ -106,7 +106,9 @@ async def test_a_partition_moves_back_and_forth_under_load(dirs, durability):
             while server.broker.logs.moves:
                 for _, partitions, _ in (await describe(admin)).values():
                     lags |= {lag for (_, _, future), (_, lag) in partitions.items() if future}
-                await asyncio.sleep(0)
+                await asyncio.sleep(0.001)
+                pause_s *= 1.05  # at a busy machine's or a slow disk's pace, or the move would never catch up
+            pause_s = 0.002
             places.append(server.broker.partition("t", 0).log.directory.parent)
         stopping = True
         await asyncio.gather(*writers)

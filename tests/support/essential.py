@@ -1,7 +1,7 @@
 """The tests that start processes and run in every `./dev test`: they prove each capability of the README end to end.
 
 The keys are the capabilities in bold of README's "What is here". A value names files, functions or single tests. The sum
-of all must fit two processes for five minutes beside the pure tests: a new capability brings its proof here, and the proof
+of all must fit two cores for five minutes beside the pure tests: a new capability brings its proof here, and the proof
 is the shortest that there is.
 """
 

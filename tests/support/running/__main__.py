@@ -20,6 +20,8 @@ KINDS: Final = {
     "--slow": "process or peer",
     "--all": WHOLE,
 }
+WORKERS: Final = "3"
+"""One more than two cores: a third of the time of a test process goes into waiting for the processes that its tests start."""
 MORE_FOLDERS: Final = {"spark": ("tests/connectors/spark",)}
 """Folders that belong to a part beside the one that is called like it."""
 
@@ -62,7 +64,7 @@ def pytest_arguments(words: list[str], known: dict[str, tuple[str, ...]]) -> lis
         raise UnknownPart(f"there is no part {words[0]}; there are {', '.join(sorted(known))}")
     named = paths or any(word.startswith("tests") for word in words)
     chosen = " or ".join(marks) if marks else WHOLE if named else DEFAULT
-    workers = os.environ.get("KLAMM_TEST_WORKERS", "2")
+    workers = os.environ.get("KLAMM_TEST_WORKERS", WORKERS)
     return ["-m", chosen, "-n", workers, "--dist", "loadfile", *paths, *words]
 
 
