@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 
 import pytest
 from support.inprocess import connect, produce, serving
 
 from klamm_broker.coordinator.share.sessions import ShareSessions
+from klamm_broker.coordinator.share.share_partition import SharePartition
+from klamm_broker.server import heavy, share_groups, slices
 from klamm_kafka.wire.errors import ErrorCode as E
 from klamm_kafka.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from klamm_kafka.wire.messages.incremental_alter_configs import (
@@ -140,3 +143,74 @@ def test_a_session_that_is_refused_leaves_the_last_one():
     assert sessions.open(("g", "a"), 0, "two", 20) is E.SHARE_SESSION_LIMIT_REACHED, "its connection has two"
     assert sessions.get(("g", "a")) is first, "its records are still known, and come back when it ends"
     assert sessions.advance(("g", "a"), 1) is first
+
+
+LARGE = 100
+
+
+@pytest.fixture
+async def locked(tmp_path, monkeypatch):
+    """Yields a server and a member that has one of two records of each of very many partitions; slices are of one step."""
+    monkeypatch.setattr(slices, "SLICE_S", 0)
+    async with serving(tmp_path, **QUICK) as server, await connect(server) as connection:
+        await prepare(connection, "t", LARGE, 2)
+        member = await Member(server, connection, "t", "m").join()
+        got = set()
+        while len(got) < LARGE:
+            got |= {n for n, _, _ in await member.fetch(most=LARGE)}
+        yield server, member
+
+
+@pytest.mark.parametrize("how", ["fetch", "acknowledgement", "disconnect"])
+async def test_the_end_of_a_large_session_is_in_slices(locked, how, monkeypatch):
+    """Each partition's release is written; the loop is free between them, and none of the group is dropped before."""
+    server, member = locked
+    released, dropped = [], []
+    release, drop = SharePartition.release, server.broker.shares.drop
+    turns = Counter()
+    turn = slices.Lane._turn
+
+    def noted(lane):
+        before = len(released)
+        turn(lane)
+        turns[len(released) - before] += 1
+
+    monkeypatch.setattr(
+        SharePartition, "release", lambda core, name: released.append(1) or release(core, name)
+    )
+    monkeypatch.setattr(slices.Lane, "_turn", noted)
+    monkeypatch.setattr(server.broker.shares, "drop", lambda key: dropped.append(len(released)) or drop(key))
+    async with await connect(server) as other:
+        if how == "fetch":
+            await member.fetch(epoch=-1, most=0)
+        elif how == "acknowledgement":
+            await member.acknowledge([], epoch=-1)
+        else:
+            await member.connection.close()
+        while len(released) < LARGE or (how == "disconnect" and len(dropped) < LARGE):
+            await asyncio.sleep(0.01)
+        assert sum(turns.values()) > 3
+        assert max(turns) < LARGE / 2
+        assert set(dropped) <= {LARGE}, "what is dropped gives nothing back"
+        again = await Member(server, other, "t", "n").join()
+        found = set()
+        while len(found) < LARGE:
+            found |= {(n, count) for n, offset, count in await again.fetch(most=LARGE) if offset == 0}
+        assert {count for _, count in found} == {2}
+
+
+async def test_a_member_that_comes_back_at_once_keeps_what_it_gets(locked, monkeypatch):
+    """Its last session's records are given back in slices meanwhile: those of a partition before it gets new ones."""
+    server, member = locked
+    later = []
+    monkeypatch.setattr(share_groups, "drive", lambda _, steps: later.append(steps))
+    await member.fetch(epoch=-1, most=0)
+    got = await member.fetch(epoch=0, most=2 * LARGE, limit=False)
+    assert {count for _, offset, count in got if offset == 0} == {2}
+    for steps in later:
+        heavy.finished(steps)
+    async with await connect(server) as connection:
+        other = await Member(server, connection, "t", "n").join()
+        found = await other.fetch(most=2 * LARGE, wait_ms=0)
+    assert {n for n, _, _ in got}.isdisjoint(n for n, _, _ in found)
+    assert server.broker.shares.leaving == {}

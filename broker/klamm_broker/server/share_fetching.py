@@ -140,7 +140,10 @@ class ShareFetch:
             if partition is None:
                 answer[at] = SharedRecords(at[1], error, error.message)
                 continue
-            served = self._broker.shares.get(ShareKey(self._group_id, *at), partition)
+            shares = self._broker.shares
+            if shares.leaving:
+                shares.give_back((self._group_id, self._ask.member_id), at)
+            served = shares.get(ShareKey(self._group_id, *at), partition)
             if served.error is not OK:
                 answer[at] = SharedRecords(at[1], *served.error)
             elif served.core is not None and served.core.can_acquire():

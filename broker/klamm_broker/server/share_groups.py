@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any, Final
 from klamm_broker.coordinator.share.delivery import Ack, AckRefused
 from klamm_broker.coordinator.share.in_flight import Transition
 from klamm_broker.coordinator.share.model import NO_OFFSET, DeliverySettings, ShareKey, StateBatch
-from klamm_broker.coordinator.share.sessions import At, Owner, ShareSessions
+from klamm_broker.coordinator.share.sessions import At, Owner, ShareSession, ShareSessions
 from klamm_broker.coordinator.share.share_partition import SharePartition
 from klamm_broker.coordinator.share.states import ReadState, Report, Written
 from klamm_broker.log.steps import Steps
-from klamm_broker.server import heavy
 from klamm_broker.server.cluster_config import ResourceType
 from klamm_broker.server.coordinator_timer import CoordinatorTimer
 from klamm_broker.server.group_config import offset_reset
+from klamm_broker.server.slices import drive
 from klamm_kafka.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 _NOW: Final = 1 << 62
 """More bytes than any fetch waits for."""
-_STEP: Final = 32
+_STEP: Final = 16
 """Partitions of a report in one step: each is written."""
 _FOR_READERS: Final = {
     ErrorCode.NOT_COORDINATOR: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -94,6 +94,8 @@ class ShareServing:
         self._cluster_config = cluster_config
         self._served: dict[ShareKey, Served] = {}
         self.sessions = ShareSessions()
+        self.leaving: dict[Owner, dict[At, None]] = {}
+        """Partitions whose records are still to be given back, by the owner of sessions that have ended."""
         self.acknowledged: Counter[int] = Counter()
         """Records that were reported on, by type of acknowledgement."""
         states.on_changed = self.drop
@@ -199,32 +201,8 @@ class ShareServing:
         self, owner: Owner, acks: Mapping[At, Sequence[Ack]]
     ) -> Steps[dict[At, Outcome] | asyncio.Future[dict[At, Outcome]]]:
         """Take in acknowledgements. Makes the outcome for each partition, or a future of them."""
-
-        def begin(core: SharePartition, at: At) -> Transition:
-            begun = core.acknowledge(owner[1], acks[at], self.now_ms())
-            for ack in acks[at]:
-                if len(ack.types) == 1:
-                    self.acknowledged[ack.types[0]] += ack.last - ack.first + 1
-                else:
-                    self.acknowledged.update(ack.types)
-            return begun
-
-        return self._report(owner, acks, begin)
-
-    def release(
-        self, owner: Owner, partitions: Sequence[At]
-    ) -> dict[At, Outcome] | asyncio.Future[dict[At, Outcome]]:
-        """Give back the records of a member that leaves."""
-        return heavy.finished(self._report(owner, partitions, lambda core, _: core.release(owner[1])))
-
-    def _report(
-        self,
-        owner: Owner,
-        partitions: Sequence[At] | Mapping[At, Any],
-        begin: Callable[[SharePartition, At], Transition],
-    ) -> Steps[dict[At, Outcome] | asyncio.Future[dict[At, Outcome]]]:
         outcomes: dict[At, Outcome] = {}
-        left = len(partitions)
+        left = len(acks)
         answer: asyncio.Future[dict[At, Outcome]] | None = None
 
         def settle(at: At, outcome: Outcome) -> None:
@@ -232,7 +210,7 @@ class ShareServing:
             if answer is not None and len(outcomes) == left and not answer.done():
                 answer.set_result(outcomes)
 
-        for number, at in enumerate(partitions, 1):
+        for number, at in enumerate(acks, 1):
             if not number % _STEP:
                 yield None
             served = self._served.get(ShareKey(owner[0], *at))
@@ -241,16 +219,24 @@ class ShareServing:
                 settle(at, (error, error.message))
                 continue
             try:
-                transition = begin(served.core, at)
+                transition = served.core.acknowledge(owner[1], acks[at], self.now_ms())
             except AckRefused as e:
                 settle(at, (e.code, str(e)))
                 served.wake()
                 continue
+            self._count(acks[at])
             self._write_transition(served, transition, lambda outcome, at=at: settle(at, outcome))  # type: ignore[misc]
         if len(outcomes) == left:
             return outcomes
         answer = self._storage.loop.create_future()
         return answer
+
+    def _count(self, acks: Sequence[Ack]) -> None:
+        for ack in acks:
+            if len(ack.types) == 1:
+                self.acknowledged[ack.types[0]] += ack.last - ack.first + 1
+            else:
+                self.acknowledged.update(ack.types)
 
     def _write_transition(
         self, served: Served, transition: Transition, told: Callable[[Outcome], None]
@@ -317,26 +303,75 @@ class ShareServing:
 
     # Sessions
 
-    def close_session(self, owner: Owner) -> ErrorCode:
-        """End a member's session and give back its records."""
+    def close_session(self, owner: Owner) -> None:
+        """End a member's session, if it has one, and give back its records, in slices."""
         session = self.sessions.close(owner)
-        if session is None:
-            return ErrorCode.SHARE_SESSION_NOT_FOUND
-        if held := [at for at in session.held if at in session.partitions]:
-            self.release(owner, held)
-        return ErrorCode.NONE
+        if session is not None:
+            self._leave([session])
 
     def on_disconnect(self, connection: Any) -> None:
-        """End the sessions of a connection that is gone. A group without any session needs nothing here."""
-        for session in self.sessions.of_connection(connection):
+        """End the sessions of a connection that is gone, in slices. A group without any session then needs nothing here."""
+        sessions = self.sessions.of_connection(connection)
+        for session in sessions:
             self.sessions.evictions += 1
-            self.close_session(session.owner)
-            group_id = session.owner[0]
-            if not self.sessions.has_members(group_id):
-                for key in [key for key in self._served if key.group_id == group_id]:
-                    self.drop(key)
+            self.sessions.close(session.owner)
+        if sessions:
+            self._leave(sessions, then=self._dropping({session.owner[0] for session in sessions}))
+
+    def _leave(self, sessions: Sequence[ShareSession], *, then: Steps[None] | None = None) -> None:
+        """Give back what the members of these sessions hold, in slices; what ends a group's serving comes after that."""
+        for session in sessions:
+            held = [at for at in session.held if at in session.partitions]
+            if held:
+                self.leaving.setdefault(session.owner, {}).update(dict.fromkeys(held))
+
+        def steps() -> Steps[None]:
+            for session in sessions:
+                yield from self._giving_back(session.owner)
+            if then is not None:
+                yield from then
+
+        drive(self._storage.loop, steps())
+
+    def _giving_back(self, owner: Owner) -> Steps[None]:
+        number = 0
+        while (left := self.leaving.get(owner)) is not None:
+            self.give_back(owner, next(iter(left)))
+            number += 1
+            if not number % _STEP:
+                yield None
+
+    def give_back(self, owner: Owner, at: At) -> None:
+        """Give back the records that a member's last session held of a partition, unless that is done.
+
+        Its next session calls this before it gets records of the partition, which it would lose otherwise.
+        """
+        left = self.leaving.get(owner)
+        if left is None or at not in left:
+            return
+        del left[at]
+        if not left:
+            del self.leaving[owner]
+        served = self._served.get(ShareKey(owner[0], *at))
+        if served is not None and served.core is not None:
+            self._write_transition(served, served.core.release(owner[1]), _note_release)
+
+    def _dropping(self, groups: set[str]) -> Steps[None]:
+        """Stop serving what these groups read, unless they have a session again."""
+        for number, key in enumerate([key for key in self._served if key.group_id in groups]):
+            if not number % _STEP:
+                yield None
+                groups = {group_id for group_id in groups if not self.sessions.has_members(group_id)}
+            if key.group_id in groups:
+                self.drop(key)
 
     def close(self) -> None:
         """Stop all timers."""
         for key in list(self._served):
             self.drop(key)
+
+
+def _note_release(outcome: Outcome) -> None:
+    """Say that records come back only when their lock ends: that they are given back could not be written."""
+    if outcome[0] is not ErrorCode.NONE:
+        log.warning("records of a share session that has ended stay locked: %s", outcome[1])
