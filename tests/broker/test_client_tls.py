@@ -94,7 +94,10 @@ async def test_plain_and_tls_are_told_apart(broker):
     with pytest.raises(ConnectionLost, match=r"look at security\.protocol"):
         await metadata(broker.port, "127.0.0.1", **trust())
     async with front(broker) as port:
-        with pytest.raises(ConnectionLost, match=r"the other side speaks TLS|closed the connection"):
+        with pytest.raises(
+            ConnectionLost,
+            match=r"the other side speaks TLS|closed the connection; does it want TLS or a login \(security\.protocol\)\?",
+        ):
             await Connection.open("127.0.0.1", port, timeout_s=60)
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 from support.klamm import klamm
+from typer.testing import CliRunner
 
+from klamm.cli.main import app
 from klamm.testing import EmbeddedBroker
 from klamm_broker.server.authorizer_keys import STANDARD
 
@@ -75,3 +77,16 @@ def test_what_cannot_be_done_is_one_sentence(args, why, processes):
     assert done.returncode == 2
     assert done.stderr.startswith(f"klamm: {why}")
     assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("args", "why"),
+    [
+        (["create", "--group", "g"], "create is no operation of a group; there are all, read, delete, describe, describe-configs, alter-configs"),
+        (["read", "--topic", "t", "--host", "localhost"], "--host 'localhost' is no address; give one as 10.0.0.1, or '*' for all"),
+    ],
+)  # fmt: skip
+def test_a_rule_that_could_never_allow_anything_is_refused(args, why):
+    for command in ("add", "check"):
+        done = CliRunner().invoke(app, ["acl", command, "ann", *args])
+        assert (done.exit_code, done.stderr) == (2, f"klamm: {why}\n")

@@ -12,7 +12,7 @@ import yaml
 
 from klamm.cli.common import Output, print_document, print_record, print_rows, print_streamed
 from klamm.cli.main import app
-from klamm.cli.output import Format
+from klamm.cli.output import Format, table
 from klamm.cli.reference import walk
 
 ROWS = [{"name": "a", "n": 1, "more": [1, 2]}, {"name": "yes", "n": None, "more": []}]
@@ -74,3 +74,13 @@ def test_streams_have_a_line_or_a_document_for_each(capsys):
         assert read(capsys.readouterr().out) == ROWS
     print_document([{"a": 1}, {"b": 2}], Output.CSV)
     assert capsys.readouterr().out == "a,b\n1,\n,2\n"
+
+
+def test_a_name_from_a_client_gives_a_terminal_no_orders():
+    shown = table(
+        [{"group": "a\x1b[31mb\nc\u202ed", "n": 1}, {"group": "\u00fc\u4e2d", "n": 2}], ["group", "n"]
+    )
+    assert shown.splitlines()[1:] == [
+        "a\\x1b[31mb\\nc\\u202ed  1",
+        "\u00fc\u4e2d                    2",
+    ]

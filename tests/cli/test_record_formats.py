@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import types
 
 import pytest
 import typer
@@ -12,6 +13,7 @@ from support.broker import new_topic
 from support.klamm import klamm
 from support.schema_registry import SchemaRegistry
 
+from klamm.cli import consume as consuming
 from klamm.cli.produce_options import Record, parse_template, template_records
 from klamm.records import formats
 from klamm.records.paths import parse
@@ -234,3 +236,25 @@ def test_formats_with_schemas(broker, tmp_path):
         produce(broker, other, '{"n": 1}\n', *form, "--value-schema", str(schema))
         assert "$.n: 'x' is not of type 'integer'" in produce(broker, other, '{"n": "x"}\n', *form, code=1)
         assert json.loads(consume(broker, other, "--from-beginning", *form)) == {"n": 1}
+
+
+class _Refused:
+    """A consumer whose group may not be used, and then a record."""
+
+    def __init__(self) -> None:
+        error = types.SimpleNamespace(code=lambda: 30, str=lambda: "not authorized for the group")
+        refusal = types.SimpleNamespace(error=lambda: error, topic=lambda: None)
+        self.left = [[refusal], [types.SimpleNamespace(error=lambda: None)]]
+
+    def consume(self, _room, _timeout):
+        return self.left.pop(0)
+
+
+def test_a_consumer_without_a_group_of_its_own_needs_no_right_to_one(capsysbinary):
+    out = consuming._Printed(lambda _: b"a record\n", None, None, 1)
+    consuming._print_all(_Refused(), out, None, exit_at_end=False, in_group=False)
+    assert capsysbinary.readouterr().out == b"a record\n"
+    with pytest.raises(KlammError, match=r"^cannot read: not authorized for the group$"):
+        consuming._print_all(
+            _Refused(), consuming._Printed(bytes, None, None, 1), None, exit_at_end=False, in_group=True
+        )

@@ -191,3 +191,26 @@ def test_no_secret_is_in_what_is_shown_or_given_as_an_argument(tmp_path):
     for secret in (*folder.passwords.values(), folder.token, "PRIVATE"):
         assert secret not in shown
         assert secret not in repr(folder)
+
+
+@pytest.mark.parametrize("text", ["", "\n"])
+def test_an_empty_token_would_let_in_everybody_and_is_refused(tmp_path, text):
+    opened(tmp_path)
+    (tmp_path / "metrics.token").write_text(text)
+    with pytest.raises(KlammError, match=r"metrics\.token: has no token; remove the file for a new one"):
+        opened(tmp_path)
+
+
+def test_a_broken_certificate_or_key_is_named(tmp_path):
+    opened(tmp_path)
+    key, other = (tmp_path / "ca-key.pem").read_bytes(), make_authority("another", NOW)
+    for broken in (b"", b"no key", other.key):
+        (tmp_path / "ca-key.pem").write_bytes(broken)
+        opened(tmp_path)  # a start that signs nothing does not need it
+        with pytest.raises(KlammError, match=r"ca-key\.pem: is not the key of "):
+            renew(tmp_path, [], NOW)
+    (tmp_path / "ca-key.pem").write_bytes(key)
+    (tmp_path / "server.pem").write_text("-----BEGIN CERTIFICATE-----\n")
+    for use in (lambda: opened(tmp_path), lambda: renew(tmp_path, [], NOW)):
+        with pytest.raises(KlammError, match=r"server\.pem: has no certificate that can be read"):
+            use()

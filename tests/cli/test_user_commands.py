@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from support.klamm import klamm
 from support.secure_broker import LoginClient, SecureBroker
 
+NOT_UTF8 = sys.executable
 FIRST, SECOND = "first password ü", "second"
 
 
@@ -52,6 +55,7 @@ def test_a_user_from_the_first_day_to_the_last(secure, tmp_path):
         (["remove", "bea"], "", "no user 'bea'"),
         (["add", "bea"], "\n", "the password is empty"),
         (["add", "bea", "--password-file", "/no/such"], "", "--password-file /no/such: No such file or directory"),
+        (["add", "bea", "--password-file", NOT_UTF8], "", f"--password-file {NOT_UTF8}: is not UTF-8"),
         (["add", "bea", "--mechanism", "PLAIN"], "x\n", "--mechanism PLAIN: use one of SCRAM-SHA-256, SCRAM-SHA-512"),
     ],
 )  # fmt: skip
@@ -59,3 +63,11 @@ def test_what_cannot_be_done_is_one_sentence(secure, args, stdin, why):
     done = klamm("user", *args, "-b", secure.bootstrap, stdin=stdin)
     assert done.returncode in (1, 2)
     assert done.stderr == f"klamm: {why}\n"
+
+
+@pytest.mark.parametrize("command", [["topic", "list"], ["user", "list"], ["kafka-topics", "--list"]])
+def test_who_comes_without_a_login_is_told_what_is_missing(secure, command):
+    there = "--bootstrap-server", f"127.0.0.1:{secure.sasl_port}"
+    done = klamm(*command, *there)
+    assert done.returncode == 1
+    assert "; does it want TLS or a login (" in done.stdout + done.stderr

@@ -22,7 +22,7 @@ from klamm_broker.server.connection_limits import limits_of, windows_of
 from klamm_broker.server.dispatch import dispatch
 from klamm_broker.server.doors import Doors
 from klamm_broker.server.few_lines import FewLines
-from klamm_broker.server.listener_config import Listener
+from klamm_broker.server.listener_config import EVERY_HOST, Listener
 from klamm_broker.server.metrics import RequestMetrics
 
 if TYPE_CHECKING:
@@ -92,14 +92,25 @@ class Server:
         return None if self._tls is None else self._tls.contexts
 
     def _advertise(self) -> None:
-        """Set the addresses that clients are told: `advertised.listeners`, with the real port in place of a 0."""
+        """Set the addresses that clients are told: `advertised.listeners`, with the real port in place of a 0.
+
+        A listener that is not among them, such as one that was added meanwhile, tells its own address. One that was
+        removed tells its last one, for as long as it has connections.
+        """
+        config, before = self.broker.config, self.broker.listeners
+        told = {item.name: item for item in config.advertised}
+        told |= {item.name: item for item in config.listeners if item.name not in told}
         self.broker.listeners = {
-            item.name: replace(
-                item, host=item.host or socket.getfqdn(), port=item.port or self._ports[item.name]
+            name: replace(
+                item,
+                host=socket.getfqdn() if item.host in EVERY_HOST else item.host,
+                port=item.port or self._ports[name],
             )
-            for item in self.broker.config.advertised
-            if item.name in self._ports
+            for name, item in told.items()
+            if name in self._ports
         }
+        left = {connection.listener for connection in self.connections}.difference(self.broker.listeners)
+        self.broker.listeners |= {name: before[name] for name in left}
 
     def _prepare_tls(self, config: BrokerConfig) -> None:
         """Make what TLS listeners need. Raises ConfigError. A broker without such a listener does not load OpenSSL."""

@@ -15,6 +15,8 @@ from klamm_broker.server import single_node
 from klamm_broker.server.listener_text import parse_listener
 
 LISTENER_PREFIX: Final = "listener.name."
+EVERY_HOST: Final = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - not bound
+"""Hosts of `listeners` that are every interface, and that no client can connect to."""
 
 
 class SecurityProtocol(StrEnum):
@@ -105,7 +107,7 @@ def _check_advertised(
         if item.name not in names:
             why = f"no listener of that name in listeners ({', '.join(names)})"
             raise invalid("advertised.listeners", str(item), why)
-        if item.host in {"0.0.0.0", "::"}:  # noqa: S104 - refused, not bound
+        if item.host and item.host in EVERY_HOST:
             why = "cannot be told to clients; set advertised.listeners to a host name or address of this machine"
             raise invalid("advertised.listeners" if explicit else "listeners", str(item), why)
 

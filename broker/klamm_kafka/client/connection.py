@@ -69,6 +69,7 @@ class Connection:
         self._timeout_s = timeout_s
         self._correlation_id = 0
         self._pending: deque[_Pending] = deque()
+        self._served = False
         self._lost: ClientError | None = None
         self._secure = secure
         self._where = where
@@ -244,6 +245,7 @@ class Connection:
                 version = 0
             waiter.set_result(answer_type.decode(frame, version, pos)[0])
         self._pending.popleft()
+        self._served = answer_type is not ApiVersionsResponse
 
     def failed(self, error: Exception | None) -> None:
         if isinstance(error, ClientError):
@@ -262,9 +264,15 @@ class Connection:
 
     @property
     def _why_closed(self) -> str:
-        """A hint at a missing certificate: with TLS 1.3 a broker may just close after the handshake if it lacks the client's."""
-        new = self._secure is not None and self._secure.wants_hint and not self.api_versions
-        return "; does it want a certificate (ssl.keystore.location)?" if new else ""
+        """A hint at a setting that a broker may miss: it just closes, after the handshake of TLS 1.3 or instead of an answer."""
+        secure = self._secure
+        if self._served:
+            return ""
+        if secure is not None and secure.lacks_certificate and not self.api_versions:
+            return "; does it want a certificate (ssl.keystore.location)?"
+        if secure is None or secure.authenticator is None or not self.api_versions:
+            return "; does it want TLS or a login (security.protocol)?"
+        return ""
 
     def _fail(self, error: ClientError) -> None:
         if self._lost is None:

@@ -19,7 +19,7 @@ class Secure:
 
     def __init__(self, security: ClientSecurity) -> None:
         self._context = security.tls.client_context() if security.tls is not None else None
-        self.wants_hint = security.tls is not None and security.tls.identity is None
+        self.lacks_certificate = security.tls is not None and security.tls.identity is None
         self.authenticator = Authenticator(security.sasl) if security.sasl is not None else None
 
     def tls_arguments(self, host: str) -> dict[str, Any]:

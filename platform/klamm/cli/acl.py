@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import itertools
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -123,6 +124,9 @@ def check(
 
         ((kind, name, _),) = _resources(topic, group, transactional_id, user, of_cluster=of_cluster)
         who, what = _principal(principal), _operation(operation)
+        _check_operation(kind, what)
+        if host:
+            _check_host(host)
         concerned = AclFilter(resource_type=kind, resource_name=name, pattern_type=PatternType.MATCH)
         rules = cluster.ask(describe_rules)
         acls = cluster.ask(lambda admin: describe_acls(admin, concerned))
@@ -169,6 +173,9 @@ def _acls(
     who, which = _principal(principal), [_operation(word) for word in operations]
     if AclOperation.ANY in which:
         raise ConfigError("the operation `any` is for `remove`; `all` allows every operation")
+    for (kind, _, _), operation in itertools.product(resources, which):
+        _check_operation(kind, operation)
+    _check_host(host)
     return [
         Acl(
             resource_type=kind, resource_name=name, pattern_type=pattern, principal=who, host=host, operation=operation,
@@ -218,6 +225,30 @@ def _operation(word: str) -> AclOperation:
         known = ", ".join(op.name.lower().replace("_", "-") for op in AclOperation if op > AclOperation.ANY)
         raise ConfigError(f"{word!r} is no operation; there are {known}")
     return found
+
+
+def _check_operation(kind: ResourceType, operation: AclOperation) -> None:
+    """Raises ConfigError for an operation that nobody can do on a resource of this type: it would allow nothing."""
+    from klamm.kafka_tools.acls import SUPPORTED
+    from klamm_kafka.wire.acls import AclOperation
+
+    known = SUPPORTED[kind] | {AclOperation.ALL}
+    if operation not in known:
+        names = ", ".join(op.name.lower().replace("_", "-") for op in sorted(known))
+        what = kind.name.lower().replace("_", "-")
+        raise ConfigError(
+            f"{operation.name.lower().replace('_', '-')} is no operation of a {what}; there are {names}"
+        )
+
+
+def _check_host(host: str) -> None:
+    """Raises ConfigError for a host that no client has: the broker compares addresses, and looks up no names."""
+    if host == "*":
+        return
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        raise ConfigError(f"--host {host!r} is no address; give one as 10.0.0.1, or '*' for all") from None
 
 
 def _row(acl: Acl) -> dict[str, Any]:

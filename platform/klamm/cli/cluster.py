@@ -24,6 +24,8 @@ TIMEOUT_S: Final = 30.0
 
 _refusals: Final[list[str]] = []
 """The reasons why this command's connections were refused."""
+_losses: Final[set[int]] = set()
+"""The other errors that its connections had, by librdkafka's codes."""
 
 
 def _note_refusal(error: Any) -> None:
@@ -31,6 +33,15 @@ def _note_refusal(error: Any) -> None:
 
     if error.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL):  # noqa: SLF001 - librdkafka's local codes are spelled so
         _refusals.append(error.str())
+    else:
+        _losses.add(error.code())
+
+
+def _were_closed() -> bool:
+    """Tell whether brokers took connections and closed them without a word, which librdkafka does not tell by itself."""
+    from confluent_kafka import KafkaError
+
+    return _losses == {KafkaError._ALL_BROKERS_DOWN}  # noqa: SLF001
 
 
 def _bootstrap(value: str) -> str:
@@ -119,7 +130,10 @@ class Cluster:
         if _refusals:
             which = f" (settings of {self.command_config})" if self.command_config else ""
             return KlammError(f"{_refusals[-1]}{which}")
-        return kafka_error(error, f"no answer from a broker at {self.bootstrap}")
+        said = kafka_error(error, f"no answer from a broker at {self.bootstrap}")
+        if not _were_closed():
+            return said
+        return KlammError(f"{said}; does it want TLS or a login (--command-config: security.protocol)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -121,7 +121,8 @@ def consume(
         try:
             _choose(cluster, consumer, topics, group, start, partition)
             out = _Printed(show, wanted, end, max_messages)
-            _print_all(consumer, out, timeout_ms, exit_at_end=exit_at_end or end is not None)
+            at_end = exit_at_end or end is not None
+            _print_all(consumer, out, timeout_ms, exit_at_end=at_end, in_group=group is not None)
         except KeyboardInterrupt:
             pass  # the usual way to end it
         finally:
@@ -298,7 +299,9 @@ class _Printed:
         return bool(message.offset() >= number if kind == "offset" else message.timestamp()[1] >= number)
 
 
-def _print_all(consumer: Any, out: _Printed, timeout_ms: int | None, *, exit_at_end: bool) -> None:
+def _print_all(
+    consumer: Any, out: _Printed, timeout_ms: int | None, *, exit_at_end: bool, in_group: bool
+) -> None:
     from confluent_kafka import KafkaError
 
     last = time.monotonic()
@@ -310,8 +313,11 @@ def _print_all(consumer: Any, out: _Printed, timeout_ms: int | None, *, exit_at_
                 last = time.monotonic()
             elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
                 out.ended.add((message.topic(), message.partition()))
-            else:
+            elif message.topic() is not None:
                 raise KlammError(f"cannot read {message.topic()}: {error.str()}")
+            elif in_group or error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:
+                raise KlammError(f"cannot read: {error.str()}")
+            # without --group none is used, although librdkafka looks for its coordinator
         sys.stdout.buffer.flush()
         if exit_at_end and out.ended and out.ended >= {(a.topic, a.partition) for a in consumer.assignment()}:
             return

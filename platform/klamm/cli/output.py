@@ -23,6 +23,9 @@ _YAML_WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y",
 # What JSON leaves as it is and YAML breaks a line at, drops or refuses: DEL, C1 controls, separators, surrogates, BOM.
 _NOT_IN_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
 
+# Names come from clients: a terminal must not obey them, and a row is one line.
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+
 
 class Format(StrEnum):
     TABLE = "table"
@@ -119,6 +122,8 @@ def cell(value: Any) -> str:
             return ",".join(map(cell, value)) or "-"
         case dict():
             return ",".join(f"{k}={cell(v)}" for k, v in value.items()) or "-"
+        case str() if not value.isprintable():
+            return _UNPRINTABLE.sub(lambda c: c[0].encode("unicode_escape").decode(), value)
         case _:
             return str(value)
 

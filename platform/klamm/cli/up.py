@@ -51,7 +51,7 @@ def up(
         typer.Option(
             "--secure/--no-secure",
             help="TLS and logins for broker, REST and metrics. The first start makes an authority, certificates, and the "
-            "users admin and app, in DATA_DIR/security. Default: as DATA_DIR was served before.",
+            "users admin, app and connect, in DATA_DIR/security. Default: as DATA_DIR was served before.",
             show_default=False,
         ),
     ] = None,

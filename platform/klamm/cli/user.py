@@ -137,6 +137,8 @@ def _password(file: Path | None) -> str:
             given = file.read_text(encoding="utf-8").partition("\n")[0]
         except OSError as e:
             raise ConfigError(f"--password-file {file}: {e.strerror or e}") from None
+        except UnicodeDecodeError:
+            raise ConfigError(f"--password-file {file}: is not UTF-8") from None
     elif sys.stdin.isatty():
         given = str(typer.prompt("Password", hide_input=True, confirmation_prompt=True))
     else:

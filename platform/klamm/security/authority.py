@@ -37,6 +37,15 @@ class Signed:
         """Returns the last moment at which the certificate is valid."""
         return x509.load_pem_x509_certificate(self.certificate).not_valid_after_utc
 
+    def usable(self) -> bool:
+        """Tells whether both can be read and the key is the certificate's, as for an authority of `make_authority`."""
+        try:
+            key = serialization.load_pem_private_key(self.key, None)
+            certificate = x509.load_pem_x509_certificate(self.certificate)
+        except (ValueError, TypeError):  # TypeError: the key has a password
+            return False
+        return isinstance(key, ec.EllipticCurvePrivateKey) and key.public_key() == certificate.public_key()
+
     def is_due(self, now: dt.datetime) -> bool:
         """Tells whether the certificate should be replaced."""
         return self.ends() - now < dt.timedelta(days=RENEW_DAYS)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -61,7 +61,7 @@ class SecurityFolder:
             if made:  # before their files: a start that is killed between them goes on here
                 _note_unstored(path, made)
             passwords = {user: _client_file(path, user) for user in USERS}
-            token = _kept(path / "metrics.token", lambda: secrets.token_urlsafe(_SECRET_BYTES) + "\n").strip()
+            token = _token(path / "metrics.token")
             _rest_users(path, passwords, made)
         except OSError as e:
             raise KlammError(f"{e.filename or path}: {e.strerror or e}") from None
@@ -143,7 +143,7 @@ def renew(path: Path, hosts: Sequence[str], now: dt.datetime) -> Signed:
     """Replaces the server's certificate by one for these hosts (none: those of the old one). Raises KlammError."""
     try:
         authority = _authority(path)
-        wanted = hosts or hosts_of((path / "server.pem").read_bytes())
+        wanted = hosts or _server(path)[1]
         return _sign_server(path, authority, wanted, now)
     except OSError as e:
         raise KlammError(
@@ -166,14 +166,32 @@ def _certificates(path: Path, hosts: Sequence[str], now: dt.datetime) -> None:
     if not (path / "server.pem").exists():
         _sign_server(path, _authority(path), hosts, now)
         return
-    text = (path / "server.pem").read_bytes()
-    missing = set(hosts) - set(hosts_of(text))
-    if missing or Signed(b"", text).is_due(now):
-        _sign_server(path, _authority(path), list(dict.fromkeys([*hosts_of(text), *hosts])), now)
+    server, its_hosts = _server(path)
+    if set(hosts) - set(its_hosts) or server.is_due(now):
+        _sign_server(path, _authority(path), list(dict.fromkeys([*its_hosts, *hosts])), now)
+
+
+def _server(path: Path) -> tuple[Signed, list[str]]:
+    """Returns the servers' certificate, without the key, and its hosts. Raises KlammError."""
+    file = path / "server.pem"
+    text = file.read_bytes()
+    try:
+        return Signed(b"", text), hosts_of(text)
+    except ValueError:
+        raise KlammError(
+            f"{file}: has no certificate that can be read; remove the file for a new one"
+        ) from None
 
 
 def _authority(path: Path) -> Signed:
-    return Signed((path / "ca-key.pem").read_bytes(), (path / "ca.pem").read_bytes())
+    """Returns the authority. Raises KlammError."""
+    authority = Signed((path / "ca-key.pem").read_bytes(), (path / "ca.pem").read_bytes())
+    if not authority.usable():
+        raise KlammError(
+            f"{path / 'ca-key.pem'}: is not the key of {path / 'ca.pem'}; restore both from a backup, or remove both: "
+            "clients must then trust the new ca.pem"
+        )
+    return authority
 
 
 def _sign_server(path: Path, authority: Signed, hosts: Sequence[str], now: dt.datetime) -> Signed:
@@ -213,10 +231,14 @@ def _client_text(user: str, password: str, trusted: str) -> str:
     )
 
 
-def _kept(path: Path, make: Callable[[], str]) -> str:
+def _token(path: Path) -> str:
+    """Returns the token for the metrics, a new one where there is none. Raises KlammError: an empty one would let in everybody."""
     if not path.exists():
-        _write(path, make())
-    return path.read_text(encoding="utf-8")
+        _write(path, secrets.token_urlsafe(_SECRET_BYTES) + "\n")
+    token = path.read_text(encoding="utf-8").strip()
+    if not token:
+        raise KlammError(f"{path}: has no token; remove the file for a new one")
+    return token
 
 
 def _rest_users(path: Path, passwords: Mapping[str, str], made: frozenset[str]) -> None:

@@ -13,7 +13,6 @@ from klamm_base.clientconfig import Kind, translate
 from klamm_base.errors import ConfigError
 from klamm_base.toml_lines import meant
 from klamm_spark import figures
-from klamm_spark.datasource import agent_lines
 from klamm_spark.datasource.exactly_once import PREFIX
 from klamm_spark.datasource.option_values import (
     Bound,
@@ -173,7 +172,11 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
 
 def _line_id(found: Mapping[str, str]) -> str | None:
     pattern = found.get("agentLines.id")
-    if pattern is not None and not agent_lines.usable(pattern):
+    if pattern is None:
+        return None
+    from klamm_spark.datasource import agent_lines  # with Arrow, which only an environment for Spark has
+
+    if not agent_lines.usable(pattern):
         raise ConfigError(
             f"agentLines.id={pattern}: use one group, plain characters, classes, alternatives and repetitions only",
             key="agentLines.id",

@@ -1,0 +1,89 @@
+"""Listeners that come and go while the broker runs: what their clients are told."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from klamm_broker.server.broker import Broker
+from klamm_broker.server.config import BrokerConfig
+from klamm_broker.server.listener import Server
+from klamm_kafka.client import Connection, ConnectionLost
+from klamm_kafka.wire.messages.describe_cluster import DescribeClusterRequest
+from klamm_kafka.wire.messages.find_coordinator import FindCoordinatorRequest
+from klamm_kafka.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from klamm_kafka.wire.messages.metadata import MetadataRequest
+
+TOLD = ("broker.example.org", 19092)
+
+
+@pytest.fixture
+async def server(tmp_path):
+    config = BrokerConfig.load(
+        {
+            "listeners": "PLAINTEXT://127.0.0.1:0",
+            "advertised.listeners": f"PLAINTEXT://{TOLD[0]}:{TOLD[1]}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,LATE:PLAINTEXT",
+            "log.dirs": str(tmp_path / "data"),
+        }
+    )
+    loop = asyncio.get_running_loop()
+    broker = Broker(config, loop)
+    server = Server(broker, loop)
+    ports = {listener.name: listener.port for listener in server.bind()}
+    broker.open()
+    server.serve()
+    yield server, ports["PLAINTEXT"]
+    server.quiesce()
+    await server.drain(1)
+    await broker.close()
+
+
+async def change(port: int, listeners: str | None) -> None:
+    config = AlterableConfig(name="listeners", config_operation=0 if listeners else 1, value=listeners)
+    resource = AlterConfigsResource(resource_type=4, resource_name="1", configs=[config])
+    async with await Connection.open("127.0.0.1", port) as admin:
+        (answer,) = (await admin.request(IncrementalAlterConfigsRequest(resources=[resource]))).responses
+    assert answer.error_code == 0, answer.error_message
+
+
+async def told(connection: Connection) -> set[tuple[str, int]]:
+    """Returns all addresses in the answers that have any."""
+    brokers = (await connection.request(MetadataRequest(topics=[]))).brokers
+    coordinators = (
+        await connection.request(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]))
+    ).coordinators
+    nodes = (await connection.request(DescribeClusterRequest())).brokers
+    return {(each.host, each.port) for each in (*brokers, *coordinators, *nodes)}
+
+
+async def asked_for_ever(client: Connection) -> None:
+    while True:
+        await client.request(MetadataRequest(topics=[]))
+
+
+async def test_a_new_listener_tells_its_own_address_where_no_other_is_advertised(server):
+    _, port = server
+    await change(port, f"PLAINTEXT://127.0.0.1:{port},LATE://127.0.0.1:0")
+    late = server[0].broker.listeners["LATE"].port
+    async with await Connection.open("127.0.0.1", late) as client:
+        assert await told(client) == {("127.0.0.1", late)}
+    async with await Connection.open("127.0.0.1", port) as client:
+        assert await told(client) == {TOLD}
+
+
+async def test_clients_of_a_listener_that_is_removed_are_answered_until_their_connections_end(server, caplog):
+    server, port = server
+    await change(port, f"PLAINTEXT://127.0.0.1:{port},LATE://127.0.0.1:0")
+    late = server.broker.listeners["LATE"].port
+    async with await Connection.open("127.0.0.1", late) as client:
+        await change(port, f"PLAINTEXT://127.0.0.1:{port}")
+        assert await told(client) == {("127.0.0.1", late)}
+        with pytest.raises(ConnectionLost):
+            await asked_for_ever(client)
+    assert "Traceback" not in caplog.text
