@@ -530,3 +530,34 @@ def test_an_answer_tells_of_some_changes_and_the_next_of_the_others(world, monke
         assert len(looks) <= 10
         seen += [at for at, what in told(answer).items() if what[0] == E.NONE]
     assert set(seen) == {("a", n) for n in range(25)}, "errors do not stand before the others for ever"
+
+
+def test_errors_that_were_told_are_told_again_but_are_no_reason_not_to_wait(world, monkeypatch):
+    """Kafka tells errors in every answer and waits. So a session of very many topics that are gone must not spin."""
+    monkeypatch.setattr(fetching, "CHANGES_MAX", 10)
+    world.create("a", 5)
+    session_id = begin(world, [("gone", n, 0) for n in range(25)] + [("a", n, 0) for n in range(5)])
+    seen = []
+    for epoch in range(1, 5):
+        read = [("a", epoch - 1, 1)] if epoch > 1 else []
+        waits = request(read, session_id=session_id, session_epoch=epoch, max_wait_ms=500)
+        assert world.fetch(waits, 12) is None
+        world.append("a", epoch)
+        world.loop.soon.pop()()
+        answer = told(decoded(world.slot.reply, 12))
+        assert [at for at, what in answer.items() if what[0] == E.NONE] == [("a", epoch)], (
+            "records come before errors"
+        )
+        seen += [at for at, what in answer.items() if what[0] == E.UNKNOWN_TOPIC_OR_PARTITION]
+    assert len(seen) > 25
+    assert set(seen) == {("gone", n) for n in range(25)}, "each has its turn"
+    world.create("gone", 25)
+    ask = {"max_wait_ms": 500, "min_bytes": 0}
+    found = set()
+    for epoch in range(5, 9):
+        answer = told(world.fetch(request(session_id=session_id, session_epoch=epoch, **ask), 12))
+        found |= {at for at, what in answer.items() if what[0] == E.NONE and at[0] == "gone"}
+    assert found == {("gone", n) for n in range(25)}, "a topic that has come is found"
+    world.append("gone", 3)
+    answer = told(world.fetch(request(session_id=session_id, session_epoch=9, **ask), 12))
+    assert ("gone", 3) in answer

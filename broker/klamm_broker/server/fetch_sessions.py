@@ -3,7 +3,8 @@
 A `Watched` partition stands in the partition's `waiters` for as long as its session lives. An append, a new log start,
 a deletion, or a request that names the partition notes it in the session's `changed`. A partition outside `changed` has
 nothing to tell: its reader is at the end and knows high watermark and log start. Therefore an incremental fetch costs
-what has changed, not what is subscribed. `FetchSessions` is the cache, with Kafka's rule of eviction. No I/O and no
+what has changed, not what is subscribed. A partition with an error is told each time, as in Kafka, and is in `errors` once it
+was told: it is no reason not to wait. `FetchSessions` is the cache, with Kafka's rule of eviction. No I/O and no
 clock: time is passed in. Event loop's thread only.
 """
 
@@ -86,23 +87,30 @@ class Watched:
     # Events of the partition (`topics.Watcher`)
 
     def advanced(self, size: int) -> None:
-        self.session.changed[self] = None
-        waiter = self.session.waiter
+        session = self.session
+        if session.errors and self in session.errors:
+            return  # the next fetch looks at it anyway
+        session.changed[self] = None
+        waiter = session.waiter
         if waiter is not None:
             waiter.advanced(size)
 
     def gone(self) -> None:
-        self.session.changed[self] = None
+        self.session.note_change(self)
         if self.session.waiter is not None:
             self.session.waiter.finish()
 
 
 class FetchSession:
-    """One client's session. `changed` are the partitions that may have something to tell, the longest waiting first."""
+    """One client's session.
+
+    `changed` are the partitions that may have something to tell, `errors` those with an error that was told, each with the
+    longest waiting first. No partition is in both.
+    """
 
     __slots__ = (
-        "acl_version", "changed", "closed", "committed", "counted", "created_ms", "epoch", "evictable", "id", "last_used_ms",
-        "partitions", "uses_ids", "waiter",
+        "acl_version", "changed", "closed", "committed", "counted", "created_ms", "epoch", "errors", "evictable", "id",
+        "last_used_ms", "partitions", "uses_ids", "waiter",
     )  # fmt: skip
 
     def __init__(self, session_id: int, *, uses_ids: bool, committed: bool, now_ms: int) -> None:
@@ -113,6 +121,7 @@ class FetchSession:
         self.epoch = next_epoch(INITIAL_EPOCH)
         self.partitions: dict[tuple[TopicKey, int], Watched] = {}
         self.changed: dict[Watched, None] = {}
+        self.errors: dict[Watched, None] = {}
         self.counted = 0  # its partitions when it was used last
         self.evictable = False
         self.closed = False
@@ -127,26 +136,36 @@ class FetchSession:
             watched = self.partitions[where] = Watched(self, key, asked)
         else:
             watched.asked = asked
-        self.changed[watched] = None
+        self.note_change(watched)
         return watched
+
+    def note_change(self, watched: Watched) -> None:
+        """Note that a partition may have something to tell that is new."""
+        self.errors.pop(watched, None)
+        self.changed[watched] = None
 
     def forget(self, key: TopicKey, index: int) -> None:
         watched = self.partitions.pop((key, index), None)
         if watched is not None:
             self.changed.pop(watched, None)
+            self.errors.pop(watched, None)
             watched.leave()
 
     def note_acls(self, version: int) -> None:
         """Take note of the version of the ACLs. If it is a new one, every partition may have something to tell."""
         if version != self.acl_version:
             self.acl_version = version
-            self.changed |= dict.fromkeys(self.partitions.values())
+            self._note_all()
 
     def isolate(self, *, committed: bool) -> None:
         """Read with this isolation. If it is a new one, every partition may have something to tell."""
         if committed != self.committed:
             self.committed = committed
-            self.changed |= dict.fromkeys(self.partitions.values())
+            self._note_all()
+
+    def _note_all(self) -> None:
+        self.errors.clear()
+        self.changed |= dict.fromkeys(self.partitions.values())
 
     def close(self) -> None:
         """Stop watching. A parked fetch is answered soon, as nothing would wake it any more."""
@@ -246,7 +265,9 @@ class FetchSessions:
         for session in self._sessions.values():
             for watched in session.partitions.values():
                 partition = watched.partition
-                if partition is not None and partition.log.log_start_offset != watched.log_start_offset:
+                if partition is None or watched in session.errors:
+                    continue
+                if partition.log.log_start_offset != watched.log_start_offset:
                     session.changed[watched] = None
 
     def _evict(self, size: int, now_ms: int) -> bool:

@@ -393,6 +393,7 @@ class IncrementalFetch(Fetch):
         looked_at = list(islice(session.changed, CHANGES_MAX))
         if len(looked_at) < len(session.changed):
             urgent = True  # the next fetch tells of the others, and others are served before
+        looked_at += islice(session.errors, CHANGES_MAX - len(looked_at))
         for watched in looked_at:
             partition = watched.partition
             error = watched.resolve(topics) if partition is None or partition.deleted else None
@@ -413,7 +414,7 @@ class IncrementalFetch(Fetch):
                 total += result.records.size  # type: ignore[union-attr]  # always a file range here
             elif (result[2], result[4]) == (watched.high_watermark, watched.log_start_offset):
                 if not has_more(session, watched, result):
-                    del session.changed[watched]
+                    session.changed.pop(watched, None)
                 continue
             news.append((watched, result))
         if total < self._min_bytes and not urgent and missing < len(session.partitions):
@@ -471,13 +472,13 @@ def has_more(session: FetchSession, watched: Watched, result: FetchResult) -> bo
 def note_answer(session: FetchSession, watched: Watched, result: FetchResult) -> None:
     """Remember what the client is told of a partition, and whether there will be more to tell.
 
-    A partition whose records are sent goes behind those that still wait for their turn. An error is told each time, and goes behind them, too.
+    A partition whose records are sent goes behind those that still wait for their turn, one with an error behind the other errors.
     """
+    session.errors.pop(watched, None)
     if result.error_code:
         watched.high_watermark = -1
-        if watched in session.changed:
-            del session.changed[watched]
-            session.changed[watched] = None
+        session.changed.pop(watched, None)
+        session.errors[watched] = None
         return
     watched.high_watermark = result.high_watermark
     watched.log_start_offset = result.log_start_offset
