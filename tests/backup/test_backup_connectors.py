@@ -8,7 +8,7 @@ from urllib.request import Request, urlopen
 import pytest
 from support.backups import backup
 from support.broker import wait_until
-from support.klamm import Server, klamm
+from support.klamm import Server, klamm, up_words
 
 pytestmark = pytest.mark.usefixtures("processes")
 
@@ -17,8 +17,7 @@ SCHEMA = {"schema": '"string"'}
 
 
 def up(data):
-    ports = ("--broker-port", "0", "--rest-port", "0", "--metrics-port", "0")
-    return Server("up", "--data-dir", str(data), *ports)
+    return Server(*up_words(data))
 
 
 def get(url):

@@ -104,7 +104,7 @@ def test_what_goes_wrong_is_one_sentence(run, name, code, said):
 
 def test_klamms_own_commands_stay_and_look_for_nobody(run):
     done = run("topic", "--help")
-    assert "List, create" in done.stdout
+    assert "List, make" in done.stdout
     assert done.stderr == "", "nothing was imported, so nothing is broken"
 
 

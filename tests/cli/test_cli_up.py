@@ -10,24 +10,13 @@ import socket
 import psutil
 import pytest
 from support.broker import wait_until
-from support.klamm import Server, gone, klamm
+from support.klamm import Server, gone, klamm, up_words
 
 pytestmark = pytest.mark.usefixtures("processes")
 
 
 def up(data_dir, *args):
-    return Server(
-        "up",
-        "--data-dir",
-        str(data_dir),
-        "--broker-port",
-        "0",
-        "--rest-port",
-        "0",
-        "--metrics-port",
-        "0",
-        *args,
-    )
+    return Server(*up_words(data_dir), *args)
 
 
 def children(server, word):
@@ -72,18 +61,7 @@ def test_a_file_is_no_data_directory(tmp_path):
 
 
 def test_a_setting_that_cannot_be_used_ends_up_with_the_brokers_sentence_and_code(tmp_path):
-    args = [
-        "up",
-        "--data-dir",
-        str(tmp_path / "data"),
-        "--broker-port",
-        "0",
-        "--rest-port",
-        "0",
-        "--metrics-port",
-        "0",
-    ]
-    result = klamm(*args, KLAMM_NUM_PARTITIONS="many")
+    result = klamm(*up_words(tmp_path / "data"), KLAMM_NUM_PARTITIONS="many")
     assert result.returncode == 2
     assert "Invalid value many for configuration num.partitions" in result.stderr
     assert len(result.stderr.splitlines()) == 1

@@ -14,16 +14,14 @@ from pathlib import Path
 import psutil
 import pytest
 from support.broker import new_topic, wait_until
-from support.klamm import KLAMM, Server, gone, klamm
+from support.klamm import KLAMM, Server, gone, klamm, up_words
 
 from klamm.up import ports, supervisor
 from klamm_base.errors import KlammError
 
 
 def up(data_dir):
-    return Server(
-        "up", "--data-dir", str(data_dir), "--broker-port", "0", "--rest-port", "0", "--metrics-port", "0"
-    )
+    return Server(*up_words(data_dir))
 
 
 @pytest.mark.usefixtures("processes")
@@ -216,9 +214,9 @@ def test_bad_values_are_named(args, code, said):
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
-        ("klamm top", ["topic"]),
+        ("klamm top", ["top", "topic"]),
         ("klamm topic de", ["delete", "describe"]),
-        ("klamm consume t --from", ["--from-beginning"]),
+        ("klamm consume t --from", ["--from", "--from-beginning"]),
     ],
 )
 def test_shells_can_complete(words, offered):

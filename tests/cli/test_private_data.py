@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from support.klamm import Server, klamm
+from support.klamm import Server, klamm, up_words
 from support.private import not_private, umask
 
 
@@ -20,8 +20,7 @@ def umasks(request):
 @pytest.mark.usefixtures("processes")
 def test_what_klamm_up_keeps_is_private(tmp_path):
     data = tmp_path / "data"
-    ports = ["--broker-port", "0", "--rest-port", "0", "--metrics-port", "0"]
-    with Server("up", "--data-dir", str(data), *ports) as server:
+    with Server(*up_words(data)) as server:
         assert klamm("produce", "t", "secret", "-b", server.ready["broker"]).returncode == 0
         while_it_runs = not_private(data)
     assert list(data.glob("broker/t-0/*.log"))
@@ -59,8 +58,7 @@ def test_each_server_warns_once_of_a_data_folder_that_every_user_can_read(shared
     for folder in (data, broker):
         folder.mkdir()
         folder.chmod(0o755)
-    ports = ["--broker-port", "0", "--rest-port", "0", "--metrics-port", "0"]
-    with Server("up", "--data-dir", str(data), *ports) as server:
+    with Server(*up_words(data)) as server:
         pass
     for folder in (data, broker):
         said = [line for line in server.errors if line.rstrip().endswith(f"chmod 700 {folder}")]

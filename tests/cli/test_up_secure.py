@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.broker import wait_until
-from support.klamm import Server, klamm
+from support.klamm import Server, klamm, up_words
 
 pytestmark = pytest.mark.usefixtures("processes")
 
@@ -18,8 +18,7 @@ class Secure(Server):
     """The system on free ports, and commands as one of its users."""
 
     def __init__(self, data_dir: Path, *more: str) -> None:
-        ports = [word for name in ("broker", "rest", "metrics") for word in (f"--{name}-port", "0")]
-        super().__init__("up", "--data-dir", str(data_dir), *ports, *more)
+        super().__init__(*up_words(data_dir), *more)
         self.folder = data_dir / "security"
 
     def as_user(self, user: str | None, *args: str, stdin: str = "", rest: str = "admin"):

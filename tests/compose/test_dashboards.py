@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 import yaml
 from support.broker import new_topic, wait_until
-from support.klamm import Server
+from support.klamm import Server, up_words
 from support.mirror import mirror_file, produce, read_as
 from support.prometheus import Prometheus
 from support.schema_registry import SchemaRegistry
@@ -85,12 +85,8 @@ def watched(prometheus_server: None, tmp_path: Path) -> Iterator[Prometheus]:
     """Yields `klamm up` with a file source and a file sink, and Prometheus beside it."""
     (tmp_path / "in.txt").write_text("".join(f"{n}\n" for n in range(1000)))
     up = subprocess.Popen(
-        [
-            KLAMM, "up", "--data-dir", tmp_path / "data", "--broker-port", "0", "--rest-port", "0",
-            "--metrics-port", "0",
-        ],
-        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-    )  # fmt: skip
+        [KLAMM, *up_words(tmp_path / "data")], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
     try:
         ready = up.stdout.readline()
         rest, metrics = (re.search(rf"{name}=http://([^ /]*)", ready)[1] for name in ("rest", "metrics"))

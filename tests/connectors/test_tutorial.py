@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.elasticsearch import call
-from support.klamm import KLAMM, Server
+from support.klamm import KLAMM, Server, up_words
 
 PAGE = Path(__file__).parents[2] / "docs/tutorials/mysql-to-elasticsearch.md"
 INDEX = "shop.klamm_shop.orders"
@@ -18,17 +18,7 @@ def test_the_blocks_of_the_tutorial_do_what_it_says(mariadb, elasticsearch_serve
     blocks = re.findall(r"^```sh\n(.*?)^```", PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE)
     assert len(blocks) >= 5
     try:
-        with Server(
-            "up",
-            "--data-dir",
-            str(tmp_path / "data"),
-            "--broker-port",
-            "0",
-            "--rest-port",
-            "0",
-            "--metrics-port",
-            "0",
-        ) as up:
+        with Server(*up_words(tmp_path / "data")) as up:
             env = os.environ | {
                 "PATH": f"{KLAMM.parent}:{os.environ['PATH']}",
                 "MYSQL_HOST": "127.0.0.1",

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 import pytest
 from support.broker import new_topic, wait_until
 from support.kafka_broker import KafkaBroker
-from support.klamm import Server, klamm
+from support.klamm import Server, klamm, up_words
 from support.mirror import mirror_file, produce, read_as
 from support.share_client import Reader as ShareReader
 
@@ -92,9 +92,7 @@ def test_groups_of_apache_kafka(tmp_path):
 
 @pytest.mark.usefixtures("processes")
 def test_up_starts_it_when_asked(tmp_path):
-    ports = [word for name in ("broker", "rest", "metrics", "lag") for word in (f"--{name}-port", "0")]
-    without = ("--no-registry", "--no-console")
-    with Server("up", "--data-dir", str(tmp_path / "data"), *ports, *without) as up:
+    with Server(*up_words(tmp_path / "data"), "--lag-port", "0", "--no-registry", "--no-console") as up:
         produce(up.ready["broker"], "t", ["x"] * 10)
         read_as(up.ready["broker"], "g", "t", lambda values: len(values) >= 10)
 

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -123,8 +123,8 @@ def test_nothing_stays_when_the_parent_is_killed(broker: EmbeddedBroker, tmp_pat
     topic = new_topic(broker)
     produce(broker.bootstrap, topic, [{"n": 1}])
     pipeline = tmp_path / "p.toml"
-    secret = '[spark]\n"spark.hadoop.fs.s3a.secret.key" = "hush-hush"\n'
-    pipeline.write_text(secret + toml(broker.bootstrap, topic, tmp_path))
+    secret = {"spark.hadoop.fs.s3a.secret.key": "hush-hush"}
+    pipeline.write_text(toml(broker.bootstrap, topic, tmp_path, secret))
     command = [str(Path(sys.executable).with_name("klamm")), "spark", "run", str(pipeline)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
         try:
@@ -139,8 +139,11 @@ def test_nothing_stays_when_the_parent_is_killed(broker: EmbeddedBroker, tmp_pat
     assert all_gone(processes, 60), "nobody waits for a batch any more"
 
 
-def toml(bootstrap: str, topic: str, directory: Path, more: str = "") -> str:
+def toml(bootstrap: str, topic: str, directory: Path, spark: Mapping[str, str] = {}) -> str:
+    settings = "\n".join(f'"{k}" = "{v}"' for k, v in {**QUICK, **spark}.items())
     return f"""
+[spark]
+{settings}
 [job]
 name = "numbers"
 checkpoint = "{directory}/checkpoint"
@@ -151,7 +154,6 @@ bootstrap_servers = "{bootstrap}"
 starting_offsets = "earliest"
 value_format = "json"
 schema = "n INT"
-{more}
 [query]
 sql = "SELECT n, _corrupt FROM input"
 [[outputs]]

@@ -12,7 +12,17 @@ import time
 from pathlib import Path
 from typing import Self
 
+from klamm.up.extras import EXTRAS
+
 KLAMM = Path(sys.executable).with_name("klamm")
+UP_SERVERS = ("broker", "rest", "metrics", *(extra.name for extra in EXTRAS if extra.on))
+"""The servers that `klamm up` starts unasked."""
+
+
+def up_words(data_dir: Path) -> list[str]:
+    """Returns the words of a `klamm up` on free ports: the usual ones are those of another test, or of whoever runs the tests."""
+    ports = (word for name in UP_SERVERS for word in (f"--{name}-port", "0"))
+    return ["up", "--data-dir", str(data_dir), *ports]
 
 
 def klamm(

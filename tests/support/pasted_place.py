@@ -18,7 +18,7 @@ from typing import Any
 from confluent_kafka import Consumer, Producer, TopicPartition
 from support.connect_worker import wait_for
 from support.elasticsearch import call
-from support.klamm import Server
+from support.klamm import Server, up_words
 from support.schema_registry import SchemaRegistry
 
 Config = Mapping[str, str]
@@ -56,17 +56,7 @@ class Up:
 @contextlib.contextmanager
 def up(directory: Path) -> Iterator[Up]:
     """Yields a broker and a worker with data of their own."""
-    words = (
-        "--data-dir",
-        str(directory / "data"),
-        "--broker-port",
-        "0",
-        "--rest-port",
-        "0",
-        "--metrics-port",
-        "0",
-    )
-    with Server("up", *words, cwd=directory) as server:
+    with Server(*up_words(directory / "data"), cwd=directory) as server:
         yield Up(server.ready["rest"], server.ready["broker"])
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, Self
 
 import psutil
-from support.klamm import Server
+from support.klamm import Server, up_words
 
 TOPIC: Final = "soak-lines"
 """The agent's topic, which the mirror copies and a sink writes to a file."""
@@ -57,18 +57,7 @@ class Parts:
     def _start(self) -> None:
         work = self._work
         (work / "logs").mkdir(parents=True)
-        up = self._run(
-            "up",
-            "up",
-            "--data-dir",
-            f"{work}/up",
-            "--broker-port",
-            "0",
-            "--rest-port",
-            "0",
-            "--metrics-port",
-            "0",
-        )
+        up = self._run("up", *up_words(work / "up"))
         self.bootstrap, self.rest, self.metrics = up.ready["broker"], up.ready["rest"], up.ready["metrics"]
         properties = work / "target.properties"
         properties.write_text(f"log.dirs={work}/target\nlisteners=PLAINTEXT://127.0.0.1:0\n")
