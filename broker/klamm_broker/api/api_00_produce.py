@@ -19,7 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from klamm_broker.api.registry import Need, handles
-from klamm_broker.api.transactional_produce import Verification, may_use, may_write
+from klamm_broker.api.transactional_produce import NOT_ADDED, STEP, Verification, may_use, may_write
 from klamm_broker.log.errors import LogError, StorageError
 from klamm_broker.log.steps import Steps
 from klamm_broker.server import heavy, recompression
@@ -48,8 +48,6 @@ log = logging.getLogger(__name__)
 
 LARGE_ELEMENTS: Final = 128
 """A request with more topics and partitions is done in slices: an append takes some 20 us, and wakes readers."""
-_STEP: Final = 32
-"""Partitions in one step."""
 KEEP: Final = -2
 """acks of a request with batches of another cluster's log. All that -1 asks for holds for it, too."""
 _EXPECTED: Final = frozenset({
@@ -89,7 +87,7 @@ def produce(conn: Connection, body: memoryview, version: int, correlation_id: in
     if data.transactional_id is None:
         answer = append_all(conn.broker, data, access=access)
     else:
-        verification = Verification(conn.broker, data, version, access)
+        verification = Verification.of(conn.broker, data, version, access)
         if not verification.attempt():
             kept = bytearray(body)
             _append_verified(
@@ -143,16 +141,21 @@ def _produce_later(conn: Connection, body: bytearray, version: int, correlation_
     slot = conn.park()
     conn.hold()
 
-    def read() -> Steps[ProduceData]:
+    def read() -> Steps[tuple[ProduceData, Verification | None]]:
         yield None
-        return parse_produce(memoryview(body), 0, version)
+        data = parse_produce(memoryview(body), 0, version)
+        if data.transactional_id is None:
+            return data, None
+        yield None
+        return data, (yield from Verification.making(conn.broker, data, version, conn.access))
 
-    def handle(data: ProduceData) -> None:
+    def handle(found: tuple[ProduceData, Verification | None]) -> None:
+        data, verification = found
         large = len(body) > recompression.LARGE_BYTES and data.acks != KEEP
         if large and recompression.wanted(conn.broker.topics, data):
             _recompress(conn, slot, data, version, correlation_id)
         else:
-            _append_or_verify(conn, slot, lambda: data, version, correlation_id)
+            _append_or_verify(conn, slot, lambda: data, version, correlation_id, verification=verification)
 
     heavy.run(slot, f"PRODUCE version {version} ({len(body)} bytes)", read(), handle, to_the_end=True)
 
@@ -173,17 +176,22 @@ def _recompress(conn: Connection, slot: Slot, data: ProduceData, version: int, c
 
 
 def _append_or_verify(
-    conn: Connection, slot: Slot, get: Callable[[], ProduceData], version: int, correlation_id: int
+    conn: Connection,
+    slot: Slot,
+    get: Callable[[], ProduceData],
+    version: int,
+    correlation_id: int,
+    *,
+    verification: Verification | None = None,
 ) -> None:
     """Finish a request that was held up. Its transaction is verified now: it might have ended meanwhile."""
-    verification = None
     try:
         data = get()
     except Exception:  # `_append_held` meets it as well, and tells
         log.debug("a request of %s could not be recompressed", conn)
     else:
         if data.transactional_id is not None:
-            verification = Verification(conn.broker, data, version, conn.access)
+            verification = verification or Verification.of(conn.broker, data, version, conn.access)
             if not verification.attempt():
                 _append_verified(conn, verification, get, version, correlation_id, held=slot)
                 return
@@ -224,10 +232,7 @@ def _append_held(
     correlation_id: int,
     verification: Verification | None = None,
 ) -> None:
-    """Finish a request that was held up, even if the connection is gone. One of very many partitions is done in slices.
-
-    Not one within a transaction: this could end between two slices, and later batches would stay open for ever.
-    """
+    """Finish a request that was held up, even if the connection is gone. One of very many partitions is done in slices."""
     broker = conn.broker
 
     def done(answer: Answer) -> None:
@@ -246,7 +251,7 @@ def _append_held(
         data = get()
         acks = data.acks
         steps = appending(broker, data, verification, access=conn.access)
-        if verification is None and _is_large(data):
+        if _is_large(data) and (verification is None or verification.allows_steps):
             heavy.run(slot, f"PRODUCE version {version}", steps, done, to_the_end=True)
         else:
             done(heavy.finished(steps))
@@ -282,8 +287,12 @@ def appending(
     *,
     access: Access | None = None,
 ) -> Steps[Answer]:
-    """Does what `append_all` does, in steps."""
-    left = _STEP
+    """Does what `append_all` does, in steps.
+
+    When a transaction ends between two of them, nothing more is written: it would stay open for ever.
+    """
+    left = STEP
+    over = verification is not None and verification.is_over()
     denied = None
     if data.transactional_id is not None and not may_use(access, data.transactional_id):
         denied = _refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
@@ -300,8 +309,9 @@ def appending(
         for index, records in partitions:
             left -= 1
             if not left:
-                left = _STEP
+                left = STEP
                 yield None
+                over = verification is not None and verification.is_over()
             if refusal is not None or topic is None:
                 result = ProduceResult(index, *(refusal or ()))
             elif verification is None:
@@ -309,6 +319,9 @@ def appending(
             elif (error := verification.error(topic.name, index)) is not None:
                 topic.metrics.failed_produces += 1
                 result = ProduceResult(index, error[0], error_message=error[1])
+            elif over:
+                topic.metrics.failed_produces += 1
+                result = ProduceResult(index, NOT_ADDED[0], error_message=NOT_ADDED[1])
             else:
                 version = verification.transaction_version
                 result = append(broker, topic, index, records, now_ms, transaction_version=version)

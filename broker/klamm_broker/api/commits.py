@@ -1,7 +1,8 @@
 """Commits of offsets by the group coordinator, for OffsetCommit and TxnOffsetCommit.
 
 Very many offsets are committed in several batches, so that others are served between them: each partition has its own outcome,
-in the protocol too. What is refused as a whole is refused for the batches that come after it as well. Offsets within a transaction
+in the protocol too. What is refused as a whole is refused for the batches that come after it as well, and a group that is
+deleted between two batches does not come to life again. Offsets within a transaction
 are committed at once: it could end between two batches, and what came behind its marker would belong to the next one.
 """
 
@@ -30,14 +31,21 @@ def committing(broker: BrokerState, commit: CommitRequest) -> Steps[CommitResult
     """Commits in steps. Makes the result, or a future of it where it has to wait for the disk."""
     if commit.is_transactional or len(commit.offsets) <= BATCH:
         return _ask(broker, commit)
+    groups, missing = broker.groups.coordinator.groups, None
     left = iter(commit.offsets.items())
     parts: list[Mapping[TopicPartition, OffsetToCommit]] = []
     answers: list[CommitResult | Future[CommitResult]] = []
     while part := dict(islice(left, BATCH)):
         parts.append(part)
-        answer = _ask(broker, replace(commit, offsets=part))
+        answer = missing or _ask(broker, replace(commit, offsets=part))
         answers.append(answer)
+        existed = commit.group_id in groups
         yield None
+        if existed and commit.group_id not in groups:
+            reported = commit.reports_missing_group
+            missing = CommitResult(
+                error=ErrorCode.GROUP_ID_NOT_FOUND if reported else ErrorCode.ILLEGAL_GENERATION
+            )
         if isinstance(answer, CommitResult) and answer.error is not ErrorCode.NONE:
             parts[-1] = part | dict(left)
             break

@@ -1,7 +1,8 @@
 """Produce within a transaction: asks the transaction coordinator before anything is written (KIP-890).
 
 Every partition of a request is verified before any of it is written, so a request that has to wait can be handled
-anew from its bytes. While the last transaction of a client is being ended, a client that leaves adding partitions to us
+anew from its bytes. A request of very many partitions is written in steps: before each of them `is_over` tells whether the
+transaction has ended meanwhile. While the last transaction of a client is being ended, a client that leaves adding partitions to us
 gets further attempts here for a moment: its records have come already.
 """
 
@@ -14,6 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 from klamm_broker.coordinator.model import TopicPartition
 from klamm_broker.coordinator.transactions.model import ProducerRequest
+from klamm_broker.log.steps import Steps
+from klamm_broker.server import heavy
 from klamm_broker.server.transactions import Errors, Support
 from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
@@ -22,6 +25,7 @@ from klamm_kafka.wire.errors import ErrorCode, ProtocolError
 from klamm_kafka.wire.hot import ProduceData
 
 if TYPE_CHECKING:
+    from klamm_broker.coordinator.transactions.coordinator import OpenTransaction
     from klamm_broker.security.authorizer import Access
     from klamm_broker.server.state import BrokerState
     from klamm_broker.server.topics import Partition, Topic
@@ -29,8 +33,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+STEP: Final = 32
+"""Partitions in one step of a request of very many."""
 ABORTABLE_FROM: Final = 11
 ADDS_FROM: Final = 12
+NOT_ADDED: Final = (ErrorCode.INVALID_TXN_STATE, "Partition was not added to the transaction")
 _NOT_VERIFIED: Final = frozenset({
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR,
     ErrorCode.NETWORK_EXCEPTION,
@@ -58,9 +65,7 @@ def may_write(access: Access | None, topic: Topic | None, key: TopicKey) -> bool
 class Verification:
     """The verification of one request. `transaction_version` goes to the log with the records."""
 
-    def __init__(
-        self, broker: BrokerState, data: ProduceData, version: int, access: Access | None = None
-    ) -> None:
+    def __init__(self, broker: BrokerState, data: ProduceData, version: int) -> None:
         self._broker = broker
         self._adds = version >= ADDS_FROM
         self._support = Support.INVALID_STATE
@@ -72,19 +77,40 @@ class Verification:
         self._transactional_id = data.transactional_id or ""
         self._partitions: list[Partition] = []
         self._producers: set[tuple[int, int]] = set()
-        if may_use(access, self._transactional_id):
-            self._collect(data, access)
+        self._producer: ProducerRequest | None = None
+        self._open: OpenTransaction | None = None
         self._errors: Errors = {}
         self._waiting: asyncio.Future[Errors] | None = None
         self._give_up_at = 0.0
 
-    def _collect(self, data: ProduceData, access: Access | None) -> None:
-        topics = self._broker.topics
+    @classmethod
+    def of(
+        cls, broker: BrokerState, data: ProduceData, version: int, access: Access | None = None
+    ) -> Verification:
+        """Returns the verification of a request, which has looked at its batches."""
+        return heavy.finished(cls.making(broker, data, version, access))
+
+    @classmethod
+    def making(
+        cls, broker: BrokerState, data: ProduceData, version: int, access: Access | None
+    ) -> Steps[Verification]:
+        """Does what `of` does, in steps."""
+        made = cls(broker, data, version)
+        if may_use(access, made._transactional_id):
+            yield from made._collecting(data, access)
+        return made
+
+    def _collecting(self, data: ProduceData, access: Access | None) -> Steps[None]:
+        topics, left = self._broker.topics, STEP
         for key, partitions in data.topics:
             topic = topics.by_name.get(key) if isinstance(key, str) else topics.by_id.get(key)
             if not may_write(access, topic, key):
                 continue
             for index, records in partitions:
+                left -= 1
+                if not left:
+                    left = STEP
+                    yield None
                 if topic is None or records is None or not 0 <= index < len(topic.partitions):
                     continue
                 if topic.config.mirrors:
@@ -106,15 +132,28 @@ class Verification:
         if len(self._producers) != 1:
             return True
         ((producer_id, epoch),) = self._producers
-        producer = ProducerRequest(
+        self._producer = ProducerRequest(
             transactional_id=self._transactional_id, producer_id=producer_id, producer_epoch=epoch
         )
-        answer = self._broker.transactions.verify(producer, self._partitions, self._support)
+        transactions = self._broker.transactions
+        answer = transactions.verify(self._producer, self._partitions, self._support)
         if isinstance(answer, asyncio.Future):
             self._waiting = answer
             return False
         self._errors = answer
+        self._open = transactions.coordinator.open_transaction(self._producer)
         return not self._worth_waiting
+
+    @property
+    def allows_steps(self) -> bool:
+        """True if the request may be written in steps: its transaction is known and open, or it has nothing of any."""
+        return self._open is not None or len(self._producers) != 1
+
+    def is_over(self) -> bool:
+        """Decides whether the transaction that was verified has been decided since. Then nothing more may be written."""
+        if self._open is None or self._producer is None:
+            return False
+        return self._broker.transactions.coordinator.open_transaction(self._producer) != self._open
 
     @property
     def _worth_waiting(self) -> bool:
@@ -137,6 +176,9 @@ class Verification:
 
     def _told(self, done: asyncio.Future[Errors], then: Callable[[], None]) -> None:
         error = done.exception()
+        if error is None and not done.result():
+            self._again(then)  # it is told a turn of the loop later: the transaction could have ended since
+            return
         if error is not None:
             log.error("the verification of a transaction failed", exc_info=error)
             self._errors = {
@@ -164,7 +206,7 @@ class Verification:
         if error is None:
             return None
         if error is ErrorCode.INVALID_TXN_STATE:
-            return error, "Partition was not added to the transaction"
+            return NOT_ADDED
         if error in _NOT_VERIFIED or (error is ErrorCode.CONCURRENT_TRANSACTIONS and not self._adds):
             why = f"Unable to verify the partition has been added to the transaction. Underlying error: {error.name}"
             return ErrorCode.NOT_ENOUGH_REPLICAS, why

@@ -39,6 +39,8 @@ from klamm_broker.coordinator.transactions.table import TransactionTable
 from klamm_broker.coordinator.transactions.transaction import Recorded, Transaction, is_exhausted
 from klamm_kafka.wire.errors import ErrorCode
 
+OpenTransaction = tuple[Transaction, int]
+"""A transactional id, and the number of its open transaction."""
 _TIMEOUTS = ("timeouts",)
 _EXPIRY = ("expiry",)
 
@@ -194,6 +196,18 @@ class TransactionCoordinator:
                     for at in partitions
                 }
         return dict.fromkeys(partitions, error)
+
+    def open_transaction(self, request: ProducerRequest) -> OpenTransaction | None:
+        """Returns the producer's open transaction, which equals no other one; None when it has none.
+
+        Until it is decided, no marker of it is written: what is appended before belongs to it.
+        """
+        _, transaction = self._find(request)
+        if transaction is None or transaction.recorded.state is not TransactionState.ONGOING:
+            return None
+        if _refused_producer(transaction.recorded, request) is not ErrorCode.NONE:
+            return None
+        return transaction, transaction.decided
 
     # The end
 

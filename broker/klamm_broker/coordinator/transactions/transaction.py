@@ -11,7 +11,7 @@ from typing import Final
 
 from klamm_broker.coordinator.model import TopicPartition
 from klamm_broker.coordinator.producer_ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
-from klamm_broker.coordinator.transactions.state import FROM, TransactionState
+from klamm_broker.coordinator.transactions.state import FROM, PREPARED, TransactionState
 
 NO_TIME: Final = -1
 EPOCH_MAX: Final = 2**15 - 1
@@ -56,7 +56,9 @@ def is_exhausted(epoch: int) -> bool:
 class Transaction:
     """One transactional id. See the module's docstring."""
 
-    __slots__ = ("awaiting", "failed_fence", "log_partition", "pending", "recorded", "transactional_id")
+    __slots__ = (
+        "awaiting", "decided", "failed_fence", "log_partition", "pending", "recorded", "transactional_id"
+    )  # fmt: skip
 
     def __init__(self, transactional_id: str, recorded: Recorded, *, log_partition: int) -> None:
         self.transactional_id = transactional_id
@@ -66,6 +68,8 @@ class Transaction:
         self.pending: TransactionState | None = None
         self.failed_fence = False
         """The epoch was raised to fence a producer, and that could not be written: not to be raised once more."""
+        self.decided = 0
+        """Transactions of this id that were decided since it is known here."""
         self.awaiting: set[TopicPartition] = set()
         """Partitions whose marker is not written yet."""
 
@@ -93,6 +97,7 @@ class Transaction:
             raise IllegalStep(f"{self.transactional_id}: epoch {new.epoch} after {old.epoch}")
         self.pending = None
         self.recorded = new
+        self.decided += new.state in PREPARED
 
     def give_up(self) -> None:
         """Give up the step whose record could not be written: nothing has happened."""
