@@ -1,12 +1,13 @@
 """Key stores and trust stores of Java's clients (PEM, PKCS12, JKS), converted to PEM text, which OpenSSL takes.
 
 The content decides the format, not the file's name, as Java does for JKS and PKCS12. This module reads files.
-Errors name the property and the file, never a password. `cryptography` is imported only for PKCS12 and JKS.
+Errors name the property and the file, never a password. `cryptography` is imported only for PKCS12, JKS and the end of a certificate.
 """
 
 from __future__ import annotations
 
 import base64
+import datetime as dt
 import re
 import ssl
 import textwrap
@@ -30,6 +31,12 @@ class Identity:
     key: str = field(repr=False)
     chain: str = field(repr=False)
     password: str | None = field(default=None, repr=False)
+
+    def ends(self) -> dt.datetime:
+        """Returns the last moment at which the first certificate of the chain is valid."""
+        from cryptography import x509
+
+        return x509.load_pem_x509_certificate(self.chain.encode()).not_valid_after_utc
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,6 +24,7 @@ ENV_PREFIX: Final = "KLAMM_"
 # Settings of Klamm's own commands, not properties of a broker or a worker.
 ENV_RESERVED: Final = frozenset(
     {
+        "KLAMM_AUDIT_LOG",
         "KLAMM_BOOTSTRAP_SERVER",
         "KLAMM_DEBUG",
         "KLAMM_JAVA_DIR",

@@ -22,8 +22,9 @@ def write(path, login):
     return str(path)
 
 
-def test_a_token_logs_in_until_it_ends(secure, tmp_path):
-    login = f"sasl.mechanism=SCRAM-SHA-256\nsasl.jaas.config={property_(jaas('SCRAM-SHA-256'))}\n"
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_a_token_logs_in_until_it_ends(secure, tmp_path, mechanism):
+    login = f"sasl.mechanism={mechanism}\nsasl.jaas.config={property_(jaas(mechanism))}\n"
     owner = write(tmp_path / "ann.properties", login)
 
     def token(*args, stdin="", file=owner):
@@ -31,6 +32,7 @@ def test_a_token_logs_in_until_it_ends(secure, tmp_path):
 
     made = token("create", "--renewer", "bob", "--max-lifetime-ms", "600000")
     assert made.returncode == 0, made.stderr
+    assert made.stdout.startswith(f"sasl.mechanism={mechanism}\n")
     assert re.fullmatch(r"token \S+ of User:ann expires \S+Z; renewed, it lives until \S+Z\n", made.stderr)
     by_token = write(tmp_path / "token.properties", made.stdout)
     place = ("-b", secure.sasl_bootstrap, "--command-config", by_token)

@@ -7,6 +7,7 @@ the log, and the settings before it stay.
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import logging
 import ssl
 from collections.abc import Mapping
@@ -28,6 +29,8 @@ log = logging.getLogger(__name__)
 
 LOOK_S: Final = 5.0
 """The interval between two looks at the files of stores."""
+_DAY_S: Final = 86_400.0
+_SOON: Final = dt.timedelta(days=14)
 CLIENT_AUTH: Final = "ssl.client.auth"
 _FILES: Final = ("ssl.keystore.location", "ssl.truststore.location")
 
@@ -37,13 +40,15 @@ Stamp = tuple[tuple[str, int, int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class TlsSetup:
-    """The needs of a handshake: OpenSSL's context, and the rules that name a client by its certificate.
+    """The needs of a handshake: OpenSSL's context, the end of its certificate, and the rules that name a client by its certificate.
 
     There are no rules where a login names the client.
     """
 
     context: ssl.SSLContext
     rules: PrincipalRules | None
+    ends: dt.datetime
+    """The last moment of the listener's certificate."""
 
 
 @dataclass(slots=True)
@@ -58,6 +63,7 @@ class TlsContexts:
 
     def __init__(self) -> None:
         self._kept: dict[str, _Kept] = {}
+        self._judged_s = -_DAY_S
 
     def __contains__(self, listener: str) -> bool:
         return listener in self._kept
@@ -85,7 +91,11 @@ class TlsContexts:
         trial.take(config)
 
     def look(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Begin to renew the setups whose files have changed. They are read in a thread."""
+        """Begin to renew the setups whose files have changed. They are read in a thread. Tell once a day which end soon."""
+        if loop.time() - self._judged_s >= _DAY_S:
+            self._judged_s = loop.time()
+            for name, kept in self._kept.items():
+                _judge(name, kept.setup, dt.datetime.now(dt.UTC))
         for name, kept in self._kept.items():
             stamp = _stamp(kept.props)
             if stamp != kept.stamp:
@@ -101,6 +111,15 @@ class TlsContexts:
             return
         kept.setup = done.result()
         log.info("listener %s has read its key store and trust store again", name)
+        _judge(name, kept.setup, dt.datetime.now(dt.UTC))
+
+
+def _judge(name: str, setup: TlsSetup, now: dt.datetime) -> None:
+    """Tell in the log of a certificate that has ended, or ends soon."""
+    if setup.ends <= now:
+        log.error("listener %s: its certificate has ended on %s: clients refuse it", name, setup.ends.date())
+    elif setup.ends - now < _SOON:
+        log.warning("listener %s: its certificate ends on %s", name, setup.ends.date())
 
 
 def tls_properties(config: BrokerConfig, listener: Listener) -> dict[str, str]:
@@ -122,7 +141,10 @@ def make(listener: str, props: Mapping[str, str]) -> TlsSetup:
     """Returns the setup from a listener's properties. Raises ConfigError naming the listener and the property."""
     try:
         rules = PrincipalRules(props[RULES]) if props[RULES] else None
-        return TlsSetup(TlsSettings.from_properties(props).server_context(), rules)
+        tls = TlsSettings.from_properties(props)
+        context = tls.server_context()
+        assert tls.identity is not None, "server_context() asks for it"
+        return TlsSetup(context, rules, tls.identity.ends())
     except ConfigError as e:
         raise ConfigError(f"listener {listener}: {e}", key=e.key) from None
 

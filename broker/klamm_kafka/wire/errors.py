@@ -88,7 +88,11 @@ class ErrorCode(IntEnum):
     SASL_AUTHENTICATION_FAILED = 58, False, "authentication failed"
     UNKNOWN_PRODUCER_ID = 59, False, "nothing is known of this producer id any more"
     REASSIGNMENT_IN_PROGRESS = 60, False, "the partition is being reassigned"
-    DELEGATION_TOKEN_AUTH_DISABLED = 61, False, "delegation tokens are switched off"
+    DELEGATION_TOKEN_AUTH_DISABLED = (
+        61,
+        False,
+        "delegation tokens are switched off: the broker has no delegation.token.secret.key",
+    )
     DELEGATION_TOKEN_NOT_FOUND = 62, False, "there is no such delegation token"
     DELEGATION_TOKEN_OWNER_MISMATCH = 63, False, "the delegation token belongs to somebody else"
     DELEGATION_TOKEN_REQUEST_NOT_ALLOWED = (

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from klamm.cli.chosen_context import given_name
-from klamm.cli.common import ESCAPED, drop_output, output_failure
+from klamm.cli.common import ESCAPED, drop_output, output_failure, reported
 from klamm.cli.context import Commands
 from klamm.cli.own_commands import Klamm
 from klamm_base.version import __version__
@@ -63,7 +63,8 @@ def _options(
 
         service_manager()
     os.environ["KLAMM_LOG_LEVEL"] = log_level.upper()  # for the processes that `up` starts
-    logs.configure(log_level.upper())
+    with reported():
+        logs.configure(log_level.upper())
 
 
 def main() -> None:

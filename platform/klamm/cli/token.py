@@ -52,7 +52,7 @@ def create(
             lambda a: create_token(a, owner=whose, renewers=renewers, max_lifetime_ms=max_lifetime_ms)
         )
         password = base64.b64encode(token.hmac).decode()
-        typer.echo("sasl.mechanism=SCRAM-SHA-256")
+        typer.echo(f"sasl.mechanism={_mechanism(cluster)}")
         typer.echo(
             "sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required "
             f'username="{token.id}" password="{password}" tokenauth="true";'
@@ -62,6 +62,14 @@ def create(
             f"token {token.id} of {ends['owner']} expires {ends['expires']}; renewed, it lives until {ends['max']}",
             err=True,
         )
+
+
+def _mechanism(cluster: AdminCluster) -> str:
+    """Returns the mechanism for a token's logins: that of this command where it is SCRAM, since the broker has it enabled."""
+    from klamm.admin.settings import client_settings
+
+    sasl = client_settings(cluster.bootstrap, cluster.command_config).security.sasl
+    return sasl.mechanism if sasl is not None and sasl.mechanism.startswith("SCRAM-") else "SCRAM-SHA-256"
 
 
 @app.command("list")
