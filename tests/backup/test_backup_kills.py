@@ -59,7 +59,7 @@ def test_a_killed_restore_goes_on_and_nothing_comes_twice(broker, tmp_path):
     copy = f"{topic}-copy"
     wanted = ("restore", tmp_path / "b", *at, "--rename", f"{topic}={copy}", "--parts", "topics,groups")
 
-    slow = ("quota", "set", "--client-id", "klamm", "producer_byte_rate=2000000", *at)
+    slow = ("quota", "set", "--client-id", "klamm", "producer_byte_rate=1000000", *at)
     assert klamm(*slow).returncode == 0
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "watcher"})
 
@@ -88,3 +88,30 @@ def test_a_killed_restore_goes_on_and_nothing_comes_twice(broker, tmp_path):
     refused = klamm("backup", "restore", str(tmp_path / "b"), *at, "--rename", f"{topic}={other}", "--resume")
     assert refused.returncode == 1
     assert "is not what a restore of this backup left" in refused.stderr
+
+
+def test_a_killed_append_goes_on_and_is_not_begun_twice(broker, tmp_path):
+    topic, at = new_topic(broker, 2), ("-b", broker.bootstrap)
+    write(broker.bootstrap, topic, 0, 120_000, 2, **{"batch.size": 20_000, "linger.ms": 5})
+    backup("create", tmp_path / "b", *at, "-t", topic)
+    other = new_topic(broker, 2)
+    write(broker.bootstrap, other, 0, 10, 2)
+    wanted = ("restore", tmp_path / "b", *at, "--rename", f"{topic}={other}", "--parts", "topics", "--append")
+    early = klamm("backup", *map(str, wanted), "--resume")
+    assert (early.returncode, "was killed: leave --resume away" in early.stderr) == (1, True)
+
+    slow = ("quota", "set", "--client-id", "klamm", "producer_byte_rate=1000000", *at)
+    assert klamm(*slow).returncode == 0
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "watcher"})
+    ends = lambda: [consumer.get_watermark_offsets(TopicPartition(other, p), timeout=10)[1] for p in (0, 1)]
+    assert killed_when(lambda: max(ends()) > 5, *wanted)
+    assert klamm("quota", "unset", "--client-id", "klamm", "producer_byte_rate", *at).returncode == 0
+    there = sum(ends()) - 10
+    consumer.close()
+    assert 0 < there < 120_000
+    again = klamm("backup", *map(str, wanted))
+    assert (again.returncode, "go on with it by --append --resume" in again.stderr) == (1, True)
+    assert f"and {there} that were there" in backup(*wanted, "--resume")
+    found, due = contents(read(broker.bootstrap, other, 2)), contents(read(broker.bootstrap, topic, 2))
+    assert {p: rows[5:] for p, rows in found.items()} == due
+    assert "klamm-restore" not in klamm("group", "list", *at).stdout

@@ -114,6 +114,36 @@ def test_files_are_private_and_a_file_that_cannot_be_written_is_told(tmp_path):
         Folder(tmp_path / "file").write("x", [b""])
 
 
+@pytest.mark.parametrize(
+    "error", [ConnectionResetError("cut"), TimeoutError("slow"), RuntimeError("of its own")]
+)
+def test_what_may_pass_at_a_url_is_tried_again(tmp_path, monkeypatch, error):
+    """Every second call fails. A refusal is told at once."""
+    monkeypatch.setattr("klamm.backup.store.PAUSES_S", (0, 0))
+    store, failing = open_store(f"memory://{tmp_path}/r"), [error, None]
+
+    def flaky(work):
+        def call(*args, **kwargs):
+            failing.append(failing.pop(0))
+            if failing[-1] is not None:
+                raise failing[-1]
+            return work(*args, **kwargs)
+
+        return call
+
+    for name in ("cat_file", "pipe_file", "mv", "find", "rm_file"):
+        monkeypatch.setattr(store._fs, name, flaky(getattr(store._fs, name)))
+    store.write("x", [b"1"], at_once=False)
+    assert (store.read("x"), store.names("")) == (b"1", ["x"])
+    store.remove("x")
+    failing[:] = [error]
+    with pytest.raises(BackupError, match=f"cannot read memory://.*/r/x: {type(error).__name__}"):
+        store.read("x")
+    failing[:] = [PermissionError("no"), None]
+    with pytest.raises(BackupError, match="PermissionError"):
+        store.write("y", [b""])
+
+
 def test_an_encrypted_folder_at_a_url(tmp_path):
     url, secret = f"memory://{tmp_path}/e", Secret(passphrase=b"open")
     made = BackupFolder.make(open_store(url), secret)

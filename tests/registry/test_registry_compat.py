@@ -87,6 +87,19 @@ CLOSED: dict[str, Any] = {"additionalProperties": False}
 A: dict[str, Any] = {"a": {"type": "string"}}
 AB: dict[str, Any] = {**A, "b": {"type": "integer"}}
 
+S: dict[str, Any] = {"type": "string"}
+N: dict[str, Any] = {"type": "number"}
+
+
+def tuple_of(*first: Any, **more: Any) -> dict[str, Any]:
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "type": "array",
+        "prefixItems": list(first),
+        **more,
+    }
+
+
 JSON_CASES = [
     ({"type": "number"}, {"type": "integer"}, []),
     ({"type": "integer"}, {"type": "number"}, ["TYPE_NARROWED"]),
@@ -106,7 +119,7 @@ JSON_CASES = [
     ({"enum": ["a"]}, {"enum": ["a", "b"]}, ["ENUM_ARRAY_NARROWED"]),
     ({"enum": ["c"]}, {"enum": ["a", "b"]}, ["ENUM_ARRAY_CHANGED"]),
     ({"type": "string"}, {"enum": ["a"]}, []),
-    (obj(AB), obj(A), ["PROPERTY_ADDED_TO_OPEN_CONTENT_MODEL"]),
+    (obj(AB), obj(A), ["OPTIONAL_PROPERTY_ADDED_TO_OPEN_CONTENT_MODEL"]),
     (obj({**A, "b": {}}), obj(A), []),
     (obj(A), obj(AB), []),
     (obj(AB, **CLOSED), obj(A, **CLOSED), []),
@@ -114,7 +127,7 @@ JSON_CASES = [
     (obj({**A, "b": {"type": "integer", "default": 1}}, required=["b"], **CLOSED), obj(A, **CLOSED), []),
     (obj(A, **CLOSED), obj(AB, **CLOSED), ["PROPERTY_REMOVED_FROM_CLOSED_CONTENT_MODEL"]),
     (obj(A, additionalProperties={"type": "integer"}), obj(AB, **CLOSED), []),
-    (obj(A, additionalProperties={"type": "string"}), obj(AB, **CLOSED), ["PROPERTY_REMOVED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL"]),
+    (obj(A, additionalProperties={"type": "string"}), obj(AB, **CLOSED), ["TYPE_CHANGED", "PROPERTY_REMOVED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL"]),
     (obj(A, required=["a"]), obj(A), ["REQUIRED_ATTRIBUTE_ADDED"]),
     (obj(A), obj(A, required=["a"]), []),
     (obj(A, **CLOSED), obj(A), ["ADDITIONAL_PROPERTIES_REMOVED"]),
@@ -125,6 +138,45 @@ JSON_CASES = [
     ({"oneOf": [{"type": "string"}, {"type": "integer"}]}, {"oneOf": [{"type": "string"}]}, []),
     ({"oneOf": [{"type": "string"}]}, {"oneOf": [{"type": "string"}, {"type": "integer"}]}, ["SUM_TYPE_NARROWED"]),
     ({"not": {"type": "string"}}, {"not": {"type": "string"}}, []),
+    ({"not": {"type": "integer"}}, {"not": {"type": "number"}}, []),
+    ({"not": {"type": "number"}}, {"not": {"type": "integer"}}, ["NOT_TYPE_EXTENDED"]),
+    # the following go by the pairs that Confluent's registry is tested with: keywords, and which of them break what
+    (obj(AB, unevaluatedProperties=False), obj(A, unevaluatedProperties=False), []),
+    (obj(AB, unevaluatedProperties={"type": "integer"}), obj(A, unevaluatedProperties={"type": "integer"}), []),
+    (obj(AB, unevaluatedProperties={"type": "null"}), obj(A, unevaluatedProperties={"type": "null"}),
+     ["TYPE_CHANGED", "PROPERTY_ADDED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL"]),
+    (obj(AB, required=["b"], unevaluatedProperties={"type": "integer"}), obj(A, unevaluatedProperties={"type": "integer"}),
+     ["REQUIRED_PROPERTY_ADDED_TO_UNOPEN_CONTENT_MODEL"]),
+    (obj(A, unevaluatedProperties=False), obj(A), ["UNEVALUATED_PROPERTIES_REMOVED"]),
+    (obj(A, unevaluatedProperties={"type": "null"}), obj(A), ["UNEVALUATED_PROPERTIES_NARROWED"]),
+    (obj(AB, required=["b"]), obj(A), ["REQUIRED_PROPERTY_ADDED_TO_OPEN_CONTENT_MODEL"]),
+    (obj({**A, "b": {"default": 1, "type": "integer"}}, required=["b"]), obj(A), ["REQUIRED_PROPERTY_WITH_DEFAULT_ADDED_TO_OPEN_CONTENT_MODEL"]),
+    ({"dependentSchemas": {"x": {"type": "string"}}}, {"dependentSchemas": {"x": {"type": "null"}}}, ["TYPE_CHANGED"]),
+    ({"dependencies": {"x": {"type": "string"}}}, {"dependencies": {"x": {"type": "null"}}}, ["TYPE_CHANGED"]),
+    ({"dependencies": {"x": {"type": "string"}}}, {"dependencies": {"y": {"type": "string"}}}, ["DEPENDENCY_SCHEMA_ADDED"]),
+    ({"dependentSchemas": {"x": obj(A)}}, {"dependencies": {"x": obj(A), "y": obj(A)}}, []),
+    ({"dependentRequired": {"x": ["a"]}}, {"dependencies": {"x": ["a", "b"]}}, []),
+    ({"dependentRequired": {"x": ["a", "b"]}}, {"dependentRequired": {"x": ["a"]}}, ["DEPENDENCY_ARRAY_EXTENDED"]),
+    ({"dependentRequired": {"x": ["a"]}}, {"dependentRequired": {"y": ["a"]}}, ["DEPENDENCY_ARRAY_ADDED"]),
+    (tuple_of(S, N, S, unevaluatedItems=S), tuple_of(S, N, unevaluatedItems=S), []),
+    (tuple_of(S, N, N, unevaluatedItems=S), tuple_of(S, N, unevaluatedItems=S), ["TYPE_CHANGED", "ITEM_ADDED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL"]),
+    (tuple_of(S, unevaluatedItems=S), tuple_of(S, N, unevaluatedItems=S), ["TYPE_CHANGED", "ITEM_REMOVED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL"]),
+    (tuple_of(S, items=S), tuple_of(S, N, items=False), ["TYPE_CHANGED", "ITEM_REMOVED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL"]),
+    (tuple_of(S, unevaluatedItems=False), tuple_of(S), ["UNEVALUATED_ITEMS_REMOVED"]),
+    ({"type": "array", "contains": N, "minContains": 2}, {"type": "array", "contains": N, "minContains": 1}, ["MIN_CONTAINS_INCREASED"]),
+    ({"type": "array", "contains": N, "maxContains": 2}, {"type": "array", "contains": N, "maxContains": 3}, ["MAX_CONTAINS_DECREASED"]),
+    ({"type": "array", "contains": N, "maxContains": 4}, {"type": "array", "contains": N, "maxContains": 3}, []),
+    ({"additionalItems": False}, {"additionalItems": True}, ["ADDITIONAL_ITEMS_REMOVED"]),
+    ({"additionalItems": S}, {"additionalItems": N}, ["TYPE_CHANGED"]),
+    ({"oneOf": [S]}, {"anyOf": [S, N]}, ["COMBINED_TYPE_CHANGED"]),
+    ({"anyOf": [S]}, {"oneOf": [S, N]}, ["SUM_TYPE_NARROWED"]),
+    ({"anyOf": [S, N]}, {"oneOf": [S]}, []),
+    ({"allOf": [S, N]}, {"anyOf": [S, N]}, ["COMBINED_TYPE_CHANGED"]),
+    ({"anyOf": [S, N]}, {"allOf": [S]}, []),
+    ({"allOf": [S]}, {"allOf": [S, {"enum": ["a"]}]}, []),
+    ({"allOf": [S, {"enum": ["b"]}]}, {"allOf": [S, {"enum": ["a"]}]}, ["COMBINED_TYPE_SUBSCHEMAS_CHANGED"]),
+    ({"type": "number", "multipleOf": 11}, {"type": "number", "multipleOf": 10}, ["MULTIPLE_OF_CHANGED"]),
+    ({"type": ["object", "array"]}, {"type": ["object"]}, []),
     ({"$ref": "#/definitions/x", "definitions": {"x": {"type": "string"}}}, {"type": "string"}, []),
     ({"$ref": "#/definitions/x", "definitions": {"x": {"type": "null"}}}, {"type": "string"}, ["TYPE_CHANGED"]),
 ]  # fmt: skip
@@ -173,6 +225,43 @@ PROTOBUF_CASES = [
         proto("message M { oneof o { int32 a = 1; int32 b = 2; } }"),
         proto("message M { oneof o { int32 a = 1; } int32 b = 2; }"),
         ["FIELD_MOVED_TO_EXISTING_ONEOF"],
+    ),
+    # a oneof is known by its name, or by where its fields come from
+    (
+        proto("message M { oneof n { int32 a = 1; int32 b = 2; int32 c = 3; } }"),
+        proto("message M { int32 a = 1; oneof o { int32 b = 2; int32 c = 3; } }"),
+        ["FIELD_MOVED_TO_EXISTING_ONEOF"],
+    ),
+    (
+        proto("message M { oneof n { int32 b = 2; int32 c = 3; } }"),
+        proto("message M { oneof o { int32 b = 2; int32 c = 3; } }"),
+        [],
+    ),
+    (
+        proto("message M { oneof o { int32 a = 1; } oneof p { int32 c = 3; int32 b = 2; } }"),
+        proto("message M { oneof o { int32 a = 1; int32 b = 2; } oneof p { int32 c = 3; } }"),
+        ["FIELD_MOVED_TO_EXISTING_ONEOF"],
+    ),
+    (
+        proto("message M { oneof p { int32 b = 2; int32 a = 1; } }"),
+        proto("message M { oneof o { int32 a = 1; } oneof p { int32 b = 2; } }"),
+        ["FIELD_MOVED_TO_EXISTING_ONEOF"],
+    ),
+    (
+        proto("message M { oneof q { int32 a = 1; int32 b = 2; } }"),
+        proto("message M { oneof o { int32 a = 1; } oneof p { int32 b = 2; } }"),
+        ["FIELD_MOVED_TO_EXISTING_ONEOF"],
+    ),
+    (
+        proto("message M { oneof p { int32 a = 1; } }"),
+        proto("message M { oneof o { int32 a = 1; int32 b = 2; } }"),
+        ["ONEOF_FIELD_REMOVED"],
+    ),
+    (proto("message M { int32 x = 9; }"), proto("message M { oneof o { int32 a = 1; int32 b = 2; } }"), []),
+    (
+        proto("message M { int32 a = 1; oneof o { int32 b = 2; } }"),
+        proto("message M { oneof o { int32 a = 1; int32 b = 2; } }"),
+        [],
     ),
     (
         proto("message M { map<string, int64> m = 1; }"),

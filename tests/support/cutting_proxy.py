@@ -34,6 +34,11 @@ class CuttingProxy:
         assert self._server is not None
         return Address("127.0.0.1", self._server.sockets[0].getsockname()[1])
 
+    @property
+    def connections(self) -> int:
+        """The number of connections that are open."""
+        return len(self._relays)
+
     def drop(self) -> None:
         """Lets nothing through from now on, and tells nobody."""
         self._passes.clear()

@@ -6,6 +6,7 @@ The checksum is that of the file, so that a copy of the folder can be checked wi
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -18,10 +19,15 @@ from klamm_kafka.wire.errors import ProtocolError
 from klamm_kafka.wire.varint import Buffer
 
 CODECS: Final = ("zstd", "lz4", "none")
-LEVEL: Final = 1
-"""The fastest of both codecs: a backup must keep up with a broker. Level 3 of zstd takes twice as long for JSON, and three times for bytes by
-chance, to no smaller result; the default of lz4 five times.
+LEVELS: Final = {"zstd": (1, -3), "lz4": (1,)}
+"""The levels to choose from, by a sample of the chunk. Level 1 of zstd makes JSON a third smaller than level -3 does; where it gains
+nothing (bytes by chance, or short repetitions), it takes twice as long. Higher levels take two or three times as long, to no smaller result.
 """
+SAMPLES: Final = 3
+SAMPLE_BYTES: Final = 64 << 10
+WORTH: Final = 0.97
+"""A level must come to this part of what is there without it."""
+_scratch: Final = threading.local()
 
 
 def pack(
@@ -32,9 +38,9 @@ def pack(
     content: list[Buffer] = list(pieces)
     used = codec if codec != "none" and _worth_packing(pieces) else ""
     if used:
-        packed = _codec(used).compress(b"".join(pieces), level=LEVEL)
-        if len(packed) < raw_bytes:
-            content = [memoryview(packed)]
+        packed = _packed(used, pieces, raw_bytes)
+        if packed is not None:
+            content = [packed]
         else:
             used = ""
     if key is not None:
@@ -46,6 +52,47 @@ def pack(
         "file": file, "sha256": digest.hexdigest(), "size": sum(map(len, content)),
         "raw_bytes": raw_bytes, "codec": used, "encrypted": key is not None,
     }  # fmt: skip
+
+
+def _packed(codec: str, pieces: Sequence[Buffer], size: int) -> Buffer | None:
+    """Return the pieces compressed, in memory that this thread's next chunk takes; None where that makes them no smaller.
+
+    Fresh memory of some megabytes costs a page fault for each 4 KiB, several times over for each chunk.
+    """
+    joined = _memory("joined", size)
+    at = 0
+    for piece in pieces:
+        joined[at : at + len(piece)] = piece
+        at += len(piece)
+    level = _level(codec, joined)
+    if level is None:
+        return None
+    out = _memory("packed", size)
+    try:
+        end = _codec(codec).compress_into(joined, out, level=level)
+    except RuntimeError:  # cramjam's CompressionError: it does not fit, so it would not be smaller
+        return None
+    return out[:end] if end < size else None
+
+
+def _memory(name: str, size: int) -> memoryview:
+    held = getattr(_scratch, name, b"")
+    if len(held) < size:
+        held = bytearray(size)
+        setattr(_scratch, name, held)
+    return memoryview(held)[:size]
+
+
+def _level(codec: str, data: memoryview) -> int | None:
+    """Return the level that is worth its time; None where none is."""
+    step = max((len(data) - SAMPLE_BYTES) // (SAMPLES - 1), 1)
+    sample = b"".join(data[i * step : i * step + SAMPLE_BYTES] for i in range(SAMPLES))
+    best, smallest = None, float(len(sample))
+    for level in reversed(LEVELS[codec]):  # the fastest one first
+        size = len(_codec(codec).compress(sample, level=level))
+        if size < smallest * WORTH:
+            best, smallest = level, size
+    return best
 
 
 def unpack(chunk: Chunk, data: Buffer, key: FolderKey | None) -> Buffer:

@@ -92,9 +92,17 @@ class _Run:
         logs = await self._logs(topics, known)
         groups = await cluster_state.groups(self._admin, {tp: log.end for tp, log in logs.items()})
         tasks = self._tasks(topics, logs, configs, known, cluster_id=cluster_id, now_ms=taken_ms)
-        parts = await self._read(tasks, topics, files)
+        try:
+            parts = await self._read(tasks, topics, files)
+        finally:
+            await asyncio.to_thread(files.close)
         there = await self._same(topics)
         rules = await cluster_state.rules(self._admin, self._progress.say)
+        if rules.users:
+            names = ", ".join(u.name for u in rules.users)
+            self._progress.say(
+                f"SCRAM users are in the backup by name only, because brokers tell no credentials: {names}"
+            )
         new = model.State(
             cluster_id=cluster_id, taken_ms=taken_ms,
             topics=tuple(_topic(t, configs[t.name].own, parts[t.name]) for t in topics if t.name in parts and t.name in there),

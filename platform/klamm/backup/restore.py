@@ -15,7 +15,7 @@ from typing import Final
 from klamm.admin.client import Admin
 from klamm.admin.errors import AdminError
 from klamm.admin.model import TopicPartition
-from klamm.backup import applying, targets
+from klamm.backup import appending, applying, targets
 from klamm.backup.errors import BackupError
 from klamm.backup.filling import fill
 from klamm.backup.folder import BackupFolder
@@ -94,7 +94,13 @@ async def restore(
     groups = _of_topics(state.groups, outcome.names) if GROUPS in wanted.parts else []
     await applying.check_groups(admin, groups)
     there = await targets.look(admin, chosen, resume=wanted.resume, append=wanted.append)
+    if wanted.append and wanted.resume:
+        there = await appending.resumed(admin, state, there)
+    elif wanted.append:
+        await appending.check_fresh(admin, state, there)
     await _make(admin, there, wanted, progress)
+    if wanted.append and there:
+        await appending.note(admin, state, there)
     if wanted.keep_offsets:
         there = await fill(admin, cluster, there, progress)
     parts = _parts(folder, there, wanted)
@@ -105,6 +111,8 @@ async def restore(
     outcome.records = sum(p.target.records for p in parts)
     outcome.had = sum(p.had for p in parts)
     outcome.refused += await _finish(admin, there)
+    if wanted.append and there:
+        await appending.forget(admin, state)
     outcome.groups, outcome.offsets = (
         len(groups),
         await applying.restore_groups(admin, groups, outcome.names, outcome.places),

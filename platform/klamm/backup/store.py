@@ -7,15 +7,33 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import logging
 import os
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from klamm.backup.errors import BackupError
 from klamm_base.extras import how_to_install
 from klamm_base.files import PRIVATE_FILE, make_private_folder, replacing, write_all
 from klamm_kafka.wire.varint import Buffer
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+PAUSES_S: Final = (0.5, 1.0, 2.0, 4.0)
+"""Before a remote place is asked again."""
+_FINAL: Final = (
+    PermissionError,
+    NotADirectoryError,
+    IsADirectoryError,
+    NotImplementedError,
+    ImportError,
+    TypeError,
+    ValueError,
+)
+"""Errors that another attempt would meet again."""
 
 
 class Store(Protocol):
@@ -126,34 +144,40 @@ class Remote:
         self._root = root.rstrip("/")
 
     def read(self, name: str) -> bytes | None:
-        with self._said("read", name):
-            try:
-                data: bytes = self._fs.cat_file(self._at(name))
-            except FileNotFoundError:
-                return None
+        def work() -> bytes:
+            data: bytes = self._fs.cat_file(self._at(name))
             return data
 
+        with contextlib.suppress(FileNotFoundError):
+            return self._patiently("read", name, work)
+        return None
+
     def write(self, name: str, pieces: Sequence[Buffer], *, at_once: bool = True) -> None:
-        path = self._at(name)
-        with self._said("write", name):
+        path, data = self._at(name), b"".join(pieces)
+
+        def work() -> None:
             self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)
             first = f"{path}.tmp" if at_once else path
-            self._fs.pipe_file(first, b"".join(pieces))
+            self._fs.pipe_file(first, data)
             if at_once:
                 self._fs.mv(first, path)
 
+        self._patiently("write", name, work)
+
     def names(self, folder: str) -> list[str]:
-        with self._said("list", folder):
-            try:
-                found = self._fs.find(self._at(folder))
-            except FileNotFoundError:
-                return []
-        start = len(self._root) + 1
+        def work() -> list[str]:
+            self._fs.invalidate_cache()
+            found: list[str] = self._fs.find(self._at(folder))
+            return found
+
+        start, found = len(self._root) + 1, list[str]()
+        with contextlib.suppress(FileNotFoundError):
+            found = self._patiently("list", folder, work)
         return sorted(n[start:] for n in found if not n.endswith(".tmp"))
 
     def remove(self, name: str) -> None:
-        with self._said("remove", name), contextlib.suppress(FileNotFoundError):
-            self._fs.rm_file(self._at(name))
+        with contextlib.suppress(FileNotFoundError):
+            self._patiently("remove", name, lambda: self._fs.rm_file(self._at(name)))
 
     def lock(self) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
@@ -164,12 +188,17 @@ class Remote:
     def _at(self, name: str) -> str:
         return f"{self._root}/{name}"
 
-    @contextlib.contextmanager
-    def _said(self, doing: str, name: str) -> Iterator[None]:
-        """Turn whatever a file system of fsspec raises into a sentence: they have errors of their own."""
-        try:
-            yield
-        except Exception as e:
-            if isinstance(e, FileNotFoundError):
+    def _patiently(self, doing: str, name: str, work: Callable[[], T]) -> T:
+        """Do what may be done twice, again after errors that may pass. Whatever a file system of fsspec raises becomes a sentence."""
+        for pause in (*PAUSES_S, None):
+            try:
+                return work()
+            except FileNotFoundError:
                 raise
-            raise BackupError(f"cannot {doing} {self._url}/{name}: {type(e).__name__}: {e}") from e
+            except Exception as e:
+                why = f"cannot {doing} {self._url}/{name}: {type(e).__name__}: {e}"
+                if pause is None or isinstance(e, _FINAL):
+                    raise BackupError(why) from e
+                log.warning("%s; tried again in %g s", why, pause)
+                time.sleep(pause)
+        raise AssertionError("the last attempt returns or raises")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 
 from klamm.backup.chunks import pack
@@ -22,6 +24,8 @@ class ChunkFiles:
         self._name = name
         self._codec = codec
         self._numbers = count(1)
+        self._threads = ThreadPoolExecutor(os.cpu_count() or 1, "klamm-backup-chunks")
+        """As many as can compress at once: each keeps memory for a chunk."""
 
     async def write(self, held: Sequence[Selected], end: int) -> Chunk:
         """Write a chunk of answers in a thread."""
@@ -37,9 +41,13 @@ class ChunkFiles:
                 max_timestamp=max(found.max_timestamp for found in held), **told,
             )  # fmt: skip
 
-        chunk = await asyncio.to_thread(work)
+        chunk = await asyncio.get_running_loop().run_in_executor(self._threads, work)
         self.added += chunk.size
         return chunk
+
+    def close(self) -> None:
+        """End the threads, once what they write is written."""
+        self._threads.shutdown()
 
 
 class ChunkWriter:

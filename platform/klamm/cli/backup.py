@@ -296,8 +296,8 @@ def restore(
         from klamm.backup.selection import Names, Selection
         from klamm.cli.backup_progress import shown_progress
 
-        if append and (resume or keep_offsets):
-            raise ConfigError("--append: neither --resume nor --keep-offsets can be given with it")
+        if append and keep_offsets:
+            raise ConfigError("--append: --keep-offsets cannot be given with it")
         folder = _folder(place, key_file, passphrase_file)
         state = folder.chosen(backup).state(folder.key)
         wanted = restoring.Wanted(

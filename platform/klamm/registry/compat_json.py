@@ -17,24 +17,29 @@ from klamm.registry.difference import Difference
 
 _SUMS: Final = ("anyOf", "oneOf")
 _KINDS: Final = {
-    "object": ("properties", "required", "additionalProperties", "patternProperties", "maxProperties", "minProperties", "dependentRequired"),
-    "array": ("items", "prefixItems", "additionalItems", "maxItems", "minItems", "uniqueItems"),
+    "object": (
+        "properties", "required", "additionalProperties", "unevaluatedProperties", "patternProperties", "maxProperties", "minProperties",
+        "dependentRequired", "dependentSchemas", "dependencies",
+    ),
+    "array": ("items", "prefixItems", "additionalItems", "unevaluatedItems", "contains", "maxItems", "minItems", "uniqueItems"),
     "string": ("maxLength", "minLength", "pattern"),
     "number": ("maximum", "minimum", "exclusiveMaximum", "exclusiveMinimum", "multipleOf"),
 }  # fmt: skip
 _UPPER: Final = {
-    "maxLength": "MAX_LENGTH", "maximum": "MAXIMUM", "exclusiveMaximum": "EXCLUSIVE_MAXIMUM", "maxItems": "MAX_ITEMS",
+    "maxLength": "MAX_LENGTH", "maximum": "MAXIMUM", "exclusiveMaximum": "EXCLUSIVE_MAXIMUM", "maxItems": "MAX_ITEMS", "maxContains": "MAX_CONTAINS",
     "maxProperties": "MAX_PROPERTIES",
 }  # fmt: skip
 _LOWER: Final = {
-    "minLength": "MIN_LENGTH", "minimum": "MINIMUM", "exclusiveMinimum": "EXCLUSIVE_MINIMUM", "minItems": "MIN_ITEMS",
+    "minLength": "MIN_LENGTH", "minimum": "MINIMUM", "exclusiveMinimum": "EXCLUSIVE_MINIMUM", "minItems": "MIN_ITEMS", "minContains": "MIN_CONTAINS",
     "minProperties": "MIN_PROPERTIES",
 }  # fmt: skip
 _WORDS: Final = {
     "TYPE_CHANGED": "the type is another one",
     "TYPE_NARROWED": "the new schema allows fewer types",
     "SCHEMA_ADDED": "the old schema allows anything here, the new one does not",
-    "PROPERTY_ADDED_TO_OPEN_CONTENT_MODEL": "the old schema allows any value for a property that the new one restricts",
+    "OPTIONAL_PROPERTY_ADDED_TO_OPEN_CONTENT_MODEL": "the old schema allows any value for a property that the new one restricts",
+    "REQUIRED_PROPERTY_ADDED_TO_OPEN_CONTENT_MODEL": "the new schema requires a property for which the old one allows anything",
+    "REQUIRED_PROPERTY_WITH_DEFAULT_ADDED_TO_OPEN_CONTENT_MODEL": "the old schema allows any value for a property that the new one restricts",
     "PROPERTY_ADDED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL": "the old schema allows values for a property that the new one refuses",
     "PROPERTY_REMOVED_FROM_CLOSED_CONTENT_MODEL": "the new schema has no more properties, and lacks one of the old schema",
     "PROPERTY_REMOVED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL": "the new schema refuses values of a property of the old schema",
@@ -42,11 +47,15 @@ _WORDS: Final = {
     "REQUIRED_ATTRIBUTE_ADDED": "the new schema requires a property that the old one does not require",
     "ADDITIONAL_PROPERTIES_REMOVED": "the new schema refuses further properties",
     "ADDITIONAL_PROPERTIES_NARROWED": "the new schema allows further properties of some values only",
+    "UNEVALUATED_PROPERTIES_REMOVED": "the new schema refuses further properties",
+    "UNEVALUATED_PROPERTIES_NARROWED": "the new schema allows further properties of some values only",
+    "UNEVALUATED_ITEMS_REMOVED": "the new schema refuses further items",
     "ADDITIONAL_ITEMS_REMOVED": "the new schema refuses further items",
     "ENUM_ARRAY_NARROWED": "the new schema lacks values of the old one",
     "ENUM_ARRAY_CHANGED": "the values are others",
     "SUM_TYPE_NARROWED": "the new schema has fewer choices",
     "PRODUCT_TYPE_EXTENDED": "the new schema demands more at the same time",
+    "COMBINED_TYPE_CHANGED": "the schemas are combined in another way",
     "COMBINED_TYPE_SUBSCHEMAS_CHANGED": "a choice of the old schema fits none of the new one",
     "NOT_TYPE_EXTENDED": "the new schema excludes more",
     "PATTERN_ADDED": "the new schema has a pattern",
@@ -54,6 +63,9 @@ _WORDS: Final = {
     "UNIQUE_ITEMS_ADDED": "the new schema demands that items differ",
     "DEPENDENCY_ARRAY_ADDED": "the new schema requires properties together",
     "DEPENDENCY_ARRAY_EXTENDED": "the new schema requires more properties together",
+    "DEPENDENCY_SCHEMA_ADDED": "the new schema demands more where a property is there",
+    "ITEM_ADDED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL": "the old schema allows values for an item that the new one refuses",
+    "ITEM_REMOVED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL": "the new schema refuses values of an item of the old schema",
     "ITEM_ADDED_TO_OPEN_CONTENT_MODEL": "the new schema restricts an item for which the old one allows anything",
     "ITEM_REMOVED_FROM_CLOSED_CONTENT_MODEL": "the new schema refuses an item of the old one",
 }  # fmt: skip
@@ -69,6 +81,8 @@ class _Form:
     kind: str
     raw: Mapping[str, Any]
     parts: Sequence[Any] = ()
+    by: str = ""
+    """The keyword of a sum."""
 
 
 def differences(new: Any, old: Any, new_ref: Resolve, old_ref: Resolve) -> list[Difference]:
@@ -96,7 +110,7 @@ def form_of(schema: Any, resolve: Resolve) -> _Form:
         parts.append(_Form("sum", schema, bare) if len(bare) > 1 else form_of(bare[0], resolve))
     elif types is not None:
         parts.append(_Form(types, schema))
-    parts.extend(_Form("sum", schema, schema[key]) for key in _SUMS if key in schema)
+    parts.extend(_Form("sum", schema, schema[key], key) for key in _SUMS if key in schema)
     if "allOf" in schema:
         parts.append(_Form("product", schema, schema["allOf"]))
     if "not" in schema:
@@ -133,12 +147,15 @@ class _Comparison:
             return
         if old.kind not in {"sum", "product"} and new.kind in {"sum", "product"}:
             yield from self._to_combined(old, new, path)
+        elif old.kind == "sum" and new.kind == "product":
+            if not all(self._can(part, new) for part in old.parts):
+                yield self._said("COMBINED_TYPE_CHANGED", path)
         elif old.kind == "sum" and new.kind != "sum":
             for part in old.parts:  # each choice must fit
                 yield from self.pair(part, new, path)
         elif old.kind == "product" and new.kind != "product":
             if not any(self._can(part, new) for part in old.parts):
-                yield self._said("TYPE_CHANGED", path)
+                yield self._said("COMBINED_TYPE_CHANGED" if new.kind == "sum" else "TYPE_CHANGED", path)
         elif old.kind != new.kind:
             yield from self._other_kind(old, new, path)
         else:
@@ -171,10 +188,12 @@ class _Comparison:
             case "sum":
                 missing = [p for p in old.parts if not any(self._can(p, q) for q in new.parts)]
                 if missing:
-                    fewer = len(new.parts) < len(old.parts)
-                    yield self._said(
-                        "SUM_TYPE_NARROWED" if fewer else "COMBINED_TYPE_SUBSCHEMAS_CHANGED", path
+                    kind = (
+                        "SUM_TYPE_NARROWED"
+                        if len(new.parts) < len(old.parts)
+                        else "COMBINED_TYPE_SUBSCHEMAS_CHANGED"
                     )
+                    yield self._said("COMBINED_TYPE_CHANGED" if (old.by, new.by) == _SUMS else kind, path)
             case "product":
                 if any(not any(self._can(p, q) for p in old.parts) for q in new.parts):
                     more = len(new.parts) > len(old.parts)
@@ -251,46 +270,53 @@ class _Comparison:
         if covering is False:
             if before is not False:
                 yield self._said("PROPERTY_REMOVED_FROM_CLOSED_CONTENT_MODEL", at)
-        elif not self._can(before, covering):
+        elif inner := list(self.pair(before, covering, at)):
+            yield from inner
             yield self._said("PROPERTY_REMOVED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL", at)
 
     def _added(
         self, name: str, after: Any, old: Mapping[str, Any], new: Mapping[str, Any], at: str
     ) -> Iterator[Difference]:
-        covering = _covering(name, old)
+        covering, required = _covering(name, old), name in (new.get("required") or ())
+        word = (
+            ("REQUIRED_PROPERTY_WITH_DEFAULT" if _has_default(after) else "REQUIRED_PROPERTY")
+            if required
+            else "OPTIONAL_PROPERTY"
+        )
         if covering is True or covering == {}:
             if after is not True and after != {}:
-                yield self._said("PROPERTY_ADDED_TO_OPEN_CONTENT_MODEL", at)
-        elif covering is not False and not self._can(covering, after):
+                yield self._said(f"{word}_ADDED_TO_OPEN_CONTENT_MODEL", at)
+        elif covering is not False and (inner := list(self.pair(covering, after, at))):
+            yield from inner
             yield self._said("PROPERTY_ADDED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL", at)
-        elif name in (new.get("required") or ()) and not _has_default(after):
+        elif word == "REQUIRED_PROPERTY":
             yield self._said("REQUIRED_PROPERTY_ADDED_TO_UNOPEN_CONTENT_MODEL", at)
 
     def _additional(self, old: Mapping[str, Any], new: Mapping[str, Any], path: str) -> Iterator[Difference]:
-        at = f"{path}/additionalProperties"
-        before, after = old.get("additionalProperties", True), new.get("additionalProperties", True)
+        (_, before), (key, after) = _rest(old, "Properties"), _rest(new, "Properties")
+        at, word = f"{path}/{key}", "UNEVALUATED" if key.startswith("un") else "ADDITIONAL"
         if after is True or after == {} or before is False:
             return
         if after is False:
-            yield self._said("ADDITIONAL_PROPERTIES_REMOVED", at)
+            yield self._said(f"{word}_PROPERTIES_REMOVED", at)
         elif before is True or before == {}:
-            yield self._said("ADDITIONAL_PROPERTIES_NARROWED", at)
+            yield self._said(f"{word}_PROPERTIES_NARROWED", at)
         else:
             yield from self.pair(before, after, at)
 
     def _dependencies(
         self, old: Mapping[str, Any], new: Mapping[str, Any], path: str
     ) -> Iterator[Difference]:
-        for key in ("dependentRequired", "dependencies"):
-            before, after = old.get(key) or {}, new.get(key) or {}
-            for name, needed in after.items():
-                at = f"{path}/{key}/{name}"
-                if not isinstance(needed, list):
-                    continue
-                if name not in before:
-                    yield self._said("DEPENDENCY_ARRAY_ADDED", at)
-                elif not set(needed) <= set(before[name]):
-                    yield self._said("DEPENDENCY_ARRAY_EXTENDED", at)
+        """Yields what is new where a property is there: by `dependencies`, or what later drafts made of them."""
+        before, after = _dependent(old), _dependent(new)
+        for (name, is_list), needed in after.items():
+            at, known = f"{path}/dependencies/{name}", before.get((name, is_list))
+            if known is None:
+                yield self._said("DEPENDENCY_ARRAY_ADDED" if is_list else "DEPENDENCY_SCHEMA_ADDED", at)
+            elif not is_list:
+                yield from self.pair(known, needed, at)
+            elif not set(needed) <= set(known):
+                yield self._said("DEPENDENCY_ARRAY_EXTENDED", at)
 
     # ---- arrays
 
@@ -307,10 +333,14 @@ class _Comparison:
                 yield self._said("ITEM_REMOVED_FROM_CLOSED_CONTENT_MODEL", at)
             elif a is True and number >= len(before) and form_of(b, self._new_ref).kind != "any":
                 yield self._said("ITEM_ADDED_TO_OPEN_CONTENT_MODEL", at)
-            elif a is not False:
-                yield from self.pair(a, b, at)
+            elif a is not False and (inner := list(self.pair(a, b, at))):
+                yield from inner
+                if number >= min(len(before), len(after)):
+                    way = "ADDED" if number >= len(before) else "REMOVED"
+                    yield self._said(f"ITEM_{way}_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL", at)
         if after_rest is False and before_rest is not False:
-            yield self._said("ADDITIONAL_ITEMS_REMOVED", f"{path}/additionalItems")
+            word = "UNEVALUATED" if "unevaluatedItems" in new else "ADDITIONAL"
+            yield self._said(f"{word}_ITEMS_REMOVED", f"{path}/{word.lower()}Items")
         elif before_rest is not False:
             yield from self.pair(before_rest, after_rest, f"{path}/items")
 
@@ -329,15 +359,34 @@ def _covering(name: str, schema: Mapping[str, Any]) -> Any:
                 return each
         except re.error:
             continue  # ECMA's expressions are not all Python's: such a pattern covers nothing
-    return schema.get("additionalProperties", True)
+    return _rest(schema, "Properties")[1]
+
+
+def _rest(schema: Mapping[str, Any], what: str) -> tuple[str, Any]:
+    """Returns the keyword for properties or items without a schema of their own, and the schema for them."""
+    key = f"additional{what}"
+    if key not in schema and f"unevaluated{what}" in schema:
+        key = f"unevaluated{what}"
+    return key, schema.get(key, True)
+
+
+def _dependent(schema: Mapping[str, Any]) -> dict[tuple[str, bool], Any]:
+    """Returns what must hold where a property is there: a list of other properties, or a schema."""
+    return {
+        (name, isinstance(needed, list)): needed
+        for key in ("dependencies", "dependentRequired", "dependentSchemas")
+        for name, needed in (schema.get(key) or {}).items()
+    }
 
 
 def _items(schema: Mapping[str, Any]) -> tuple[Sequence[Any], Any]:
     """Returns the schemas of the first items, and that of the others."""
     if "prefixItems" in schema:
-        return schema["prefixItems"], schema.get("items", True)
-    items = schema.get("items", True)
-    return (items, schema.get("additionalItems", True)) if isinstance(items, list) else ((), items)
+        return schema["prefixItems"], schema["items"] if "items" in schema else _rest(schema, "Items")[1]
+    items = schema.get("items")
+    if items is None or isinstance(items, list):
+        return items or (), _rest(schema, "Items")[1]
+    return (), items
 
 
 def _has_default(schema: Any) -> bool:

@@ -77,7 +77,7 @@ def _message(old: Any, new: Any, scopes: tuple[str, str], path: str) -> Iterator
             yield from _field(field, after[number], (scopes, (old, new)), at)
         elif field.label == _F.LABEL_REQUIRED:
             yield _said("REQUIRED_FIELD_REMOVED", at)
-        elif (oneof := _oneof(field, old)) is not None and any(o.name == oneof for o in new.oneof_decl):
+        elif (oneof := _oneof(field, old)) is not None and _goes_on(oneof, old, new):
             yield _said("ONEOF_FIELD_REMOVED", f"{path}/{oneof}/{number}")
     for number, field in sorted(after.items()):
         if number not in before and field.label == _F.LABEL_REQUIRED:
@@ -85,20 +85,35 @@ def _message(old: Any, new: Any, scopes: tuple[str, str], path: str) -> Iterator
     yield from _moved(old, new, before, path)
 
 
+def _goes_on(oneof: str, old: Any, new: Any) -> bool:
+    """Returns whether a oneof is still there, under its name or with one of its fields."""
+    members = {field.number for field in old.field if _oneof(field, old) == oneof}
+    return any(o.name == oneof for o in new.oneof_decl) or any(
+        field.number in members and _oneof(field, new) is not None for field in new.field
+    )
+
+
 def _moved(old: Any, new: Any, before: Mapping[int, Any], path: str) -> Iterator[Difference]:
-    """Yields the fields that went into oneofs. One field may go into a new oneof: it means the same there."""
+    """Yields the fields that went into oneofs. One field may go into a new oneof: it means the same there.
+
+    A oneof under a new name is the one that most of its fields come from.
+    """
     known = {_oneof(field, old) for field in old.field}
-    moved: dict[str, list[int]] = {}
+    origins: dict[str, dict[int, str | None]] = {}
     for field in new.field:
         oneof = _oneof(field, new)
-        if oneof is not None and field.number in before and _oneof(before[field.number], old) is None:
-            moved.setdefault(oneof, []).append(field.number)
-    for oneof, numbers in moved.items():
-        if oneof in known:
-            for number in numbers:
+        if oneof is not None and field.number in before:
+            origins.setdefault(oneof, {})[field.number] = _oneof(before[field.number], old)
+    for oneof, found in origins.items():
+        former = [origin for origin in found.values() if origin is not None]
+        if oneof not in known and not former:
+            if len(found) > 1:
+                yield _said("MULTIPLE_FIELDS_MOVED_TO_ONEOF", f"{path}/{oneof}")
+            continue
+        same = oneof if oneof in known else max(former, key=former.count)
+        for number, origin in found.items():
+            if origin != same:
                 yield _said("FIELD_MOVED_TO_EXISTING_ONEOF", f"{path}/{oneof}/{number}")
-        elif len(numbers) > 1:
-            yield _said("MULTIPLE_FIELDS_MOVED_TO_ONEOF", f"{path}/{oneof}")
 
 
 def _oneof(field: Any, message: Any) -> str | None:

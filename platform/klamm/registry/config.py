@@ -16,6 +16,7 @@ from klamm_base.properties import Properties, is_from_environment, parse
 PORT: Final = 8081
 REALM: Final = Realm(title="Schema registry", server="registry", thing="subject")
 STORE_PREFIX: Final = "kafkastore."
+BODY_BYTES_MAX: Final = "size.limit.filter.max.request.body.size"
 _NOT_CLIENTS: Final = ("topic", "topic.replication.factor", "bootstrap.servers")
 _SERVERS: Final = "bootstrap.servers"
 _QUIET: Final = {"log_level": 2, "enable.metrics.push": False}
@@ -68,6 +69,12 @@ def definition() -> ConfigDef:
         importance=Importance.MEDIUM,
         documentation="false: this registry never writes; it answers reads, and forwards writes.",
     )
+    _define_rules(d)
+    return d
+
+
+def _define_rules(d: ConfigDef) -> None:
+    """Defines what the API allows."""
     d.define(
         "schema.compatibility.level",
         Type.STRING,
@@ -84,13 +91,21 @@ def definition() -> ConfigDef:
         documentation="Whether modes can be changed by /mode.",
     )
     d.define(
+        BODY_BYTES_MAX,
+        Type.INT,
+        1 << 20,
+        validator=between(1024, 1 << 28),
+        importance=Importance.MEDIUM,
+        documentation="The most bytes of a request's body, and so of a schema; a larger one is answered 413. More than 1 MiB needs "
+        "max.message.bytes of the topic, and message.max.bytes here.",
+    )
+    d.define(
         "host.name",
         Type.STRING,
         None,
         importance=Importance.HIGH,
         documentation="The host under which other registries reach this one. Not set: the listener's.",
     )
-    return d
 
 
 def _level(name: str, value: Any) -> None:

@@ -12,7 +12,7 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from klamm.registry import handlers
-from klamm.registry.config import RegistryConfig
+from klamm.registry.config import BODY_BYTES_MAX, RegistryConfig
 from klamm.registry.endpoints import ENDPOINTS, TITLE
 from klamm.registry.errors import RegistryError
 from klamm.registry.forwarding import Forwarding
@@ -94,12 +94,14 @@ class Registry:
                 produces="text/plain",
             ),
         )  # fmt: skip
+        size_max = self._config.values[BODY_BYTES_MAX]
         app = make_app(
             self._config.web,
             endpoints,
             title=TITLE,
             counts=self._counts,
-            inner=[self._readiness(), self._forwarding.middleware()],
+            inner=[self._readiness(), _size_check(size_max), self._forwarding.middleware()],
+            body_bytes_max=size_max,
         )
         app[handlers.NODE], app[handlers.MUTABLE] = self.node, self._config.values["mode.mutability"]
         return app
@@ -133,6 +135,21 @@ class Registry:
         writes = [Sample({}, self.node.written)]
         yield Family(f"{name}_records_written_total", "counter", "Records written to the topic.", writes)
         yield from self._counts.families(name)
+
+
+def _size_check(size_max: int) -> Middleware:
+    """Says of a body that is too large how large it may be."""
+
+    @web.middleware
+    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except web.HTTPRequestEntityTooLarge:
+            raise RegistryError(
+                41301, f"The body is larger than {size_max} bytes, the registry's {BODY_BYTES_MAX}"
+            ) from None
+
+    return check
 
 
 async def run(config: RegistryConfig) -> None:
