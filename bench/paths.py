@@ -8,7 +8,6 @@ the limit. So a new bench joins by one function that returns its results, and on
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 from collections.abc import Callable
@@ -17,7 +16,7 @@ from functools import cache
 from pathlib import Path as File
 from statistics import median
 
-from bench import report
+from bench import arguments, report
 from bench.mysql import compare as mysql
 from bench.servers import Klamm
 from bench.sinks import compare as sinks
@@ -129,13 +128,10 @@ def line(path: Path, run: Run) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments.parser(__doc__)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--scale", type=float, default=1.0, help="times the usual number of records")
     parser.add_argument("--only", nargs="*", default=[], help="words of the names of paths")
-    parser.add_argument("--write", action="store_true", help="put the table into docs/performance.md")
     args = parser.parse_args()
     chosen = [p for p in PATHS if not args.only or any(word in p.name for word in args.only)]
     lines = [

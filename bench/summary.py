@@ -5,12 +5,11 @@ python -m bench.summary [--write]
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 from xml.sax.saxutils import escape
 
-from bench import report
+from bench import arguments, report
 from bench.bars import BARS, Bar, Standing, standing
 
 CHART = Path(__file__).parents[1] / "docs" / "performance.svg"
@@ -109,12 +108,7 @@ def write() -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--write", action="store_true", help="into docs/performance.md and docs/performance.svg"
-    )
+    parser = arguments.parser(__doc__)
     if parser.parse_args().write:
         write()
     else:

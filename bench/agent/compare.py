@@ -23,7 +23,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 
 import psutil
-from bench import report
+from bench import arguments, report
 from bench.broker import load
 from bench.report import Row
 from bench.servers import Klamm
@@ -250,14 +250,11 @@ def measure(shipper: Shipper, source: Path, count: int, args: argparse.Namespace
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments.parser(__doc__)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--lines", type=int, default=2_000_000)
     parser.add_argument("--format", choices=("raw", "json"), default="raw")
     parser.add_argument("--rotate", action="store_true", help="the file is written and rotated meanwhile")
-    parser.add_argument("--write", action="store_true", help="put the figures into docs/performance.md")
     args = parser.parse_args()
     kinds: list[type[Shipper]] = []
     for kind in (KlammAgent, Rsyslog, SyslogNg, Filebeat):

@@ -9,7 +9,6 @@ those of the process. Runs alternate.
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
 import shutil
@@ -19,7 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench import report
+from bench import arguments, report
 from bench.report import Row
 from bench.servers import Kafka, Klamm, Server
 from confluent_kafka import Producer
@@ -120,13 +119,10 @@ def reader(server: Server, work: Path, mb: int) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--mb", type=int, default=1000)
-    parser.add_argument("--size", type=int, default=1000)
-    parser.add_argument("--broker", choices=["klamm", "kafka"], default="klamm")
+    parser = arguments.parser(__doc__)
+    arguments.add_volume(parser)
+    arguments.add_broker(parser, "the broker that holds the topic")
     parser.add_argument("--codecs", default="none,lz4")
-    parser.add_argument("--write", action="store_true")
     args = parser.parse_args()
     texts = []
     for codec in args.codecs.split(","):

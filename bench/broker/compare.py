@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 
 import confluent_kafka
-from bench import report
+from bench import arguments, report
 from bench.broker import cells
 from bench.broker.cells import CELLS, Cell
 from bench.report import Row
@@ -146,9 +146,7 @@ def _missed(ratios: dict[str, float]) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments.parser(__doc__)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument(
         "--cells", default="", help=f"some of: {', '.join(c.name for c in CELLS)} (default: all)"
@@ -157,7 +155,6 @@ def main() -> int:
     parser.add_argument(
         "--dir", type=Path, default=None, help="where the data goes (default: a temporary folder)"
     )
-    parser.add_argument("--write", action="store_true", help="put the figures into docs/performance.md")
     args = parser.parse_args()
     wanted = [name for name in args.cells.split(",") if name]
     if unknown := set(wanted) - {c.name for c in CELLS}:

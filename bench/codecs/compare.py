@@ -10,7 +10,6 @@ the plugins of another checkout of this repository into the same process.
 
 from __future__ import annotations
 
-import argparse
 import gc
 import io
 import statistics
@@ -26,7 +25,7 @@ from typing import Any
 
 import fastavro
 import orjson
-from bench import report
+from bench import arguments, report
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
@@ -197,13 +196,10 @@ def table(found: dict[str, dict[str, float]]) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments.parser(__doc__)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--records", type=int, default=2000)
     parser.add_argument("--before", type=Path, help="a checkout of an earlier version")
-    parser.add_argument("--write", action="store_true", help="put the figures into docs/performance.md")
     args = parser.parse_args()
     ways: dict[str, dict[str, Way]] = {}
     with SchemaRegistry() as registry:

@@ -10,7 +10,6 @@ processes), milliseconds from POST to a running task, seconds to a healthy worke
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import filecmp
 import json
@@ -25,7 +24,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import psutil
-from bench import report
+from bench import arguments, report
 from bench.broker import load
 from bench.report import Row
 from bench.servers import KAFKA_HOME, Kafka, Klamm, Server, free_port
@@ -210,12 +209,9 @@ def move(
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments.parser(__doc__)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--mb", type=int, default=100, help="size of the file, in MB of 100-byte lines")
-    parser.add_argument("--write", action="store_true", help="put the figures into docs/performance.md")
     args = parser.parse_args()
     kinds: list[tuple[type[Server], type[Worker]]] = [(Klamm, KlammWorker)]
     if (missing := Kafka.missing()) is None:

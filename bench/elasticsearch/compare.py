@@ -11,7 +11,6 @@ not counted; it shares the machine.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
@@ -23,7 +22,7 @@ from pathlib import Path
 
 import psutil
 import urllib3
-from bench import report
+from bench import arguments, report
 from bench.broker import load
 from bench.connect.compare import KlammWorker, until
 from bench.report import Row
@@ -208,13 +207,10 @@ def fill(bootstrap: str, topic: str, count: int) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments.parser(__doc__)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--documents", type=int, default=200_000)
     parser.add_argument("--in-flight", type=int, default=5)
-    parser.add_argument("--write", action="store_true", help="put the figures into docs/performance.md")
     args = parser.parse_args()
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     found = find(Path(os.environ.get("ELASTICSEARCH_HOME") or cache / "klamm-elasticsearch"))

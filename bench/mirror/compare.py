@@ -22,7 +22,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 
 import psutil
-from bench import report
+from bench import arguments, report
 from bench.connect.compare import until
 from bench.mirror.line import Line
 from bench.report import Row
@@ -230,23 +230,23 @@ def run_of(
         target.stop()
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--mb", type=int, default=1000, help="how much the topic holds")
-    parser.add_argument("--size", type=int, default=1000, help="bytes of a record's value")
-    parser.add_argument("--broker", choices=["klamm", "kafka"], default="klamm", help="source and target")
-    parser.add_argument("--codecs", default="none", help="of the source's batches: none,gzip,snappy,lz4,zstd")
-    parser.add_argument("--write", action="store_true", help="put the figures into docs/performance.md")
-    args = parser.parse_args()
-    broker: type[Server] = Klamm if args.broker == "klamm" else Kafka
+def chosen(broker: str, *, without_mm2: bool = False) -> tuple[type[Server], list[type[Mirror]]]:
+    """Returns the broker of `--broker`, and the mirrors to compare: without MirrorMaker where it is not here."""
     mirrors: list[type[Mirror]] = [KlammMirror]
-    if (missing := Kafka.missing()) is None:
-        mirrors.append(MirrorMaker2)
-    else:
+    if (missing := Kafka.missing()) is not None:
         print(f"MirrorMaker 2 is left out: {missing}", file=sys.stderr)
+    elif not without_mm2:
+        mirrors.append(MirrorMaker2)
+    return Klamm if broker == "klamm" else Kafka, mirrors
+
+
+def main() -> int:
+    parser = arguments.parser(__doc__)
+    arguments.add_volume(parser)
+    arguments.add_broker(parser, "source and target")
+    parser.add_argument("--codecs", default="none", help="of the source's batches: none,gzip,snappy,lz4,zstd")
+    args = parser.parse_args()
+    broker, mirrors = chosen(args.broker)
     texts = []
     for codec in args.codecs.split(","):
         results = compared(broker, mirrors, codec, args)

@@ -15,11 +15,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bench import report
-from bench.mirror.compare import KlammMirror, Mirror, MirrorMaker2, fill, measure
+from bench import arguments, report
+from bench.mirror.compare import Mirror, chosen, fill, measure
 from bench.mirror.line import Line, capacity
 from bench.report import Row
-from bench.servers import Kafka, Klamm, Server, free_port
+from bench.servers import Server, free_port
 
 ROWS = [
     Row("mb_s", "copy, MB/s", 1),
@@ -53,9 +53,7 @@ def run(
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments.parser(__doc__)
     parser.add_argument("--rates", default="50,500", help="MB/s of the line")
     parser.add_argument("--round-trip", type=float, default=100, help="ms")
     parser.add_argument("--partitions", type=int, default=4)
@@ -64,16 +62,12 @@ def main() -> int:
         "--seconds", type=float, default=12, help="how long the line would take, at most 3 GB"
     )
     parser.add_argument("--window", type=int, default=0, help="bytes under way of a connection; 0: no limit")
-    parser.add_argument("--broker", choices=["klamm", "kafka"], default="klamm", help="source and target")
+    arguments.add_broker(parser, "source and target")
     parser.add_argument("--without-mm2", action="store_true")
     parser.add_argument("--more", default="", help="a line for the mirrors' file")
-    parser.add_argument("--write", action="store_true", help="put the figures into docs/performance.md")
     args = parser.parse_args()
     texts = []
-    broker: type[Server] = Klamm if args.broker == "klamm" else Kafka
-    mirrors: list[type[Mirror]] = [KlammMirror]
-    if not args.without_mm2 and Kafka.missing() is None:
-        mirrors.append(MirrorMaker2)
+    broker, mirrors = chosen(args.broker, without_mm2=args.without_mm2)
     for rate in (float(r) for r in args.rates.split(",")):
         line = {"round_trip_ms": args.round_trip, "bytes_per_s": int(rate * 1e6), "window": args.window}
         gives = capacity(**line, connections=8)

@@ -19,13 +19,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import report
+from bench import arguments, report
 from bench.connect.compare import until
-from bench.mirror.compare import KlammMirror, Mirror, MirrorMaker2
+from bench.mirror.compare import Mirror, chosen
 from bench.mirror.distance import far_source
 from bench.mirror.line import Line
 from bench.report import Row
-from bench.servers import Kafka, Klamm, Server
+from bench.servers import Server
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -164,22 +164,16 @@ def measured(
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments.parser(__doc__)
     parser.add_argument("--partitions", default="8,1000")
     parser.add_argument("--seconds", type=float, default=20, help="how long to watch idle partitions")
     parser.add_argument("--records", type=int, default=300, help="single records")
     parser.add_argument("--tasks", type=int, default=1)
-    parser.add_argument("--broker", choices=["klamm", "kafka"], default="klamm", help="source and target")
+    arguments.add_broker(parser, "source and target")
     parser.add_argument("--without-mm2", action="store_true")
-    parser.add_argument("--write", action="store_true", help="put the figures into docs/performance.md")
     args = parser.parse_args()
     texts = []
-    broker: type[Server] = Klamm if args.broker == "klamm" else Kafka
-    mirrors: list[type[Mirror]] = [KlammMirror]
-    if not args.without_mm2 and Kafka.missing() is None:
-        mirrors.append(MirrorMaker2)
+    broker, mirrors = chosen(args.broker, without_mm2=args.without_mm2)
     for partitions in (int(p) for p in args.partitions.split(",")):
         results: report.Results = {}
         for kind in mirrors:

@@ -9,12 +9,11 @@ starts meet the colder brokers.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 from pathlib import Path
 
-from bench import report
+from bench import arguments, report
 from bench.mirror.compare import ROWS, TOPIC, KlammMirror, Mirror, MirrorMaker2, fill, measure
 from bench.servers import Kafka, Server
 from confluent_kafka.admin import AdminClient
@@ -57,12 +56,9 @@ def started(starts: int, megabytes: int) -> report.Results:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments.parser(__doc__)
     parser.add_argument("--starts", type=int, default=5)
     parser.add_argument("--mb", type=int, default=100, help="how much the topic holds")
-    parser.add_argument("--write", action="store_true", help="put the figures into docs/performance.md")
     args = parser.parse_args()
     if (missing := Kafka.missing()) is not None:
         print(f"there is nothing to measure with: {missing}", file=sys.stderr)

@@ -13,7 +13,6 @@ its own with the runtime's loop around it (`bench.sources.task`): Debezium's env
 
 from __future__ import annotations
 
-import argparse
 import resource
 import statistics
 import sys
@@ -26,7 +25,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
 import orjson
-from bench import report
+from bench import arguments, report
 from bench.broker import load
 from bench.connect.compare import end_offset
 from bench.servers import Klamm
@@ -234,9 +233,7 @@ def table(runs: list[dict[str, Measured]]) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments.parser(__doc__)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument(
         "--rows",
@@ -244,7 +241,6 @@ def main() -> int:
         default=100_000,
         help="a multiple of 1000; a fifth of it by transactions of 10, a twentieth by transactions of 1",
     )
-    parser.add_argument("--write", action="store_true", help="put the figures into docs/performance.md")
     args = parser.parse_args()
     if reason := missing():
         print(f"no measurement: {reason}", file=sys.stderr)

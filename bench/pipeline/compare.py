@@ -13,14 +13,13 @@ through) to the end of the last one.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
-from bench import report
+from bench import arguments, report
 from bench.pipeline import latency, throughput
 
 
@@ -29,9 +28,7 @@ def numbers(text: str) -> list[int]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments.parser(__doc__)
     parser.add_argument("what", nargs="*", choices=["latency", "throughput", []], default=[])
     parser.add_argument("--rates", type=numbers, default=[1000, 5000], help="lines a second")
     parser.add_argument("--seconds", type=int, default=300, help="of each rate")
@@ -41,7 +38,6 @@ def main() -> None:
     parser.add_argument("--warm-up-lines", type=int, default=1_500_000, help="of these that do not count")
     parser.add_argument("--sinks", default="noop,elasticsearch")
     parser.add_argument("--batch", type=int, default=200_000, help="lines in a batch of a throughput run")
-    parser.add_argument("--write", action="store_true", help="into docs/performance.md")
     asked = parser.parse_args()
     what = asked.what or ["latency", "throughput"]
     texts: dict[str, str] = {}

@@ -8,7 +8,6 @@ record was committed and read back. CPU is the registry's alone. There is no pee
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
@@ -18,7 +17,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import report
+from bench import arguments, report
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
@@ -118,11 +117,10 @@ def run(bootstrap: str, directory: Path, seconds: float, clients: int, number: i
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = arguments.parser(__doc__)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--clients", type=int, default=32)
-    parser.add_argument("--write", action="store_true", help="write the section of docs/performance.md")
     asked = parser.parse_args()
     runs: list[dict[str, float]] = []
     with tempfile.TemporaryDirectory() as folder, EmbeddedBroker(Path(folder) / "broker") as broker:

@@ -12,7 +12,6 @@ around it (`bench.sinks.task`). Values are JSON (log lines of 240 bytes) for Ela
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import resource
@@ -24,7 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench import report
+from bench import arguments, report
 from bench.broker import load
 from bench.connect.compare import STRING, until
 from bench.elasticsearch.compare import LOOK_S, Arrivals, check, document, make_index, raw
@@ -230,14 +229,11 @@ def table(results: report.Results, rows: list[Row] = ROWS) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments.parser(__doc__)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--documents", type=int, default=200_000)
     parser.add_argument("--lines", type=int, default=1_000_000)
     parser.add_argument("--only", choices=("elasticsearch", "file"))
-    parser.add_argument("--write", action="store_true", help="put the figures into docs/performance.md")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="klamm-bench-") as tmp:
         broker = Klamm(Path(tmp) / "broker")

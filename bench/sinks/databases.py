@@ -13,7 +13,6 @@ The limits get the same rows as Python's objects and write them in transactions 
 
 from __future__ import annotations
 
-import argparse
 import io
 import sys
 import tempfile
@@ -25,7 +24,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
 import orjson
-from bench import report
+from bench import arguments, report
 from bench.servers import Klamm
 from bench.sinks.compare import ROWS, alternate, fill, table, task
 from support.mariadb import MariaDB
@@ -175,13 +174,10 @@ def compare(kind: str, bootstrap: str, runs: int, count: int) -> report.Results:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments.parser(__doc__)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--rows", type=int, default=200_000)
     parser.add_argument("--only", choices=("mariadb", "postgresql"))
-    parser.add_argument("--write", action="store_true", help="put the figures into docs/performance.md")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="klamm-bench-") as tmp:
         broker = Klamm(Path(tmp) / "broker")

@@ -12,7 +12,6 @@ around it (`bench.sources.task`).
 
 from __future__ import annotations
 
-import argparse
 import resource
 import shutil
 import sys
@@ -21,7 +20,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import report
+from bench import arguments, report
 from bench.broker import load
 from bench.connect.compare import STRING, end_offset
 from bench.report import Row
@@ -122,12 +121,9 @@ def table(results: report.Results) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments.parser(__doc__)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--lines", type=int, default=1_000_000)
-    parser.add_argument("--write", action="store_true", help="put the figures into docs/performance.md")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="klamm-bench-") as tmp:
         broker = Klamm(Path(tmp) / "broker")

@@ -10,7 +10,6 @@ JSON lines of about 136 bytes in four partitions. `batch`: parsed, grouped and c
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
@@ -19,7 +18,7 @@ import time
 from pathlib import Path
 
 import psutil
-from bench import report
+from bench import arguments, report
 from bench.broker import load
 from bench.report import Row
 from bench.servers import Klamm
@@ -132,12 +131,9 @@ def main() -> None:
         name, bootstrap, records, directory = sys.argv[2:]
         print(json.dumps(run(name, bootstrap, int(records), Path(directory))))
         return
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments.parser(__doc__)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--records", type=int, default=1_000_000)
-    parser.add_argument("--write", action="store_true", help="into docs/performance.md")
     args = parser.parse_args()
     formats = {"klamm": "klamm"}
     if kafka_jars.find():

@@ -9,7 +9,6 @@ jars of the peer come from `klamm spark setup --kafka-connector`.
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
@@ -19,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench import report
+from bench import arguments, report
 from bench.broker import load
 from bench.report import Row
 from bench.servers import Klamm
@@ -133,13 +132,10 @@ def main() -> None:
         name, bootstrap, rate, seconds, directory = sys.argv[2:]
         print(json.dumps(run(name, bootstrap, int(rate), float(seconds), Path(directory))))
         return
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments.parser(__doc__)
     parser.add_argument("--rate", type=int, default=500)
     parser.add_argument("--seconds", type=float, default=30)
     parser.add_argument("--only", default=",".join(CASES))
-    parser.add_argument("--write", action="store_true", help="into docs/performance.md")
     args = parser.parse_args()
     names = args.only.split(",")
     if not kafka_jars.find():

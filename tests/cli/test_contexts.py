@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from klamm.cli import cluster as clusters
-from klamm.cli import rest_client
+from klamm.cli import kafka, rest_client
 from klamm.cli.main import app
 from klamm.cli.saved_contexts import SETTINGS, as_toml, load, parse
 from klamm_base.errors import ConfigError, KlammError
@@ -177,3 +177,61 @@ def test_what_is_written_is_read_again(by_name, data):
     current = data.draw(st.sampled_from([None, *by_name]))
     found = parse(as_toml(by_name, current), Path("x"))
     assert (found.by_name, found.current) == (by_name, current)
+
+
+# ---- Kafka's own command lines
+
+
+@pytest.fixture
+def ran(monkeypatch):
+    """Yields the command lines that Kafka's commands were given."""
+    seen = []
+    monkeypatch.setattr(kafka, "run", lambda name, words: seen.append((name, *words)) or 0)
+    return seen
+
+
+def test_kafkas_commands_take_the_cluster_of_the_context_and_say_so(config, ran):
+    klamm("context", "add", "prod", "-b", "kafka:9092", "--property", "client.id=me", "--use")
+    klamm("context", "add", "lab", "-b", "127.0.0.1:1")
+    file = str(config / "contexts/prod.properties")
+    said = klamm("kafka-topics", "--list")
+    assert (
+        said
+        == f"klamm: context 'prod' (klamm context use): --bootstrap-server kafka:9092 --command-config {file}\n"
+    )
+    klamm("--context", "lab", "kafka-topics.sh", "--list")
+    klamm("kafka-console-consumer", "--consumer.config", "mine", "--topic", "t")
+    klamm("kafka-cluster", "cluster-id")
+    at = ("--bootstrap-server", "kafka:9092")
+    assert ran == [
+        ("kafka-topics", *at, "--command-config", file, "--list"),
+        ("kafka-topics", "--bootstrap-server", "127.0.0.1:1", "--list"),
+        ("kafka-console-consumer", *at, "--consumer.config", "mine", "--topic", "t"),
+        ("kafka-cluster", "cluster-id", *at, "--command-config", file),
+    ]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("kafka-topics", "-bootstrap-server=b:1", "--list"), ("kafka-topics", "--help"), ("kafka-topics",), ("kafka-dump-log", "--files", "x"),
+        ("kafka-cluster", "cluster-id", "-b", "b:1"), ("kafka-replica-verification", "--broker-list", "b:1"),
+        ("kafka-e2e-latency", "b:1", "t", "1", "all", "1"), ("kafka-consumer-groups", "--validate-regex", "x"),
+        ("kafka-producer-perf-test", "--producer-props", "bootstrap.servers=b:1"), ("connect-distributed", "w.properties"),
+    ],
+)  # fmt: skip
+def test_a_command_line_that_names_its_cluster_or_needs_none_stays_as_it_is(config, ran, words):
+    klamm("context", "add", "prod", "-b", "kafka:9092", "--use")
+    assert klamm(*words) == ""
+    assert ran == [words]
+
+
+def test_the_environment_goes_before_a_context_that_was_not_named(config, ran, monkeypatch):
+    klamm("context", "add", "prod", "-b", "kafka:9092", "--use")
+    klamm("context", "add", "rest", "--rest-url", "http://lab:8083")
+    monkeypatch.setenv("KLAMM_BOOTSTRAP_SERVER", "other:1")
+    assert klamm("kafka-topics", "--list") == "klamm: KLAMM_BOOTSTRAP_SERVER: --bootstrap-server other:1\n"
+    assert "--bootstrap-server kafka:9092" in klamm("--context", "prod", "kafka-topics", "--list")
+    assert "context 'rest' has no bootstrap server" in klamm(
+        "--context", "rest", "kafka-topics", "--list", code=1
+    )

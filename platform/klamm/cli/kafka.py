@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperCommand
 
 from klamm.cli import connect_scripts
-from klamm.cli.common import drop_output, output_failure
+from klamm.cli.common import drop_output, output_failure, reported
 from klamm.cli.context import Command
 
 _ALL = {"ignore_unknown_options": True, "allow_interspersed_args": False, "help_option_names": []}
@@ -31,6 +31,7 @@ COMMANDS = {
     "kafka-broker-api-versions": "Kafka's command for versions of APIs.",
     "kafka-leader-election": "Kafka's command to elect leaders of partitions.",
     "kafka-reassign-partitions": "Kafka's command to move partitions.",
+    "kafka-replica-verification": "Kafka's command to compare replicas.",
     "kafka-producer-perf-test": "Kafka's command to measure writing.",
     "kafka-consumer-perf-test": "Kafka's command to measure reading.",
     "kafka-e2e-latency": "Kafka's command to measure end to end.",
@@ -57,8 +58,14 @@ def register(app: typer.Typer) -> None:
 
 
 def _command(name: str) -> Callable[..., None]:
-    def command(words: Words = None) -> None:
-        raise typer.Exit(run(name, words or []))
+    def command(ctx: typer.Context, words: Words = None) -> None:
+        from klamm.cli.kafka_context import with_context
+
+        with reported():
+            whole, said = with_context(ctx, name, words or [])
+        if said is not None:
+            typer.echo(said, err=True)
+        raise typer.Exit(run(name, whole))
 
     return command
 

@@ -42,6 +42,7 @@ TOOLS: Final = {
     "kafka-broker-api-versions": "broker_api_versions",
     "kafka-leader-election": "leader_election",
     "kafka-reassign-partitions": "reassign_partitions",
+    "kafka-replica-verification": "replica_verification",
     "kafka-features": "features",
     "kafka-e2e-latency": "e2e_latency",
     "kafka-verifiable-producer": "verifiable_producer",
