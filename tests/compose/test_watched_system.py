@@ -7,19 +7,18 @@ import re
 import sqlite3
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 from confluent_kafka import Consumer, Producer, TopicPartition
-from support.broker import new_topic, wait_until
+from support.broker import new_topic
 from support.kafka_broker import free_port
 from support.klamm import Server
-from support.prometheus import Prometheus
+from support.prometheus import Prometheus, quick_rules
 from support.registry_process import RegistryProcess
 from support.webhook import Webhook
 
@@ -32,18 +31,6 @@ TRIED = {
 }  # fmt: skip
 """Connect's and the mirror's alerts have tests of their own; the others need what no test can cause in seconds."""
 SMALLER = {"AgentBehind": "> 10", "GroupBehind": "> 5", "LagGroupLate": "> 5", "LagNoticesFail": "> 0"}
-
-
-def quick_rules() -> dict[str, Any]:
-    """Returns the rules that are tried, for a test that cannot wait: no patience, small thresholds, seconds for minutes."""
-    rules = yaml.safe_load((COMPOSE / "prometheus/rules.yml").read_text())
-    found = [r for g in rules["groups"] for r in g["rules"] if r["alert"] in TRIED]
-    for rule in found:
-        rule.pop("for", None)
-        if rule["alert"] in SMALLER:
-            rule["expr"] = re.sub(r"> [0-9.e]+$", SMALLER[rule["alert"]], rule["expr"])
-        rule["expr"] = rule["expr"].replace("[10m]", "[6s]")
-    return {"groups": [{"name": "system", "rules": found}]}
 
 
 @dataclass
@@ -121,7 +108,7 @@ def system(processes: None, prometheus_server: None, tmp_path: Path) -> Iterator
             "broker": re.sub(r"^http://|/metrics$", "", broker.metrics_url), "lag": lag.ready["lag"].removeprefix("http://"),
             "agent": f"127.0.0.1:{agent_port}", "registry": registry.url.removeprefix("http://"),
         }  # fmt: skip
-        prometheus = Prometheus(tmp_path, targets, quick_rules())
+        prometheus = Prometheus(tmp_path, targets, quick_rules(TRIED, SMALLER))
         parts.callback(prometheus.close)
         quiet = {"bootstrap.servers": broker.bootstrap, "log_level": 2}
         reader = Consumer(quiet | {"group.id": "g", "enable.auto.commit": False})
@@ -153,16 +140,7 @@ def test_dashboards_and_alerts_of_lag_registry_and_agent(system):
 
     fired: set[str] = set()
 
-    def alerts(wanted: set[str], step: Callable[[], None] = lambda: None) -> None:
-        """Waits until these alerts fire, or with an empty set until none does."""
-
-        def they_do() -> bool:
-            step()
-            firing = set(system.prometheus.firing())
-            fired.update(firing)
-            return wanted <= firing if wanted else not firing
-
-        wait_until(they_do, f"{sorted(wanted)}, not {system.prometheus.firing()}", timeout_s=60)
+    alerts = partial(system.prometheus.wait_for, fired=fired)
 
     def keep_up() -> None:
         system.commit(system.written)
@@ -173,27 +151,27 @@ def test_dashboards_and_alerts_of_lag_registry_and_agent(system):
         system.commit(system.read + 1)
         time.sleep(0.4)
 
-    alerts(set(), keep_up)
-    alerts({"LagGroupFallsBehind", "GroupBehind"}, fall_behind)
+    alerts(set(), step=keep_up)
+    alerts({"LagGroupFallsBehind", "GroupBehind"}, step=fall_behind)
     system.hook.status = 503
     alerts({"LagGroupInError", "LagGroupLate", "LagNoticesFail"})
     system.hook.status = 200
-    alerts(set(), keep_up)
+    alerts(set(), step=keep_up)
 
     writer = sqlite3.connect(system.folder / "lag/lag.sqlite", isolation_level=None)
     writer.execute("BEGIN IMMEDIATE")
-    alerts({"LagHistoryFails"}, keep_up)
+    alerts({"LagHistoryFails"}, step=keep_up)
     writer.execute("ROLLBACK")
     writer.close()
-    alerts(set(), keep_up)
+    alerts(set(), step=keep_up)
 
     system.broker.stop()
     system.log("a line that waits for the broker to be there again")
     alerts({"LagClusterSilent", "KlammDown", "AgentBehind"})
     system.broker.start()
-    alerts(set(), keep_up)
+    alerts(set(), step=keep_up)
 
     system.producer.produce("_schemas", b"no JSON", key=b"no JSON")
     assert system.producer.flush(60) == 0
-    alerts({"RegistryUnreadableRecords"}, keep_up)
+    alerts({"RegistryUnreadableRecords"}, step=keep_up)
     assert fired == TRIED

@@ -138,3 +138,13 @@ def test_the_time_of_a_record_lies_between_those_of_its_batch():
 )  # fmt: skip
 def test_kinds_of_groups(name, protocol, type_, kind):
     assert kind_of(GroupListing(group=name, protocol_type=protocol, state="Stable", type=type_)) == kind
+
+
+def test_a_spark_sink_in_connect_is_told_by_its_worker():
+    at = 'connector="lake",task="0",query="{}"'.format
+    text = "".join(
+        f'klamm_spark_position{{{at(query)},topic="t",partition="3"}} 42\nklamm_spark_last_progress_timestamp_seconds{{{at(query)}}} 9.5\n'
+        for query in ("output", "second")
+    )
+    found = [(p.group, p.kind, p.partition, p.offset, p.at_ms) for p in positions(text, "c")]
+    assert found == [("spark-lake", "spark", TP, 42, 9500), ("spark-lake-second", "spark", TP, 42, 9500)]

@@ -3,15 +3,36 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import subprocess
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
+from support.broker import wait_until
+
+RULES = Path(__file__).parents[2] / "compose/prometheus/rules.yml"
+
+
+def quick_rules(
+    names: Collection[str], smaller: Mapping[str, str] = {}, *, window: str = "6s"
+) -> dict[str, Any]:
+    """Returns rules of ours for a test that cannot wait: no patience, `window` for minutes, other ends of expressions by `smaller`."""
+    rules = yaml.safe_load(RULES.read_text())
+    found = [r for g in rules["groups"] for r in g["rules"] if r["alert"] in names]
+    for rule in found:
+        rule.pop("for", None)
+        if rule["alert"] in smaller:
+            rule["expr"], count = re.subn(r"> [0-9.e]+$", smaller[rule["alert"]], rule["expr"])
+            assert count == 1, rule
+        rule["expr"] = re.sub(r"\[\d+m\]", f"[{window}]", rule["expr"])
+    assert {rule["alert"] for rule in found} == set(names)
+    return {"groups": [{"name": "quick", "rules": found}]}
 
 
 class Prometheus:
@@ -56,6 +77,24 @@ class Prometheus:
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/api/v1/alerts", timeout=60) as answer:
             alerts = json.load(answer)["data"]["alerts"]
         return {a["labels"]["alertname"]: a["labels"] for a in alerts if a["state"] == "firing"}
+
+    def wait_for(
+        self,
+        wanted: Collection[str],
+        fired: set[str],
+        step: Callable[[], None] = lambda: None,
+        *,
+        timeout_s: float = 60,
+    ) -> None:
+        """Waits until these alerts fire, or for an empty collection until none does; `step` goes on with the fault or the repair."""
+
+        def they_do() -> bool:
+            step()
+            firing = set(self.firing())
+            fired.update(firing)
+            return set(wanted) <= firing if wanted else not firing
+
+        wait_until(they_do, f"{sorted(wanted)}, not {self.firing()}", timeout_s=timeout_s)
 
     def answers(self) -> bool:
         try:

@@ -249,6 +249,39 @@ def import_(
         )  # fmt: skip
 
 
+def edit(
+    cluster: AdminCluster,
+    group: Annotated[str, typer.Argument(metavar="GROUP", autocompletion=complete_groups, help="The group.")],
+    execute: ExecuteOption = False,
+    output: FormatOption = Format.TABLE,
+) -> None:
+    """Edit a group's offsets in $EDITOR.
+
+    It gets CSV: topic,partition,offset. Shows what would be set unless --execute is given. A line that is taken out stays as it is;
+    `klamm group delete-offsets` forgets an offset.
+    """
+    with reported():
+        from klamm.admin.reset import How, Reset, ResetError, read_csv, write_csv
+        from klamm.cli.editor import edited
+
+        found, problems = cluster.ask(lambda a: _committed(a, [group]))
+        if problems or not found[group]:
+            raise KlammError(problems[0] if problems else f"group {group!r} has no committed offsets")
+        text = edited(write_csv(found, with_group=False), name="offsets.csv")
+        try:
+            wanted = read_csv(text, [group])
+        except ResetError as e:
+            raise KlammError(f"what was edited: {e}") from None
+        changed = {tp: o for tp, o in wanted.get(group, {}).items() if found[group].get(tp) != o}
+        if not changed:
+            typer.echo("nothing was changed in the editor", err=True)
+            return
+        _carry_out(
+            [group], Reset(how=How.FILE, plan={group: changed}), None, all_topics=False, execute=execute, export=False,
+            cluster=cluster, output=output,
+        )  # fmt: skip
+
+
 def delete_offsets(
     cluster: AdminCluster,
     group: Annotated[str, typer.Argument(metavar="GROUP", autocompletion=complete_groups, help="The group.")],
@@ -315,6 +348,7 @@ def register(app: typer.Typer) -> None:
     """Add the commands to `klamm group`."""
     app.command()(clone)
     app.command()(reset)
+    app.command()(edit)
     app.command()(export)
     app.command("import")(import_)
     app.command("delete-offsets")(delete_offsets)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from klamm.environments.store import Store
     from klamm.environments.tools import Sources
 
-app = Commands(help="Install, list, lock and remove plugin packages.", no_args_is_help=True)
+app = Commands(help="Install, list, lock and remove plugins.", no_args_is_help=True)
 
 _COLUMNS: Final = ["name", "version", "state", "plugins"]
 _INSTALL_S: Final = 1000.0  # a large package over a slow line

@@ -13,7 +13,7 @@ import typer
 from klamm.cli.registry_client import Registry
 from klamm_base.errors import ConfigError, KlammError
 
-_FORMATS = "raw, string, json, hex, base64, short, int, long, float, double; with a registry avro, jsonschema"
+_FORMATS = "raw, string, json, hex, base64, short, int, long, float, double; with a registry avro, jsonschema, protobuf"
 
 
 class Record(NamedTuple):
@@ -72,7 +72,7 @@ class Encoding(Registry):
         formats.check(name, option)
         if name in formats.PLAIN:
             if schema is not None:
-                raise ConfigError(f"a schema is for avro and jsonschema, not for {option} {name}")
+                raise ConfigError(f"a schema is for avro, jsonschema and protobuf, not for {option} {name}")
             return lambda text: formats.encode(name, text)
         try:
             text = None if schema is None else schema.read_text(encoding="utf-8")

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import shlex
-import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -197,6 +192,7 @@ def edit(cluster: AdminCluster, topic: Name, execute: ExecuteOption = False) -> 
     """
     with reported():
         from klamm.cli.apply import documents
+        from klamm.cli.editor import edited
         from klamm.cli.output import yaml
         from klamm.desired.document import as_document, parse
         from klamm.desired.reading import read_topics
@@ -206,25 +202,12 @@ def edit(cluster: AdminCluster, topic: Name, execute: ExecuteOption = False) -> 
         if topic not in found:
             raise KlammError(f"no topic {topic} at {cluster.bootstrap}")
         before = State(given=frozenset({"topics"}), topics=found)
-        text = edited(yaml(as_document(before)))
+        text = edited(yaml(as_document(before)), name="topic.yaml")
         (document,) = documents(text, "what was edited") or [None]
         wanted = parse(document, "what was edited")
         if set(wanted.topics) != {topic} or wanted.given != {"topics"}:
             raise ConfigError(f"what was edited must be about topic {topic}, and nothing else")
         _finish(cluster, _planned(cluster, wanted.topics, prune=True), execute=execute)
-
-
-def edited(text: str) -> str:
-    """Return what the user's editor makes of a text. Raises KlammError."""
-    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "topic.yaml"
-        path.write_text(text, encoding="utf-8")
-        try:
-            subprocess.run([*shlex.split(editor), str(path)], check=True)
-        except (OSError, subprocess.CalledProcessError) as e:
-            raise KlammError(f"the editor {editor!r} failed: {e}; nothing was changed") from None
-        return path.read_text(encoding="utf-8")
 
 
 def _planned(cluster: AdminCluster, topics: Mapping[str, Topic], *, prune: bool = False) -> list[Change]:

@@ -17,7 +17,7 @@ from klamm_base.errors import ConfigError, KlammError
 if TYPE_CHECKING:
     from klamm.admin.quotas import Credential
 
-app = Commands(help="Add, list and remove users who log in by SCRAM.", no_args_is_help=True)
+app = Commands(help="Add, list and remove users with passwords.", no_args_is_help=True)
 
 MECHANISM: Final = "SCRAM-SHA-512"
 User = Annotated[str, typer.Argument(metavar="USER", help="The user's name.")]

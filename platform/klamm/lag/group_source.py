@@ -7,7 +7,8 @@ from typing import Final
 
 from klamm.admin.client import Admin
 from klamm.admin.errors import AdminError
-from klamm.admin.groups import CLASSIC, CONSUMER, Group, GroupListing, describe_group, list_groups
+from klamm.admin.groups import Group, GroupListing, list_groups
+from klamm.admin.members import with_members
 from klamm.admin.model import TopicPartition
 from klamm.lag.model import Owner
 from klamm.lag.sources import Position
@@ -31,18 +32,11 @@ class Known:
 
 async def describe_all(admin: Admin) -> dict[str, Known]:
     """Returns the groups of a cluster. Members are known for groups of consumers. Raises AdminError, ClientError."""
-    listed = [g for g in await list_groups(admin, consumers_only=False) if kind_of(g) is not None]
-    asked = [
-        g.group for g in listed if g.type in {"", CLASSIC, CONSUMER} and g.state not in {"Empty", "Dead"}
-    ]
-    described = dict(zip(asked, await admin.each(asked, lambda g: describe_group(admin, g)), strict=True))
-    found = {}
-    for listing in listed:
-        group = described.get(listing.group)
-        found[listing.group] = Known(
-            kind_of(listing) or "", _owners(group) if isinstance(group, Group) else {}
-        )
-    return found
+    return {
+        listing.group: Known(kind, _owners(group) if isinstance(group, Group) else {})
+        for listing, group in await with_members(admin, consumers_only=False)
+        if (kind := kind_of(listing)) is not None
+    }
 
 
 def kind_of(group: GroupListing) -> str | None:

@@ -112,7 +112,7 @@ def cluster_config() -> ConfigDef:
         "spark.metrics",
         Type.LIST,
         [],
-        documentation="Addresses of the metrics of Spark jobs that read this cluster.",
+        documentation="Addresses of the metrics of Spark jobs that read this cluster, and of Connect workers with SparkSinks.",
     )
     return d  # fmt: skip
 

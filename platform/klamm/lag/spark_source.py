@@ -1,32 +1,29 @@
-"""The positions of Spark's queries, as a job tells them at its metrics.
+"""The positions of Spark's queries, as a job or a Connect worker tells them at its metrics.
 
 Spark commits no offsets to Kafka. A query's checkpoint has its positions, and a job of `klamm spark run` serves them as
-`klamm_spark_position`, with the time of the last progress. A query without input makes progress, too.
+`klamm_spark_position`, with the time of the last progress; so does the worker of a SparkSink. A query without input makes progress, too.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-import urllib.error
-import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
+from klamm.admin import metrics_page
 from klamm.admin.model import TopicPartition
 from klamm.lag.sources import Position
-from klamm_base.errors import KlammError
 
-_ANSWER_S: Final = 5.0
-_BYTES_MAX: Final = 16 << 20
 _SAMPLE: Final = re.compile(
     r"(klamm_spark_position|klamm_spark_last_progress_timestamp_seconds)\{(.*)\} (\S+)"
 )
+_OF_CONNECTOR: Final = "output"
 _LABEL: Final = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
 class SparkSource:
-    """The queries of the job whose metrics are at `url`."""
+    """The queries of the job or the worker whose metrics are at `url`."""
 
     caught_up = True
 
@@ -38,15 +35,8 @@ class SparkSource:
         return {}
 
     async def poll(self, now_ms: int) -> list[Position]:
-        text = await asyncio.to_thread(self._asked)
+        text = await asyncio.to_thread(metrics_page.fetch, self.name)
         return list(positions(text, self._cluster))
-
-    def _asked(self) -> str:
-        try:
-            with urllib.request.urlopen(self.name, timeout=_ANSWER_S) as answer:  # noqa: S310 - the operator's address
-                return str(answer.read(_BYTES_MAX).decode())
-        except (OSError, ValueError, urllib.error.URLError) as e:
-            raise KlammError(f"the metrics of a Spark job at {self.name}: {e}") from None
 
 
 def positions(text: str, cluster: str) -> Iterator[Position]:
@@ -59,9 +49,17 @@ def positions(text: str, cluster: str) -> Iterator[Position]:
         labels = dict(_LABEL.findall(found[2]))
         if found[1] == "klamm_spark_position":
             place = TopicPartition(labels["topic"], int(labels["partition"]))
-            places.append((labels["query"], place, int(float(found[3]))))
+            places.append((_name(labels), place, int(float(found[3]))))
         else:
-            progress[labels["query"]] = int(float(found[3]) * 1000)
-    for query, place, offset in places:
-        at_ms = progress.get(query, 0)
-        yield Position(cluster, f"spark-{query}", "spark", place, offset, at_ms, at_ms)
+            progress[_name(labels)] = int(float(found[3]) * 1000)
+    for name, place, offset in places:
+        at_ms = progress.get(name, 0)
+        yield Position(cluster, name, "spark", place, offset, at_ms, at_ms)
+
+
+def _name(labels: Mapping[str, str]) -> str:
+    """Returns the name of a query as a group: a job's by itself, a connector's by the connector, whose one query is `output`."""
+    query, connector = labels["query"], labels.get("connector")
+    if connector is None:
+        return f"spark-{query}"
+    return f"spark-{connector}" if query == _OF_CONNECTOR else f"spark-{connector}-{query}"

@@ -1,4 +1,4 @@
-"""Records written with schemas of a registry: Avro and JSON Schema from JSON text."""
+"""Records written with schemas of a registry: Avro, JSON Schema and Protobuf from JSON text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from urllib.parse import quote
 from klamm_base.errors import ConfigError, KlammError
 from klamm_base.extras import how_to_install
 
-_TYPES: Final = {"avro": "AVRO", "jsonschema": "JSON"}
+_TYPES: Final = {"avro": "AVRO", "jsonschema": "JSON", "protobuf": "PROTOBUF"}
+_REFERENCES_MAX: Final = 1000
 
 
 class Api(Protocol):
@@ -41,11 +42,36 @@ def encoder(name: str, registry: Api, subject: str, schema: str | None) -> Calla
     kind = found.get("schemaType", _TYPES[name] if schema is not None else "AVRO")
     if kind != _TYPES[name]:
         raise KlammError(f"{subject} has a schema of {kind}, not {_TYPES[name]}")
-    if found.get("references"):
+    if found.get("references") and name != "protobuf":
         raise KlammError(f"{subject} has references to other schemas, which cannot be written here")
     head = b"\0" + struct.pack(">I", found["id"])
-    write = _avro(found["schema"]) if name == "avro" else _json(found["schema"])
+    match name:
+        case "avro":
+            write = _avro(found["schema"])
+        case "jsonschema":
+            write = _json(found["schema"])
+        case _:
+            write = _protobuf(found["schema"], _imported(registry, found.get("references") or []))
     return lambda text: head + write(text)
+
+
+def _imported(registry: Api, references: list[Any]) -> dict[str, str]:
+    """Return the texts of referenced schemas by the names that they are imported by, theirs too. Raises KlammError."""
+    texts: dict[str, str] = {}
+    left = list(references)
+    while left:
+        each = left.pop()
+        if each["name"] in texts:
+            continue
+        path = f"/subjects/{quote(each['subject'], safe='')}/versions/{each['version']}"
+        found = registry.call("GET", path)
+        if found is None or len(texts) >= _REFERENCES_MAX:
+            raise KlammError(
+                f"the registry has no version {each['version']} of {each['subject']}, which is referenced"
+            )
+        texts[each["name"]] = found["schema"]
+        left += found.get("references") or []
+    return texts
 
 
 def _avro(schema: str) -> Callable[[bytes], bytes]:
@@ -81,5 +107,28 @@ def _json(schema: str) -> Callable[[bytes], bytes]:
         for error in validator.iter_errors(value):
             raise ValueError(f"does not fit the schema: {error.json_path}: {error.message}")
         return json.dumps(value, ensure_ascii=False).encode()
+
+    return write
+
+
+def _protobuf(schema: str, references: dict[str, str]) -> Callable[[bytes], bytes]:
+    """Return the writer of the schema's first message, from Protobuf's JSON."""
+    try:
+        from google.protobuf import json_format
+
+        from klamm_plugins.converters import protobuf_pool
+        from klamm_plugins.converters.protobuf import to_place
+    except ImportError as e:
+        raise ConfigError(f"format protobuf needs more packages: {how_to_install('schemas')} ({e})") from None
+    first = (0,)
+    read = protobuf_pool.read(schema, references)
+    message_class, place = protobuf_pool.message_class(read.message(first)), to_place(first)
+
+    def write(text: bytes) -> bytes:
+        try:
+            message = json_format.ParseDict(json.loads(text), message_class(), descriptor_pool=read.file.pool)
+        except (json_format.Error, TypeError) as e:
+            raise ValueError(f"does not fit the schema: {e}") from None
+        return place + bytes(message.SerializeToString())
 
     return write

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import re
 import time
-import urllib.request
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from klamm.admin import metrics_page
 from klamm.admin.client import Admin
 from klamm.admin.errors import AdminError
-from klamm.admin.groups import CONSUMER, GroupListing, committed, describe_group, list_groups
+from klamm.admin.groups import Group, committed
+from klamm.admin.members import with_members
 from klamm.admin.model import TopicPartition
 from klamm.admin.offsets import log_ends
 from klamm.admin.topics import list_topics
 from klamm.top.figures import GroupLook, Look
 from klamm_base.errors import KlammError
 
-METRICS_S: Final = 5.0
 _METRIC: Final = re.compile(
     r"^kafka_server_brokertopicmetrics_(bytesin|bytesout)_total(?:\{\})? ([\d.e+]+)$", re.MULTILINE
 )
@@ -34,13 +34,7 @@ async def look(
     said: list[str] = []
     brokers = await admin.brokers()
     topics = [t for t in await list_topics(admin) if internal or not t.internal]
-    listed = await list_groups(admin, consumers_only=True)
-    groups = {}
-    for listing, found in zip(listed, await admin.each(listed, lambda g: _group(admin, g)), strict=True):
-        if isinstance(found, AdminError):
-            said.append(f"group {listing.group}: {found}")
-        else:
-            groups[listing.group] = found
+    groups = await _groups(admin, said)
     partitions = {TopicPartition(t.name, p.number) for t in topics for p in t.partitions}
     read = {tp for g in groups.values() for tp in g.offsets}
     ends = await log_ends(admin, partitions | read)
@@ -55,16 +49,21 @@ async def look(
     )
 
 
-async def _group(admin: Admin, listing: GroupListing) -> GroupLook:
-    offsets = await committed(admin, listing.group)
-    described = (
-        await describe_group(admin, listing.group) if listing.type in ("", "Classic", CONSUMER) else None
-    )
-    return GroupLook(
-        state=listing.state,
-        members=len(described.members) if described else 0,
-        offsets={tp: c.offset for tp, c in offsets.items() if c.offset >= 0},
-    )
+async def _groups(admin: Admin, said: list[str]) -> dict[str, GroupLook]:
+    found = await with_members(admin, consumers_only=True)
+    offsets = await admin.each(found, lambda each: committed(admin, each[0].group))
+    groups = {}
+    for (listing, described), read in zip(found, offsets, strict=True):
+        failed = [each for each in (read, described) if isinstance(each, AdminError)]
+        if failed or isinstance(read, AdminError):
+            said.append(f"group {listing.group}: {failed[0]}")
+            continue
+        groups[listing.group] = GroupLook(
+            state=listing.state,
+            members=len(described.members) if isinstance(described, Group) else 0,
+            offsets={tp: c.offset for tp, c in read.items() if c.offset >= 0},
+        )
+    return groups
 
 
 def _or_said(ask: Callable[[], Any] | None, said: list[str]) -> Any:
@@ -78,8 +77,4 @@ def _or_said(ask: Callable[[], Any] | None, said: list[str]) -> Any:
 
 
 def _metrics(url: str) -> dict[str, float]:
-    if not url.startswith(("http://", "https://")):
-        raise KlammError(f"--metrics-url {url}: write http://HOST:PORT/metrics")
-    with urllib.request.urlopen(url, timeout=METRICS_S) as answer:  # noqa: S310 - checked
-        text = answer.read().decode(errors="replace")
-    return {name: float(value) for name, value in _METRIC.findall(text)}
+    return {name: float(value) for name, value in _METRIC.findall(metrics_page.fetch(url))}
