@@ -7,16 +7,19 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import ssl
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
 from klamm_base.errors import ConfigError
 from klamm_base.keystores import Identity, Store, certificates_in, private_key_in, read_identity, read_trusted
+
+log = logging.getLogger(__name__)
 
 DEFAULT_VERSIONS: Final = ("TLSv1.2", "TLSv1.3")
 _VERSIONS: Final = {
@@ -30,6 +33,17 @@ _CLIENT_AUTH: Final = {
     "requested": ssl.CERT_OPTIONAL,
     "required": ssl.CERT_REQUIRED,
 }
+_ALWAYS: Final = frozenset(
+    f"TLS_{name}"
+    for name in (
+        "AES_128_GCM_SHA256",
+        "AES_256_GCM_SHA384",
+        "CHACHA20_POLY1305_SHA256",
+        "AES_128_CCM_SHA256",
+        "AES_128_CCM_8_SHA256",
+    )
+)
+"""The suites of TLS 1.3."""
 _SERVED: Final = "ECDHE+AESGCM:ECDHE+CHACHA20:DHE+AESGCM:DHE+CHACHA20"
 """The suites of our listeners in TLS 1.2, unless `ssl.cipher.suites` says otherwise: no suite without forward secrecy, none of CBC."""
 
@@ -99,6 +113,7 @@ class TlsSettings:
         order = [_VERSIONS[v] for v in self.versions]
         context.minimum_version, context.maximum_version = min(order), max(order)
         if self.ciphers:
+            _tell_unknown(self.ciphers)
             try:
                 context.set_ciphers(":".join(self.ciphers))
             except ssl.SSLError:
@@ -116,6 +131,16 @@ class TlsSettings:
                 ) from None
         if self.identity is not None:
             _load_identity(context, self.identity)
+
+
+def _tell_unknown(ciphers: Sequence[str]) -> None:
+    """Warns of suites that OpenSSL does not know: it leaves them out of a list without a word."""
+    for name in ciphers:
+        if name[0].isalpha():  # others change the list, such as !aNULL
+            try:
+                ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).set_ciphers(name)
+            except ssl.SSLError:
+                log.warning("ssl.cipher.suites: OpenSSL has no %s, which is left out", name)
 
 
 def reason(error: ssl.SSLError) -> str:
@@ -212,7 +237,7 @@ def cipher_names(text: str) -> tuple[str, ...]:
     Suites of TLS 1.3 are left out: OpenSSL has them on always, and a list of the others does not touch them.
     """
     names = [n.strip() for n in text.replace(":", ",").split(",") if n.strip()]
-    return tuple(_openssl_cipher(n) for n in names if "_WITH_" in n or not n.startswith("TLS_"))
+    return tuple(_openssl_cipher(n) for n in names if n not in _ALWAYS)
 
 
 def _openssl_cipher(name: str) -> str:

@@ -193,6 +193,18 @@ def test_cipher_names(java, openssl):
     assert cipher_names(java) == openssl
 
 
+def test_a_suite_that_openssl_does_not_have_is_named(caplog):
+    one = TlsSettings.from_properties(
+        {"ssl.cipher.suites": "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,TLS_TYPO,!aNULL"}
+    )
+    one.client_context()
+    assert [r.getMessage() for r in caplog.records] == [
+        "ssl.cipher.suites: OpenSSL has no TLS_TYPO, which is left out"
+    ]
+    with pytest.raises(ConfigError, match="OpenSSL has none of TLS_TYPO"):
+        TlsSettings.from_properties({"ssl.cipher.suites": "TLS_TYPO"}).client_context()
+
+
 def test_a_host_is_checked_unless_told_otherwise():
     loose = TlsSettings.from_properties({"ssl.endpoint.identification.algorithm": ""}).client_context()
     assert not loose.check_hostname

@@ -52,6 +52,9 @@ def test_users_get_in_and_strangers_do_not(tmp_path):
         ]
         assert up.as_user("app", "produce", "t", "hello").returncode == 0
         assert up.as_user("app", "consume", "t", "--from-beginning", "-e").stdout == "hello\n"
+        for state in ("connect-configs", "_schemas", "__consumer_offsets"):
+            assert up.as_user("app", "produce", state, "x").returncode == 1
+        assert up.as_user("app", "topic", "list").stdout.split()[3:] == ["t", "1", "1"]
         denied = up.as_user("app", "topic", "delete", "t")
         assert (denied.returncode, denied.stdout) == (1, "")
         assert "authorization failed" in denied.stderr

@@ -55,6 +55,7 @@ ALLOWED: Final = {
     # Suites name in `needs` what they start, and are skipped without it.
     "tests/conformance/java/run.py": {"mvn", "javac"},
     "tests/conformance/librdkafka/run.py": {"npm", "tar", "make", "./configure"},
+    "tests/conformance/librdkafka/oidc.py": {"make", "./configure", "./test-runner"},
     "tests/conformance/franz-go/run.py": {"go"},
 }
 

@@ -1,13 +1,14 @@
 """The rights that each part of Klamm needs, and those with which a safe system begins.
 
-The administrator is a super user and needs none. An application may use all topics. What the first start gives is given once: what
+The administrator is a super user and needs none. An application may use all topics but those
+with the state of others. What the first start gives is given once: what
 an administrator has taken away stays away.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -27,12 +28,16 @@ _WORK: Final = (_A.READ, _A.WRITE, _A.CREATE, _A.DESCRIBE_CONFIGS)
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """The right of a user to operations on the resource of a name, or, `prefixed`, on all whose names begin with it."""
+    """The right of a user to operations on the resource of a name, or, `prefixed`, on all whose names begin with it.
+
+    One that is `denied` takes it away from whatever else gives it.
+    """
 
     resource: ResourceType
     name: str
     operations: tuple[AclOperation, ...]
     prefixed: bool = False
+    denied: bool = False
 
 
 APPLICATION: Final = (
@@ -54,6 +59,23 @@ def worker(properties: Mapping[str, str], topics: str = _ALL) -> tuple[Grant, ..
         *exact,
         Grant(_ID, f"{group}-", (_A.WRITE, _A.DESCRIBE), prefixed=True),  # of tasks, exactly once
         Grant(_ID, leader_transactional_id(group), (_A.WRITE, _A.DESCRIBE)),
+    )
+
+
+def withheld(properties: Mapping[str, str]) -> tuple[Grant, ...]:
+    """Returns what an application with rights to all topics shall not touch: the state of worker, registry and broker.
+
+    Whoever writes the worker's topics makes connectors, which read the machine's files; whoever reads them reads passwords.
+    """
+    group = properties["group.id"]
+    own = [properties[f"{which}.storage.topic"] for which in ("config", "offset", "status")]
+    of_registry = registry()
+    return (
+        *(Grant(_TOPIC, name, (_A.ALL,), denied=True) for name in own),
+        Grant(_TOPIC, "__", (_A.ALL,), prefixed=True, denied=True),
+        Grant(_GROUP, group, (_A.ALL,), denied=True),
+        Grant(_ID, f"{group}-", (_A.ALL,), prefixed=True, denied=True),
+        *(replace(grant, operations=(_A.ALL,), denied=True) for grant in of_registry),
     )
 
 
@@ -112,7 +134,7 @@ def spark(topics: str, groups: str = "klamm-spark", ids: str = "") -> tuple[Gran
 
 
 def creations(user: str, grants: Sequence[Grant]) -> list[AclCreation]:
-    """Returns the ACLs that allow a user this, from everywhere."""
+    """Returns the ACLs that allow or deny a user this, from everywhere."""
     return [
         AclCreation(
             resource_type=grant.resource,
@@ -121,7 +143,7 @@ def creations(user: str, grants: Sequence[Grant]) -> list[AclCreation]:
             principal=f"User:{user}",
             host="*",
             operation=operation,
-            permission_type=AclPermissionType.ALLOW,
+            permission_type=AclPermissionType.DENY if grant.denied else AclPermissionType.ALLOW,
         )
         for grant in grants
         for operation in grant.operations
@@ -141,6 +163,8 @@ async def grant_first(bootstrap: str, admin_file: Path, properties: Mapping[str,
     """Gives application and worker their rights, unless an earlier start did. Raises KlammError."""
     mark = admin_file.with_name(_MARK)
     if not mark.exists():
-        wanted = creations(APP, APPLICATION) + creations(CONNECT, worker(properties))
+        wanted = creations(APP, (*APPLICATION, *withheld(properties))) + creations(
+            CONNECT, worker(properties)
+        )
         await give(bootstrap, admin_file, wanted)
         mark.touch()
