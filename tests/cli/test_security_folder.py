@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from klamm.connect.rest.access import REALM
+from klamm.registry.config import REALM as REGISTRY
 from klamm.security.authority import Signed, hosts_of, make_authority, make_server
 from klamm.security.folder import LOCAL_HOSTS, USERS, SecurityFolder, renew
+from klamm.web.endpoint import Access
 from klamm.web.passwords import verify
 from klamm.web.users import read_users
 from klamm_base.errors import ConfigError, KlammError
@@ -30,6 +32,7 @@ SECRET = {
     "server.pem",
     "rest.toml",
     "metrics.token",
+    "rest-proxy.properties",
     *(f"{user}.properties" for user in USERS),
 }
 
@@ -72,7 +75,36 @@ def test_a_lost_file_is_made_again_and_fits_the_others(tmp_path, lost):
     users = read_users(tmp_path / "rest.toml", REALM)
     for user in ("admin", "app"):
         assert verify(folder.passwords[user], users.by_name[user].stored)
+    proxys_user_fits(tmp_path)
     shake_hands(tmp_path)
+
+
+def proxys_user_fits(path: Path) -> None:
+    """The REST proxy's file has the password of its user, who may register at the registry and do nothing at a worker."""
+    name, _, password = load_properties(path / "rest-proxy.properties")["basic.auth.user.info"].partition(":")
+    here, registry = (read_users(path / "rest.toml", realm).by_name[name] for realm in (REALM, REGISTRY))
+    assert verify(password, registry.stored)
+    assert registry.caller.may(Access.OPERATE, "orders-value")
+    assert not registry.caller.may(Access.ADMINISTER, "orders-value")
+    assert not here.caller.may(Access.VIEW, "orders")
+
+
+def test_a_folder_of_an_earlier_version_gets_the_proxys_user_and_keeps_its_own(tmp_path):
+    opened(tmp_path)
+    (tmp_path / "rest-proxy.properties").unlink()
+    file = tmp_path / "rest.toml"
+    mine = (
+        file.read_text().partition("[users.rest-proxy]")[0]
+        + "[users.kim]\n"
+        + file.read_text().split("\n", 1)[1].split("\n\n")[0]
+    )
+    file.write_text(mine + "\n")
+    opened(tmp_path)
+    assert set(read_users(file, REALM).by_name) == {"admin", "app", "kim", "rest-proxy"}
+    proxys_user_fits(tmp_path)
+    file.write_text(mine + "\n")  # the administrator takes the user away
+    opened(tmp_path)
+    assert set(read_users(file, REALM).by_name) == {"admin", "app", "kim"}
 
 
 def shake_hands(path: Path) -> None:

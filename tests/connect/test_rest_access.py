@@ -26,8 +26,8 @@ from klamm.connect.service.redaction import Redaction, unhide
 from klamm.web.answer_headers import Cors, parse_rules
 from klamm.web.endpoint import Access
 from klamm.web.passwords import hash_password, token_digest, verify
-from klamm.web.roles import Caller, Grant, Role
-from klamm.web.users import parse_users
+from klamm.web.roles import Caller, Grant, Realm, Role
+from klamm.web.users import THINGS, parse_users
 from klamm_base.errors import ConfigError
 
 PASSWORDS = {name: f"{name}'s secret" for name in ("ann", "ops", "vic")}
@@ -296,6 +296,33 @@ BAD_FILES = [
     ({"anonymous": {"role": "viewer", "connectors": []}}, "must be a list of patterns"),
     ({"anonymous": {"role": "viewer", "connector": "x"}}, "anonymous.connector is unknown"),
 ]
+
+
+def test_servers_share_a_file_and_each_reads_its_own_grants() -> None:
+    data = {
+        "anonymous": {
+            "grants": [{"role": "admin", "subjects": ["*"]}, {"role": "viewer", "connectors": ["a"]}]
+        }
+    }
+    here = parse_users(data, REALM).anonymous
+    assert here is not None
+    assert [(grant.role.name, grant.names) for grant in here.grants] == [("VIEWER", ("a",))]
+    there = parse_users(data, Realm(title="", server="", thing="subject")).anonymous
+    assert there is not None
+    assert [(grant.role.name, grant.names) for grant in there.grants] == [("ADMIN", ("*",))]
+    elsewhere = parse_users({"anonymous": {"role": "admin", "subjects": "x"}}, REALM).anonymous
+    assert elsewhere is not None
+    assert not elsewhere.may(Access.VIEW, "a")
+    assert not elsewhere.may(Access.VIEW, None)
+
+
+def test_every_server_has_its_things_in_the_shared_file() -> None:
+    from klamm.console.server import REALM as CONSOLE
+    from klamm.lag.server import REALM as LAG
+    from klamm.registry.config import REALM as REGISTRY
+    from klamm.restproxy.config import REALM as PROXY
+
+    assert {each.things for each in (REALM, CONSOLE, LAG, REGISTRY, PROXY)} == THINGS
 
 
 @pytest.mark.parametrize(("data", "message"), BAD_FILES)

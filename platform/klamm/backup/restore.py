@@ -16,6 +16,7 @@ from klamm.admin.client import Admin
 from klamm.admin.errors import AdminError
 from klamm.admin.model import TopicPartition
 from klamm.backup import appending, applying, targets
+from klamm.backup.cluster_state import rules
 from klamm.backup.errors import BackupError
 from klamm.backup.filling import fill
 from klamm.backup.folder import BackupFolder
@@ -252,8 +253,13 @@ async def _rules(admin: Admin, state: State, parts: frozenset[str], outcome: Out
         refused = await applying.restore_quotas(admin, state.quotas)
         outcome.quotas = 0 if refused else len(state.quotas)
         outcome.refused += [refused] if refused else []
-    if ACLS in parts and state.users:
-        names = ", ".join(u.name for u in state.users)
+    if ACLS in parts and state.users and (missing := await _users_missing(admin, state)):
         outcome.refused.append(
-            f"SCRAM users cannot be restored, because brokers tell no credentials: add {names} by `klamm user add`"
+            f"SCRAM users cannot be restored, because brokers tell no credentials: add {', '.join(missing)} by `klamm user add`"
         )
+
+
+async def _users_missing(admin: Admin, state: State) -> list[str]:
+    """Return the SCRAM users that the cluster does not have, or does not tell. A password may be another one."""
+    there = {u.name: u.mechanisms for u in (await rules(admin, lambda _: None)).users or ()}
+    return [u.name for u in state.users or () if not u.mechanisms.keys() <= there.get(u.name, {}).keys()]

@@ -5,6 +5,7 @@
     server.pem          the servers' key and certificates: broker, REST, metrics
     admin.properties    how the administrator's clients log in; app.properties, connect.properties for the others
     rest.toml           users of REST, for rest.auth.file
+    rest-proxy.properties   how the REST proxy logs in at the registry
     metrics.token       the token for the broker's metrics
 
 Only its owner may enter the folder, and read what is secret. A file that is there is kept: a start that was killed goes on
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
+import re
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,10 +33,13 @@ ADMIN: Final = "admin"
 APP: Final = "app"
 CONNECT: Final = "connect"
 USERS: Final = (ADMIN, APP, CONNECT)
+PROXY: Final = "rest-proxy"
+"""The REST proxy's user at the registry. It registers and reads schemas, and may do nothing at other servers."""
 MECHANISM: Final = "SCRAM-SHA-512"
 LOCAL_HOSTS: Final = ("localhost", "127.0.0.1", "::1")
 _AUTHORITY: Final = "Klamm's local authority"
 _SECRET_BYTES: Final = 24
+_PROXYS_SECTION: Final = re.compile(rf"^\[users\.{PROXY}\]\n(?:[^\[\n].*\n|\n)*", re.MULTILINE)
 _UNSTORED: Final = "users.new"
 """The names of users whom no broker has got yet."""
 _READABLE: Final = 0o644
@@ -242,18 +247,38 @@ def _token(path: Path) -> str:
 
 
 def _rest_users(path: Path, passwords: Mapping[str, str], made: frozenset[str]) -> None:
-    """Writes the users of REST: the administrator's and the application's passwords are those at the broker."""
-    file = path / "rest.toml"
-    if file.exists() and not made & {ADMIN, APP}:
+    """Writes the users of REST: the administrator's and the application's passwords are those at the broker.
+
+    A folder of an earlier version gets the proxy's user added. The users come before the proxy's file: a start that is killed
+    between them gives the proxy another password.
+    """
+    file, proxy = path / "rest.toml", path / f"{PROXY}.properties"
+    all_new = not file.exists() or bool(made & {ADMIN, APP})
+    if not all_new and proxy.exists():
         return
+    info = load_properties(proxy).get("basic.auth.user.info", "") if proxy.exists() else ""
+    password = info.partition(":")[2] or secrets.token_urlsafe(_SECRET_BYTES)
+    own = _rest_user(PROXY, password, 'role = "operator"\nsubjects = ["*"]')
+    if all_new:
+        roles = {ADMIN: "admin", APP: "viewer"}
+        text = (
+            "".join(_rest_user(user, passwords[user], f'role = "{role}"') for user, role in roles.items())
+            + own
+        )
+    else:
+        kept = _PROXYS_SECTION.sub("", file.read_text(encoding="utf-8"))
+        text = f"{kept.rstrip()}\n\n{own}"
+    _write(file, text.rstrip("\n") + "\n")
+    if not info:
+        comment = "# The REST proxy's login at the schema registry. Keep it secret: it has the password.\n"
+        login = f"basic.auth.credentials.source=USER_INFO\nbasic.auth.user.info={PROXY}:{password}\n"
+        _write(proxy, comment + login)
+
+
+def _rest_user(user: str, password: str, rights: str) -> str:
     from klamm.web.passwords import hash_password
 
-    roles = {ADMIN: "admin", APP: "viewer"}
-    text = "".join(
-        f'[users.{user}]\npassword = "{hash_password(passwords[user])}"\nrole = "{role}"\n\n'
-        for user, role in roles.items()
-    )
-    _write(file, text.rstrip("\n") + "\n")
+    return f'[users.{user}]\npassword = "{hash_password(password)}"\n{rights}\n\n'
 
 
 def _write(path: Path, text: str) -> None:

@@ -99,13 +99,15 @@ def _companion(
     for what, server in extra.uses.items():
         if server in addresses:
             settings[f"{what}.url"] = addresses[server]
-            settings |= {f"{what}.cacert": str(secure.authority)} if secure else {}
+            settings |= {extra.trust.format(what): str(secure.authority)} if secure else {}
     login: Mapping[str, str] = {}
     if secure is not None:
         from klamm.security.folder import ADMIN
 
         settings |= secure.worker()
         login = load_properties(secure.client_file(ADMIN))
+        if extra.has_login:
+            login = {**login, **load_properties(secure.client_file(extra.name))}
     own = {key: value.format(data_dir=data_dir.absolute()) for key, value in extra.settings.items()}
     file = _write(data_dir / f"{extra.name}.properties", {**own, **settings, **login})
     return ChildSpec(extra.name, (*extra.command, str(file), *_overrides(settings)))

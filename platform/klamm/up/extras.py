@@ -20,7 +20,8 @@ class Extra:
 
     `settings` are those that differ from its defaults on one machine, `{data_dir}` in them is that of `klamm up`; `command` runs
     it, followed by its file. `uses` maps the beginning of a property to the server whose address it takes:
-    `{"connect": "rest"}` gives `connect.url`, and `connect.cacert` with TLS. Not `on`: it runs when it is asked for.
+    `{"connect": "rest"}` gives `connect.url`, and with TLS the authority by `trust`, here `connect.cacert`. `has_login`: in a safe system it has a user of its own
+    at those servers. Not `on`: it runs when it is asked for.
     """
 
     name: str
@@ -30,6 +31,8 @@ class Extra:
     extra: str = ""
     settings: Mapping[str, str] = field(default_factory=dict)
     uses: Mapping[str, str] = field(default_factory=dict)
+    trust: str = "{}.cacert"
+    has_login: bool = False
     group: str = ""
     """The command's group, where it is not the name."""
     on: bool = True
@@ -96,6 +99,8 @@ EXTRAS: Final[tuple[Extra, ...]] = (
         what="A REST proxy",
         port=8082,
         uses={"schema.registry": "registry"},
+        trust="{}.ssl.truststore.location",
+        has_login=True,
         group="rest",
         on=False,  # 53 MB
     ),

@@ -16,7 +16,8 @@
     role = "viewer"
     connectors = ["public-*"]
 
-`connectors` are patterns of names (all, where it is not given). Another server has another kind of thing (`Realm`).
+`connectors` are patterns of names (all, where it is not given). Another server has another kind of thing (`Realm`): servers may share a
+file, and a grant on things of another server gives nothing at this one.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ from klamm.web.roles import EVERY, Caller, Grant, Realm, Role
 from klamm_base.errors import ConfigError
 
 KEY: Final = "rest.auth.file"
+THINGS: Final = frozenset({"connectors", "subjects", "topics", "clusters"})
+"""The things of all servers."""
 _ROLES: Final = {role.name.lower(): role for role in Role}
 _DIGEST: Final = re.compile(r"[0-9a-fA-F]{64}")
 
@@ -118,29 +121,38 @@ def _text(entry: Mapping[str, Any], where: str, key: str) -> str:
 
 
 def _caller(name: str, where: str, entry: Mapping[str, Any], secret: str, things: str) -> Caller:
-    if unknown := entry.keys() - {secret, "role", things, "grants"}:
+    if unknown := entry.keys() - {secret, "role", "grants"} - THINGS:
         raise ValueError(f"{where}.{min(unknown)} is unknown; there are role, {things} and grants")
     grants = entry.get("grants", [])
     if not isinstance(grants, list):
         raise ValueError(f"{where}.grants must be a list of {{ role = …, {things} = […] }}")  # noqa: TRY004
     found = [_grant(_table(grant, f"{where}.grants"), f"{where}.grants", things) for grant in grants]
     if "role" in entry:
-        own = {key: entry[key] for key in ("role", things) if key in entry}
+        own = {key: entry[key] for key in {"role", *THINGS} if key in entry}
         found.append(_grant(own, where, things))
     if not found:
         raise ValueError(f'{where} has no role; give it role = "viewer", "operator" or "admin"')
-    return Caller(name=name, grants=tuple(found))
+    return Caller(name=name, grants=tuple(grant for grant in found if grant is not None))
 
 
-def _grant(entry: Mapping[str, Any], where: str, things: str) -> Grant:
-    if unknown := entry.keys() - {"role", things}:
+def _grant(entry: Mapping[str, Any], where: str, things: str) -> Grant | None:
+    """Returns a grant; None for one on things of other servers."""
+    if unknown := entry.keys() - {"role"} - THINGS:
         raise ValueError(f"{where}.{min(unknown)} is unknown; there are role and {things}")
     role = entry.get("role")
     if not isinstance(role, str) or role.lower() not in _ROLES:
         raise ValueError(f"{where}.role must be one of {', '.join(_ROLES)}, not {role!r}")
-    patterns = entry.get(things, [EVERY])
+    named = entry.keys() & THINGS
+    for each in sorted(named):
+        _patterns(entry[each], f"{where}.{each}")
+    if named and things not in named:
+        return None
+    return Grant(role=_ROLES[role.lower()], names=_patterns(entry.get(things, EVERY), f"{where}.{things}"))
+
+
+def _patterns(patterns: Any, where: str) -> tuple[str, ...]:
     if isinstance(patterns, str):
         patterns = [patterns]
     if not isinstance(patterns, list) or not patterns or not all(isinstance(p, str) and p for p in patterns):
-        raise ValueError(f'{where}.{things} must be a list of patterns such as "orders-*"')
-    return Grant(role=_ROLES[role.lower()], names=tuple(patterns))
+        raise ValueError(f'{where} must be a list of patterns such as "orders-*"')
+    return tuple(patterns)
