@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from klamm_spark import events, figures, reset, schema_watch, slots, upgrade
+from klamm_spark import events, figures, planners, reset, schema_watch, slots, upgrade
 from klamm_spark import job as jobs
 from klamm_spark.beside import Files, files_of
 from klamm_spark.java import need_java
@@ -145,11 +145,17 @@ def _run_queries(
     standing = Standing(job, reporter)
     listen(spark, lambda progress: _tell(progress, reporter, kept, standing))
     queries = jobs.start(job, frames)
+    planners.end_idle(spark, planners.LOOK_UP)
     _say_started(job, spark, reporter)
     over = threading.Event()
     threading.Thread(target=standing.run, args=(over,), daemon=True, name="standing").start()
     try:
-        _watch(queries, lambda n: start_output(job, job.outputs[n], frames[job.outputs[n].name]), stop)
+        _watch(
+            queries,
+            lambda n: start_output(job, job.outputs[n], frames[job.outputs[n].name]),
+            stop,
+            planned=lambda: planners.end_idle(spark, *planners.before_batches(job)),
+        )
     finally:
         over.set()
         _stop_queries(queries, stop.batch_s)
@@ -203,14 +209,23 @@ def _tell(progress: dict[str, Any], reporter: Reports, kept: _Kept, standing: St
         log.warning("the form of query %s could not be kept beside the checkpoint: %s", said["query"], e)
 
 
-def _watch(queries: list[StreamingQuery], again: Callable[[int], StreamingQuery], stop: Stopping) -> None:
-    """Returns when asked to stop, when a query failed, or when all are done.
+def _watch(
+    queries: list[StreamingQuery],
+    again: Callable[[int], StreamingQuery],
+    stop: Stopping,
+    *,
+    planned: Callable[[], object],
+) -> None:
+    """Returns when asked to stop, when a query failed, or when all are done. Calls `planned` once all had a batch.
 
     Spark gives a Python process ten seconds to start, which cannot be changed. On a machine that stalls for as
     long, a query fails for it. It then continues from its checkpoint, here and without a new Java.
     """
-    restarts = 0
+    restarts, planning = 0, True
     while not stop.wait(LOOK_S):
+        if planning and all(_last_batch(q) is not None for q in queries):
+            planned()
+            planning = False
         for n, query in enumerate(queries):
             error = query.exception()
             if error is None:
@@ -221,7 +236,7 @@ def _watch(queries: list[StreamingQuery], again: Callable[[int], StreamingQuery]
             log.warning(
                 "a Python process of %s did not start in time: the query is started again", query.name
             )
-            queries[n] = again(n)
+            queries[n], planning = again(n), True
         if not any(q.isActive for q in queries):
             return
 

@@ -1,17 +1,22 @@
 """Memory and CPU of the pipeline's stages, each with all processes below it, sampled in a thread.
 
 Memory is the proportional set size: Spark's Python processes are forks of each other, and what they share would count in
-each of them.
+each of them. A process that Java is about to start is left out: until it has a program of its own, it has Java's memory, and Linux
+gives it all of that.
 """
 
 from __future__ import annotations
 
+import ctypes
+import platform
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import psutil
 
+_KCMP = {"x86_64": 312, "aarch64": 272}.get(platform.machine()) if platform.system() == "Linux" else None
+_KCMP_VM = 1
 Pids = Callable[[], Mapping[str, int | None]]
 
 
@@ -60,6 +65,8 @@ class Watch:
             for process in _family(pid):
                 try:
                     with process.oneshot():
+                        if process.pid != pid and _same_memory(process.pid, process.ppid()):
+                            continue
                         size += _held(process)
                         times = process.cpu_times()
                         # A child that ended is in its parent's account; nobody else's is
@@ -79,6 +86,13 @@ class Watch:
 def _held(process: psutil.Process) -> int:
     memory = process.memory_full_info()
     return int(getattr(memory, "pss", memory.uss))  # macOS does not say it
+
+
+def _same_memory(one: int, other: int) -> bool:
+    """Returns True if two processes have one memory, as a child has between vfork and exec. False where that cannot be asked."""
+    if _KCMP is None:
+        return False
+    return ctypes.CDLL(None).syscall(_KCMP, one, other, _KCMP_VM, 0, 0) == 0
 
 
 def _family(pid: int) -> list[psutil.Process]:
