@@ -27,6 +27,11 @@ from klamm_kafka.wire.batch import Record, encode_batch
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from klamm_kafka.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from klamm_kafka.wire.messages.streams_group_heartbeat import (
+    StreamsGroupHeartbeatRequest,
+    Subtopology,
+    Topology,
+)
 
 
 @pytest.fixture
@@ -449,3 +454,61 @@ def test_a_share_group_is_described_and_deleted(run, broker):
         reader.heartbeat(-1)
     assert run("group", "delete", group).output == f"deleted {group}\n"
     assert f"no group '{group}'" in run("group", "describe", group, code=1).output
+
+
+def test_a_share_group_is_reset(run, broker):
+    group, topic = new_name("share"), new_topic(broker)
+    with Reader(broker, group, topic) as reader:
+        reader.join().produce(b"a", b"b", b"c")
+        reader.fetch()
+        refused = run("group", "reset", group, "--topic", topic, "--to-latest", "--execute", code=1)
+        assert f"group '{group}' is Stable: offsets are set only while it has no members" in refused.stderr
+        reader.heartbeat(-1)
+        (shown,) = rows(run("group", "reset", group, "--all-topics", "--to-latest", "-o", "json"))
+        assert shown == {"group": group, "topic": topic, "partition": 0, "new_offset": 3}
+        assert reader.start()[0] < 3, "a dry run"
+        done = run("group", "reset", group, "--topic", f"{topic}:0", "--to-offset", "2", "--execute")
+        assert "1 offset set" in done.stderr
+        assert reader.start() == (2, 1)
+        run("group", "reset", group, "--all-topics", "--shift-by", "-1", "--execute")
+        (row,) = rows(run("group", "describe", group, "-o", "json"))
+        assert (row["current_offset"], row["lag"]) == (1, 2)
+    assert run("group", "delete", group).output == f"deleted {group}\n"
+
+
+def test_a_streams_group_is_described_and_reset(run, broker, filled):
+    group = new_name("app")
+    reads = Topology(epoch=0, subtopologies=[Subtopology(subtopology_id="0", source_topics=[filled])])
+
+    def beat(client, epoch, **more):
+        ask = StreamsGroupHeartbeatRequest(group_id=group, member_id="m", member_epoch=epoch, **more)
+        return client.request(ask, 0)
+
+    with RawClient(broker.port) as client:
+        given = beat(
+            client, 0, rebalance_timeout_ms=60_000, active_tasks=[], standby_tasks=[], warmup_tasks=[], process_id="p",
+            client_tags=[], topology=reads,
+        )  # fmt: skip
+        assert given.error_code == 0, given.error_message
+        epoch = given.member_epoch
+
+        def assigned():
+            nonlocal epoch
+            epoch = beat(client, epoch).member_epoch
+            (member,) = rows(run("group", "describe", group, "--members", "-o", "json"))
+            return member["partitions"] and member
+
+        member = wait_until(assigned, "tasks")
+        assert (member["consumer_id"], member["assignment"]) == ("m", "active 0:0,1")
+        (state,) = rows(run("group", "describe", group, "--state", "-o", "json"))
+        assert (state["type"], state["members"]) == ("Streams", 1)
+        found = rows(run("group", "describe", group, "-o", "json"))
+        assert [(r["topic"], r["partition"], r["current_offset"], r["lag"]) for r in found] == [
+            (filled, 0, None, 3), (filled, 1, None, 2),
+        ]  # fmt: skip
+        run("group", "reset", group, "--topic", filled, "--to-latest", "--execute", code=1)
+        beat(client, -1)
+    run("group", "reset", group, "--topic", filled, "--to-latest", "--execute")
+    found = rows(run("group", "describe", group, "-o", "json"))
+    assert [(r["current_offset"], r["lag"]) for r in found] == [(3, 0), (2, 0)]
+    assert run("group", "delete", group).output == f"deleted {group}\n"

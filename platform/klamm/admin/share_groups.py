@@ -8,10 +8,8 @@ from typing import Final
 
 from klamm.admin.client import Admin
 from klamm.admin.errors import AdminError
-from klamm.admin.groups import Group, Member, describe_group, list_groups
+from klamm.admin.groups import Group, Member, list_groups
 from klamm.admin.model import TopicPartition, by_topic
-from klamm_kafka.client import UnsupportedApi
-from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages import alter_share_group_offsets as alter
 from klamm_kafka.wire.messages import delete_share_group_offsets as delete
 from klamm_kafka.wire.messages import describe_share_group_offsets as describe
@@ -57,19 +55,6 @@ async def describe_share_group(admin: Admin, group: str) -> Group:
         )
 
     return await admin.patiently(attempt)
-
-
-async def describe_any(admin: Admin, group: str) -> Group:
-    """Return a group of consumers, or of share consumers where there is none of that name. Raises AdminError."""
-    try:
-        return await describe_group(admin, group)
-    except AdminError as e:
-        if e.code != ErrorCode.GROUP_ID_NOT_FOUND:
-            raise
-        try:
-            return await describe_share_group(admin, group)
-        except (AdminError, UnsupportedApi):
-            raise e from None
 
 
 def _member(member: DescribedMember) -> Member:

@@ -17,7 +17,6 @@ from klamm.cli.output import Format, FormatOption, print_rows
 
 if TYPE_CHECKING:
     from klamm.admin.client import Admin
-    from klamm.admin.groups import Group
 
 app = Commands(help="Watch consumer groups, set their offsets.", no_args_is_help=True)
 
@@ -142,8 +141,9 @@ async def _described(
     admin: Admin, groups: Sequence[str] | None, *, what: str
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """Return rows for the groups that can be described, and a sentence for each other group."""
+    from klamm.admin.any_group import describe_any
     from klamm.admin.errors import AdminError
-    from klamm.admin.share_groups import describe_any
+    from klamm.cli.group_rows import member_rows, offset_rows, state_row
 
     names = await group_names(admin, groups)
     found = await admin.each(names, lambda name: describe_any(admin, name))
@@ -151,11 +151,11 @@ async def _described(
     problems = [_no_group(n, g) for n, g in zip(names, found, strict=True) if isinstance(g, AdminError)]
     match what:
         case "members":
-            rows = [row for group in described for row in _member_rows(group)]
+            rows = [row for group in described for row in member_rows(group)]
         case "state":
-            rows = [_state_row(group) for group in described]
+            rows = [state_row(group) for group in described]
         case _:
-            rows = await _offset_rows(admin, described)
+            rows = await offset_rows(admin, described)
     return rows, problems
 
 
@@ -163,85 +163,6 @@ def _no_group(name: str, error: Any) -> str:
     from klamm_kafka.wire.errors import ErrorCode
 
     return f"no group {name!r}" if error.code == ErrorCode.GROUP_ID_NOT_FOUND else str(error)
-
-
-async def _offset_rows(admin: Admin, groups: Sequence[Group]) -> list[dict[str, Any]]:
-    from klamm.admin.group_report import positions
-    from klamm.admin.share_groups import SHARE
-
-    shares = [group for group in groups if group.type == SHARE]
-    groups = [group for group in groups if group.type != SHARE]
-    share_rows = [row for group in shares for row in await _start_rows(admin, group)]
-    return share_rows + [
-        {
-            "group": p.group,
-            "topic": p.partition.topic,
-            "partition": p.partition.partition,
-            "current_offset": p.current,
-            "log_end_offset": p.end,
-            "lag": p.lag,
-            "consumer_id": p.member.id if p.member else None,
-            "host": p.member.host if p.member else None,
-            "client_id": p.member.client_id if p.member else None,
-            "leader_epoch": p.leader_epoch,
-            "state": group.state,
-        }
-        for group, found in zip(groups, await positions(admin, groups), strict=True)
-        for p in found
-    ]
-
-
-async def _start_rows(admin: Admin, group: Group) -> list[dict[str, Any]]:
-    """Return rows of a share group, whose start offsets are its offsets; it may have several members for a partition."""
-    from klamm.admin.share_groups import starts
-
-    return [
-        {
-            "group": group.group,
-            "topic": tp.topic,
-            "partition": tp.partition,
-            "current_offset": start.offset,
-            "lag": start.lag,
-            "leader_epoch": start.leader_epoch,
-            "state": group.state,
-        }
-        for tp, start in (await starts(admin, group.group)).items()
-    ]
-
-
-def _member_rows(group: Group) -> list[dict[str, Any]]:
-    from klamm.admin.groups import assignment_text
-
-    return [
-        {
-            "group": group.group,
-            "consumer_id": m.id,
-            "host": m.host,
-            "client_id": m.client_id,
-            "partitions": len(m.assignment),
-            "group_instance_id": m.instance_id,
-            "current_epoch": m.epoch,
-            "assignment": assignment_text(m.assignment),
-            "target_epoch": group.target_epoch,
-            "target_assignment": assignment_text(m.target),
-            "upgraded": m.upgraded,
-        }
-        for m in group.members
-    ]
-
-
-def _state_row(group: Group) -> dict[str, Any]:
-    return {
-        "group": group.group,
-        "type": group.type,
-        "state": group.state,
-        "assignor": group.assignor or None,
-        "members": len(group.members),
-        "coordinator": f"{group.coordinator.host}:{group.coordinator.port}",
-        "coordinator_id": group.coordinator.id,
-        "group_epoch": group.epoch,
-        "target_epoch": group.target_epoch,
-    }
 
 
 # ---- delete

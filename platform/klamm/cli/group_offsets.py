@@ -177,19 +177,26 @@ async def _planned(
 
     Carries the plans out with `execute`.
     """
-    from klamm.admin.group_reset import carry_out, may_reset, plan_group, state_of
+    from klamm.admin.any_group import find_any, is_share, plan_share_group
+    from klamm.admin.group_reset import carry_out, may_reset, plan_group
+    from klamm.admin.share_groups import set_starts
     from klamm_base.errors import KlammError
 
     plans: dict[str, Plan] = {}
     problems = []
     for group in await group_names(admin, groups):
         try:
-            state = await state_of(admin, group)
-            if not may_reset(state):
-                problems.append(f"group {group!r} is {state}: offsets are set only while it has no members")
+            found = await find_any(admin, group)
+            if found is not None and not may_reset(found.state):
+                problems.append(
+                    f"group {group!r} is {found.state}: offsets are set only while it has no members"
+                )
                 continue
-            planned = await plan_group(admin, group, wanted, topics, all_topics=all_topics)
-            if execute:
+            plan = plan_share_group if is_share(found) else plan_group
+            planned = await plan(admin, group, wanted, topics, all_topics=all_topics)
+            if execute and is_share(found):
+                await set_starts(admin, group, planned.offsets)
+            elif execute:
                 await carry_out(admin, group, planned)
             plans[group] = planned
         except KlammError as e:
