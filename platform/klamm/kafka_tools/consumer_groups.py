@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from klamm.admin import groups as api
@@ -20,6 +20,23 @@ from klamm.admin.reset import (
     write_csv,
 )
 from klamm.kafka_tools.failures import reason, with_class
+from klamm.kafka_tools.group_command import (
+    ACTIONS,
+    CONFIG,
+    EXECUTE,
+    EXPORT,
+    TARGETS,
+    TIMEOUT,
+    Act,
+    carry_out_action,
+    check_describe,
+    check_execution,
+    check_scope,
+    describe_all,
+    describe_options,
+    exclude_each_other,
+    tell_deletions,
+)
 from klamm.kafka_tools.group_offsets import (
     SCENARIOS,
     Plain,
@@ -37,14 +54,11 @@ from klamm.kafka_tools.group_tables import (
     warn_of_state,
 )
 from klamm.kafka_tools.options import Option, Options, UsageError, say
-from klamm.kafka_tools.run import with_admin
-from klamm_base.errors import KlammError
 
 SUMMARY = "list, describe and delete consumer groups, reset or delete their offsets."
-_DESCRIBE: Final = ("describe",)
 OPTIONS = (
     Option("bootstrap-server", "REQUIRED, except for --validate-regex: the broker to connect to.", "HOST:PORT"),
-    Option("command-config", "A .properties file with client settings.", "FILE"),
+    CONFIG,
     Option("list", "List all consumer groups."),
     Option("describe", "Describe groups and their lag."),
     Option("delete", "Delete groups without members, with their offsets."),
@@ -55,28 +69,15 @@ OPTIONS = (
     Option("all-groups", "All consumer groups."),
     Option("topic", "The topic; --reset-offsets and --delete-offsets: also topic:0,1,2.", "TOPIC"),
     Option("all-topics", "--reset-offsets: all topics that the group has offsets of."),
-    Option("timeout", "How long to wait for the cluster, in ms.", "MS", default="30000"),
+    TIMEOUT,
     Option("dry-run", "--reset-offsets: only show what would be done (the default)."),
-    Option("execute", "--reset-offsets: do it."),
-    Option("export", "--reset-offsets: print the new offsets as CSV."),
-    Option("to-offset", "Reset to this offset.", "OFFSET"),
-    Option("from-file", "Reset to the offsets of a CSV file.", "FILE"),
-    Option("to-datetime", "Reset to the first record from this time on.", "YYYY-MM-DDThh:mm:ss.sss"),
-    Option("by-duration", "Reset to the first record not older than this.", "PnDTnHnMnS"),
-    Option("to-earliest", "Reset to the first record."),
-    Option("to-latest", "Reset to the end."),
-    Option("to-current", "Reset to where the group is."),
-    Option("shift-by", "Reset to so many records further, or back if negative.", "N"),
-    Option("members", "--describe: the members.", only_with=_DESCRIBE),
-    Option("verbose", "--describe: more columns.", only_with=_DESCRIBE),
-    Option("offsets", "--describe: offsets and lag (the default).", only_with=_DESCRIBE),
-    Option(
-        "state", "--describe: the groups' state; --list: with states, or only groups in these.", "STATE,...",
-        optional=True, only_with=("describe", "list"),
-    ),
+    EXECUTE,
+    EXPORT,
+    *TARGETS,
+    *describe_options(),
     Option("type", "--list: with types, or only groups of these.", "TYPE,...", optional=True, only_with=("list",)),
 )  # fmt: skip
-_ACTIONS: Final = ("list", "describe", "delete", "reset-offsets", "delete-offsets", "validate-regex")
+_ACTIONS: Final = (*ACTIONS, "validate-regex")
 _NO_ACTION: Final = (
     "WARN: No action will be performed as the --execute option is missing. In version 5.0, this command will require"
     " either --dry-run or --execute to be specified. You should add the --dry-run option explicitly if you are"
@@ -92,36 +93,23 @@ def run(options: Options) -> int:
         raise UsageError("Command must include exactly one action: " + ", ".join(f"--{a}" for a in _ACTIONS))
     if actions[0] == "validate-regex":
         return _validate(options.text("validate-regex"))
-    act: dict[str, Callable[[Admin, Options], Awaitable[None]]] = {
+    act: dict[str, Act] = {
         "list": _list,
         "describe": _describe,
         "delete": _delete,
         "reset-offsets": _reset,
         "delete-offsets": _delete_offsets,
     }
-    timeout_s = (options.number("timeout") or 0) / 1000
-    try:
-        with_admin(options, lambda admin: act[actions[0]](admin, options), timeout_s=timeout_s)
-    except KlammError as e:
-        said = with_class(e) if isinstance(e, AdminError) else str(e)
-        print_error(f"Executing consumer group command failed due to {said}")
-    return 0
+    return carry_out_action("consumer", options, act[actions[0]])
 
 
 def _check(options: Options) -> None:
     if not options.has("validate-regex"):
         options.require("bootstrap-server")
     if options.has("describe"):
-        _scope(options, "describe")
-        given = [o for o in ("members", "offsets", "state") if options.has(o)]
-        if len(given) > 1:
-            raise UsageError(
-                "Option [describe] takes at most one of these options: [members], [offsets], [state]"
-            )
-        if options.get("state") is not None:
-            raise UsageError("Option [describe] does not take a value for [state]")
+        check_describe(options)
     if options.has("delete"):
-        _scope(options, "delete")
+        check_scope(options, "delete")
         if options.has("topic"):
             raise UsageError(
                 "The consumer does not support topic-specific offset deletion from a consumer group."
@@ -129,20 +117,12 @@ def _check(options: Options) -> None:
     if options.has("delete-offsets") and not (options.has("group") and options.has("topic")):
         raise UsageError("Option [delete-offsets] takes the following options: [group], [topic]")
     if options.has("reset-offsets"):
-        if options.has("dry-run") and options.has("execute"):
-            raise UsageError("Option [reset-offsets] only accepts one of [execute] and [dry-run]")
-        if not options.has("dry-run") and not options.has("execute"):
+        if not check_execution(options):
             say(_NO_ACTION)
-        _scope(options, "reset-offsets")
-        for name in SCENARIOS:
-            options.exclude(name, [s for s in SCENARIOS if s != name])
+        check_scope(options, "reset-offsets")
+        exclude_each_other(options, SCENARIOS)
     options.exclude("group", ["all-groups", "list"])
     options.exclude("topic", ["list", "describe"])
-
-
-def _scope(options: Options, action: str) -> None:
-    if not options.has("group") and not options.has("all-groups"):
-        raise UsageError(f"Option [{action}] takes one of these options: [all-groups], [group]")
 
 
 def _validate(regex: str) -> int:
@@ -191,12 +171,7 @@ async def _groups(admin: Admin, options: Options) -> list[str]:
 
 
 async def _describe(admin: Admin, options: Options) -> None:
-    names = sorted(set(await _groups(admin, options)))
-    described: list[api.Group] = []
-    for found in await admin.each(names, lambda name: api.describe_group(admin, name)):
-        if isinstance(found, AdminError):
-            raise found
-        described.append(found)
+    described = await describe_all(admin, await _groups(admin, options), api.describe_group)
     verbose = options.has("verbose")
     if options.has("members"):
         for group in described:
@@ -217,22 +192,14 @@ async def _describe(admin: Admin, options: Options) -> None:
 
 async def _delete(admin: Admin, options: Options) -> None:
     done: list[str] = []
-    failed: dict[str, AdminError] = {}
+    failed: dict[str, str] = {}
     for group in dict.fromkeys(await _groups(admin, options)):
         try:
             await api.delete_group(admin, group)
             done.append(group)
         except AdminError as e:
-            failed[group] = e
-    names = ", ".join(f"'{g}'" for g in done)
-    if not failed:
-        sys.stdout.write(f"Deletion of requested consumer groups ({names}) was successful.\n")
-        return
-    print_error("Deletion of some consumer groups failed:")
-    for group, error in failed.items():
-        sys.stdout.write(f"* Group '{group}' could not be deleted due to: {with_class(error)}\n")
-    if done:
-        sys.stdout.write(f"\nThese consumer groups were deleted successfully: {names}\n")
+            failed[group] = with_class(e)
+    tell_deletions("consumer", done, failed)
 
 
 async def _delete_offsets(admin: Admin, options: Options) -> None:

@@ -3,27 +3,44 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from klamm.admin import share_groups as api
 from klamm.admin.client import Admin
 from klamm.admin.errors import AdminError
 from klamm.admin.group_reset import chosen_partitions, plan_partitions, state_of
-from klamm.admin.groups import EMPTY, Group, GroupListing, assignment_text, delete_group, list_groups
+from klamm.admin.groups import EMPTY, Group, assignment_text, delete_group, list_groups
 from klamm.admin.reset import How, Reset, ResetError, parse_datetime, parse_topic
 from klamm.kafka_tools.failures import reason, with_class
+from klamm.kafka_tools.group_command import (
+    ACTIONS,
+    BOOTSTRAP,
+    CONFIG,
+    EXECUTE,
+    TARGETS,
+    TIMEOUT,
+    Act,
+    carry_out_action,
+    check_describe,
+    check_scope,
+    chosen_states,
+    describe_all,
+    describe_options,
+    exclude_each_other,
+    require_execution,
+    tell_deletions,
+    tell_groups,
+)
 from klamm.kafka_tools.group_offsets import print_error
 from klamm.kafka_tools.group_tables import aligned, missing, reset_table
 from klamm.kafka_tools.options import Option, Options, UsageError, say
-from klamm.kafka_tools.run import with_admin
-from klamm_base.errors import KlammError
 
 SUMMARY = "list, describe, reset and delete share groups."
-_DESCRIBE: Final = ("describe",)
+_SCENARIOS: Final = ("to-datetime", "to-earliest", "to-latest")
 OPTIONS = (
-    Option("bootstrap-server", "REQUIRED: the broker to connect to.", "HOST:PORT"),
-    Option("command-config", "A .properties file with client settings.", "FILE"),
+    BOOTSTRAP,
+    CONFIG,
     Option("list", "List all share groups."),
     Option("describe", "Describe share groups, their members or their offsets."),
     Option("delete", "Delete share groups without members."),
@@ -33,62 +50,40 @@ OPTIONS = (
     Option("all-groups", "All share groups."),
     Option("topic", "The topic; --reset-offsets: also topic:0,1,2.", "TOPIC"),
     Option("all-topics", "--reset-offsets: all topics that the group has offsets of."),
-    Option("timeout", "How long to wait for the cluster, in ms.", "MS", default="30000"),
+    TIMEOUT,
     Option("dry-run", "--reset-offsets: only show what would be done."),
-    Option("execute", "--reset-offsets: do it."),
-    Option("to-datetime", "Reset to the first record from this time on.", "YYYY-MM-DDThh:mm:ss.sss"),
-    Option("to-earliest", "Reset to the first record."),
-    Option("to-latest", "Reset to the end."),
-    Option("members", "--describe: the members.", only_with=_DESCRIBE),
-    Option("verbose", "--describe: more columns.", only_with=_DESCRIBE),
-    Option("offsets", "--describe: start offsets and lag (the default).", only_with=_DESCRIBE),
-    Option(
-        "state", "--describe: the groups' state; --list: with states, or only groups in these.", "STATE,...",
-        optional=True, only_with=("describe", "list"),
-    ),
-)  # fmt: skip
-_ACTIONS: Final = ("list", "describe", "delete", "reset-offsets", "delete-offsets")
-_SCENARIOS: Final = ("to-datetime", "to-earliest", "to-latest")
+    EXECUTE,
+    *(target for target in TARGETS if target.name in _SCENARIOS),
+    *describe_options(offsets="start offsets and lag"),
+)
 
 
 def run(options: Options) -> int:
     """Check the command line as Kafka does, then act. Kafka exits with 0 after most failures, so this does."""
-    actions = [a for a in _ACTIONS if options.has(a)]
+    actions = [a for a in ACTIONS if options.has(a)]
     if not actions:
-        said = ", ".join(f"--{a}" for a in _ACTIONS)
+        said = ", ".join(f"--{a}" for a in ACTIONS)
         raise UsageError(f"Command must include exactly one action: {said}.")
     _check(options)
     if len(actions) > 1:
-        said = ", ".join(f"--{a}" for a in _ACTIONS)
+        said = ", ".join(f"--{a}" for a in ACTIONS)
         raise UsageError(f"Command must include exactly one action: {said}.")
-    act: dict[str, Callable[[Admin, Options], Awaitable[int | None]]] = {
+    act: dict[str, Act] = {
         "list": _list,
         "describe": _describe,
         "delete": _delete,
         "reset-offsets": _reset,
         "delete-offsets": _delete_offsets,
     }
-    try:
-        timeout_s = (options.number("timeout") or 0) / 1000
-        return with_admin(options, lambda admin: act[actions[0]](admin, options), timeout_s=timeout_s) or 0
-    except KlammError as e:
-        said = with_class(e) if isinstance(e, AdminError) else str(e)
-        print_error(f"Executing share group command failed due to {said}")
-    return 0
+    return carry_out_action("share", options, act[actions[0]])
 
 
 def _check(options: Options) -> None:
     options.require("bootstrap-server")
     if options.has("describe"):
-        _scope(options, "describe")
-        if sum(options.has(o) for o in ("members", "offsets", "state")) > 1:
-            raise UsageError(
-                "Option [describe] takes at most one of these options: [members], [offsets], [state]"
-            )
-        if options.get("state") is not None:
-            raise UsageError("Option [describe] does not take a value for [state]")
+        check_describe(options)
     if options.has("delete"):
-        _scope(options, "delete")
+        check_scope(options, "delete")
         if options.has("topic"):
             raise UsageError("Option [delete] does not take the option: [topic]")
     if options.has("delete-offsets") and not (options.has("group") and options.has("topic")):
@@ -102,19 +97,10 @@ def _check(options: Options) -> None:
 def _check_reset(options: Options) -> None:
     if not options.has("group"):
         raise UsageError("Option [reset-offsets] takes the option: [group]")
-    if options.has("dry-run") and options.has("execute"):
-        raise UsageError("Option [reset-offsets] only accepts one of [execute] and [dry-run]")
-    if not options.has("dry-run") and not options.has("execute"):
-        raise UsageError("Option [reset-offsets] takes the option: [execute] or [dry-run]")
+    require_execution(options)
     if not options.has("all-topics") and not options.has("topic"):
         raise UsageError("Option [reset-offsets] takes one of these options: [all-topics], [topic]")
-    for name in _SCENARIOS:
-        options.exclude(name, [s for s in _SCENARIOS if s != name])
-
-
-def _scope(options: Options, action: str) -> None:
-    if not options.has("group") and not options.has("all-groups"):
-        raise UsageError(f"Option [{action}] takes one of these options: [all-groups], [group]")
+    exclude_each_other(options, _SCENARIOS)
 
 
 async def _groups(admin: Admin, options: Options) -> list[str]:
@@ -125,34 +111,16 @@ async def _groups(admin: Admin, options: Options) -> list[str]:
 
 
 async def _list(admin: Admin, options: Options) -> None:
-    states = _states(options.get("state"))
-    found: list[GroupListing] = await list_groups(admin, types=[api.SHARE], states=states)
-    if options.has("state"):
-        rows = [["GROUP", "STATE"], *([g.group, g.state] for g in found)]
-        sys.stdout.write(aligned(rows, [15]))
-    else:
-        sys.stdout.write("".join(f"{g.group}\n" for g in found))
-
-
-def _states(text: str | None) -> list[str]:
-    known = {s.lower(): s for s in api.STATES}
-    words = [w.strip().lower() for w in text.split(",")] if text else []
-    if any(w not in known for w in words):
-        said = ", ".join(api.STATES)
-        raise UsageError(f"Invalid state list '{text}'. Valid states are: {said}")
-    return [known[w] for w in words]
+    states = chosen_states(options.get("state"), api.STATES)
+    found = await list_groups(admin, types=[api.SHARE], states=states)
+    tell_groups(found, with_state=options.has("state"))
 
 
 # ---- describe
 
 
 async def _describe(admin: Admin, options: Options) -> None:
-    names = sorted(set(await _groups(admin, options)))
-    described: list[Group] = []
-    for found in await admin.each(names, lambda name: api.describe_share_group(admin, name)):
-        if isinstance(found, AdminError):
-            raise found
-        described.append(found)
+    described = await describe_all(admin, await _groups(admin, options), api.describe_share_group)
     verbose = options.has("verbose")
     for group in described:
         if options.has("members"):
@@ -230,15 +198,7 @@ async def _delete(admin: Admin, options: Options) -> None:
             done.append(group)
         except AdminError as e:
             failed[group] = with_class(e)
-    names = ", ".join(f"'{g}'" for g in done)
-    if not failed:
-        sys.stdout.write(f"Deletion of requested share groups ({names}) was successful.\n")
-        return
-    print_error("Deletion of some share groups failed:")
-    for group, why in failed.items():
-        sys.stdout.write(f"* Group '{group}' could not be deleted due to: {why}\n")
-    if done:
-        sys.stdout.write(f"\nThese share groups were deleted successfully: {names}\n")
+    tell_deletions("share", done, failed)
 
 
 _NOT_EMPTY: Final = "org.apache.kafka.common.errors.GroupNotEmptyException"

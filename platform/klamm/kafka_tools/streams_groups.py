@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Collection
 from typing import Final
 
 from klamm.admin import streams_groups as api
@@ -15,6 +15,25 @@ from klamm.admin.model import TopicPartition
 from klamm.admin.reset import How, Plan, Reset, ResetError, from_file, parse_topic, write_csv
 from klamm.admin.topics import delete_topics
 from klamm.kafka_tools.failures import reason, with_class
+from klamm.kafka_tools.group_command import (
+    ACTIONS,
+    BOOTSTRAP,
+    CONFIG,
+    EXECUTE,
+    EXPORT,
+    TARGETS,
+    TIMEOUT,
+    Act,
+    carry_out_action,
+    check_describe,
+    check_scope,
+    chosen_states,
+    describe_options,
+    exclude_each_other,
+    require_execution,
+    tell_deletions,
+    tell_groups,
+)
 from klamm.kafka_tools.group_offsets import (
     SCENARIOS,
     Plain,
@@ -23,17 +42,13 @@ from klamm.kafka_tools.group_offsets import (
     print_error,
     wanted_reset,
 )
-from klamm.kafka_tools.group_tables import aligned
 from klamm.kafka_tools.options import Option, Options, UsageError, say
-from klamm.kafka_tools.run import with_admin
 from klamm.kafka_tools.streams_tables import members_table, offsets_table, reset_table, state_table
-from klamm_base.errors import KlammError
 
 SUMMARY = "list, describe, reset and delete Streams groups."
-_DESCRIBE: Final = ("describe",)
 OPTIONS = (
-    Option("bootstrap-server", "REQUIRED: the broker to connect to.", "HOST:PORT"),
-    Option("command-config", "A .properties file with client settings.", "FILE"),
+    BOOTSTRAP,
+    CONFIG,
     Option("list", "List all Streams groups."),
     Option("describe", "Describe Streams groups, their members or their offsets."),
     Option("delete", "Delete Streams groups without members, with their offsets."),
@@ -43,94 +58,60 @@ OPTIONS = (
     Option("all-groups", "All Streams groups."),
     Option("input-topic", "An input topic, or topic:0,1,2.", "TOPIC"),
     Option("all-input-topics", "All topics that the group has offsets of."),
-    Option("delete-all-internal-topics", "--delete, --reset-offsets --execute: delete the internal topics, too."),
-    Option("delete-internal-topic", "--reset-offsets --execute: delete this internal topic, too.", "TOPIC"),
-    Option("timeout", "How long to wait for the cluster, in ms.", "MS", default="30000"),
-    Option("dry-run", "--reset-offsets: only show what would be done."),
-    Option("execute", "--reset-offsets: do it."),
-    Option("export", "--reset-offsets: print the new offsets as CSV."),
-    Option("to-offset", "Reset to this offset.", "OFFSET"),
-    Option("from-file", "Reset to the offsets of a CSV file.", "FILE"),
-    Option("to-datetime", "Reset to the first record from this time on.", "YYYY-MM-DDThh:mm:ss.sss"),
-    Option("by-duration", "Reset to the first record not older than this.", "PnDTnHnMnS"),
-    Option("to-earliest", "Reset to the first record."),
-    Option("to-latest", "Reset to the end."),
-    Option("to-current", "Reset to where the group is."),
-    Option("shift-by", "Reset to so many records further, or back if negative.", "N"),
-    Option("members", "--describe: the members and their tasks.", only_with=_DESCRIBE),
-    Option("verbose", "--describe: more columns.", only_with=_DESCRIBE),
-    Option("offsets", "--describe: offsets and lag (the default).", only_with=_DESCRIBE),
     Option(
-        "state", "--describe: the groups' state; --list: with states, or only groups in these.", "STATE,...",
-        optional=True, only_with=("describe", "list"),
+        "delete-all-internal-topics", "--delete, --reset-offsets --execute: delete the internal topics, too."
     ),
-)  # fmt: skip
-_ACTIONS: Final = ("list", "describe", "delete", "reset-offsets", "delete-offsets")
+    Option("delete-internal-topic", "--reset-offsets --execute: delete this internal topic, too.", "TOPIC"),
+    TIMEOUT,
+    Option("dry-run", "--reset-offsets: only show what would be done."),
+    EXECUTE,
+    EXPORT,
+    *TARGETS,
+    *describe_options(members="the members and their tasks"),
+)
 _NOT_EMPTY: Final = "org.apache.kafka.common.errors.GroupNotEmptyException"
 
 
 def run(options: Options) -> int:
     """Check the command line as Kafka does, then act. Kafka exits with 1 where the command fails as a whole."""
-    actions = [a for a in _ACTIONS if options.has(a)]
+    actions = [a for a in ACTIONS if options.has(a)]
     if not actions:
         raise UsageError(_one_action())
     _check(options)
     if len(actions) > 1:
         raise UsageError(_one_action())
-    act: dict[str, Callable[[Admin, Options], Awaitable[None]]] = {
+    act: dict[str, Act] = {
         "list": _list,
         "describe": _describe,
         "delete": _delete,
         "reset-offsets": _reset,
         "delete-offsets": _delete_offsets,
     }
-    timeout_s = (options.number("timeout") or 0) / 1000
-    try:
-        with_admin(options, lambda admin: act[actions[0]](admin, options), timeout_s=timeout_s)
-    except KlammError as e:
-        said = with_class(e) if isinstance(e, AdminError) else str(e)
-        print_error(f"Executing streams group command failed due to {said}")
-        return 1
-    return 0
+    return carry_out_action("streams", options, act[actions[0]], failed=1)
 
 
 def _one_action() -> str:
-    *first, last = (f"--{a}" for a in _ACTIONS)
+    *first, last = (f"--{a}" for a in ACTIONS)
     return f"Command must include exactly one action: {', '.join(first)}, or {last}."
 
 
 def _check(options: Options) -> None:
     options.require("bootstrap-server")
     if options.has("describe"):
-        _scope(options, "describe")
-        if sum(options.has(o) for o in ("members", "offsets", "state")) > 1:
-            raise UsageError(
-                "Option [describe] takes at most one of these options: [members], [offsets], [state]"
-            )
-        if options.get("state") is not None:
-            raise UsageError("Option [describe] does not take a value for [state]")
+        check_describe(options)
     if options.has("delete"):
-        _scope(options, "delete")
+        check_scope(options, "delete")
     chosen = options.has("input-topic") or options.has("all-input-topics")
     if options.has("delete-offsets") and not (options.has("group") and chosen):
         raise UsageError(
             "Option [delete-offsets] takes the [group] and one of these options: [all-input-topics], [input-topic]"
         )
     if options.has("reset-offsets"):
-        if options.has("dry-run") and options.has("execute"):
-            raise UsageError("Option [reset-offsets] only accepts one of [execute] and [dry-run]")
-        if not options.has("dry-run") and not options.has("execute"):
-            raise UsageError("Option [reset-offsets] takes the option: [execute] or [dry-run]")
-        _scope(options, "reset-offsets")
-        for name in SCENARIOS:
-            options.exclude(name, [s for s in SCENARIOS if s != name])
+        require_execution(options)
+        check_scope(options, "reset-offsets")
+        exclude_each_other(options, SCENARIOS)
     options.exclude("group", ["all-groups", "list"])
     options.exclude("input-topic", ["list", "describe", "delete"])
-
-
-def _scope(options: Options, action: str) -> None:
-    if not options.has("group") and not options.has("all-groups"):
-        raise UsageError(f"Option [{action}] takes one of these options: [all-groups], [group]")
 
 
 async def _groups(admin: Admin, options: Options) -> list[str]:
@@ -142,21 +123,9 @@ async def _groups(admin: Admin, options: Options) -> list[str]:
 
 
 async def _list(admin: Admin, options: Options) -> None:
-    states = _states(options.get("state"))
+    states = chosen_states(options.get("state"), api.STATES)
     found = await list_groups(admin, types=[api.STREAMS], states=states)
-    if options.has("state"):
-        sys.stdout.write(aligned([["GROUP", "STATE"], *([g.group, g.state] for g in found)], [15]))
-    else:
-        sys.stdout.write("".join(f"{g.group}\n" for g in found))
-
-
-def _states(text: str | None) -> list[str]:
-    known = {s.lower(): s for s in api.STATES}
-    words = [w.strip().lower() for w in text.split(",")] if text else []
-    if any(w not in known for w in words):
-        said = ", ".join(api.STATES)
-        raise UsageError(f"Invalid state list '{text}'. Valid states are: {said}")
-    return [known[w] for w in words]
+    tell_groups(found, with_state=options.has("state"))
 
 
 # ---- describe
@@ -202,15 +171,7 @@ async def _delete(admin: Admin, options: Options) -> None:
                 await _delete_topics(admin, found.internal_topics)
         except AdminError as e:
             failed[group] = with_class(e)
-    names = "', '".join(done)
-    if not failed:
-        sys.stdout.write(f"Deletion of requested streams groups ('{names}') was successful.\n")
-        return
-    print_error("Deletion of some streams groups failed:")
-    for group, why in failed.items():
-        sys.stdout.write(f"* Group '{group}' could not be deleted due to: {why}\n")
-    if done:
-        sys.stdout.write(f"\nThese streams groups were deleted successfully: '{names}'.\n")
+    tell_deletions("streams", done, failed, nothing="''", end=".")
 
 
 async def _delete_topics(admin: Admin, names: Collection[str]) -> None:
