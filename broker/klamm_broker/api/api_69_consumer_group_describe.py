@@ -8,10 +8,10 @@ A group with a topic that the sender may not describe is not told (TOPIC_AUTHORI
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from klamm_broker.api import authorized
+from klamm_broker.api.group_descriptions import described
 from klamm_broker.api.registry import Need, RequestContext, handles
 from klamm_broker.coordinator.consumer.model import (
     ConsumerGroupDescription,
@@ -20,7 +20,6 @@ from klamm_broker.coordinator.consumer.model import (
 )
 from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
-from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.consumer_group_describe import (
     Assignment,
     ConsumerGroupDescribeRequest,
@@ -46,37 +45,22 @@ def consumer_group_describe(
     broker: BrokerState, ctx: RequestContext, request: ConsumerGroupDescribeRequest
 ) -> ConsumerGroupDescribeResponse:
     describe = broker.groups.coordinator.describe_consumer
-    groups = []
-    for group_id in dict.fromkeys(request.group_ids):
-        if not ctx.may(AclOperation.DESCRIBE, ResourceType.GROUP, group_id):
-            groups.append(DescribedGroup(group_id=group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
-        elif group_id:
-            groups.append(_visible(ctx, _described(describe(group_id))))
-        else:
-            groups.append(DescribedGroup(group_id="", error_code=ErrorCode.INVALID_GROUP_ID))
-    if request.include_authorized_operations:
-        for group in groups:
-            if group.error_code == ErrorCode.NONE:
-                operations = authorized.operations(ctx, ResourceType.GROUP, group.group_id)
-                group.authorized_operations = operations
+    groups = described(
+        ctx,
+        request.group_ids,
+        make=DescribedGroup,
+        describe=lambda group_id: _described(describe(group_id)),
+        topics=_topics,
+        hidden="The group has described topic(s) that the client is not authorized to describe.",
+        with_operations=request.include_authorized_operations,
+    )
     return ConsumerGroupDescribeResponse(groups=groups)
 
 
-def _visible(ctx: RequestContext, group: DescribedGroup) -> DescribedGroup:
-    """Returns the group, or what is told of it to one who may not see all of its topics."""
-    topics = {
-        partitions.topic_name
-        for member in group.members
-        for assignment in (member.assignment, member.target_assignment)
-        for partitions in assignment.topic_partitions
-    }
-    if all(ctx.may(AclOperation.DESCRIBE, ResourceType.TOPIC, topic) for topic in topics):
-        return group
-    return DescribedGroup(
-        group_id=group.group_id,
-        error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-        error_message="The group has described topic(s) that the client is not authorized to describe.",
-    )
+def _topics(group: DescribedGroup) -> Iterator[str]:
+    for member in group.members:
+        for assignment in (member.assignment, member.target_assignment):
+            yield from (partitions.topic_name for partitions in assignment.topic_partitions)
 
 
 def _described(group: ConsumerGroupDescription) -> DescribedGroup:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klamm_broker.api import authorized
+from klamm_broker.api.group_descriptions import described
 from klamm_broker.api.registry import Need, RequestContext, handles
 from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
@@ -47,32 +47,16 @@ def share_group_describe(
             groups=[DescribedGroup(group_id=g, error_code=error) for g in request.group_ids]
         )
     describe = broker.groups.coordinator.share.describe
-    groups = []
-    for group_id in dict.fromkeys(request.group_ids):
-        if not ctx.may(AclOperation.DESCRIBE, ResourceType.GROUP, group_id):
-            groups.append(DescribedGroup(group_id=group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
-        elif group_id:
-            groups.append(_visible(ctx, _described(describe(group_id))))
-        else:
-            groups.append(DescribedGroup(group_id="", error_code=ErrorCode.INVALID_GROUP_ID))
-    if request.include_authorized_operations:
-        for group in groups:
-            if group.error_code == ErrorCode.NONE:
-                operations = authorized.operations(ctx, ResourceType.GROUP, group.group_id)
-                group.authorized_operations = operations
-    return ShareGroupDescribeResponse(groups=groups)
-
-
-def _visible(ctx: RequestContext, group: DescribedGroup) -> DescribedGroup:
-    """Returns the group, or what is told of it to one who may not see all of its topics."""
-    topics = {p.topic_name for member in group.members for p in member.assignment.topic_partitions}
-    if all(ctx.may(AclOperation.DESCRIBE, ResourceType.TOPIC, topic) for topic in topics):
-        return group
-    return DescribedGroup(
-        group_id=group.group_id,
-        error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-        error_message="The group has described topic(s) that the client is not authorized to describe.",
+    groups = described(
+        ctx,
+        request.group_ids,
+        make=DescribedGroup,
+        describe=lambda group_id: _described(describe(group_id)),
+        topics=lambda group: (p.topic_name for m in group.members for p in m.assignment.topic_partitions),
+        hidden="The group has described topic(s) that the client is not authorized to describe.",
+        with_operations=request.include_authorized_operations,
     )
+    return ShareGroupDescribeResponse(groups=groups)
 
 
 def _described(group: ShareGroupDescription) -> DescribedGroup:

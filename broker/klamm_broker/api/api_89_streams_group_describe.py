@@ -7,9 +7,10 @@ A group with a topic that the sender may not describe is not told (TOPIC_AUTHORI
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from klamm_broker.api import authorized
+from klamm_broker.api.group_descriptions import described
 from klamm_broker.api.registry import Need, RequestContext, handles
 from klamm_kafka.wire.acls import AclOperation, ResourceType
 from klamm_kafka.wire.api_keys import ApiKey
@@ -38,48 +39,33 @@ if TYPE_CHECKING:
 def streams_group_describe(
     broker: BrokerState, ctx: RequestContext, request: wire.StreamsGroupDescribeRequest
 ) -> wire.StreamsGroupDescribeResponse:
-    groups = [_group(broker, ctx, group_id) for group_id in dict.fromkeys(request.group_ids)]
-    if request.include_authorized_operations:
-        for group in groups:
-            if group.error_code == ErrorCode.NONE:
-                operations = authorized.operations(ctx, ResourceType.GROUP, group.group_id)
-                group.authorized_operations = operations
+    if not broker.groups.serves_streams():
+        error = ErrorCode.UNSUPPORTED_VERSION
+        return wire.StreamsGroupDescribeResponse(
+            groups=[
+                wire.DescribedGroup(group_id=g, error_code=error) for g in dict.fromkeys(request.group_ids)
+            ]
+        )
+    describe = broker.groups.coordinator.streams.describe
+    groups = described(
+        ctx,
+        request.group_ids,
+        make=wire.DescribedGroup,
+        describe=lambda group_id: _described(describe(group_id)),
+        topics=_topics,
+        hidden="The described group uses topics that the client is not authorized to describe.",
+        with_operations=request.include_authorized_operations,
+    )
     return wire.StreamsGroupDescribeResponse(groups=groups)
 
 
-def _group(broker: BrokerState, ctx: RequestContext, group_id: str) -> wire.DescribedGroup:
-    shell = broker.groups
-    if not shell.serves_streams():
-        error = ErrorCode.UNSUPPORTED_VERSION
-    elif not ctx.may(AclOperation.DESCRIBE, ResourceType.GROUP, group_id):
-        error = ErrorCode.GROUP_AUTHORIZATION_FAILED
-    elif not group_id:
-        error = ErrorCode.INVALID_GROUP_ID
-    else:
-        return _visible(ctx, _described(shell.coordinator.streams.describe(group_id)))
-    return wire.DescribedGroup(group_id=group_id, error_code=error)
-
-
-def _visible(ctx: RequestContext, group: wire.DescribedGroup) -> wire.DescribedGroup:
-    """Returns the group, or what is told of it to one who may not see all of its topics."""
+def _topics(group: wire.DescribedGroup) -> Iterator[str]:
     subtopologies = () if group.topology is None else group.topology.subtopologies or ()
-    topics = {
-        name
-        for s in subtopologies
-        for name in (
-            *s.source_topics,
-            *s.repartition_sink_topics,
-            *(t.name for t in s.repartition_source_topics),
-            *(t.name for t in s.state_changelog_topics),
-        )
-    }
-    if all(ctx.may(AclOperation.DESCRIBE, ResourceType.TOPIC, topic) for topic in topics):
-        return group
-    return wire.DescribedGroup(
-        group_id=group.group_id,
-        error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-        error_message="The described group uses topics that the client is not authorized to describe.",
-    )
+    for s in subtopologies:
+        yield from s.source_topics
+        yield from s.repartition_sink_topics
+        yield from (t.name for t in s.repartition_source_topics)
+        yield from (t.name for t in s.state_changelog_topics)
 
 
 def _described(group: StreamsGroupDescription) -> wire.DescribedGroup:
