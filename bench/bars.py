@@ -180,3 +180,20 @@ BARS: list[Bar] = [
     Bar("schema registry", "registrations/s", "bench/registry", "registrations of new schemas, a second", least=300),
     Bar("Spark: topic to topic", "p50, ms", "spark-latency", "p50", peer="kafka", peer_name="Spark's own connector", most=150),
 ]  # fmt: skip
+
+
+def told(section: str, text: str) -> str:
+    """Returns a line for each bar of a section that was measured just now, and says whether it is met."""
+    page = f"<!-- {section} -->\n{text}\n<!-- end {section} -->"
+    lines = []
+    for bar in BARS:
+        if bar.section != section or not bar.asked:
+            continue
+        try:
+            at = standing(bar, page)
+        except KeyError:  # this run left the row out
+            continue
+        peer = "" if at.peer is None else f", {bar.peer_name} {at.peer:,g}"
+        met = {True: "met", False: "MISSED", None: "no peer"}[at.met]
+        lines.append(f"{bar.job}, {bar.figure}: {at.ours:,g}{peer}, asked {bar.asked}: {met}")
+    return "\n".join(lines)

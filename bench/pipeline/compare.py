@@ -9,6 +9,8 @@ carries, which is when it was due, to the answer that has it. CPU is of each sta
 `throughput`: lines that are in topics already, in the agent's documents, go through the log job, into nothing and into
 Elasticsearch. Counted is from the end of the batch that completes `--warm-up-lines` (Java compiles what runs often while these go
 through) to the end of the last one.
+
+What was asked of the figures, and whether it is met, stands behind each table.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
-from bench import arguments, report
+from bench import arguments, bars, report
 from bench.pipeline import latency, throughput
 
 
@@ -63,7 +65,7 @@ def main() -> None:
             )
         texts["throughput"] = f"{report.machine()}.\n\n{throughput.table(results)}"
     for name, text in texts.items():
-        print(text)
+        print(text, bars.told(f"bench/pipeline/{name}", text), sep="\n\n")
         if asked.write:
             report.write(f"bench/pipeline/{name}", f"{TITLES[name]}\n\n{text}")
 

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench import arguments, report
+from bench import arguments, bars, report
 from bench.broker import load
 from bench.report import Row
 from bench.servers import Klamm
@@ -161,7 +161,7 @@ def main() -> None:
     text = (
         f"{report.machine()}, {args.rate} records/s for {args.seconds:.0f} s\n\n{report.table(results, ROWS)}"
     )
-    print(text)
+    print(text, bars.told("spark-latency", text), sep="\n\n")
     if args.write:
         report.write("spark-latency", text)
 

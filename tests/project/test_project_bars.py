@@ -7,7 +7,7 @@ import re
 import pytest
 from bench import report, summary, tables
 from bench.all.compare import BENCHES
-from bench.bars import BARS, Bar, standing
+from bench.bars import BARS, Bar, standing, told
 
 PAGE = """
 <!-- x -->
@@ -86,3 +86,16 @@ def test_project_bars_sections_are_those_that_all_benches_write() -> None:
     assert {b.section for b in BARS} <= set(re.findall(r"<!-- (?!end )(\S+) -->", page))
     assert len({bench.name for bench in BENCHES}) == len(BENCHES)
     assert tables.numbers("547 (536-559), 170 (147-193)") == [547, 170]
+
+
+def test_a_run_says_which_bars_it_meets() -> None:
+    table = "| | klamm | kafka |\n|---|---|---|\n| p50, ms | {} | 101 |\n"
+    begin = "Spark: topic to topic, p50, ms: "
+    assert (
+        told("spark-latency", table.format("149"))
+        == f"{begin}149, Spark's own connector 101, asked ≤ 150: met"
+    )
+    assert told("spark-latency", table.format("1,151")).endswith(
+        "1,151, Spark's own connector 101, asked ≤ 150: MISSED"
+    )
+    assert told("spark-latency", table.replace("p50", "p1")) == ""
