@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import http.client
+import ssl
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -9,6 +11,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from klamm.cli import rest_client
 from klamm.cli.cluster import AdminCluster, Cluster
 from klamm.cli.context import with_contexts
 from klamm.cli.main import app
@@ -62,3 +65,15 @@ def test_every_command_with_an_address_takes_the_whole_context():
     assert lacking == set()
     assert {"bootstrap", "command_config", "timeout"} == set(AdminCluster.__dataclass_fields__)
     assert {"bootstrap", "command_config"} == set(Cluster.__dataclass_fields__)
+
+
+@pytest.mark.parametrize(
+    ("url", "why", "hint"),
+    [
+        ("http://h:1", http.client.RemoteDisconnected("closed"), "; does it want https://?"),
+        ("https://h:1", ConnectionResetError(104, "reset"), ""),
+        ("https://h:1", ssl.SSLCertVerificationError(1, "self-signed"), "; --cacert names the authority that signed its certificate"),
+    ],
+)  # fmt: skip
+def test_what_may_be_wrong_about_an_address_is_said(url, why, hint):
+    assert rest_client._hint(url, why) == hint

@@ -180,10 +180,26 @@ class Worker(Login):
                 said += " Give --user or --token."
             raise RestError(said, e.code, warnings) from None
         except (URLError, http.client.HTTPException, OSError) as e:
+            why = getattr(e, "reason", e)
             raise KlammError(
-                f"no answer from a {self.WHAT} at {self.url}: {getattr(e, 'reason', e)}"
+                f"no answer from a {self.WHAT} at {self.url}: {why}{_hint(self.url, why)}"
             ) from None
         return answer
+
+
+def _hint(url: str, why: object) -> str:
+    """Return what may be wrong about an address where no answer came; nothing where it does not look like TLS."""
+    import ssl
+
+    if isinstance(why, ssl.SSLCertVerificationError):
+        return "; --cacert names the authority that signed its certificate"
+    if isinstance(why, ssl.SSLError) and why.reason == "WRONG_VERSION_NUMBER":
+        return "; does it want http://?"
+    if isinstance(why, ConnectionResetError) and url.startswith(
+        "http://"
+    ):  # http.client's RemoteDisconnected is one
+        return "; does it want https://?"
+    return ""
 
 
 def _error(body: bytes) -> tuple[str, list[str]]:
