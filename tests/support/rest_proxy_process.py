@@ -27,12 +27,17 @@ class RestProxyProcess:
         self.url = f"http://127.0.0.1:{free_port()}"
         settings = {"bootstrap.servers": bootstrap, "listeners": self.url}
         settings |= {key.replace("__", "."): value for key, value in more.items()}
+        self._settings = settings
         self._file = directory / "rest.properties"
-        self._file.write_text("".join(f"{k}={v}\n" for k, v in settings.items()))
         self.log = directory / "rest.log"
         self.process: subprocess.Popen[bytes] | None = None
 
+    def over_tls(self) -> None:
+        """Serve HTTPS, with the certificate that the settings name."""
+        self.url = self._settings["listeners"] = self.url.replace("http:", "https:")
+
     def start(self) -> Self:
+        self._file.write_text("".join(f"{k}={v}\n" for k, v in self._settings.items()))
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "klamm.cli.main", "rest", "start", str(self._file)],

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from klamm.restproxy import rate_limits
 from klamm.web.roles import Realm
 from klamm.web.settings import Web, web_config
 from klamm_base.clientconfig import Kind, translate, warn_once
@@ -16,6 +17,7 @@ from klamm_plugins.converters.registry import URL, client_config
 
 PORT: Final = 8082
 REALM: Final = Realm(title="REST proxy", server="REST proxy", thing="topic")
+BATCH_MAX: Final = "api.v3.produce.batch.maximum.entries"
 _SERVERS: Final = "bootstrap.servers"
 _KINDS: Final[tuple[Kind, ...]] = ("producer", "consumer", "admin")
 _REGISTRY: Final = "schema.registry."
@@ -40,6 +42,7 @@ def definition() -> ConfigDef:
         "beside it or behind client., those of one kind behind producer., consumer. and admin.",
     )
     _define_limits(d)
+    rate_limits.define(d)
     d.define(
         "host.name",
         Type.STRING,
@@ -120,6 +123,14 @@ def _define_limits(d: ConfigDef) -> None:
         validator=between(1 << 20),
         importance=Importance.HIGH,
         documentation="The most bytes of records that wait for the brokers; with more, requests are answered 429.",
+    )
+    d.define(
+        BATCH_MAX,
+        Type.INT,
+        10,
+        validator=between(1, 10_000),
+        importance=Importance.LOW,
+        documentation="The most entries of a records:batch request.",
     )
     d.define(
         "request.max.bytes",

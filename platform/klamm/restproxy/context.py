@@ -17,6 +17,7 @@ from klamm.restproxy.errors import ProxyError, of_cluster
 from klamm.restproxy.formats import V2
 from klamm.restproxy.instances import Instances
 from klamm.restproxy.producing import Producing
+from klamm.restproxy.rate_limits import RateLimits
 from klamm.restproxy.schemas import Schemas
 from klamm_kafka.client import ClientError, UnsupportedApi
 
@@ -31,6 +32,7 @@ class Proxy:
     schemas: Schemas
     producing: Producing
     instances: Instances
+    limits: RateLimits
     cluster_id: str = ""
     _addresses: dict[str, str] = field(default_factory=dict)
 

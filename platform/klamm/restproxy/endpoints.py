@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from klamm.restproxy import formats, shapes, v3, v3_acls, v3_groups, v3_records
+from klamm.restproxy import formats, shapes, v3, v3_acls, v3_batches, v3_groups, v3_records
 from klamm.restproxy import v2_consumers as c
 from klamm.restproxy import v2_produce as p
 from klamm.restproxy import v2_topics as t
@@ -132,6 +132,10 @@ V3_ENDPOINTS: Final = (
     _v3("PATCH", TOPIC, v3.update_topic, ADMINISTER, ONE, body=shapes.Count),
     _v3("DELETE", TOPIC, v3.delete_topic, ADMINISTER, None, status=204),
     _v3("POST", TOPIC + "/records", v3_records.produce_v3, OPERATE, shapes.RecordAnswered, body=shapes.RecordGiven, timeout_s=0),
+    _v3(
+        "POST", TOPIC + "/records:batch", v3_batches.produce_batch, OPERATE, shapes.BatchAnswered, 408, 409, body=shapes.Batch, status=207,
+        timeout_s=PRODUCE_S,
+    ),
     _v3("GET", TOPIC + "/partitions", v3.list_partitions, VIEW, MANY),
     _v3("GET", f"{TOPIC}/partitions/{PARTITION}", v3.get_partition, VIEW, ONE),
     _v3("GET", f"{TOPIC}/partitions/{PARTITION}/replicas", v3.list_replicas, VIEW, MANY),
@@ -151,6 +155,7 @@ V3_ENDPOINTS: Final = (
     _v3("GET", GROUP + "/lag-summary", v3_groups.get_lag_summary, VIEW, ONE),
     _v3("GET", CLUSTER + "/acls", v3_acls.list_acls, ADMINISTER, MANY, query=ACLS),
     _v3("POST", CLUSTER + "/acls", v3_acls.create_acl, ADMINISTER, None, body=shapes.AclGiven, status=201),
+    _v3("POST", CLUSTER + "/acls:batch", v3_batches.create_acl_batch, ADMINISTER, None, body=shapes.AclsGiven, status=201),
     _v3("DELETE", CLUSTER + "/acls", v3_acls.delete_acls_v3, ADMINISTER, dict[str, Any], query=ACLS),
 )  # fmt: skip
 

@@ -96,6 +96,9 @@ class Producing:
         self._producer: Producer | None = None
         self._closed = False
         self._threads: list[threading.Thread] = []
+        self._handing = threading.Lock()
+        self._done: list[tuple[asyncio.Future[list[Delivered]], int, _Waiting]] = []
+        """Requests whose deliveries are there; the event loop is woken once for those that come together."""
 
     def start(self) -> None:
         """Begins; needs a running loop. Raises KafkaException for settings that librdkafka refuses."""
@@ -183,15 +186,22 @@ class Producing:
             note(e.args[0], None)
 
     def _hand_back(self, future: asyncio.Future[list[Delivered]], size: int, waiting: _Waiting) -> None:
-        self._loop.call_soon_threadsafe(self._handed_back, future, waiting, size)
+        with self._handing:
+            self._done.append((future, size, waiting))
+            is_first = len(self._done) == 1
+        if is_first:
+            self._loop.call_soon_threadsafe(self._handed_back)
 
-    def _handed_back(self, future: asyncio.Future[list[Delivered]], waiting: _Waiting, size: int) -> None:
-        self.room.used -= size
+    def _handed_back(self) -> None:
+        with self._handing:
+            done, self._done = self._done, []
+        for future, size, waiting in done:
+            self.room.used -= size
+            self.records += len(waiting.found)
+            self.errors += sum(each.error is not None for each in waiting.found)
+            if not future.done():
+                future.set_result(waiting.found)
         self._freed.set()
-        self.records += len(waiting.found)
-        self.errors += sum(each.error is not None for each in waiting.found)
-        if not future.done():
-            future.set_result(waiting.found)
 
     def _renew(self) -> None:
         """Makes a producer; an idempotent one is of no use after a fatal error."""

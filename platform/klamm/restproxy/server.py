@@ -7,9 +7,10 @@ import logging
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Literal
+from typing import Final, Literal
 
 from aiohttp import web
+from aiohttp.typedefs import Middleware
 from confluent_kafka import KafkaException
 
 from klamm.admin.nodes import describe_cluster
@@ -18,10 +19,11 @@ from klamm.restproxy.context import PROXY, Proxy
 from klamm.restproxy.endpoints import ENDPOINTS, TITLE
 from klamm.restproxy.instances import Instances
 from klamm.restproxy.producing import Producing
+from klamm.restproxy.rate_limits import RateLimits
 from klamm.restproxy.schemas import Schemas
 from klamm.web import process
 from klamm.web.application import make_app, metrics_response
-from klamm.web.endpoint import Access, Endpoint
+from klamm.web.endpoint import Access, Endpoint, Handler
 from klamm.web.process_metrics import process_families
 from klamm.web.request_counts import RequestCounts
 from klamm.web.server import HttpServer
@@ -31,6 +33,9 @@ from klamm_base.service_manager import say_ready
 from klamm_plugins.converters.registry import URL, RegistryClient
 
 log = logging.getLogger(__name__)
+
+_LIMITED: Final = ("/v3", "/topics", "/consumers")
+_OF_CLUSTER: Final = "/v3/clusters/"
 
 
 class RestProxy:
@@ -54,6 +59,7 @@ class RestProxy:
                 timeout_s=values["consumer.instance.timeout.ms"] / 1000,
                 id=values["id"],
             ),
+            limits=RateLimits(values),
         )
         self.url = ""
 
@@ -100,10 +106,24 @@ class RestProxy:
             (*ENDPOINTS, metrics),
             title=TITLE,
             counts=self._counts,
+            inner=[self._rate_limit()],
             body_bytes_max=self._config.values["request.max.bytes"],
         )
         app[PROXY] = self._proxy
         return app
+
+    def _rate_limit(self) -> Middleware:
+        @web.middleware
+        async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
+            if request.path.startswith(_LIMITED):
+                wait_s = self._proxy.limits.request(
+                    time.monotonic(), of_cluster=request.path.startswith(_OF_CLUSTER)
+                )
+                if wait_s:
+                    await asyncio.sleep(wait_s)
+            return await handler(request)
+
+        return check
 
     async def _get_metrics(self, _request: web.Request) -> web.Response:
         """Show the metrics as Prometheus' text."""
@@ -116,6 +136,7 @@ class RestProxy:
             ("records_produced_total", "counter", "Records that brokers or librdkafka answered.", producing.records),
             ("produce_errors_total", "counter", "Records among them that were answered with an error.", producing.errors),
             ("produce_refused_total", "counter", "Requests that were answered 429 for want of room.", producing.refused),
+            ("rate_limited_total", "counter", "Requests, and records of v3, that a rate limit refused.", self._proxy.limits.refused),
             ("waiting_bytes", "gauge", "Bytes of records that wait for the brokers.", producing.room.used),
             ("consumer_instances", "gauge", "Consumer instances.", len(instances)),
             ("consumer_instances_expired_total", "counter", "Consumer instances that were idle and went.", instances.expired),

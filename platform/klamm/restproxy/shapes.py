@@ -197,6 +197,12 @@ class AclGiven(TypedDict):
     permission: str
 
 
+class AclsGiven(TypedDict):
+    """ACLs that are made together."""
+
+    data: list[AclGiven]
+
+
 class Metadata(TypedDict):
     """The address of a resource or list."""
 
@@ -245,6 +251,41 @@ class RecordAnswered(TypedDict):
 
     error_code: int
     message: NotRequired[str]
+
+
+class Entry(RecordGiven):
+    """A record of a batch."""
+
+    id: str
+
+
+class Batch(TypedDict):
+    """Records, each with an id of its own in the batch."""
+
+    entries: list[Entry]
+
+
+class Success(TypedDict):
+    """The place of a record of a batch."""
+
+    id: str
+    partition_id: int
+    offset: int
+
+
+class Failure(TypedDict):
+    """The error of a record of a batch."""
+
+    id: str
+    error_code: int
+    message: str
+
+
+class BatchAnswered(TypedDict):
+    """The answers for the records of a batch."""
+
+    successes: list[Success]
+    failures: list[Failure]
 
 
 class Health(TypedDict):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -10,6 +11,7 @@ from aiohttp import web
 
 from klamm.admin.client import Admin
 from klamm.admin.configs import Entry, Resource, alter_config, describe_config
+from klamm.admin.errors import AdminError
 from klamm.admin.nodes import Broker, ClusterFacts, describe_cluster
 from klamm.admin.topics import (
     Partition,
@@ -28,8 +30,11 @@ from klamm.restproxy.v3_shapes import Links
 from klamm.web.callers import demand, may_view
 from klamm.web.endpoint import Access
 from klamm.web.http import empty, json_response
+from klamm_kafka.wire.errors import ErrorCode
 
 JSON: Final = ("application/json",)
+KNOWN_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
+"""Pauses before a topic that was made is asked for again."""
 _OPERATIONS: Final = ("SET", "DELETE")
 
 
@@ -112,6 +117,18 @@ async def get_topic(request: web.Request) -> web.Response:
         return json_response(shapes.topic(links, await _topic(admin, request)))
 
 
+async def _made_topic(admin: Admin, name: str) -> Topic:
+    """Returns a topic that was just made: a broker may hear of it a moment later than the controller."""
+    for pause in KNOWN_S:
+        try:
+            return (await describe_topics(admin, [name]))[0]
+        except AdminError as e:
+            if e.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+        await asyncio.sleep(pause)
+    return (await describe_topics(admin, [name]))[0]
+
+
 async def create_topic_v3(request: web.Request) -> web.Response:
     """Create a topic."""
     links = links_of(request)
@@ -137,7 +154,7 @@ async def create_topic_v3(request: web.Request) -> web.Response:
             assignment=_assignment(body),
             configs=configs,
         )
-        topic = (await describe_topics(admin, [name]))[0]
+        topic = await _made_topic(admin, name)
     return json_response(shapes.topic(links, topic), 201, {"Location": links.to("topics", name)})
 
 

@@ -61,15 +61,14 @@ async def list_acls(request: web.Request) -> web.Response:
     return json_response(links.listed("KafkaAcl", shown, "acls"))
 
 
-async def create_acl(request: web.Request) -> web.Response:
-    """Create an ACL."""
-    links = links_of(request)
-    body = requests.known(await requests.read_object(request, JSON), FIELDS)
+def acl_of(body: Mapping[str, object]) -> Acl:
+    """Returns the ACL that an object describes, which needs every field. Raises ProxyError."""
+    requests.known(body, FIELDS, "an ACL")
     given = {name: requests.text(body, name) for name in FIELDS}
     if missing := next((name for name, value in given.items() if not value), None):
         raise unprocessable(f"{missing} is needed")
     wanted = _filter(given)
-    made = Acl(
+    return Acl(
         resource_type=wanted.resource_type,
         resource_name=given["resource_name"] or "",
         pattern_type=wanted.pattern_type,
@@ -78,6 +77,12 @@ async def create_acl(request: web.Request) -> web.Response:
         operation=wanted.operation,
         permission=wanted.permission,
     )
+
+
+async def create_acl(request: web.Request) -> web.Response:
+    """Create an ACL."""
+    links = links_of(request)
+    made = acl_of(await requests.read_object(request, JSON))
     async with asking(request) as (admin, _):
         await create_acls(admin, [made])
     response = empty(201)

