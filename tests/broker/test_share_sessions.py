@@ -214,3 +214,27 @@ async def test_a_member_that_comes_back_at_once_keeps_what_it_gets(locked, monke
         found = await other.fetch(most=2 * LARGE, wait_ms=0)
     assert {n for n, _, _ in got}.isdisjoint(n for n, _, _ in found)
     assert server.broker.shares.leaving == {}
+
+
+async def test_locks_that_end_together_are_given_back_in_slices(locked, monkeypatch):
+    """Their timers are due in the same turn of the loop, and each release is written."""
+    server, _ = locked
+    shares, expired = server.broker.shares, []
+    expire, now_ms = SharePartition.expire, shares.now_ms
+    monkeypatch.setattr(share_groups, "LONG_SLICE_S", 0)
+    monkeypatch.setattr(SharePartition, "expire", lambda core, now: expired.append(1) or expire(core, now))
+    monkeypatch.setattr(shares, "now_ms", lambda: now_ms() + 60_000)
+    for served in shares.served():
+        served.timer._tick()
+    assert expired == []
+    counts = set()
+    while len(expired) < LARGE:
+        counts.add(len(expired))
+        await asyncio.sleep(0)
+    assert len(counts) > LARGE / 2
+    async with await connect(server) as connection:
+        other = await Member(server, connection, "t", "n").join()
+        found = set()
+        while len(found) < LARGE:
+            found |= {(n, count) for n, offset, count in await other.fetch(most=LARGE) if offset == 0}
+    assert {count for _, count in found} == {2}

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm_broker.coordinator.share.delivery import Ack, AckRefused
@@ -22,7 +23,7 @@ from klamm_broker.log.steps import Steps
 from klamm_broker.server.cluster_config import ResourceType
 from klamm_broker.server.coordinator_timer import CoordinatorTimer
 from klamm_broker.server.group_config import offset_reset
-from klamm_broker.server.slices import drive
+from klamm_broker.server.slices import LONG_SLICE_S, drive, lane_of
 from klamm_kafka.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -96,6 +97,8 @@ class ShareServing:
         self.sessions = ShareSessions()
         self.leaving: dict[Owner, dict[At, None]] = {}
         """Partitions whose records are still to be given back, by the owner of sessions that have ended."""
+        self._due: dict[Served, None] = {}
+        """Share partitions with locks that have ended."""
         self.acknowledged: Counter[int] = Counter()
         """Records that were reported on, by type of acknowledgement."""
         states.on_changed = self.drop
@@ -164,8 +167,8 @@ class ShareServing:
         served.core, served.state_epoch = core, state.state_epoch
         served.timer = CoordinatorTimer(
             self._storage.loop,
-            next_deadline_ms=core.next_deadline_ms,
-            tick=lambda: self._expire(served, core),
+            next_deadline_ms=lambda: None if served in self._due else core.next_deadline_ms(),
+            tick=lambda: self._note_due(served),
         )
         served.wake()
 
@@ -284,6 +287,27 @@ class ShareServing:
         if served.timer is not None:
             served.timer.set()
         served.wake()
+
+    def _note_due(self, served: Served) -> None:
+        """Look at ended locks soon, in slices: those of one fetch of very many partitions end together."""
+        if not self._due:
+            lane_of(self._storage.loop).next(self._expire_due)
+        self._due[served] = None
+
+    def _expire_due(self) -> None:
+        end = perf_counter() + LONG_SLICE_S
+        try:
+            while True:
+                served = next(iter(self._due))
+                del self._due[served]
+                if self.serves(served) and served.core is not None and served.timer is not None:
+                    self._expire(served, served.core)
+                    served.timer.set()
+                if not self._due or perf_counter() >= end:
+                    break
+        finally:
+            if self._due:
+                lane_of(self._storage.loop).next(self._expire_due)
 
     def _expire(self, served: Served, core: SharePartition) -> None:
         """Give back the records whose locks have ended, and write that."""
