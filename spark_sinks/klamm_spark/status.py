@@ -174,6 +174,9 @@ def families(status: JobStatus) -> Iterator[Family]:
     yield Family(
         "klamm_spark_up", "gauge", "1 while the queries of the job run.", [Sample({"job": status.name}, up)]
     )
+    if status.error is not None:
+        labels = {"job": status.name, "error": status.error.partition(":")[0]}
+        yield Family("klamm_spark_last_error", "gauge", "1: the kind of the last error.", [Sample(labels, 1)])
     found: dict[str, tuple[str, list[Sample]]] = {}
     for metric, about, labels, value in samples(status):
         found.setdefault(metric, (about, []))[1].append(Sample({**labels}, value))

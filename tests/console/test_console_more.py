@@ -12,8 +12,6 @@ from support.browser import Browser
 from support.klamm import Server
 from support.schema_registry import SchemaRegistry
 
-from klamm.console.pages.more import figures
-
 USER = {"type": "record", "name": "User", "fields": [{"name": "name", "type": "string"}]}
 
 
@@ -108,10 +106,3 @@ def test_users_and_quotas(browser):
 
 def test_acls_where_there_is_no_authorizer_are_a_sentence(browser):
     assert "authorizer" in browser.get("/c/local/access").lower()
-
-
-def test_figures_of_a_metrics_page():
-    text = '# HELP klamm_agent_lines Lines.\nklamm_agent_lines{file="a b"} 3\npython_gc 1\nklamm_x_bucket{le="1"} 2\n'
-    assert figures(text) == [
-        {"name": "klamm_agent_lines", "labels": 'file="a b"', "value": "3", "help": "Lines."}
-    ]

@@ -4,13 +4,16 @@ console.
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import AsyncIterator
 from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
 from aiohttp import web
 
+from klamm.console.cluster import Cluster
 from klamm.console.guard import BODY_MAX, Page, Route, handler_of, outer
 from klamm.console.pages import (
     access,
@@ -30,6 +33,8 @@ from klamm.console.pages import (
 )
 from klamm.console.state import CONSOLE, Console
 from klamm.web.endpoint import Access
+from klamm_base.errors import KlammError
+from klamm_kafka.client import ClientError
 
 log = logging.getLogger(__name__)
 
@@ -159,8 +164,25 @@ def make_app(console: Console) -> web.Application:
     app.router.add_static("/static/", Path(str(files("klamm.console").joinpath("static"))))
     app.on_response_prepare.append(_keep_assets)
     app.on_startup.append(console.start)
+    app.cleanup_ctx.append(_warm)
     app.on_cleanup.append(console.close)
     return app
+
+
+async def _warm(app: web.Application) -> AsyncIterator[None]:
+    """Asks for the lists that may take long, so that the first page has them."""
+
+    async def ask(cluster: Cluster) -> None:
+        try:
+            for lists in (topics.summaries, home.summary, home.brokers, topics.all_sizes):
+                await lists(cluster)
+        except (KlammError, ClientError, OSError) as e:
+            log.info("cluster %s does not answer yet: %s", cluster.name, e)  # its pages will say so
+
+    asking = asyncio.gather(*(ask(cluster) for cluster in app[CONSOLE].clusters.values()))
+    yield
+    asking.cancel()
+    await asyncio.gather(asking, return_exceptions=True)
 
 
 async def _keep_assets(request: web.Request, answer: web.StreamResponse) -> None:

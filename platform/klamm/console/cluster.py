@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 
 from klamm.admin.client import Admin
 from klamm.console.errors import NotThere
+from klamm.console.jobs import Page
 from klamm.console.lag import LagHistory
 from klamm.console.services import Service
 from klamm.console.settings import ClusterSettings
@@ -24,8 +25,10 @@ TIMEOUT_S: Final = 15.0
 """For requests to a broker: a person waits for the page."""
 KEPT_S: Final = 2.0
 """Lists of a cluster are asked for once in this time, so that a search while somebody types costs one request."""
-STALE_S: Final = 60.0
+STALE_S: Final = 3600.0
+"""A list that takes long is shown so old at most, with its age, while the next one is on its way."""
 SLOW_S: Final = 0.1
+AGE_SHOWN_S: Final = 5.0
 T = TypeVar("T")
 
 
@@ -45,9 +48,12 @@ class Cluster:
         self.settings = settings
         self.name = settings.name
         self.lag = LagHistory()
+        self.seen: dict[str, Page] = {}
+        """The last look at each metrics page, for rates."""
         self.connect = Service(settings.connect, "Connect") if settings.connect else None
         self.registry = Service(settings.registry, "The schema registry") if settings.registry else None
         self.mirror = Service(settings.mirror, "The mirror") if settings.mirror else None
+        self.judge = Service(settings.lag, "The lag server") if settings.lag else None
         self._security: ClientSecurity | None = None
         self._kept: dict[str, Kept] = {}
         self._asking: dict[str, asyncio.Task[None]] = {}
@@ -81,7 +87,7 @@ class Cluster:
     async def kept(self, name: str, ask: Callable[[], Awaitable[T]], *, for_s: float = KEPT_S) -> T:
         """Returns an answer that is at most `for_s` old. Those who ask at the same time wait for one request.
 
-        An answer that took long (10,000 topics) is shown up to `STALE_S` old, while the next one is on its way.
+        An answer that took long (10,000 topics) is shown up to `STALE_S` old, while the next one is on its way: see `age_s`.
         """
         async with self._locks.setdefault(name, asyncio.Lock()):
             found = self._kept.get(name)
@@ -96,6 +102,12 @@ class Cluster:
                         )
                     return found.answer  # type: ignore[no-any-return]
             return await self._ask(name, ask)
+
+    def age_s(self, name: str) -> float | None:
+        """Returns the age of a kept answer that a page must tell; None for one that is fresh."""
+        found = self._kept.get(name)
+        age_s = 0.0 if found is None else time.monotonic() - found.at_s
+        return age_s if age_s > AGE_SHOWN_S else None
 
     async def _ask(self, name: str, ask: Callable[[], Awaitable[T]]) -> T:
         began = time.monotonic()
@@ -119,8 +131,10 @@ class Cluster:
             self._kept.pop(name, None)
 
     def drop_old(self, now_s: float, than_s: float = 60.0) -> None:
-        """Frees lists that nobody has asked for lately."""
-        for name in [n for n, kept in self._kept.items() if now_s - kept.at_s > than_s]:
+        """Frees lists that nobody has asked for lately; those that took long are kept until they are too old to be shown."""
+        for name in [
+            n for n, k in self._kept.items() if now_s - k.at_s > (STALE_S if k.took_s > SLOW_S else than_s)
+        ]:
             del self._kept[name]
 
     async def close(self) -> None:
@@ -128,6 +142,6 @@ class Cluster:
         await self.lag.close()
         for task in list(self._asking.values()):
             task.cancel()
-        for service in (self.connect, self.registry, self.mirror):
+        for service in (self.connect, self.registry, self.mirror, self.judge):
             if service is not None:
                 await service.close()

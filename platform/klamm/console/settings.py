@@ -113,6 +113,7 @@ def cluster_config() -> ConfigDef:
         ("connect", "a Connect worker's REST"),
         ("registry", "the schema registry"),
         ("mirror", "the REST of `klamm mirror start`, whose flows are shown"),
+        ("lag", "`klamm lag start` (or Burrow), whose judgement stands beside the lag of groups"),
     ):
         d.define(f"{what}.url", Type.STRING, None, validator=_url, documentation=f"The address of {title}.")
         d.define(f"{what}.user", Type.STRING, None, validator=non_empty, documentation=f"A user for {title}.")
@@ -128,8 +129,15 @@ def cluster_config() -> ConfigDef:
         "connect.login",
         Type.BOOLEAN,
         default=False,
-        documentation="Whether requests to Connect, the registry and the mirror carry the login of whoever uses the console, so that the worker's "
+        documentation="Whether requests to Connect, the registry, the mirror and the lag server carry the login of whoever uses the console, so that the worker's "
         "own roles count. For workers whose rest.auth.file has the same users.",
+    )
+    d.define(
+        "lag.cluster",
+        Type.STRING,
+        None,
+        validator=non_empty,
+        documentation="The name of this cluster at the lag server, where it is another than here.",
     )
     d.define(
         "metrics.urls",
@@ -162,6 +170,8 @@ class ClusterSettings:
     connect: Endpoint | None = None
     registry: Endpoint | None = None
     mirror: Endpoint | None = None
+    lag: Endpoint | None = None
+    lag_cluster: str = ""
     pass_login: bool = False
     metrics: tuple[str, ...] = ()
 
@@ -247,6 +257,8 @@ def _cluster(name: str, prefix: str, given: Mapping[str, str]) -> ClusterSetting
         connect=_endpoint("connect", values),
         registry=_endpoint("registry", values),
         mirror=_endpoint("mirror", values),
+        lag=_endpoint("lag", values),
+        lag_cluster=values["lag.cluster"] or name,
         pass_login=values["connect.login"],
         metrics=tuple(values["metrics.urls"]),
     )

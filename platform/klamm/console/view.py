@@ -41,7 +41,7 @@ def number(value: float | None) -> str:
     """Returns `1,234,567`; a dash for what is not known."""
     if value is None:
         return NOT_KNOWN
-    return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.2f}"
+    return f"{value:,.0f}" if float(value).is_integer() or abs(value) >= 1000 else f"{value:,.2f}"
 
 
 def moment(ms: float | None) -> str:
@@ -76,9 +76,23 @@ def counted(value: float, noun: str, many: str = "") -> str:
     return f"{number(value)} {noun if value == 1 else many or noun + 's'}"
 
 
-_GOOD: Final = frozenset({"RUNNING", "Stable", "ready", "healthy", "good", "PROMOTED"})
+_GOOD: Final = frozenset({"RUNNING", "Stable", "ready", "healthy", "good", "PROMOTED", "OK"})
 _BAD: Final = frozenset(
-    {"FAILED", "Dead", "broken", "failed", "unhealthy", "bad", "NOT RUNNING", "SILENT", "unreachable"}
+    {
+        "FAILED",
+        "Dead",
+        "broken",
+        "failed",
+        "unhealthy",
+        "bad",
+        "NOT RUNNING",
+        "SILENT",
+        "unreachable",
+        "ERR",
+        "STOP",
+        "STALL",
+        "REWIND",
+    }
 )
 _IDLE: Final = frozenset({"PAUSED", "STOPPED", "Empty", "UNASSIGNED"})
 

@@ -85,7 +85,7 @@ EXTRAS: Final[tuple[Extra, ...]] = (
         what="The console, a web page",
         port=8080,
         settings={"connect.login": "true"},
-        uses={"connect": "rest", "registry": "registry"},
+        uses={"connect": "rest", "registry": "registry", "lag": "lag"},
     ),
     Extra(
         name="lag",

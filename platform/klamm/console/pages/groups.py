@@ -15,6 +15,7 @@ from klamm.admin.model import TopicPartition
 from klamm.admin.reset import How, Plan, Reset, ResetError, parse_duration
 from klamm.console.cluster import Cluster
 from klamm.console.errors import ConsoleError, NotThere
+from klamm.console.judged import course, verdict, verdicts, with_course
 from klamm.console.lag import Sample
 from klamm.console.records.query import read_time
 from klamm.console.view import counted
@@ -56,10 +57,13 @@ async def list_page(visit: Visit) -> web.StreamResponse:
             if g.protocol_type in ("", "consumer") and g.type in ("", "Classic", "Consumer")
         ],
     )
+    judged, why = await verdicts(cluster, [g.group for g in shown], visit.login)
     return visit.page(
         "groups.html",
         rows=shown,
         lags=lags,
+        judged=judged,
+        why=why,
         matches=len(rows),
         total=len(found),
         page=page,
@@ -99,10 +103,12 @@ async def group(visit: Visit) -> web.StreamResponse:
                 return visit.page("group_other.html", name=name, said=str(e))
             raise
         (rows,) = await positions(admin, [found])
+    judged, why = await verdict(visit.cluster, name, visit.login)
     known = [r.lag for r in rows if r.lag is not None]
     return visit.page(
         "group.html", name=name, group=found, rows=rows, lag=sum(known) if known else None, unknown=len(rows) - len(known),
-        may_reset=may_reset(found.state),
+        may_reset=may_reset(found.state), judged=judged, why=why,
+        places={(p["topic"], p["partition"]): p for p in (judged or {}).get("partitions", [])},
     )  # fmt: skip
 
 
@@ -125,7 +131,8 @@ async def lag(visit: Visit) -> web.StreamResponse:
     series = cluster.lag.watch(name, ask, time.time())
     if not series.samples:
         series.add(time.time(), await ask())
-    return web.json_response({**series.chart(), "why": series.why})
+    chart = with_course(series.chart(), await course(cluster, name, visit.login))
+    return web.json_response({**chart, "why": series.why})
 
 
 async def reset_form(visit: Visit) -> web.StreamResponse:

@@ -35,9 +35,14 @@ async def _summary(cluster: Cluster) -> dict[str, Any]:
     facts: dict[str, Any] = {"name": cluster.name, "settings": cluster.settings, "why": None}
     try:
         async with asyncio.timeout(SHORT_S):
-            return facts | await cluster.kept("summary", lambda: _counts(cluster))
+            return facts | await summary(cluster) | {"age_s": cluster.age_s("summary")}
     except (KlammError, OSError, TimeoutError) as e:
         return facts | {"why": str(e) or f"no answer within {SHORT_S:g} s"}
+
+
+async def summary(cluster: Cluster) -> dict[str, Any]:
+    """Returns how much a cluster has."""
+    return await cluster.kept("summary", lambda: _counts(cluster))
 
 
 async def _counts(cluster: Cluster) -> dict[str, Any]:
@@ -53,7 +58,12 @@ async def _counts(cluster: Cluster) -> dict[str, Any]:
 async def overview(visit: Visit) -> web.StreamResponse:
     """Shows a cluster's brokers, with their leaders and disks."""
     cluster = visit.cluster
-    return visit.page("overview.html", **await cluster.kept("overview", lambda: _overview(cluster)))
+    return visit.page("overview.html", **await brokers(cluster), age_s=cluster.age_s("overview"))
+
+
+async def brokers(cluster: Cluster) -> dict[str, Any]:
+    """Returns the brokers of a cluster, and how much it has."""
+    return await cluster.kept("overview", lambda: _overview(cluster))
 
 
 async def _overview(cluster: Cluster) -> dict[str, Any]:

@@ -8,28 +8,49 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from klamm.console.errors import ConsoleError
+from klamm.console.errors import ConsoleError, Upstream
 from klamm.console.pages.topics import described
+from klamm.console.view import in_path
 from klamm.console.visit import Visit
 from klamm_base.errors import KlammError
 
 FORMS: Final = ("text", "json", "hex", "null")
+SCHEMA: Final = "schema"
+"""The form of a value that is written by a schema of the registry."""
 SENT_S: Final = 15.0
 
 
 async def form(visit: Visit) -> web.StreamResponse:
     """Shows the form."""
-    name = visit.part("topic")
     async with visit.cluster.admin() as admin:
-        topic = await described(admin, name)
+        topic = await described(admin, visit.part("topic"))
+    return await _page(visit, len(topic.partitions), None)
+
+
+async def _page(visit: Visit, partitions: int, wrong: str | None) -> web.StreamResponse:
+    name, cluster = visit.part("topic"), visit.cluster
+    subjects: list[str] = []
+    if cluster.registry is not None:
+        try:
+            subjects = await cluster.kept(
+                f"subjects {visit.login}",
+                lambda: cluster.needs("registry").ask("GET", "/subjects", caller=visit.login),
+            )
+        except Upstream as e:
+            wrong = wrong or str(e)
+    own = {part: f"{name}-{part}" for part in ("key", "value")}
     return visit.page(
         "produce.html",
+        status=400 if wrong and visit.form else 200,
         name=name,
-        partitions=len(topic.partitions),
+        partitions=partitions,
         fields=visit.form,
-        forms=FORMS,
-        wrong=None,
-    )
+        forms=FORMS if cluster.registry is None else (*FORMS, SCHEMA),
+        schema=SCHEMA,
+        subjects=sorted(subjects),
+        defaults={part: SCHEMA if subject in subjects else "text" for part, subject in own.items()},
+        wrong=wrong,
+    )  # fmt: skip
 
 
 async def send(visit: Visit) -> web.StreamResponse:
@@ -40,12 +61,8 @@ async def send(visit: Visit) -> web.StreamResponse:
     try:
         partition = visit.field("partition")
         record = {
-            "key": encoded(
-                "key", visit.form.get("key", ""), visit.field("key_form", "text") or "text", empty=None
-            ),
-            "value": encoded(
-                "value", visit.form.get("value", ""), visit.field("value_form", "text") or "text", empty=b""
-            ),
+            "key": await _part(visit, "key", empty=None),
+            "value": await _part(visit, "value", empty=b""),
             "headers": read_headers(visit.form.get("headers", "")),
             "partition": visit.whole_number("partition", partition, most=len(topic.partitions) - 1)
             if partition
@@ -53,19 +70,33 @@ async def send(visit: Visit) -> web.StreamResponse:
         }
         place = await asyncio.to_thread(_send, visit.cluster.client("producer"), name, record)
     except (ConsoleError, KlammError) as e:
-        return visit.page(
-            "produce.html",
-            status=400,
-            name=name,
-            partitions=len(topic.partitions),
-            fields=visit.form,
-            forms=FORMS,
-            wrong=str(e),
-        )
+        return await _page(visit, len(topic.partitions), str(e))
     visit.audit("record produced", topic=name, partition=place[0], offset=place[1])
     return visit.go(
-        f"/c/{visit.cluster_name}/topics/{name}/records/{place[0]}/{place[1]}",
+        f"/c/{visit.cluster_name}/topics/{in_path(name)}/records/{place[0]}/{place[1]}",
         f"The record is at offset {place[1]} of partition {place[0]}.",
+    )
+
+
+async def _part(visit: Visit, part: str, *, empty: bytes | None) -> bytes | None:
+    """Returns the bytes of the key or the value. Raises ConsoleError."""
+    text, form = visit.form.get(part, ""), visit.field(f"{part}_form", "text") or "text"
+    if form != SCHEMA:
+        return encoded(part, text, form, empty=empty)
+    endpoint = visit.cluster.settings.registry
+    if endpoint is None:
+        raise ConsoleError(f"{part}: the cluster has no schema registry (registry.url)")
+    from klamm.console.records.registry import encoded as by_schema
+
+    asked = visit.field(f"{part}_version")
+    version = (
+        None
+        if asked in ("", "latest")
+        else visit.whole_number(f"{part}_version", asked, least=1, most=2**31 - 1)
+    )
+    subject = visit.field(f"{part}_subject") or f"{visit.part('topic')}-{part}"
+    return await asyncio.to_thread(
+        by_schema, endpoint, visit.login, subject=subject, version=version, text=text, where=part
     )
 
 

@@ -72,7 +72,7 @@ async def list_page(visit: Visit) -> web.StreamResponse:
     sort, down = visit.asked("sort", "name"), visit.asked("down") == "1"
     sizes: dict[str, int] = {}
     if sort == "size":
-        sizes = await cluster.kept("sizes", lambda: _sizes(cluster, None), for_s=SIZES_S)
+        sizes = await all_sizes(cluster)
         rows.sort(key=lambda t: sizes.get(t.name, 0), reverse=down)
     elif sort in ("partitions", "replication"):
         rows.sort(key=lambda t: getattr(t, sort), reverse=down)
@@ -94,7 +94,13 @@ async def list_page(visit: Visit) -> web.StreamResponse:
         sort=sort,
         down=down,
         internal=internal,
+        age_s=max(cluster.age_s("topics") or 0, (cluster.age_s("sizes") or 0) if sort == "size" else 0),
     )
+
+
+async def all_sizes(cluster: Cluster) -> dict[str, int]:
+    """Returns the bytes of all topics, some seconds old."""
+    return await cluster.kept("sizes", lambda: _sizes(cluster, None), for_s=SIZES_S)
 
 
 def hidden(topic: Summary) -> bool:

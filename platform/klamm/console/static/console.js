@@ -36,6 +36,7 @@
   }
 
   const colours = ["#1f8a70", "#c9662c", "#4f6bd6", "#b23a8e", "#8a7a1f", "#2c93b8", "#8452c4", "#b23a3a"];
+  const from0 = (u, low, high) => [0, Math.max(1, high * 1.05)];
   function chart(box) {
     let plot = null;
     const style = getComputedStyle(document.documentElement);
@@ -43,14 +44,15 @@
     async function draw() {
       let found;
       try { found = await (await fetch(box.dataset.chart, {headers: {"Accept": "application/json"}})).json(); } catch (e) { return; }
-      const data = [found.times, ...found.lines.map((l) => l.values)];
+      const data = [found.times, ...found.lines.map((l) => l.values), ...(found.ages ? [found.ages] : [])];
       if (plot && plot.series.length === data.length) { plot.setData(data); return; }
       if (plot) { plot.destroy(); }
       const axis = {stroke: ink, grid: {stroke: line, width: 1}, ticks: {stroke: line, width: 1}};
       plot = new uPlot({
-        width: box.clientWidth - 16, height: 240, scales: {x: {range: (u, low, high) => [Math.min(low, high - 300), high]}, y: {range: (u, low, high) => [0, Math.max(1, high * 1.05)]}},
-        axes: [axis, {...axis, size: 70}],
-        series: [{}, ...found.lines.map((l, i) => ({label: l.name, stroke: colours[i % colours.length], width: 2}))],
+        width: box.clientWidth - 16, height: 240, scales: {x: {range: (u, low, high) => [Math.min(low, high - 300), high]}, y: {range: from0}, age: {range: from0}},
+        axes: [axis, {...axis, size: 70, label: "records"}, ...(found.ages ? [{...axis, scale: "age", side: 1, size: 60, label: "seconds", grid: {show: false}}] : [])],
+        series: [{}, ...found.lines.map((l, i) => ({label: l.name, stroke: colours[i % colours.length], width: 2})),
+          ...(found.ages ? [{label: "age of the next record, s", scale: "age", stroke: ink, width: 1, dash: [4, 4]}] : [])],
       }, data, box);
     }
     addEventListener("resize", () => plot && plot.setSize({width: box.clientWidth - 16, height: 240}));
@@ -98,6 +100,14 @@
     form.querySelector("[data-try]").addEventListener("click", (e) => send(e.target.dataset.try, "#tried"));
   }
 
+  each(document, "[data-shows]", (select) => {
+    // Fields that belong to the choice "schema" are there only with it.
+    const part = document.getElementById(select.dataset.shows);
+    if (!part) { return; }
+    const show = () => { part.hidden = select.value !== "schema"; };
+    select.addEventListener("change", show);
+    show();
+  });
   each(document, "[data-stream]", results);
   each(document, "form[data-live]", live);
   each(document, "form[data-form]", connector);
