@@ -1,4 +1,4 @@
-"""What the console makes of metrics pages, and of the lag server's course: pure."""
+"""Metrics pages and the lag server's course, as the console shows them: pure."""
 
 from __future__ import annotations
 
