@@ -238,3 +238,21 @@ def test_filters_that_select_everything_again_and_again_are_refused(tmp_path):
     assert len(found.index) == 1_000
     assert len(finish(deletion(found, SENDER, [AclFilter()] * 101)).filter_results) == 101
     assert not len(found.index)
+
+
+def test_refused_logins_of_an_address_are_few_lines_and_a_number(caplog):
+    caplog.set_level(logging.INFO, "klamm.audit")
+    timers = []
+    refused = audit.RefusedLogins(lambda seconds, call: timers.append((seconds, call)))
+    for _ in range(audit.LINES_MAX + 5):
+        refused("10.0.0.1", "login", why="no such user")
+    refused("10.0.0.2", "login", why="no such user")
+    ((seconds, tell),) = timers
+    assert seconds == audit.PAUSE_S
+    tell()
+    said = [json.loads(record.getMessage()) for record in caplog.records]
+    assert said.pop() == {"event": "refused logins left out", "host": "10.0.0.1", "times": 5}
+    assert said == [{"event": "login", "outcome": "refused", "why": "no such user"}] * (audit.LINES_MAX + 1)
+    refused("10.0.0.1", "login", why="again")
+    assert json.loads(caplog.records[-1].getMessage())["why"] == "again"
+    assert len(timers) == 2

@@ -161,6 +161,33 @@ class Denials:
             self._wait()
 
 
+class RefusedLogins:
+    """Writes refused logins: `LINES_MAX` of an address in ten seconds, then how many more there were.
+
+    Whoever reaches a listener can cause them.
+    """
+
+    def __init__(self, later: Later) -> None:
+        self._later = later
+        self._counts: dict[str, int] = {}
+
+    def __call__(self, host: str, event: str, **said: object) -> None:
+        if not self._counts:
+            self._later(PAUSE_S, self.close)
+        if host not in self._counts and len(self._counts) >= DENIALS_MAX:
+            host = "others"
+        count = self._counts[host] = self._counts.get(host, 0) + 1
+        if count <= LINES_MAX:
+            write(event, outcome="refused", **said)
+
+    def close(self) -> None:
+        """Tells of those that were only counted."""
+        for host, count in self._counts.items():
+            if count > LINES_MAX:
+                write("refused logins left out", host=host, times=count - LINES_MAX)
+        self._counts.clear()
+
+
 def _tell(denial: Denial, times: int) -> None:
     write(
         "denied", principal=denial.principal, host=denial.host, api=denial.api, operation=denial.operation.name,

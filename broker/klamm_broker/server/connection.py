@@ -26,6 +26,7 @@ from klamm_broker.server.outgoing import Cold, Piece, Reply, Send, Transport
 if TYPE_CHECKING:
     from klamm_broker.quota.meters import Quota
     from klamm_broker.security.authorizer import Access
+    from klamm_broker.server.audit import RefusedLogins
     from klamm_broker.server.few_lines import FewLines
     from klamm_broker.server.metering import Charge
     from klamm_broker.server.metrics import ApiMetrics, RequestMetrics
@@ -76,6 +77,7 @@ class Owner(Protocol):
     apis: dict[int, Api]
     metrics: RequestMetrics
     refusals: FewLines
+    refused_logins: RefusedLogins
     faults: FewLines
     dispatch: Dispatch
 

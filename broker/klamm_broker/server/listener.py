@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from klamm_base.configdef import invalid
 from klamm_base.errors import ConfigError, KlammError
 from klamm_broker.api import registry
+from klamm_broker.server import audit
 from klamm_broker.server.connection import IDLE_BUFFER_BYTES, Connection, Dispatch
 from klamm_broker.server.connection_limits import limits_of, windows_of
 from klamm_broker.server.dispatch import dispatch
@@ -58,6 +59,7 @@ class Server:
         self.metrics = RequestMetrics()
         self.refusals = FewLines(log, "connections were refused before their login")
         self.faults = FewLines(log, "connections were closed for what their peers sent", FAULTS_MAX)
+        self.refused_logins = audit.RefusedLogins(loop.call_later)
         self.dispatch: Dispatch = dispatch
         self._logins: dict[str, LoginSettings] = {}
         self._sockets: list[tuple[socket.socket, Listener]] = []
@@ -226,6 +228,7 @@ class Server:
             await asyncio.sleep(0.005)
         for connection in list(self.connections):
             connection.close("the broker stops", level=logging.DEBUG)
+        self.refused_logins.close()
 
     def _bind_one(self, listener: Listener) -> None:
         """Bind one socket per address of the host (`localhost` has two). The first one decides about port 0."""

@@ -154,15 +154,12 @@ class Login:
         conn.on_close = timer.cancel
 
     def _report(self, conn: Connection, user: str | None, failed: str | None) -> None:
-        said = {"principal": f"User:{user}"} if user is not None else {"why": audit.cut(failed or "")}
-        audit.write(
-            "login" if self._renewed is None else "login renewed",
-            outcome="ok" if failed is None else "refused",
-            mechanism=self._exchange.mechanism,
-            listener=conn.listener,
-            peer=str(conn),
-            **said,
-        )
+        event = "login" if self._renewed is None else "login renewed"
+        where = {"mechanism": self._exchange.mechanism, "listener": conn.listener, "peer": str(conn)}
+        if failed is None:
+            audit.write(event, outcome="ok", **where, principal=f"User:{user}")
+        else:
+            conn.server.refused_logins(conn.host, event, **where, why=audit.cut(failed))
 
     def _too_late(self, conn: Connection) -> None:
         why = f"no login within klamm.login.timeout.ms={self._settings.timeout_s * 1000:.0f}"
