@@ -92,10 +92,10 @@ class Systemd:
             with contextlib.suppress(OSError):
                 group.rmdir()
 
-    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *words: str, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
         """Runs a command in its namespaces."""
         inside = ["nsenter", "-t", str(self._pid), "-m", "-p", *words]
-        return subprocess.run(inside, capture_output=True, text=True, timeout=60, check=False)
+        return subprocess.run(inside, capture_output=True, text=True, timeout=timeout_s, check=False)
 
     def klamm(self, *words: str) -> str:
         """Runs `klamm` there; returns its output. Raises AssertionError with what it said."""

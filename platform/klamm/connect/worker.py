@@ -211,4 +211,4 @@ def main(config: WorkerConfig) -> int:
     """Run a worker; returns 0 after a drain, 1 when it could not start or go on, 2 for an unusable
     configuration.
     """
-    return process.main(run(config, ready=lambda line: print(line, flush=True)))  # noqa: T201
+    return process.main(run(config))
