@@ -30,6 +30,29 @@ def test_every_output_option_takes_all_formats():
     assert set(lacking) <= {"klamm consume", "klamm connector config"}
 
 
+DOES = {
+    "add", "add-partitions", "alter", "abort", "apply", "clone", "copy", "create", "delete", "delete-offsets", "edit", "expire", "files", "init",
+    "install", "lock", "logs", "passwd", "pause", "produce", "prune", "register", "remove", "rename", "renew", "replay", "restart", "restore", "resume", "rollback",
+    "run", "set", "setup", "signal", "start", "stop", "terminate", "token", "password", "uninstall", "unset", "up", "upgrade", "use", "verify",
+    "distributed", "standalone",
+}  # fmt: skip
+"""The last words of commands that change something or run, and say so in a sentence."""
+OWN_FORM = {
+    "klamm export": "YAML for klamm apply", "klamm group export": "CSV for klamm group import", "klamm log dump": "Kafka's text",
+    "klamm service check": "a sentence", "klamm broker start": "a server",
+}  # fmt: skip
+
+
+def test_every_command_that_shows_something_takes_a_format():
+    without = {
+        " ".join(path)
+        for path, command in walk(typer.main.get_command(app), ("klamm",))
+        if not getattr(command, "commands", None) and not path[-1].startswith(("kafka-", "connect-"))
+        if not any("--output" in p.opts for p in command.params)
+    }
+    assert {name for name in without if name.split()[-1] not in DOES and name not in OWN_FORM} <= {"klamm"}
+
+
 def test_both_kinds_of_formats_are_the_same():
     assert [o.value for o in Output] == [f.value for f in Format]
 

@@ -16,7 +16,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from support.broker import new_topic, wait_until
 from support.kafka_broker import KafkaBroker, free_port
-from support.klamm import Server
+from support.klamm import Server, klamm
 from support.mirror import mirror_file, produce, status
 from support.prometheus import Prometheus
 from support.schema_registry import SchemaRegistry
@@ -92,6 +92,9 @@ def test_every_alert_fires_when_it_should(tmp_path):
                 wait_until(lambda: "orders" not in admin.list_topics(timeout=60).topics, "the topic's end")
                 new_topic(a, name="orders")
                 wait_for(prometheus, {"MirrorPartitionsStopped"}, fired)
+                resolved = klamm("mirror", "resolve", str(path), "A->B", "orders", "--append")
+                assert resolved.returncode == 0, resolved.stderr
+                wait_for(prometheus, (), fired)
                 assert server.stop() == 0
         finally:
             prometheus.close()
@@ -138,6 +141,8 @@ def test_every_alert_of_schemas_quotas_and_users_fires_when_it_should(tmp_path):
                 wait_for(prometheus, (), fired)
                 a.kill()
                 wait_for(prometheus, {"MirrorQuotasOld", "MirrorUsersOld"}, fired)
+                a.start()
+                wait_for(prometheus, (), fired)
             finally:
                 prometheus.close()
     assert fired == names_of(rules)

@@ -94,7 +94,7 @@ class Prometheus:
             fired.update(firing)
             return set(wanted) <= firing if wanted else not firing
 
-        wait_until(they_do, f"{sorted(wanted)}, not {self.firing()}", timeout_s=timeout_s)
+        wait_until(they_do, f"{sorted(wanted) or 'silence'}", timeout_s=timeout_s)
 
     def answers(self) -> bool:
         try:

@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+import yaml
 from confluent_kafka import Consumer, Producer, TopicPartition
 from support.broker import new_name, new_topic
 from support.klamm import KLAMM
@@ -68,3 +69,11 @@ def test_the_page_shows_the_topic_and_ends_by_q(broker: EmbeddedBroker, filled: 
                 break
     assert process.wait(10) == 0
     os.close(terminal)
+
+
+def test_other_formats_have_the_same_figures(broker: EmbeddedBroker, filled: tuple[str, str]) -> None:
+    words = ["top", "-b", broker.bootstrap, "--no-connect", "-n", "0.2", "-o", "yaml"]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    shown = yaml.safe_load(done.stdout)
+    assert {g["group"]: g["lag"] for g in shown["groups"]}[filled[1]] == 6

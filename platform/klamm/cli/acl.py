@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from klamm.cli.cluster import AdminCluster
-from klamm.cli.common import reported
+from klamm.cli.common import Output, OutputOption, print_record, reported
 from klamm.cli.context import Commands
 from klamm.cli.output import Format, FormatOption, print_rows
 from klamm_base.errors import ConfigError, KlammError
@@ -114,6 +114,7 @@ def check(
     topic: TopicOption = None, group: GroupOption = None, transactional_id: TransactionOption = None, user: OfUserOption = None,
     of_cluster: ClusterOption = False,
     host: Annotated[str, typer.Option("--host", help="The address of the user's machine.")] = "",
+    output: OutputOption = Output.TABLE,
 ) -> None:  # fmt: skip
     """Say whether a user may do an operation, and by which rule. Exit code 0: yes, 1: no."""
     with reported():
@@ -137,7 +138,11 @@ def check(
         )
         authorizer.change(add=acls)
         decision = authorizer.decide(who, host, what, kind, name)
-        typer.echo(f"{'yes' if decision.allowed else 'no'}: {_why(who, decision.rule)}")
+        why = _why(who, decision.rule)
+        if output.structured:
+            print_record({"allowed": decision.allowed, "rule": why}, output)
+        else:
+            typer.echo(f"{'yes' if decision.allowed else 'no'}: {why}")
         if rules.super_users is None and not decision.allowed:
             typer.echo("(the broker does not tell its super.users: whoever is one of them may)", err=True)
         raise typer.Exit(0 if decision.allowed else 1)

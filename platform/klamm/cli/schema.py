@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import typer
 
-from klamm.cli.common import EXIT_FAILED, reported
+from klamm.cli.common import EXIT_FAILED, Output, OutputOption, print_record, reported
 from klamm.cli.context import Commands
 from klamm.cli.output import Format, FormatOption, print_rows
 from klamm.cli.rest_client import Worker
@@ -190,6 +190,7 @@ def check(
         str | None,
         typer.Option("--version", help="Compare with this version alone; by default as the level says."),
     ] = None,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Say whether a schema fits a subject.
 
@@ -199,11 +200,13 @@ def check(
         path = f"/compatibility/subjects/{_subject(subject)}/versions"
         path += f"/{_subject(version)}" if version is not None else ""
         found = registry.call("POST", f"{path}?verbose=true", _body(file, kind, reference))
-        if found["is_compatible"]:
-            typer.echo("compatible")
-            return
-        typer.echo("\n".join(["not compatible", *found.get("messages", [])]))
-        raise typer.Exit(EXIT_FAILED)
+        fits, messages = found["is_compatible"], found.get("messages", [])
+        if output.structured:
+            print_record({"compatible": fits, "messages": messages}, output)
+        else:
+            typer.echo("compatible" if fits else "\n".join(["not compatible", *messages]))
+        if not fits:
+            raise typer.Exit(EXIT_FAILED)
 
 
 @app.command()
@@ -241,6 +244,7 @@ def compat(
         ),
     ] = None,
     reset: Annotated[bool, typer.Option("--reset", help="Take away its own level.")] = False,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Show or set the compatibility level.
 
@@ -253,7 +257,7 @@ def compat(
         elif reset:
             registry.call("DELETE", path)
         shown = registry.call("GET", f"{path}?defaultToGlobal=true")
-        typer.echo(shown["compatibilityLevel"])
+        _print_setting("compatibility", shown["compatibilityLevel"], subject, output)
 
 
 @app.command()
@@ -265,6 +269,7 @@ def mode(
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Import although there are schemas.")] = False,
     reset: Annotated[bool, typer.Option("--reset", help="Take away its own mode.")] = False,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Show or set the mode of a subject, a context, or all."""
     with reported():
@@ -273,4 +278,11 @@ def mode(
             registry.call("PUT", f"{path}?force={str(force).lower()}", {"mode": set_to.upper()})
         elif reset:
             registry.call("DELETE", path)
-        typer.echo(registry.call("GET", f"{path}?defaultToGlobal=true")["mode"])
+        _print_setting("mode", registry.call("GET", f"{path}?defaultToGlobal=true")["mode"], subject, output)
+
+
+def _print_setting(name: str, value: str, subject: str | None, output: Output) -> None:
+    if output.structured:
+        print_record({"subject": subject, name: value}, output)
+    else:
+        typer.echo(value)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from klamm.cli.cluster import AdminCluster
-from klamm.cli.common import fail, reported
+from klamm.cli.common import Output, OutputOption, fail, print_record, reported
 from klamm.cli.rest_client import Worker
 
 if TYPE_CHECKING:
@@ -38,7 +38,8 @@ def top(
         bool,
         typer.Option("--once", help="Look twice, print once, end. So it does where there is no terminal."),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="As --once, in JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="As --once -o json.")] = False,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Show rates, lag and tasks, again and again.
 
@@ -53,24 +54,23 @@ def top(
         )
 
     with reported():
-        if once or as_json or not sys.stdout.isatty():
-            _print_once(see, interval, cluster.bootstrap, as_json=as_json)
+        form = Output.JSON if as_json else output
+        if once or form.structured or not sys.stdout.isatty():
+            _print_once(see, interval, cluster.bootstrap, form)
         elif not sys.stdin.isatty():
             fail("standard input is no terminal, so no key could end the page; give --once")
         else:
             _run(see, interval, cluster.bootstrap)
 
 
-def _print_once(see: Callable[[], Look], interval: float, title: str, *, as_json: bool) -> None:
+def _print_once(see: Callable[[], Look], interval: float, title: str, output: Output) -> None:
     from klamm.top.figures import figures
 
     first = see()
     time.sleep(interval)
     shown = figures(see(), first)
-    if as_json:
-        import json
-
-        typer.echo(json.dumps(asdict(shown), indent=2))
+    if output.structured:
+        print_record(asdict(shown), output)
         return
     from rich.console import Console
 

@@ -6,6 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from klamm.cli.common import counted
 from klamm.top.figures import Figures
 
 _STATES = {
@@ -22,7 +23,7 @@ def page(shown: Figures, *, height: int, title: str, paused: bool = False) -> Re
     """Returns a page that fits `height` lines: each table gets a share, and says how many rows it leaves out."""
     parts: list[RenderableType] = [_header(shown, title, paused=paused)]
     tables = 2 + (shown.connectors is not None)
-    lines = max(3, (height - 4 - len(shown.said)) // tables - 3)
+    lines = max(3, (height - 5 - len(shown.said)) // tables - 3)
     parts += [_topics(shown, lines), _groups(shown, lines)]
     if shown.connectors is not None:
         parts.append(_connectors(shown, lines))
@@ -33,11 +34,19 @@ def page(shown: Figures, *, height: int, title: str, paused: bool = False) -> Re
 def _header(shown: Figures, title: str, *, paused: bool) -> Text:
     text = Text(f"klamm top  {title}  ", style="bold", no_wrap=True, overflow="ellipsis")
     text.append(
-        f"{shown.brokers} brokers, {len(shown.topics)} topics, {shown.partitions} partitions",
+        ", ".join(
+            counted(n, what)
+            for n, what in (
+                (shown.brokers, "broker"),
+                (len(shown.topics), "topic"),
+                (shown.partitions, "partition"),
+            )
+        ),
         style="not bold",
     )
+    text.append("\n")
     if shown.rate is not None:
-        text.append(f"   {number(shown.rate)} records/s", style="not bold")
+        text.append(f"{number(shown.rate)} records/s", style="not bold")
     if shown.bytes_in is not None:
         text.append(f", {number(shown.bytes_in)}B/s in", style="not bold")
     if shown.bytes_out is not None:
@@ -55,8 +64,9 @@ def _table(title: str, left_out: int, *columns: str) -> Table:
     for name in columns:
         words = name in ("state", "why", "kind")
         table.add_column(
-            name, justify="left" if words else "right", no_wrap=True, ratio=3 if name == "why" else 1
-        )
+            name, justify="left" if words else "right", no_wrap=True, ratio=3 if name == "why" else 1,
+            min_width=len(name),
+        )  # fmt: skip
     return table
 
 
