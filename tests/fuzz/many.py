@@ -28,11 +28,17 @@ if __name__ == "__main__":
 
 from fuzz.seeds import SEEDS  # noqa: E402
 from fuzz.targets import TARGETS, judge  # noqa: E402
-from support.raw import request_frame  # noqa: E402
+from support.raw import RawClient, request_frame  # noqa: E402
 from support.secure_broker import SecureBroker  # noqa: E402
 from support.secure_kafka import STORES  # noqa: E402
 
+from klamm_broker.api.topic_configs import ResourceType  # noqa: E402
 from klamm_kafka.wire.messages.api_versions import ApiVersionsRequest  # noqa: E402
+from klamm_kafka.wire.messages.incremental_alter_configs import (  # noqa: E402
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from klamm_kafka.wire.messages.sasl_authenticate import SaslAuthenticateRequest  # noqa: E402
 from klamm_kafka.wire.messages.sasl_handshake import SaslHandshakeRequest  # noqa: E402
 
@@ -115,6 +121,17 @@ def connect(port: int, data: bytes) -> str:
         return "answered and closed" if answered else "closed"
 
 
+def tell_every_end(broker: SecureBroker) -> None:
+    """Lets the broker write a line for each end of a connection: as warnings it only tells a few."""
+    level = AlterableConfig(name="klamm_broker.server.connection", config_operation=0, value="DEBUG")
+    resource = AlterConfigsResource(
+        resource_type=ResourceType.BROKER_LOGGER, resource_name="1", configs=[level]
+    )
+    with RawClient(broker.port) as client:
+        answer = client.request(IncrementalAlterConfigsRequest(resources=[resource]), 1)
+    assert answer.responses[0].error_code == 0, answer
+
+
 def metrics(broker: SecureBroker) -> Counter[str]:
     with urllib.request.urlopen(broker.metrics_url, timeout=60) as answer:
         text = answer.read().decode()
@@ -134,6 +151,7 @@ def against_a_broker(what: str, count: int, chance: random.Random, work: Path) -
     )
     with SecureBroker(work, config) as broker, ThreadPoolExecutor(AT_ONCE) as pool:
         port = broker.sasl_port if what == "frames" else broker.tls_port
+        tell_every_end(broker)
         ends = Counter[str]()
         for first in range(0, count, 1000):
             jobs = [mutate(chance, chance.choice(seeds)) for _ in range(min(1000, count - first))]
