@@ -82,4 +82,4 @@ def test_protobuf_is_written_and_read(broker, tmp_path):
         assert bad.returncode == 1
         assert "record 1: value: does not fit the schema" in bad.stderr
     finally:
-        registry.stop()
+        registry.end()

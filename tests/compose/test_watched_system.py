@@ -103,7 +103,7 @@ def system(processes: None, prometheus_server: None, tmp_path: Path) -> Iterator
             broker.bootstrap, tmp_path / "registry", **{"kafkastore.topic.replication.factor": "1"}
         )
         registry.start()
-        parts.callback(registry.stop)
+        parts.callback(registry.end)
         targets = {
             "broker": re.sub(r"^http://|/metrics$", "", broker.metrics_url), "lag": lag.ready["lag"].removeprefix("http://"),
             "agent": f"127.0.0.1:{agent_port}", "registry": registry.url.removeprefix("http://"),

@@ -116,7 +116,7 @@ def test_registry(guarded, tmp_path):
     with RegistryProcess(guarded.login, tmp_path / "registry", **settings) as registry:
         assert registry.ask("POST", "/subjects/a/versions", {"schema": '"int"'})[0] == 200
         assert registry.ask("GET", "/health")[0] == 200
-        registry.kill()
+        registry.end(kill=True)
         registry.start()
         assert registry.ask("GET", "/subjects")[1] == ["a"]
     assert guarded.denied() == []

@@ -159,7 +159,7 @@ def test_nothing_acknowledged_is_lost_by_kill_9(broker: EmbeddedBroker, tmp_path
             for thread in threads:
                 thread.start()
             wait_until(lambda least=60 * kill: len(acknowledged) >= least, "schemas are registered")
-            registry.kill()
+            registry.end(kill=True)
             for thread in threads:
                 thread.join(60)
             registry.start()
@@ -181,7 +181,7 @@ def test_registries_share_a_topic_and_one_writes(broker: EmbeddedBroker, tmp_pat
         assert leader.ask("GET", "/subjects/a/versions/latest")[1]["id"] == 1
         refused = follower.ask("POST", "/subjects/a/versions", {"schema": '"string"'})
         assert (refused[0], refused[1]["error_code"]) == (409, 409)
-        leader.kill()
+        leader.end(kill=True)
         wait_until(lambda: follower.ask("GET", "/health")[1]["leads"], "the other one leads")
         assert follower.ask("POST", "/subjects/b/versions", {"schema": '"long"'})[1]["id"] == 2
         leader.start()
@@ -210,7 +210,7 @@ def test_beside_apache_kafka_with_a_topic_of_confluents(tmp_path: Path) -> None:
         with RegistryProcess(kafka.address, tmp_path / "registry") as registry:
             assert registry.ask("GET", "/schemas/ids/41")[1]["schema"] == '"int"'
             assert registry.ask("POST", "/subjects/new-value/versions", {"schema": '"long"'})[1]["id"] == 42
-            assert registry.stop() == 0
+            assert registry.end() == 0
         consumer = Consumer(
             {"bootstrap.servers": kafka.address, "group.id": "look", "auto.offset.reset": "earliest"}
         )

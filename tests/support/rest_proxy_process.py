@@ -3,66 +3,25 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
-from support.connect_worker import free_port
+from support.server_process import ServerProcess
 
-from klamm.testing.process import first_line
-
-START_S = 60.0
 V2 = "application/vnd.kafka.v2+json"
 
 
-class RestProxyProcess:
-    """`klamm rest start` on a port that it keeps over restarts."""
+class RestProxyProcess(ServerProcess):
+    """`klamm rest start`."""
+
+    command = "rest"
+    ready = "rest-proxy"
 
     def __init__(self, bootstrap: str, directory: Path, **more: str) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
-        self.url = f"http://127.0.0.1:{free_port()}"
-        settings = {"bootstrap.servers": bootstrap, "listeners": self.url}
-        settings |= {key.replace("__", "."): value for key, value in more.items()}
-        self._settings = settings
-        self._file = directory / "rest.properties"
-        self.log = directory / "rest.log"
-        self.process: subprocess.Popen[bytes] | None = None
-
-    def over_tls(self) -> None:
-        """Serve HTTPS, with the certificate that the settings name."""
-        self.url = self._settings["listeners"] = self.url.replace("http:", "https:")
-
-    def start(self) -> Self:
-        self._file.write_text("".join(f"{k}={v}\n" for k, v in self._settings.items()))
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "klamm.cli.main", "rest", "start", str(self._file)],
-                stdout=subprocess.PIPE,
-                stderr=log,
-                env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
-            )
-        line = first_line(self.process, START_S)
-        assert line == f"ready rest-proxy={self.url}", f"{line!r}\n{self.log.read_text()}"
-        return self
-
-    def end(self, *, kill: bool = False) -> int:
-        assert self.process is not None
-        self.process.kill() if kill else self.process.terminate()
-        code = self.process.wait(30)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
-        return code
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(self, *_: object) -> None:
-        if self.process is not None and self.process.poll() is None:
-            self.end()
+        settings = {key.replace("__", "."): value for key, value in more.items()}
+        super().__init__(directory, {"bootstrap.servers": bootstrap, **settings})
 
     def ask(
         self,
