@@ -62,3 +62,15 @@ def test_offline_asks_nobody(config: Path) -> None:
     done = CliRunner().invoke(app, ["doctor", "--offline", "--broker", str(config), "-o", "json"])
     checks = {row["check"] for row in json.loads(done.stdout)}
     assert not checks & {"broker", "connect"}
+
+
+def test_asks_the_worker_where_its_file_says(broker: EmbeddedBroker, tmp_path: Path) -> None:
+    config = tmp_path / "worker.properties"
+    config.write_text(f"bootstrap.servers={broker.bootstrap}\ngroup.id=g\nlisteners=http://127.0.0.1:9\n")
+    words = ["doctor", "-b", broker.bootstrap, "--connect", str(config), "-o", "json"]
+    rows = {row["check"]: row for row in json.loads(CliRunner().invoke(app, words).stdout)}
+    assert "at http://127.0.0.1:9:" in rows["connect"]["said"]
+
+    given = [*words, "--url", "http://127.0.0.1:11"]
+    rows = {row["check"]: row for row in json.loads(CliRunner().invoke(app, given).stdout)}
+    assert "at http://127.0.0.1:11:" in rows["connect"]["said"]

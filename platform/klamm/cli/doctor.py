@@ -12,7 +12,7 @@ import typer
 from klamm.cli.cluster import AdminCluster
 from klamm.cli.common import EXIT_FAILED, counted, reported
 from klamm.cli.output import Format, FormatOption, print_rows
-from klamm.cli.rest_client import Worker
+from klamm.cli.rest_client import DEFAULT_REST, Worker
 from klamm_base.errors import KlammError
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ class Files:
 
 
 def doctor(
+    context: typer.Context,
     cluster: AdminCluster,
     worker: Worker,
     files: Files,
@@ -73,13 +74,16 @@ def doctor(
     """Look for what is wrong.
 
     Looks at versions, disk, descriptors, clock, ports, permissions, certificates, settings that fight each other, and at the broker
-    and the Connect worker. Without files it takes those of installed services and of `klamm up` here. Exit code 1 when anything failed.
+    and the Connect worker (without --url at the listener that its file names). Without files it takes those of installed services and of
+    `klamm up` here. Exit code 1 when anything failed.
     """
     from klamm.doctor.archive import Archive
     from klamm.doctor.finding import State
 
     with reported():
         configured = files.all()
+        if _is_open(context, worker):
+            worker = _at_its_listener(worker, configured)
         kept = Archive(configured, _secrets(worker))
         findings = [
             *_machine(configured, data_dir or []),
@@ -96,6 +100,23 @@ def doctor(
         if bad:
             typer.echo(f"klamm: {counted(bad, 'check')} failed", err=True)
             raise typer.Exit(EXIT_FAILED)
+
+
+def _is_open(context: typer.Context, worker: Worker) -> bool:
+    """Returns whether neither an option, nor the environment, nor a context names the worker's address."""
+    source = context.get_parameter_source("url")
+    return source is not None and source.name == "DEFAULT" and worker.url == DEFAULT_REST
+
+
+def _at_its_listener(worker: Worker, configured: list[Configured]) -> Worker:
+    """Returns the worker at the first listener that its file names, where no address was given."""
+    for each in configured:
+        if each.kind == "connect" and (listeners := _listeners_of(each)):
+            scheme, host, number = listeners[0]
+            if host in ("", "0.0.0.0", "::"):  # noqa: S104 - it listens on all
+                host = "127.0.0.1"
+            return worker.at(f"{scheme.lower()}://{f'[{host}]' if ':' in host else host}:{number}")
+    return worker
 
 
 def _secrets(worker: Worker) -> list[str]:
@@ -118,7 +139,7 @@ def _machine(configured: list[Configured], data_dirs: list[Path]) -> Iterator[Fi
         yield from host.disk(folder)
     for each in configured:
         yield from settings.look(each)
-        for address, number in _ports_of(each):
+        for _, address, number in _listeners_of(each):
             yield peers.port(address, number, ours=True)
         yield from peers.certificates(_certificates_of(each))
 
@@ -133,16 +154,18 @@ def _data_of(each: Configured) -> list[Path]:
         return []  # `look` says what is wrong with the file
 
 
-def _ports_of(each: Configured) -> list[tuple[str, int]]:
+def _listeners_of(each: Configured) -> list[tuple[str, str, int]]:
+    """Returns name, host and port of each listener with a fixed port."""
     from klamm.doctor.settings import raw_settings
 
+    if each.kind not in ("broker", "connect"):
+        return []
     found = []
-    for listener in (
-        raw_settings(each).get("listeners", "").split(",") if each.kind in ("broker", "connect") else ()
-    ):
-        host, colon, number = listener.strip().partition("://")[2].rpartition(":")
+    for listener in raw_settings(each).get("listeners", "").split(","):
+        name, _, address = listener.strip().partition("://")
+        host, colon, number = address.rpartition(":")
         if colon and number.isdecimal() and number != "0":
-            found.append((host.strip("[]"), int(number)))
+            found.append((name, host.strip("[]"), int(number)))
     return found
 
 
