@@ -27,6 +27,7 @@ def make_connector(console: str, config: Mapping[str, str]) -> None:
 
 def _chromium(console: str, config: Mapping[str, str], program: str, driver: str) -> None:
     from selenium import webdriver
+    from selenium.common.exceptions import WebDriverException
     from selenium.webdriver.chrome.service import Service
     from selenium.webdriver.common.by import By
     from selenium.webdriver.common.keys import Keys
@@ -56,12 +57,24 @@ def _chromium(console: str, config: Mapping[str, str], program: str, driver: str
         area.send_keys(json.dumps({**config, "tasks.max": "many"}) + "\t")
         wait(lambda: field("c.tasks.max", "aria-invalid") == "true", "the wrong field has its error")
         described = str(field("c.tasks.max", "aria-describedby"))
-        wrong = page.find_element(By.CSS_SELECTOR, f"#{described} .wrong").text
+        wrong = page.execute_script(
+            "return document.querySelector(arguments[0])?.innerText", f"#{described} .wrong"
+        )
         say(f"tasks.max=many: the form says {wrong!r}")
-        page.execute_script("document.getElementsByName('c.tasks.max')[0].closest('details').open = true")
-        tasks = page.find_element(By.NAME, "c.tasks.max")
-        tasks.clear()
-        tasks.send_keys("1\t")
+
+        def corrected() -> bool:
+            try:  # the page may be replacing its fields meanwhile
+                page.execute_script(
+                    "document.getElementsByName('c.tasks.max')[0].closest('details').open = true"
+                )
+                tasks = page.find_element(By.NAME, "c.tasks.max")
+                tasks.clear()
+                tasks.send_keys("1\t")
+            except WebDriverException:
+                return False
+            return True
+
+        wait(corrected, "the field can be corrected")
         wait(lambda: '"1"' in str(field("json", "value")), "JSON follows the field")
         page.find_element(By.CSS_SELECTOR, "form.connector .stick .good").click()
         wait(lambda: f"Connector {config['name']} was saved." in page.page_source, "the connector is saved")
