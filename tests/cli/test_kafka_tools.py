@@ -57,6 +57,7 @@ def without_synonyms(said):
 
 WITHOUT_BROKER = {"kafka-storage"}
 """Commands that ask no broker (test_kafka_storage.py)."""
+WITH_BROKER_LIST = {"kafka-log-dirs", "kafka-reassign-partitions", "kafka-replica-verification"}
 ASKING = [name for name in kafka_tools.TOOLS if name not in WITHOUT_BROKER]
 
 
@@ -70,7 +71,7 @@ def test_help_names_every_option(name, capsys):
 @pytest.mark.parametrize("name", ASKING)
 @pytest.mark.parametrize("option", ["zookeeper", "broker-list"])
 def test_options_of_old_kafkas_are_explained(name, option, capsys):
-    if option == "broker-list" and name in {"kafka-log-dirs", "kafka-reassign-partitions"}:
+    if option == "broker-list" and name in WITH_BROKER_LIST:
         pytest.skip("it has this option")
     assert kafka_tools.main(name, [f"--{option}", "x"]) == 1
     assert GONE[option] in capsys.readouterr().err

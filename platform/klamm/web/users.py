@@ -35,7 +35,7 @@ from klamm_base.errors import ConfigError
 
 KEY: Final = "rest.auth.file"
 THINGS: Final = frozenset({"connectors", "subjects", "topics", "clusters"})
-"""The things of all servers."""
+"""The things of Klamm's servers; a realm's own are known besides."""
 _ROLES: Final = {role.name.lower(): role for role in Role}
 _DIGEST: Final = re.compile(r"[0-9a-fA-F]{64}")
 
@@ -121,14 +121,14 @@ def _text(entry: Mapping[str, Any], where: str, key: str) -> str:
 
 
 def _caller(name: str, where: str, entry: Mapping[str, Any], secret: str, things: str) -> Caller:
-    if unknown := entry.keys() - {secret, "role", "grants"} - THINGS:
+    if unknown := entry.keys() - {secret, "role", "grants", things} - THINGS:
         raise ValueError(f"{where}.{min(unknown)} is unknown; there are role, {things} and grants")
     grants = entry.get("grants", [])
     if not isinstance(grants, list):
         raise ValueError(f"{where}.grants must be a list of {{ role = …, {things} = […] }}")  # noqa: TRY004
     found = [_grant(_table(grant, f"{where}.grants"), f"{where}.grants", things) for grant in grants]
     if "role" in entry:
-        own = {key: entry[key] for key in {"role", *THINGS} if key in entry}
+        own = {key: entry[key] for key in {"role", things, *THINGS} if key in entry}
         found.append(_grant(own, where, things))
     if not found:
         raise ValueError(f'{where} has no role; give it role = "viewer", "operator" or "admin"')
@@ -137,12 +137,12 @@ def _caller(name: str, where: str, entry: Mapping[str, Any], secret: str, things
 
 def _grant(entry: Mapping[str, Any], where: str, things: str) -> Grant | None:
     """Returns a grant; None for one on things of other servers."""
-    if unknown := entry.keys() - {"role"} - THINGS:
+    if unknown := entry.keys() - {"role", things} - THINGS:
         raise ValueError(f"{where}.{min(unknown)} is unknown; there are role and {things}")
     role = entry.get("role")
     if not isinstance(role, str) or role.lower() not in _ROLES:
         raise ValueError(f"{where}.role must be one of {', '.join(_ROLES)}, not {role!r}")
-    named = entry.keys() & THINGS
+    named = entry.keys() & {things, *THINGS}
     for each in sorted(named):
         _patterns(entry[each], f"{where}.{each}")
     if named and things not in named:
