@@ -24,6 +24,14 @@ _JCEKS: Final = b"\xce\xce\xce\xce"
 _BLOCK: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
 
 
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The distinguished name of a certificate's subject (RFC 4514), and its alternative names."""
+
+    subject: str
+    alternatives: frozenset[str]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
     """A private key and its certificate chain in PEM. `password` opens the key when it is encrypted."""
@@ -37,6 +45,17 @@ class Identity:
         from cryptography import x509
 
         return x509.load_pem_x509_certificate(self.chain.encode()).not_valid_after_utc
+
+    def names(self) -> Names:
+        """Returns whom the first certificate of the chain is for."""
+        from cryptography import x509
+
+        first = x509.load_pem_x509_certificate(self.chain.encode())
+        try:
+            found = first.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        except x509.ExtensionNotFound:
+            found = x509.SubjectAlternativeName([])
+        return Names(first.subject.rfc4514_string(), frozenset(str(name.value) for name in found))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

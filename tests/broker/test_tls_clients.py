@@ -317,7 +317,7 @@ def test_new_files_are_taken_by_new_connections_and_old_ones_go_on(tmp_path):
     store = tmp_path / "broker.pem"
     shutil.copy(authority.issue("first"), store)
     ports = Ports()
-    config = ports.config(**{"ssl.keystore.location": str(store)})
+    config = ports.config(**{"ssl.keystore.location": str(store), "ssl.allow.dn.changes": "true"})
     del config["ssl.keystore.password"], config["ssl.key.password"]
     context = client_context(cafile=authority.ca)
 

@@ -17,9 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from klamm_base.errors import ConfigError
+from klamm_base.keystores import Names
 from klamm_base.tls import TlsSettings
 from klamm_broker.security.principal_rules import KEY as RULES
 from klamm_broker.security.principal_rules import PrincipalRules
+from klamm_broker.server.tls_keys import ALLOW_DN_CHANGES, ALLOW_SAN_CHANGES
 
 if TYPE_CHECKING:
     from klamm_broker.server.config import BrokerConfig
@@ -49,6 +51,8 @@ class TlsSetup:
     rules: PrincipalRules | None
     ends: dt.datetime
     """The last moment of the listener's certificate."""
+    names: Names
+    """Whom the listener's certificate is for."""
 
 
 @dataclass(slots=True)
@@ -81,7 +85,10 @@ class TlsContexts:
                 if before is not None and before.props == props:
                     kept[listener.name] = before
                 else:
-                    kept[listener.name] = _Kept(props, _stamp(props), make(listener.name, props))
+                    stamp, setup = _stamp(props), make(listener.name, props)
+                    if before is not None:
+                        _require_same_names(listener.name, before.setup.names, setup.names, props)
+                    kept[listener.name] = _Kept(props, stamp, setup)
         self._kept = kept
 
     def check(self, config: BrokerConfig) -> None:
@@ -105,11 +112,13 @@ class TlsContexts:
 
     @staticmethod
     def _renewed(name: str, kept: _Kept, done: asyncio.Future[TlsSetup]) -> None:
-        error = done.exception()
-        if error is not None:
-            log.error("listener %s keeps its certificate: %s", name, error)
+        try:
+            setup = done.result()
+            _require_same_names(name, kept.setup.names, setup.names, kept.props)
+        except ConfigError as e:
+            log.error("listener %s keeps its certificate: %s", name, e)  # noqa: TRY400 - it says all
             return
-        kept.setup = done.result()
+        kept.setup = setup
         log.info("listener %s has read its key store and trust store again", name)
         _judge(name, kept.setup, dt.datetime.now(dt.UTC))
 
@@ -120,6 +129,21 @@ def _judge(name: str, setup: TlsSetup, now: dt.datetime) -> None:
         log.error("listener %s: its certificate has ended on %s: clients refuse it", name, setup.ends.date())
     elif setup.ends - now < _SOON:
         log.warning("listener %s: its certificate ends on %s", name, setup.ends.date())
+
+
+def _require_same_names(listener: str, old: Names, new: Names, props: Mapping[str, str]) -> None:
+    """Raises ConfigError where a new key store would make another server of a listener (KIP-978): its clients would refuse it."""
+
+    def allowed(key: str) -> bool:
+        return props.get(key, "").strip().lower() == "true"
+
+    if not allowed(ALLOW_DN_CHANGES) and new.subject.casefold() != old.subject.casefold():
+        why = f"{new.subject} is the new certificate's name, not {old.subject}; {ALLOW_DN_CHANGES}=true allows it"
+    elif not allowed(ALLOW_SAN_CHANGES) and (gone := old.alternatives - new.alternatives):
+        why = f"the new certificate is not for {', '.join(sorted(gone))}; {ALLOW_SAN_CHANGES}=true allows it"
+    else:
+        return
+    raise ConfigError(f"listener {listener}: {why}", key="ssl.keystore.location")
 
 
 def tls_properties(config: BrokerConfig, listener: Listener) -> dict[str, str]:
@@ -144,7 +168,7 @@ def make(listener: str, props: Mapping[str, str]) -> TlsSetup:
         tls = TlsSettings.from_properties(props)
         context = tls.server_context()
         assert tls.identity is not None, "server_context() asks for it"
-        return TlsSetup(context, rules, tls.identity.ends())
+        return TlsSetup(context, rules, tls.identity.ends(), tls.identity.names())
     except ConfigError as e:
         raise ConfigError(f"listener {listener}: {e}", key=e.key) from None
 

@@ -9,6 +9,8 @@ from klamm_base.errors import ConfigError
 from klamm_broker.security.principal_rules import KEY as RULES
 from klamm_broker.security.principal_rules import PrincipalRules
 
+ALLOW_DN_CHANGES: Final = "ssl.allow.dn.changes"
+ALLOW_SAN_CHANGES: Final = "ssl.allow.san.changes"
 STORES: Final = (
     ("ssl.keystore.type", Type.STRING, "JKS", "Accepted. The content of the file decides: JKS, PKCS12 or PEM."),
     ("ssl.keystore.location", Type.STRING, None, "File with the private key and its certificates."),
@@ -50,6 +52,15 @@ def define(key: Any) -> None:
         one_of("required", "requested", "none"),
         "Whether clients must show a certificate, may, or are not asked.",
     )
+    for name, part in ((ALLOW_DN_CHANGES, "distinguished name"), (ALLOW_SAN_CHANGES, "alternative names")):
+        key(
+            name,
+            Type.BOOLEAN,
+            False,
+            None,
+            f"Whether a key store that is taken while the broker runs may have another certificate's {part} (KIP-978).",
+            importance=Importance.LOW,
+        )
     key(
         RULES,
         Type.STRING,
