@@ -26,6 +26,7 @@ SLOW = commits((1000, 100, 50), (2000, 200, 100), (3000, 300, 150), (4000, 400, 
 STANDING = commits((1000, 100, 100), (1000, 200, 150), (1000, 300, 200), (1000, 400, 250), (1000, 500, 300))
 RECOVERED = commits((1000, 100, 100), (2000, 200, 150), (3000, 300, 200), (2000, 400, 1250), (4000, 500, 300))
 BACK = commits((1000, 100, 100), (2000, 200, 150), (3000, 300, 200), (2000, 400, 1250), (2500, 500, 300))
+TWICE = commits((1000, 100, 100), (900, 200, 400), (3000, 300, 200), (2000, 400, 1250), (2500, 500, 300))
 AT_END = commits(*((9000 + n, 10 + n, 0) for n in range(15)))
 
 
@@ -40,6 +41,7 @@ AT_END = commits(*((9000 + n, 10 + n, 0) for n in range(15)))
         pytest.param(SLOW, [5250], 0, 1000, 0, Status.OK, id="old, but there is no lag now"),
         pytest.param(RECOVERED, [4300], 300, 600, 0, Status.OK, id="went back and caught up"),
         pytest.param(BACK, [4300], 300, 600, 0, Status.REWIND, id="went back and is not there yet"),
+        pytest.param(TWICE, [4300], 300, 600, 0, Status.REWIND, id="went back again after it had made up for it"),
         pytest.param(AT_END, [9945, 9300], 931, 60, 0, Status.STOP, id="never had lag, then stopped"),
         pytest.param(AT_END, [9015, 9014], 1, 60, 0, Status.OK, id="was at the end at a recent look"),
         pytest.param(

@@ -243,6 +243,33 @@ def test_a_version_that_fails_is_left_again(tmp_path: Path, starts: set[str], re
     assert versions.link(CURRENT) == one
 
 
+@pytest.mark.parametrize("previous", ["1", None])
+def test_an_upgrade_that_fails_leaves_the_way_back_as_it_was(tmp_path: Path, previous: str | None) -> None:
+    versions = _versions(tmp_path, "1", "2", "3")
+    one, two, three = (v.path for v in versions.all())
+    if previous is not None:
+        versions.switch(one)
+    versions.switch(two)
+    services = _Services(versions, starts={"1", "2"}, reads={"3"})
+    with pytest.raises(KlammError, match="went back to 2"):
+        list(change(versions, three, services.steps()))
+    assert versions.link(CURRENT) == two
+    assert versions.link(PREVIOUS) == (one if previous is not None else None)
+
+
+def test_a_first_version_that_fails_is_not_left_as_the_one_in_use(tmp_path: Path) -> None:
+    versions = _versions(tmp_path, "1")
+    (one,) = (v.path for v in versions.all())
+    failing = Steps(stop=lambda: None, check=lambda _: None, start=_fail)
+    with pytest.raises(KlammError, match="not ready"):
+        list(change(versions, one, failing))
+    assert versions.link(CURRENT) is None
+
+
+def _fail() -> None:
+    raise KlammError("not ready")
+
+
 def test_when_nothing_starts_both_reasons_are_said(tmp_path: Path) -> None:
     versions = _versions(tmp_path, "1", "2")
     one, two = (v.path for v in versions.all())

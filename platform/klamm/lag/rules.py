@@ -72,11 +72,8 @@ def was_at_end(commits: Sequence[Commit], ends: Iterable[int]) -> bool:
 
 
 def rewound(commits: Sequence[Commit]) -> bool:
-    """Returns whether the consumer's first step back is not made up for yet."""
-    for i, (before, after) in enumerate(pairwise(commits), 1):
-        if after.offset < before.offset:
-            return all(c.offset < before.offset for c in commits[i:])
-    return False
+    """Returns whether the consumer was further than it is now: a step back, be it the second, is not made up for yet."""
+    return commits[-1].offset < max(c.offset for c in commits)
 
 
 def stalled(commits: Sequence[Commit]) -> bool:

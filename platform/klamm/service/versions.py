@@ -99,6 +99,14 @@ class Versions:
             self._point(PREVIOUS, before)
         self._point(CURRENT, to)
 
+    def put_back(self, current: Path | None, previous: Path | None) -> None:
+        """Lets both links point where they did before a change that failed; None: there was none."""
+        for role, to in ((CURRENT, current), (PREVIOUS, previous)):
+            if to is None:
+                (self.prefix / role).unlink(missing_ok=True)
+            elif self.link(role) != to:
+                self._point(role, to)
+
     def _point(self, role: str, to: Path) -> None:
         new = self.prefix / f".{role}-{os.getpid()}"
         new.unlink(missing_ok=True)
@@ -127,7 +135,7 @@ def change(versions: Versions, to: Path, steps: Steps) -> Iterator[str]:
 
     Yields a sentence for each step. Raises KlammError when it went back, with the reason.
     """
-    before = versions.link(CURRENT)
+    before, previous = versions.link(CURRENT), versions.link(PREVIOUS)
     yield "stopping the services"
     steps.stop()
     try:
@@ -137,8 +145,7 @@ def change(versions: Versions, to: Path, steps: Steps) -> Iterator[str]:
         yield f"{to.name}: starting the services"
         steps.start()
     except BaseException as e:
-        if before is not None:
-            versions.switch(before)
+        versions.put_back(before, previous)
         try:
             steps.start()
         except KlammError as again:
