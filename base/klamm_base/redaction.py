@@ -32,7 +32,7 @@ _PARTS: Final = (
     "api.key",
     "user.info",
 )
-_NAMES: Final = ("ssl.keystore.key", "ssl.key.pem")
+_NAMES: Final = ("ssl.keystore.key", "ssl.key.pem", "authorization")
 # Names that look like a secret's but hold its place, not the secret itself.
 _HARMLESS: Final = (".url", ".uri", ".location", ".path", ".file", ".class", ".ms", ".name", ".seconds")
 _SWITCHES: Final = frozenset({"true", "false", "none", "null"})

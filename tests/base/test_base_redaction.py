@@ -66,7 +66,7 @@ def test_task_configs_get_their_references_back():
 @pytest.mark.parametrize(
     "name",
     ["connection.password", "sasl.jaas.config", "ssl.key.password", "aws.secret.access.key", "db.PassWord",
-     "ssl.keystore.key", "es.api.key", "basic.auth.credentials.source.token"],
+     "ssl.keystore.key", "es.api.key", "basic.auth.credentials.source.token", "notifier.ops.authorization", "http.headers.Authorization"],
 )  # fmt: skip
 def test_names_of_secrets(name):
     assert is_secret_name(name)
@@ -74,7 +74,8 @@ def test_names_of_secrets(name):
 
 @pytest.mark.parametrize(
     "name",
-    ["topic", "key.converter", "sasl.oauthbearer.token.endpoint.url", "secret.file", "tokens.ms", "ssl.keystore.location"],
+    ["topic", "key.converter", "sasl.oauthbearer.token.endpoint.url", "secret.file", "tokens.ms", "ssl.keystore.location",
+     "http.authorization.type"],
 )  # fmt: skip
 def test_names_that_only_sound_like_it(name):
     assert not is_secret_name(name)

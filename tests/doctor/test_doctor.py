@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
+import tarfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from klamm.doctor import host, peers, settings
+from klamm.doctor.archive import Archive
 from klamm.doctor.finding import State
 from klamm.doctor.settings import Configured
+from klamm.doctor.units import secrets_in
+from klamm.service.kinds import kind_of
+from klamm.service.unit import Unit, quoted
 from klamm_base.errors import KlammError
+from klamm_base.redaction import Redactor
 
 GIB = 1 << 30
 
@@ -124,6 +131,100 @@ def test_secrets_that_all_may_read_are_told(tmp_path: Path) -> None:
     found = [each for each in settings.look(configured) if each.state is State.FAILED]
     assert "ssl.keystore.password" in found[0].said
     assert "hunter2" not in found[0].said
+
+
+OF_SERVERS = {
+    "console": "bootstrap.servers=127.0.0.1:9\n",
+    "registry": "bootstrap.servers=127.0.0.1:9\nlisteners=http://127.0.0.1:8081\n",
+    "lag": "bootstrap.servers=127.0.0.1:9\n",
+    "rest": "bootstrap.servers=127.0.0.1:9\n",
+}
+
+
+@pytest.mark.parametrize("kind", sorted(OF_SERVERS))
+def test_the_file_of_each_server_is_read(tmp_path: Path, kind: str) -> None:
+    assert _states(settings.look(_file(tmp_path, kind, OF_SERVERS[kind]))) == [State.OK]
+
+
+@pytest.mark.parametrize(
+    ("kind", "bad"),
+    [
+        ("console", "console.read.only=perhaps"), ("registry", "schema.compatibility.level=most"),
+        ("lag", "storage.intervals=few"), ("rest", "consumer.threads=0"),
+    ],
+)  # fmt: skip
+def test_a_bad_file_of_each_server_is_told(tmp_path: Path, kind: str, bad: str) -> None:
+    (found,) = settings.look(_file(tmp_path, kind, f"{OF_SERVERS[kind]}{bad}\n"))
+    assert found.state is State.FAILED
+    assert bad.partition("=")[0] in found.said
+
+
+def test_a_service_of_a_kind_that_is_not_known_is_told(tmp_path: Path) -> None:
+    (found,) = settings.look(_file(tmp_path, "weather", "a=b\n"))
+    assert found.state is State.FAILED
+    assert "'weather' is no service" in found.said
+
+
+# ---- the archive
+
+HOOK = "https://hooks.example.org/services/T024/B81/s3cr3tHook"
+LAG = f"""bootstrap.servers=127.0.0.1:9
+notifier.ops.class-name=http
+notifier.ops.url-open={HOOK}
+notifier.ops.authorization=Bearer b3arer-of-news
+notifier.ops.extras.key=r0uting-k3y-of-it
+notifier.ops.extras.severity=error
+notifier.sh.class-name=command
+notifier.sh.command-open=curl -H X-Key:c0mmand-k3y http://127.0.0.1
+"""
+
+
+def _archived(archive: Archive, path: Path) -> dict[str, str]:
+    archive.write(path)
+    with tarfile.open(path) as opened:
+        return {each.name.partition("/")[2]: opened.extractfile(each).read().decode() for each in opened}  # type: ignore[union-attr]
+
+
+def test_an_archive_hides_what_a_notifier_is_told(tmp_path: Path) -> None:
+    archive = Archive([_file(tmp_path, "lag", LAG)])
+    archive.add("log", f"an error at {HOOK}: 500; Bearer b3arer-of-news, r0uting-k3y-of-it")
+    archive.add_usual([])
+    texts = _archived(archive, tmp_path / "a.tar.gz")
+    assert "an error at [hidden]: 500; [hidden], [hidden]" in texts["log"]
+    shown = json.loads(texts["settings/0-lag-lag.properties.json"])["settings"]
+    assert shown["notifier.ops.class-name"] == "http"
+    assert shown["bootstrap.servers"] == "127.0.0.1:9"
+    whole = "".join(texts.values())
+    assert not [each for each in ("s3cr3tHook", "b3arer", "r0uting", "c0mmand-k3y") if each in whole]
+
+
+def test_an_archive_hides_what_it_learns_later(tmp_path: Path) -> None:
+    archive = Archive([])
+    archive.add("cluster.json", "hunter2-secret")
+    archive.hide(["hunter2-secret"])
+    assert _archived(archive, tmp_path / "a.tar.gz")["cluster.json"] == "[hidden]"
+
+
+@pytest.mark.parametrize(
+    ("words", "secret"),
+    [
+        (("--password", "pa ss$w%rd"), "pa ss$w%rd"), (("--token=t0ken-x",), "t0ken-x"), (("--user", "kim:of-kim"), "of-kim"),
+        (("--override", "ssl.key.password=of-key"), "of-key"), (("--override=sasl.jaas.config=p.L required password=\"qu\\ote\";",), "p.L required password=\"qu\\ote\";"),
+        (("--registry", "http://kim:of-web@h:1"), "of-web"), (("--api-key", "k-1234"), "k-1234"),
+    ],
+)  # fmt: skip
+def test_secrets_behind_the_options_of_a_unit_are_found(words: tuple[str, ...], secret: str) -> None:
+    unit = Unit(
+        name="klamm-up", kind=kind_of("up"), program=Path("/k/klamm"), interpreter=Path("/k/python"),
+        folder=Path("/d"), words=(*words, "--port", "9092"),
+    )  # fmt: skip
+    found = secrets_in(unit.text())
+    assert secret in found
+    assert not {"9092", "--port", "up", "/k/klamm"} & set(found)
+    hidden = Redactor(found).redact(unit.text())
+    assert secret not in hidden
+    assert quoted(secret).strip('"') not in hidden
+    assert "--port 9092" in hidden
 
 
 # ---- servers

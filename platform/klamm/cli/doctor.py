@@ -158,7 +158,7 @@ def _listeners_of(each: Configured) -> list[tuple[str, str, int]]:
     """Returns name, host and port of each listener with a fixed port."""
     from klamm.doctor.settings import raw_settings
 
-    if each.kind not in ("broker", "connect"):
+    if each.kind in ("agent", "mirror"):
         return []
     found = []
     for listener in raw_settings(each).get("listeners", "").split(","):
@@ -205,9 +205,15 @@ def _has_failed(status: dict[str, Any]) -> bool:
 
 
 def _add_services(kept: Archive) -> None:
+    from klamm.doctor.settings import Configured, secrets_of
+    from klamm.doctor.units import secrets_in
     from klamm.service.systemd import Systemd
 
     for of_user in (False, True):
         for each in Systemd(of_user).installed():
-            kept.add(f"units/{each.path.name}", each.path.read_text(encoding="utf-8"))
+            text = each.path.read_text(encoding="utf-8", errors="replace")
+            kept.hide(secrets_in(text))
+            if "config" in each.facts:  # its log may tell of a file that was not named here
+                kept.hide(secrets_of(Configured(each.facts["kind"], Path(each.facts["config"]))))
+            kept.add(f"units/{each.path.name}", text)
             kept.add_journal(each.path.name, of_user=of_user)

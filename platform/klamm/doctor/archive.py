@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from klamm.doctor.finding import Finding
-from klamm.doctor.settings import Configured, raw_settings
+from klamm.doctor.settings import Configured, is_secret, raw_settings, secrets_of
 from klamm_base.errors import KlammError
 from klamm_base.files import PRIVATE_FILE, write_atomically
-from klamm_base.redaction import HIDDEN, Redactor, is_secret_name, secret_values, without_logins
+from klamm_base.redaction import HIDDEN, Redactor, without_logins
 
 LOG_LINES: Final = 2000
 
@@ -27,15 +27,19 @@ class Archive:
     """Files of an archive. `secrets` are hidden in every one of them, beside those of the settings."""
 
     def __init__(self, configured: Iterable[Configured], secrets: Iterable[str] = ()) -> None:
-        self._files: dict[str, bytes] = {}
+        self._files: dict[str, str] = {}
         self._configured = list(configured)
         self._redactor = Redactor(secrets)
         for each in self._configured:
-            self._redactor.add(secret_values(raw_settings(each)))
+            self.hide(secrets_of(each))
+
+    def hide(self, secrets: Iterable[str]) -> None:
+        """Hides further values, also in what was added before."""
+        self._redactor.add(secrets)
 
     def add(self, name: str, content: str) -> None:
         """Adds a text."""
-        self._files[name] = without_logins(self._redactor.redact(content)).encode()
+        self._files[name] = content
 
     def add_json(self, name: str, content: Any) -> None:
         """Adds a document."""
@@ -46,7 +50,7 @@ class Archive:
         self.add_json("findings.json", [asdict(each) for each in findings])
         self.add("packages.txt", "".join(f"{name}=={version}\n" for name, version in sorted(_packages())))
         for number, each in enumerate(self._configured):
-            shown = {n: HIDDEN if is_secret_name(n) else v for n, v in raw_settings(each).items()}
+            shown = {n: HIDDEN if is_secret(each, n) else v for n, v in raw_settings(each).items()}
             self.add_json(
                 f"settings/{number}-{each.kind}-{each.path.name}.json",
                 {"path": str(each.path), "settings": shown},
@@ -74,7 +78,8 @@ class Archive:
         """Writes the archive (.tar.gz), readable by its owner only. Raises KlammError."""
         buffer, now = io.BytesIO(), int(time.time())
         with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
-            for name, content in self._files.items():
+            for name, text in self._files.items():
+                content = without_logins(self._redactor.redact(text)).encode()
                 info = tarfile.TarInfo(f"klamm-doctor/{name}")
                 info.size, info.mtime, info.mode = len(content), now, PRIVATE_FILE
                 archive.addfile(info, io.BytesIO(content))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import re
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,9 +20,13 @@ Rule = tuple[str, Callable[[Mapping[str, Any]], str | None]]
 """A name, and a function that says how settings fight each other (None: they do not)."""
 
 
+_OF_NOTIFIER: Final = re.compile(r"notifier\.[^.]+\.((url|command)-(open|close)|extras\..+)")
+_KEY_CHARS: Final = 12
+
+
 @dataclass(frozen=True, slots=True)
 class Configured:
-    """A configuration file of a server. `kind` is broker, connect, mirror or agent."""
+    """A configuration file of a server. `kind` is one of `klamm.service.kinds`."""
 
     kind: str
     path: Path
@@ -29,10 +35,11 @@ class Configured:
 def look(configured: Configured) -> Iterator[Finding]:
     """Yields what is to be said of a file. Secrets are hidden."""
     check = f"settings {configured.path}"
-    hide = Redactor(secret_values(raw_settings(configured))).redact
+    hide = Redactor(secrets_of(configured)).redact
     try:
         with _warnings() as said:
-            loaded = _LOADERS[configured.kind](configured.path)
+            load = _LOADERS.get(configured.kind) or partial(_other, configured.kind)
+            loaded = load(configured.path)
     except (KlammError, OSError) as e:
         yield failed(check, hide(str(e)), "mend the file: the server would not start")
         return
@@ -57,21 +64,16 @@ def _worker(path: Path) -> Mapping[str, Any]:
     return _Values(WorkerConfig.from_properties(props, props.source))
 
 
-def _mirror(path: Path) -> Mapping[str, Any]:
-    from klamm.mirror import files
+def _other(kind: str, path: Path) -> Mapping[str, Any]:
+    """Reads a file as its server does, for kinds of which no rule is known."""
+    from klamm.service.kinds import kind_of
+    from klamm.service.needs import written_by
 
-    files.load(path, None)
+    written_by(kind_of(kind), path.absolute(), path.absolute().parent)
     return {}
 
 
-def _agent(path: Path) -> Mapping[str, Any]:
-    from klamm_agent.config.agent import AgentConfig
-
-    AgentConfig.load(path)
-    return {}
-
-
-_LOADERS: Final = {"broker": _broker, "connect": _worker, "mirror": _mirror, "agent": _agent}
+_LOADERS: Final = {"broker": _broker, "connect": _worker}
 
 
 class _Values(dict[str, Any]):
@@ -154,6 +156,20 @@ def raw_settings(configured: Configured) -> dict[str, str]:
         return dict(load_properties(configured.path))
     except (OSError, ValueError, KlammError):
         return {}
+
+
+def is_secret(configured: Configured, name: str) -> bool:
+    """Returns whether nobody else may see a setting's value. Whoever has the address of a webhook may write there, and commands and
+    extras of a notifier often hold keys.
+    """
+    return is_secret_name(name) or (configured.kind == "lag" and _OF_NOTIFIER.fullmatch(name) is not None)
+
+
+def secrets_of(configured: Configured) -> list[str]:
+    """Returns the values of a file that are to be hidden in all texts. Short extras are words such as `error`, and stay."""
+    raw = raw_settings(configured)
+    told = [n for n, v in raw.items() if is_secret(configured, n) and (".extras." not in n or len(v) >= _KEY_CHARS)]
+    return secret_values(raw, told)
 
 
 def _flat(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
