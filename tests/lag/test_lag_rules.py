@@ -195,7 +195,7 @@ def test_groups_and_topics_are_forgotten():
     assert state.readers("t") == ["h"]
     state.expire(11_500)
     assert state.groups() == ["h"]
-    state.forget_topics({"t"})
+    state.forget_partitions({TP})
     assert state.groups() == []
     assert not state.forget("h")
     state.commit("late", TP, 5, at_ms=1000, order=1, now_ms=20_000)

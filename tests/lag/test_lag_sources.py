@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import struct
 from types import SimpleNamespace
@@ -15,10 +16,18 @@ from klamm.lag.commits import CommitReader, Seen
 from klamm.lag.fetching import time_at, whole
 from klamm.lag.group_source import kind_of
 from klamm.lag.spark_source import positions
-from klamm.lag.topic_source import GroupReader, MirrorReader, TopicSource
+from klamm.lag.monitor import Monitor
+from klamm.lag.settings import one_cluster, parse
+from klamm.lag.state import ClusterState, Judging
+from klamm.lag.topic_source import PASSING_MS, GroupReader, MirrorReader, TopicSource, group_holds
+from klamm.lag.watch import ClusterWatch, now_ms
+from klamm_base.errors import KlammError
+from klamm_base.properties import layered
+from klamm_base.security import ClientSecurity
+from klamm_broker.coordinator.partitioning import partition_for
 from klamm_base.internal_topics import OFFSETS_TOPIC
 from klamm_base.metrics_text import lines
-from klamm_kafka.wire.batch import Record, encode_batch, read_header
+from klamm_kafka.wire.batch import Record, encode_batch, iter_headers, read_header
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.group_records import OffsetCommitKey, OffsetCommitValue
 from klamm_spark.status import JobStatus, families
@@ -148,3 +157,199 @@ def test_a_spark_sink_in_connect_is_told_by_its_worker():
     )
     found = [(p.group, p.kind, p.partition, p.offset, p.at_ms) for p in positions(text, "c")]
     assert found == [("spark-lake", "spark", TP, 42, 9500), ("spark-lake-second", "spark", TP, 42, 9500)]
+
+
+# ---- partitions that cannot be read, and logs that begin anew
+
+
+class Cluster:
+    """The partitions of `__consumer_offsets`: batches by partition, errors of Fetch and of ListOffsets, where they begin."""
+
+    def __init__(self, *logs: bytes) -> None:
+        self.logs = dict(enumerate(logs))
+        self.errors: dict[int, int] = {}
+        self.id = "first"
+        self.begins = 0
+        self.timeout_ms = 1000
+
+    async def metadata(self, _topics: list[str] | None = None) -> SimpleNamespace:
+        parts = [SimpleNamespace(partition_index=p) for p in self.logs]
+        return SimpleNamespace(
+            topics=[SimpleNamespace(name=OFFSETS_TOPIC, error_code=0, topic_id=self.id, partitions=parts)]
+        )
+
+    async def by_leader(self, partitions, _call, *, again):
+        assert not again, "one partition holds the others up"
+        return {
+            tp: AdminError(self.errors[tp.partition], str(tp)) if tp.partition in self.errors else self.begins
+            for tp in partitions
+        }
+
+    async def fetch(self, _admin, offsets, *, wait_ms, again):
+        assert (wait_ms, again) == (0, False)
+        answers = {}
+        for tp, at in offsets.items():
+            log = self.logs[tp.partition]
+            end = max((h.next_offset for _, h in iter_headers(log)), default=self.begins)
+            if tp.partition in self.errors:
+                answers[tp] = AdminError(self.errors[tp.partition], str(tp))
+            elif not self.begins <= at <= end:
+                answers[tp] = AdminError(ErrorCode.OFFSET_OUT_OF_RANGE, str(tp))
+            else:
+                answers[tp] = SimpleNamespace(records=log, high_watermark=end)
+        return answers
+
+    def source(self, monkeypatch, begin=None) -> TopicSource:
+        monkeypatch.setattr("klamm.lag.topic_source.fetch", self.fetch)
+        reader = lambda at: GroupReader("c", at, lambda _: True)  # noqa: E731
+        return TopicSource(self, OFFSETS_TOPIC, reader, begin or {}, holds=group_holds("c"))
+
+
+def log(*offsets: int, base: int = 0, at: int = 5000, group: str = "g") -> bytes:
+    return bytes(
+        encode_batch([commit(o, at + n, group=group) for n, o in enumerate(offsets)], base_offset=base)
+    )
+
+
+PARTS = {partition_for(group, 2): group for group in ("g", "h", "i", "j")}
+"""A group in each of two partitions."""
+
+
+async def test_a_partition_that_cannot_be_read_blinds_for_no_other(monkeypatch):
+    cluster = Cluster(log(1, 2, group=PARTS[0]), log(7, group=PARTS[1]))
+    cluster.errors[0] = ErrorCode.LEADER_NOT_AVAILABLE
+    source = cluster.source(monkeypatch)
+    assert [p.offset for p in await source.poll(0)] == [7], "what is found is returned"
+    assert source.caught_up
+    assert source.trouble is None, "a new leader may come"
+    assert source.blind("c", PARTS[0], "consumer")
+    assert not source.blind("c", PARTS[1], "consumer")
+    assert not source.blind("other", PARTS[0], "consumer")
+    assert not source.blind("c", PARTS[0], "spark")
+
+    cluster.logs[1] += log(8, base=1, group=PARTS[1])
+    assert [p.offset for p in await source.poll(PASSING_MS)] == [8]
+    assert "__consumer_offsets-0" in (source.trouble or "")
+    del cluster.errors[0]
+    assert [p.offset for p in await source.poll(PASSING_MS + 1)] == [1, 2]
+    assert source.trouble is None
+    assert not source.blind("c", PARTS[0], "consumer")
+
+
+async def test_a_partition_that_fails_later_loses_nothing(monkeypatch):
+    cluster = Cluster(log(1, group=PARTS[0]), log(7, group=PARTS[1]))
+    source = cluster.source(monkeypatch)
+    assert [p.offset for p in await source.poll(0)] == [1, 7]
+    cluster.errors[1] = ErrorCode.UNKNOWN_SERVER_ERROR
+    cluster.logs[0] += log(2, base=1, group=PARTS[0])
+    cluster.logs[1] += log(8, base=1, group=PARTS[1])
+    assert [p.offset for p in await source.poll(500)] == [2]
+    assert source.trouble is not None
+    del cluster.errors[1]
+    assert [p.offset for p in await source.poll(1000)] == [8]
+    assert not source.began_anew
+
+
+@pytest.mark.parametrize("longer", [False, True])
+async def test_a_topic_that_is_made_anew_is_read_from_its_beginning(monkeypatch, longer):
+    cluster = Cluster(log(1, 2, 3))
+    source = cluster.source(monkeypatch)
+    await source.poll(0)
+    cluster.logs[0], cluster.id = log(*([4] * 9 if longer else [4])), "second"
+    found = [p for n in (1, 2) for p in await source.poll(n * 100_000)]
+    assert {p.offset for p in found} == {4}
+    assert found[0].order == 0
+    assert source.began_anew
+
+
+async def test_places_of_a_log_that_was_cut_are_of_another_log(monkeypatch):
+    cluster = Cluster(log(1))
+    source = cluster.source(monkeypatch, {TopicPartition(OFFSETS_TOPIC, 0): 500})
+    found = [p for n in (1, 2) for p in await source.poll(n)]
+    assert ([p.offset for p in found], source.began_anew) == ([1], True)
+
+
+async def test_a_log_whose_beginning_moved_on_keeps_its_orders(monkeypatch):
+    cluster = Cluster(log(9, base=600))
+    cluster.begins = 600
+    source = cluster.source(monkeypatch, {TopicPartition(OFFSETS_TOPIC, 0): 500})
+    found = [p for n in (1, 2) for p in await source.poll(n)]
+    assert ([p.offset for p in found], source.began_anew) == ([9], False)
+
+
+def test_a_window_takes_commits_of_a_log_that_began_anew():
+    state = ClusterState("c", Judging(distance_ms=0))
+    state.look(TP, 100, 0)
+    for n in range(3):
+        state.commit("g", TP, 10 + n, at_ms=1000 + n, order=70_000 + n, now_ms=2000)
+    state.changed.clear()
+    state.begin_anew()
+    assert state.changed == {("g", TP)}, "kept for a restart"
+    state.commit("g", TP, 12, at_ms=1002, order=0, now_ms=2000)  # read again
+    state.commit("g", TP, 20, at_ms=3000, order=1, now_ms=3000)
+    state.commit("g", TP, 21, at_ms=3001, order=2, now_ms=3000)
+    assert [c.offset for c in state.window("g", TP)] == [10, 11, 12, 20, 21]
+
+
+async def test_a_topic_is_forgotten_after_several_looks_only(monkeypatch):
+    state = ClusterState("local", Judging())
+    watch = ClusterWatch(one_cluster("127.0.0.1:9", ClientSecurity()), {"local": state}, {}, lambda _: True)
+    gone, there, now = AdminError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "t-3"), TopicPartition("t", 2), 0
+    answers: dict[TopicPartition, int | AdminError] = {TP: 9, there: 9}
+
+    async def ends(*_args):
+        return answers
+
+    monkeypatch.setattr("klamm.lag.watch.list_offsets", ends)
+    monkeypatch.setattr("klamm.lag.watch.now_ms", lambda: now)
+    monkeypatch.setattr("klamm.lag.watch.written", lambda *_: asyncio.sleep(0, {}))
+    for tp in (TP, there):
+        state.commit("g", tp, 5, at_ms=0, order=tp.partition, now_ms=0)
+    known = []
+    for step, answer in enumerate([9, gone, gone, 9, gone, gone, gone]):
+        now, answers[TP] = step * 10_000, answer
+        await watch.look()
+        known.append(TP in state.partitions())
+    assert known == [True] * 6 + [False]
+    assert (state.counts, state.partitions()) == ({"t": 3}, {there}), "the other partition is there"
+    await watch.close()
+
+
+async def test_what_was_found_is_taken_before_the_rest_is_said(monkeypatch):
+    cluster, state = Cluster(log(1), log(7)), ClusterState("c", Judging())
+    state.look(TP, 100, 0)
+    watch = ClusterWatch(
+        one_cluster("127.0.0.1:9", ClientSecurity()), {"local": state, "c": state}, {}, lambda _: True
+    )
+    monkeypatch.setattr("klamm.lag.watch.now_ms", lambda: 9000)
+    cluster.errors[0] = ErrorCode.UNKNOWN_SERVER_ERROR
+    watch.sources = [cluster.source(monkeypatch)]
+    with pytest.raises(KlammError, match="__consumer_offsets-0"):
+        await watch._poll(watch.sources[0])
+    assert [c.offset for c in state.window("g", TP)] == [7]
+    assert watch.looked
+    assert watch.blind("c", PARTS[0], "consumer")
+    await watch.close()
+
+
+async def test_groups_whose_commits_cannot_be_read_are_not_judged(monkeypatch, tmp_path):
+    class_ = "notifier.n.class-name=command\nnotifier.n.command-open=true\n"
+    file = tmp_path / "lag.properties"
+    file.write_text(f"history.dir={tmp_path}/history\n{class_}")
+    monitor = Monitor(parse(layered(file)))
+    state, watch, now = monitor.states["local"], monitor.watches["local"], now_ms()
+    state.look(TP, 100, now)
+    for n, offset in enumerate((50, 40)):
+        state.commit("g", TP, offset, at_ms=now + 2000 * n, order=n, now_ms=now)
+    watch.looked = True
+    monkeypatch.setattr(watch, "blind", lambda *_: True)
+    await monitor.judge()
+    assert not monitor.incidents.open
+    monkeypatch.setattr(watch, "blind", lambda *_: False)
+    await monitor.judge()
+    assert list(monitor.incidents.open) == [("local", "g")]
+    monkeypatch.setattr(watch, "blind", lambda *_: True)
+    state.forget("g")
+    await monitor.judge()
+    assert monitor.incidents.open, "it is not known that it is gone"
+    await monitor.close()

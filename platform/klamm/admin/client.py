@@ -161,11 +161,13 @@ class Admin:
     # ---- partitions' leaders
 
     async def by_leader(
-        self, partitions: Collection[TopicPartition], call: LeaderCall
+        self, partitions: Collection[TopicPartition], call: LeaderCall, *, again: bool = True
     ) -> dict[TopicPartition, Any]:
-        """Ask each partition's leader. Values, or AdminErrors where there is no value (an unknown partition too)."""
+        """Ask each partition's leader. Values, or AdminErrors where there is no value (an unknown partition too); `again`: errors that
+        pass are waited for.
+        """
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + self.timeout_s
+        deadline = loop.time() + (self.timeout_s if again else 0)
         results: dict[TopicPartition, Any] = {}
         left = set(partitions)
         while left:

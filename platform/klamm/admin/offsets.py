@@ -51,10 +51,15 @@ def parse_time(text: str) -> int:
 
 
 async def list_offsets(
-    admin: Admin, partitions: Collection[TopicPartition], timestamp: int, *, committed: bool = False
+    admin: Admin,
+    partitions: Collection[TopicPartition],
+    timestamp: int,
+    *,
+    committed: bool = False,
+    again: bool = True,
 ) -> dict[TopicPartition, int | AdminError]:
     """Return the offset of a time in each partition: `NONE` where no record is that late, an AdminError where it
-    failed. `committed`: the end lies before the first open transaction.
+    failed. `committed`: the end lies before the first open transaction. `again`: as in `Admin.by_leader`.
     """
 
     async def call(node_id: int, mine: list[TopicPartition]) -> Mapping[TopicPartition, Any]:
@@ -79,7 +84,7 @@ async def list_offsets(
             for tp in [TopicPartition(t.name, p.partition_index)]
         }
 
-    return await admin.by_leader(partitions, call)
+    return await admin.by_leader(partitions, call, again=again)
 
 
 async def known_offsets(

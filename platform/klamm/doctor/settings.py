@@ -168,7 +168,11 @@ def is_secret(configured: Configured, name: str) -> bool:
 def secrets_of(configured: Configured) -> list[str]:
     """Returns the values of a file that are to be hidden in all texts. Short extras are words such as `error`, and stay."""
     raw = raw_settings(configured)
-    told = [n for n, v in raw.items() if is_secret(configured, n) and (".extras." not in n or len(v) >= _KEY_CHARS)]
+    told = [
+        n
+        for n, v in raw.items()
+        if is_secret(configured, n) and (".extras." not in n or len(v) >= _KEY_CHARS)
+    ]
     return secret_values(raw, told)
 
 

@@ -33,8 +33,9 @@ async def fetch(
     *,
     wait_ms: int = _WAIT_MS,
     partition_bytes: int = _PARTITION_BYTES,
+    again: bool = True,
 ) -> Batches:
-    """Returns what is in each partition from an offset on, after `wait_ms` perhaps nothing."""
+    """Returns what is in each partition from an offset on, after `wait_ms` perhaps nothing. `again`: as in `Admin.by_leader`."""
 
     async def call(node_id: int, mine: list[TopicPartition]) -> Mapping[TopicPartition, Any]:
         topics = [
@@ -60,7 +61,7 @@ async def fetch(
             for tp in [TopicPartition(t.topic, p.partition_index)]
         }
 
-    return await admin.by_leader(list(offsets), call)
+    return await admin.by_leader(list(offsets), call, again=again)
 
 
 async def written(admin: Admin, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:

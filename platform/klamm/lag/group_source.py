@@ -11,7 +11,7 @@ from klamm.admin.groups import Group, GroupListing, list_groups
 from klamm.admin.members import with_members
 from klamm.admin.model import TopicPartition
 from klamm.lag.model import Owner
-from klamm.lag.sources import Position
+from klamm.lag.sources import Position, WholeSource
 from klamm_kafka.client import UnsupportedApi
 from klamm_kafka.wire.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
@@ -52,7 +52,7 @@ def _owners(group: Group) -> dict[TopicPartition, Owner]:
     return {tp: Owner(m.host.removeprefix("/"), m.client_id) for m in group.members for tp in m.assignment}
 
 
-class ShareSource:
+class ShareSource(WholeSource):
     """The share groups of a cluster: where each partition begins that is not yet acknowledged.
 
     A share group tells no time of its commits. While it has members it counts as committing at each poll.

@@ -88,20 +88,28 @@ class Monitor:
         there: dict[tuple[str, str], GroupStatus] = {}
         for number, status in enumerate(self.statuses(), 1):
             there[status.cluster, status.group] = status
-            if not self.watches[status.cluster].looked:
-                continue  # what is not read to its end looks like a reader that has stopped
+            # What is not read to its end looks like a reader that has stopped.
+            if not self.watches[status.cluster].looked or self._blind(
+                status.cluster, status.group, status.kind
+            ):
+                continue
             found += self.incidents.seen(status, now_ms())
             if number % GROUPS_A_SLICE == 0:
                 await asyncio.sleep(0)
         self._judged = list(there.values())
         for cluster, group in self.incidents.open.keys() - there.keys():
             # Until a cluster has answered after our start, its groups are not gone but unknown.
-            if cluster not in self.watches or self.watches[cluster].looked:
+            known = cluster not in self.watches or self.watches[cluster].looked
+            if known and not self._blind(cluster, group, ""):
                 found += self.incidents.gone(cluster, group)
         for notice in found:
             self.notifiers[notice.notifier].put(notice)
         if found:
             self._keep(self._save_incidents)
+
+    def _blind(self, cluster: str, group: str, kind: str) -> bool:
+        """Returns whether positions of a group cannot be read now: a mirror's are in another cluster."""
+        return any(watch.blind(cluster, group, kind) for watch in self.watches.values())
 
     def save(self) -> None:
         """Keep history. Raises KlammError."""

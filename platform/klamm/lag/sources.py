@@ -35,6 +35,15 @@ class Source(Protocol):
     name: str
     """The source in words, for logs and metrics."""
 
+    trouble: str | None
+    """Why a part of it cannot be read, after a poll that returned the rest."""
+    began_anew: bool
+    """Set by a poll that found other records than those of before: their orders say nothing of the new ones. Whoever reads it clears it."""
+
+    def blind(self, cluster: str, group: str, kind: str) -> bool:
+        """Returns whether positions of a group may be in what cannot be read."""
+        ...
+
     async def poll(self, now_ms: int) -> list[Position]:
         """Returns the positions since the last poll. Raises KlammError, of which its next poll is free."""
         ...
@@ -47,3 +56,13 @@ class Source(Protocol):
     def caught_up(self) -> bool:
         """True when everything that was there at the last poll is told."""
         ...
+
+
+class WholeSource:
+    """A source whose poll returns all of it, or raises."""
+
+    trouble: str | None = None
+    began_anew = False
+
+    def blind(self, cluster: str, group: str, kind: str) -> bool:
+        return False

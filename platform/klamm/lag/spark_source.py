@@ -13,7 +13,7 @@ from typing import Final
 
 from klamm.admin import metrics_page
 from klamm.admin.model import TopicPartition
-from klamm.lag.sources import Position
+from klamm.lag.sources import Position, WholeSource
 
 _SAMPLE: Final = re.compile(
     r"(klamm_spark_position|klamm_spark_last_progress_timestamp_seconds)\{(.*)\} (\S+)"
@@ -22,7 +22,7 @@ _OF_CONNECTOR: Final = "output"
 _LABEL: Final = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
-class SparkSource:
+class SparkSource(WholeSource):
     """The queries of the job or the worker whose metrics are at `url`."""
 
     caught_up = True

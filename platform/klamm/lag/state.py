@@ -85,6 +85,15 @@ class ClusterState:
         for group, commit in self._waiting.pop(tp, ()):
             self._judged(group, tp, commit, end)
 
+    def begin_anew(self) -> None:
+        """Take in that the log of commits began anew, and with it the orders of commits."""
+        for name, group in self._groups.items():
+            for tp, window in group.windows.items():
+                window.begin_anew()
+                self.changed.add((name, tp))
+        for tp, waiting in self._waiting.items():
+            self._waiting[tp] = deque((g, c._replace(order=-1)) for g, c in waiting)
+
     def wrote(self, tp: TopicPartition, offset: int, timestamp_ms: int) -> None:
         """Take in the timestamp of the record at an offset, or of the first one behind it."""
         self._written[tp] = (offset, timestamp_ms)
@@ -116,16 +125,20 @@ class ClusterState:
             del self._groups[group]
         return True
 
-    def forget_topics(self, gone: Collection[str]) -> None:
-        """Forget topics that exist no more, in all groups."""
-        for topic in gone:
+    def forget_partitions(self, gone: Collection[TopicPartition]) -> None:
+        """Forget partitions that exist no more, in all groups."""
+        for tp in gone:
             for group in list(self._groups):
-                self.forget(group, topic=topic)
-            self.counts.pop(topic, None)
-        for tp in [tp for tp in self.ends if tp.topic in gone]:
-            del self.ends[tp]
-        for tp in [tp for tp in self._waiting if tp.topic in gone]:
-            del self._waiting[tp]
+                self.forget(group, tp)
+            self.ends.pop(tp, None)
+            self._written.pop(tp, None)
+            self._waiting.pop(tp, None)
+        for topic in {tp.topic for tp in gone}:
+            left = [tp.partition + 1 for tp in self.ends if tp.topic == topic]
+            if left:
+                self.counts[topic] = max(left)
+            else:
+                self.counts.pop(topic, None)
 
     def expire(self, now_ms: int) -> None:
         """Forget groups that have committed nothing for so long, and logs that nobody reads."""

@@ -11,20 +11,27 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final, Protocol
 
-from klamm.admin.client import Admin
+from klamm.admin.client import Admin, passing
 from klamm.admin.errors import AdminError
 from klamm.admin.model import TopicPartition
-from klamm.admin.offsets import known_offsets
+from klamm.admin.offsets import list_offsets
 from klamm.lag.commits import CommitReader
 from klamm.lag.fetching import fetch, whole
 from klamm.lag.sources import Position
+from klamm_broker.coordinator.partitioning import partition_for
 from klamm_kafka.wire.batch import Record, decode_records, iter_headers
-from klamm_kafka.wire.errors import ErrorCode
+from klamm_kafka.wire.errors import ErrorCode, ProtocolError
 from klamm_kafka.wire.offset_specs import EARLIEST, LATEST
 
 log = logging.getLogger(__name__)
 
 MIRROR_TOPICS: Final = r"mm2-offsets\..*\.internal"
+PASSING_MS: Final = 10_000
+"""A partition may be without a leader for so long, before it is said."""
+_LOOK_MS: Final = 60_000
+
+Holds = Callable[[str, str, str, TopicPartition, int], bool]
+"""Tells of a cluster, group and kind, and of a partition and how many its topic has, whether it may hold the group's positions."""
 
 
 class Reader(Protocol):
@@ -69,6 +76,21 @@ class GroupReader:
                 )
 
 
+def group_holds(of: str) -> Holds:
+    """Returns where coordinators of cluster `of` keep the positions of groups."""
+
+    def holds(cluster: str, group: str, kind: str, tp: TopicPartition, count: int) -> bool:
+        told = cluster == of and kind not in ("mirror", "spark")
+        return told and partition_for(group, max(count, 1)) == tp.partition
+
+    return holds
+
+
+def mirror_holds(target: str) -> Holds:
+    """Returns where the positions of mirror flows to `target` are: in any partition."""
+    return lambda _cluster, group, kind, _tp, _count: kind in ("mirror", "") and group.endswith(f"->{target}")
+
+
 class MirrorReader:
     """Reads the offsets of MirrorSource connectors at their target: positions in the cluster that a flow copies from."""
 
@@ -106,7 +128,11 @@ class MirrorReader:
 
 
 class TopicSource:
-    """The topics of a cluster whose names match `topics`, read by readers that `reader` makes."""
+    """The topics of a cluster whose names match `topics`, read by readers that `reader` makes. `holds` tells whether a partition (of so
+    many) may hold positions of a group.
+
+    Each partition stands for itself: one that cannot be read keeps the others from nothing.
+    """
 
     def __init__(
         self,
@@ -116,69 +142,140 @@ class TopicSource:
         begin: Mapping[TopicPartition, int],
         *,
         latest: bool = False,
+        holds: Holds = lambda *_: True,
     ) -> None:
         self.name = topics
+        self.trouble: str | None = None
+        self.began_anew = False
         self._admin = admin
         self._exact = re.escape(topics) == topics.replace("-", r"\-")
         self._topics = re.compile(topics)
         self._reader = reader
+        self._holds = holds
         self._begin = dict(begin)
         self._first = LATEST if latest else EARLIEST
         self._readers: dict[TopicPartition, Reader] = {}
+        self._there: set[TopicPartition] = set()
+        self._ids: dict[str, object] = {}
+        self._left: dict[TopicPartition, int] = {}
+        """Where partitions were left that are read from their beginning again."""
         self._behind: set[TopicPartition] = set()
+        self._failing: dict[TopicPartition, tuple[int, AdminError]] = {}
+        """Partitions that cannot be read, since when, and why."""
+        self._unread: set[TopicPartition] = set()
+        """Those, and those that are not yet read to their end since."""
         self._looked_ms = -1_000_000
         self._polled = False
 
     @property
     def caught_up(self) -> bool:
-        return self._polled and not self._behind
+        return self._polled and not self._behind - self._unread
+
+    @property
+    def unread(self) -> bool:
+        """True while partitions cannot be read, or are not read to their end since."""
+        return bool(self._unread)
+
+    def blind(self, cluster: str, group: str, kind: str) -> bool:
+        return any(self._holds(cluster, group, kind, tp, self._count(tp.topic)) for tp in self._unread)
 
     def places(self) -> dict[TopicPartition, int]:
-        return {tp: reader.unfinished for tp, reader in self._readers.items()}
+        return self._begin | {tp: reader.unfinished for tp, reader in self._readers.items()}
 
     async def poll(self, now_ms: int) -> list[Position]:
-        if now_ms - self._looked_ms > 60_000 or not self._readers:
-            await self._find()
+        missing = self._there - self._readers.keys()
+        if now_ms - self._looked_ms > _LOOK_MS or missing or not self._readers:
+            await self._find(now_ms)
             self._looked_ms = now_ms
         self._polled = True
-        if not self._readers:
-            return []
-        wanted = {tp: reader.position for tp, reader in self._readers.items()}
         found: list[Position] = []
-        for tp, data in (await fetch(self._admin, wanted, wait_ms=0)).items():
+        wanted = {tp: reader.position for tp, reader in self._readers.items()}
+        answers = await fetch(self._admin, wanted, wait_ms=0, again=False) if wanted else {}
+        for tp, data in answers.items():
             if isinstance(data, AdminError):
-                self._refused(tp, data)
+                self._refused(tp, data, now_ms)
                 continue
             reader = self._readers[tp]
-            found += reader.positions(whole(data.records or b""))
-            (self._behind.add if reader.position < data.high_watermark else self._behind.discard)(tp)
+            try:
+                found += reader.positions(whole(data.records or b""))
+            except ProtocolError as e:
+                self._fails(tp, AdminError(ErrorCode.CORRUPT_MESSAGE, str(tp), str(e)), now_ms)
+                continue
+            self._failing.pop(tp, None)
+            if reader.position < data.high_watermark:
+                self._behind.add(tp)
+            else:
+                self._behind.discard(tp)
+                self._unread.discard(tp)
+        self.trouble = self._said(now_ms)
         return found
 
-    async def _find(self) -> None:
+    async def _find(self, now_ms: int) -> None:
         answer = await self._admin.metadata([self.name] if self._exact else None)
         for topic in answer.topics:
             if topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
                 raise AdminError(topic.error_code, f"cannot read {topic.name}")
-        there = {
-            TopicPartition(t.name or "", p.partition_index)
-            for t in answer.topics
-            if not t.error_code and self._topics.fullmatch(t.name or "")
-            for p in t.partitions
-        }
-        for tp in self._readers.keys() - there:
-            del self._readers[tp]
-            self._behind.discard(tp)
-        if fresh := there - self._readers.keys() - self._begin.keys():
-            self._begin |= await known_offsets(self._admin, fresh, self._first)
-        for tp in there - self._readers.keys():
-            self._readers[tp] = self._reader(self._begin.pop(tp))
+        named = [t for t in answer.topics if not t.error_code and self._topics.fullmatch(t.name or "")]
+        self._there = {TopicPartition(t.name or "", p.partition_index) for t in named for p in t.partitions}
+        for topic in named:
+            if self._ids.setdefault(topic.name or "", topic.topic_id) != topic.topic_id:
+                log.warning("%s was made anew; it is read from its beginning", topic.name)
+                self._ids[topic.name or ""] = topic.topic_id
+                self.began_anew = True
+                for tp in [tp for tp in self._readers if tp.topic == topic.name]:
+                    self._leave(tp)
+        for tp in (self._readers.keys() | self._unread) - self._there:
+            self._leave(tp)
+            self._unread.discard(tp)
+        await self._begin_at(self._there - self._readers.keys(), now_ms)
+
+    async def _begin_at(self, fresh: set[TopicPartition], now_ms: int) -> None:
+        """Makes readers of partitions that have none."""
+        asked = fresh - self._begin.keys()
+        answers = await list_offsets(self._admin, asked, self._first, again=False) if asked else {}
+        for tp in fresh:
+            first = answers[tp] if tp in asked else self._begin.pop(tp)
+            if isinstance(first, AdminError):
+                self._fails(tp, first, now_ms)
+                continue
+            left = self._left.pop(tp, None)
+            if left is not None and first <= left:
+                self.began_anew = True  # what was left is not below it: the log is another one, or was cut
+            self._readers[tp] = self._reader(first)
             self._behind.add(tp)
 
-    def _refused(self, tp: TopicPartition, error: AdminError) -> None:
-        if error.code in {ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}:
+    def _refused(self, tp: TopicPartition, error: AdminError, now_ms: int) -> None:
+        if error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
             log.warning("%s: what was to be read next is gone; it is read from its beginning", tp)
-            del self._readers[tp]
-            self._behind.discard(tp)
-            self._looked_ms = -1_000_000
+            self._left[tp] = self._readers[tp].position
+            self._leave(tp)
+        elif error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            self._looked_ms = -1_000_000  # gone, or not yet known to all brokers: the next look tells
+            self._fails(tp, error, now_ms)
         else:
-            raise error
+            self._fails(tp, error, now_ms)
+
+    def _leave(self, tp: TopicPartition) -> None:
+        self._readers.pop(tp, None)
+        self._behind.discard(tp)
+        self._failing.pop(tp, None)
+
+    def _fails(self, tp: TopicPartition, error: AdminError, now_ms: int) -> None:
+        since, _ = self._failing.get(tp, (now_ms, error))
+        self._failing[tp] = (since, error)
+        self._unread.add(tp)
+
+    def _said(self, now_ms: int) -> str | None:
+        """Returns why partitions cannot be read. Errors that pass are said when they have lasted."""
+        last = {
+            tp: error
+            for tp, (since, error) in sorted(self._failing.items())
+            if not passing(error.code) or now_ms - since >= PASSING_MS
+        }
+        if not last:
+            return None
+        more = f", and {len(last) - 1} more" if len(last) > 1 else ""
+        return f"cannot be read: {next(iter(last.values()))}{more}"
+
+    def _count(self, topic: str) -> int:
+        return sum(tp.topic == topic for tp in self._there)

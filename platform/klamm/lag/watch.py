@@ -24,7 +24,7 @@ from klamm.lag.settings import ClusterSettings
 from klamm.lag.sources import Position, Source
 from klamm.lag.spark_source import SparkSource
 from klamm.lag.state import ClusterState
-from klamm.lag.topic_source import GroupReader, MirrorReader, TopicSource
+from klamm.lag.topic_source import GroupReader, Holds, MirrorReader, TopicSource, group_holds, mirror_holds
 from klamm_base.errors import KlammError
 from klamm_base.internal_topics import OFFSETS_TOPIC
 from klamm_kafka.wire.errors import ErrorCode
@@ -35,6 +35,8 @@ log = logging.getLogger(__name__)
 POLL_S: Final = 0.5
 """Between two polls of topics: commits are known half a second later at most."""
 _REQUEST_S: Final = 10.0
+_GONE_AFTER: Final = 2
+"""A partition that is unknown for so many pauses between looks, at three looks in a row, is gone."""
 _TIMES_MAX: Final = 500
 """Records whose time is read at one look; the others are estimated until a later one."""
 
@@ -56,6 +58,8 @@ class ClusterWatch:
         """Failures by the step that failed."""
         self.trouble: dict[str, str] = {}
         """The steps that fail now, and why."""
+        self._missing: dict[TopicPartition, int] = {}
+        """Partitions that were unknown at the last look, and since when."""
         self.looked = False
         """Whether all that was there at our start is read."""
         self._admin = Admin(
@@ -67,14 +71,17 @@ class ClusterWatch:
         self, begin: Mapping[str, Mapping[TopicPartition, int]], wanted: Callable[[str], bool]
     ) -> list[Source]:
         name, settings = self.settings.name, self.settings
-        readers: list[tuple[str, Callable[[int], GroupReader | MirrorReader]]] = [
-            (OFFSETS_TOPIC, lambda at: GroupReader(name, at, wanted))
+        readers: list[tuple[str, Callable[[int], GroupReader | MirrorReader], Holds]] = [
+            (OFFSETS_TOPIC, lambda at: GroupReader(name, at, wanted), group_holds(name))
         ]
         if settings.mirror_topics:
-            readers.append((settings.mirror_topics, lambda at: MirrorReader(name, at, wanted)))
+            mirror = partial(MirrorReader, name, wanted=wanted)
+            readers.append((settings.mirror_topics, mirror, mirror_holds(name)))
         made: list[Source] = [
-            TopicSource(self._admin, topics, reader, begin.get(topics, {}), latest=settings.start_latest)
-            for topics, reader in readers
+            TopicSource(
+                self._admin, topics, reader, begin.get(topics, {}), latest=settings.start_latest, holds=holds
+            )
+            for topics, reader, holds in readers
         ]
         made.append(ShareSource(self._admin, name))
         made += [SparkSource(url, name) for url in settings.spark_metrics]
@@ -96,10 +103,16 @@ class ClusterWatch:
         """Read everything that is there, look once. Raises KlammError."""
         for source in self.sources:
             await self._poll(source)
-            while not source.caught_up:
+            while not source.caught_up or (isinstance(source, TopicSource) and source.unread):
+                if source.caught_up:
+                    await asyncio.sleep(POLL_S)  # a partition has no leader; what lasts is raised
                 await self._poll(source)
         await self.look()
         await self.ask_groups()
+
+    def blind(self, cluster: str, group: str, kind: str) -> bool:
+        """Returns whether positions of a group may be in what cannot be read now. `kind`: empty for a group that is not known."""
+        return any(source.blind(cluster, group, kind) for source in self.sources)
 
     async def close(self) -> None:
         await self._admin.__aexit__()
@@ -109,6 +122,10 @@ class ClusterWatch:
     async def _poll(self, source: Source) -> None:
         while True:
             positions = await source.poll(now_ms())
+            if source.began_anew:
+                source.began_anew = False
+                for state in self._states.values():
+                    state.begin_anew()
             if counted := {p.partition for p in positions if p.lag is not None}:
                 await self._look_at(counted)
             self._take(positions)
@@ -116,9 +133,11 @@ class ClusterWatch:
                 await self._look_at(self.state.partitions() - self.state.ends.keys())
             if source.caught_up:
                 self.looked = all(each.caught_up for each in self.sources)
-                return
+                break
             if not positions:
-                return
+                break
+        if source.trouble is not None:
+            raise KlammError(source.trouble)
 
     def _take(self, positions: Sequence[Position]) -> None:
         now = now_ms()
@@ -148,13 +167,18 @@ class ClusterWatch:
         if not partitions:
             return
         found = await list_offsets(self._admin, partitions, LATEST)
-        now, gone = now_ms(), set()
+        now, gone, patience_ms = now_ms(), set(), _GONE_AFTER * self.settings.offset_refresh_s * 1000
         for tp, end in found.items():
             if isinstance(end, int):
+                self._missing.pop(tp, None)
                 self.state.look(tp, end, now)
-            elif isinstance(end, AdminError) and end.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                gone.add(tp.topic)
-        self.state.forget_topics(gone)
+            elif end.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                # A broker that has just started may not know it yet
+                if now - self._missing.setdefault(tp, now) >= patience_ms:
+                    gone.add(tp)
+        for tp in gone:
+            del self._missing[tp]
+        self.state.forget_partitions(gone)
 
     async def ask_groups(self) -> None:
         """Ask the coordinators what groups are and who reads what."""

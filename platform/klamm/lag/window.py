@@ -35,6 +35,8 @@ class Window:
         at = len(commits)
         while at and commits[at - 1].order >= commit.order:
             at -= 1
+        if commits and commits[-1].order < 0 <= commit.order and commit.timestamp <= commits[-1].timestamp:
+            return False  # read again from a log that was cut: it is in the window
         if at < len(commits):
             if commits[at].order != commit.order and len(commits) < self._size:
                 commits.insert(at, commit._replace(lag=None))
@@ -46,3 +48,7 @@ class Window:
         commits.append(commit)
         del commits[: -self._size]
         return True
+
+    def begin_anew(self) -> None:
+        """Take in that orders begin anew: what is here came before all that follows."""
+        self.commits = [c._replace(order=n - len(self.commits)) for n, c in enumerate(self.commits)]
