@@ -209,7 +209,7 @@ def test_an_archive_hides_what_it_learns_later(tmp_path: Path) -> None:
     ("words", "secret"),
     [
         (("--password", "pa ss$w%rd"), "pa ss$w%rd"), (("--token=t0ken-x",), "t0ken-x"), (("--user", "kim:of-kim"), "of-kim"),
-        (("--override", "ssl.key.password=of-key"), "of-key"), (("--override=sasl.jaas.config=p.L required password=\"qu\\ote\";",), "p.L required password=\"qu\\ote\";"),
+        (("--override", "ssl.key.password=of-key"), "of-key"), (('--override=sasl.jaas.config=p.L required password="qu\\ote";',), 'p.L required password="qu\\ote";'),
         (("--registry", "http://kim:of-web@h:1"), "of-web"), (("--api-key", "k-1234"), "k-1234"),
     ],
 )  # fmt: skip

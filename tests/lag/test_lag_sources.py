@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import struct
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -15,18 +16,18 @@ from klamm.admin.model import TopicPartition
 from klamm.lag.commits import CommitReader, Seen
 from klamm.lag.fetching import time_at, whole
 from klamm.lag.group_source import kind_of
-from klamm.lag.spark_source import positions
 from klamm.lag.monitor import Monitor
 from klamm.lag.settings import one_cluster, parse
+from klamm.lag.spark_source import positions
 from klamm.lag.state import ClusterState, Judging
 from klamm.lag.topic_source import PASSING_MS, GroupReader, MirrorReader, TopicSource, group_holds
 from klamm.lag.watch import ClusterWatch, now_ms
 from klamm_base.errors import KlammError
+from klamm_base.internal_topics import OFFSETS_TOPIC
+from klamm_base.metrics_text import lines
 from klamm_base.properties import layered
 from klamm_base.security import ClientSecurity
 from klamm_broker.coordinator.partitioning import partition_for
-from klamm_base.internal_topics import OFFSETS_TOPIC
-from klamm_base.metrics_text import lines
 from klamm_kafka.wire.batch import Record, encode_batch, iter_headers, read_header
 from klamm_kafka.wire.errors import ErrorCode
 from klamm_kafka.wire.messages.group_records import OffsetCommitKey, OffsetCommitValue
@@ -201,7 +202,7 @@ class Cluster:
 
     def source(self, monkeypatch, begin=None) -> TopicSource:
         monkeypatch.setattr("klamm.lag.topic_source.fetch", self.fetch)
-        reader = lambda at: GroupReader("c", at, lambda _: True)  # noqa: E731
+        reader = partial(GroupReader, "c", wanted=lambda _: True)
         return TopicSource(self, OFFSETS_TOPIC, reader, begin or {}, holds=group_holds("c"))
 
 
@@ -260,6 +261,17 @@ async def test_a_topic_that_is_made_anew_is_read_from_its_beginning(monkeypatch,
     assert {p.offset for p in found} == {4}
     assert found[0].order == 0
     assert source.began_anew
+
+
+async def test_a_topic_that_is_unknown_for_a_moment_is_read_on(monkeypatch):
+    cluster = Cluster(log(1, 2))
+    source = cluster.source(monkeypatch)
+    await source.poll(0)
+    kept, cluster.logs = cluster.logs, {}
+    assert await source.poll(100_000) == []
+    cluster.logs = {0: kept[0] + log(3, base=2)}
+    assert [p.offset for p in await source.poll(200_000)] == [3]
+    assert not source.began_anew
 
 
 async def test_places_of_a_log_that_was_cut_are_of_another_log(monkeypatch):

@@ -222,9 +222,12 @@ class TopicSource:
                 log.warning("%s was made anew; it is read from its beginning", topic.name)
                 self._ids[topic.name or ""] = topic.topic_id
                 self.began_anew = True
-                for tp in [tp for tp in self._readers if tp.topic == topic.name]:
+                for tp in [tp for tp in self._readers.keys() | self._begin if tp.topic == topic.name]:
                     self._leave(tp)
+                    self._begin.pop(tp, None)
         for tp in (self._readers.keys() | self._unread) - self._there:
+            if tp in self._readers:
+                self._begin[tp] = self._readers[tp].unfinished  # it may be there again
             self._leave(tp)
             self._unread.discard(tp)
         await self._begin_at(self._there - self._readers.keys(), now_ms)

@@ -15,7 +15,6 @@ from itertools import islice
 from typing import Final
 
 from klamm.admin.client import Admin
-from klamm.admin.errors import AdminError
 from klamm.admin.model import TopicPartition
 from klamm.admin.offsets import list_offsets
 from klamm.lag.fetching import written
