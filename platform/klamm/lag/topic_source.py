@@ -236,7 +236,7 @@ class TopicSource:
         """Makes readers of partitions that have none."""
         asked = fresh - self._begin.keys()
         answers = await list_offsets(self._admin, asked, self._first, again=False) if asked else {}
-        for tp in fresh:
+        for tp in sorted(fresh):
             first = answers[tp] if tp in asked else self._begin.pop(tp)
             if isinstance(first, AdminError):
                 self._fails(tp, first, now_ms)

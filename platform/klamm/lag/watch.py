@@ -154,7 +154,9 @@ class ClusterWatch:
 
     async def look(self) -> None:
         """Look at the ends of the logs that are read, and at the times of the next records."""
-        await self._look_at(self.state.partitions())
+        partitions = self.state.partitions()
+        self._missing = {tp: since for tp, since in self._missing.items() if tp in partitions}
+        await self._look_at(partitions)
         now = now_ms()
         if self.settings.time_lag:
             wanted = dict(islice(self.state.behind(), _TIMES_MAX))
@@ -171,10 +173,10 @@ class ClusterWatch:
             if isinstance(end, int):
                 self._missing.pop(tp, None)
                 self.state.look(tp, end, now)
-            elif end.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                # A broker that has just started may not know it yet
-                if now - self._missing.setdefault(tp, now) >= patience_ms:
-                    gone.add(tp)
+            elif end.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                continue
+            elif now - self._missing.setdefault(tp, now) >= patience_ms:
+                gone.add(tp)  # for longer than a broker that has just started may not know it
         for tp in gone:
             del self._missing[tp]
         self.state.forget_partitions(gone)
