@@ -34,6 +34,8 @@ def ask(broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory) -> Ite
     (folder / "users.toml").write_text(
         f'[users.root]\npassword = "{stored}"\nrole = "admin"\n'
         f'[users.writer]\npassword = "{stored}"\ngrants = [{{ role = "operator", subjects = ["orders-*"] }}]\n'
+        f'[users.contextual]\npassword = "{stored}"\nrole = "viewer"\nsubjects = [":.c:*"]\n'
+        f'[users.chief]\npassword = "{stored}"\nrole = "admin"\nsubjects = ["mine-*"]\n'
         f'[users.reader]\npassword = "{stored}"\nrole = "viewer"\nsubjects = ["orders-*"]\n'
     )
     topic = new_name("_schemas")
@@ -88,6 +90,54 @@ def test_roles_hold_for_subjects(ask: Ask) -> None:
     assert ask("writer", "DELETE", "/subjects/orders-value")[0] == 403
     assert ask("writer", "PUT", "/config", {"compatibility": "NONE"})[0] == 403
     assert ask("root", "DELETE", "/subjects/other-value") == (200, [1])
+
+
+def test_an_alias_gives_no_right_on_the_subject_behind_it(ask: Ask) -> None:
+    assert ask("root", "POST", "/subjects/theirs/versions", {"schema": '"float"'})[0] == 200
+    may_not = "chief may not {} subject theirs"
+    refused = ask("chief", "PUT", "/config/mine-a", {"alias": "theirs"})
+    assert refused == (403, {"error_code": 403, "message": may_not.format("administer")})
+    assert ask("root", "PUT", "/config/mine-a", {"alias": "theirs"})[0] == 200
+    for method, path, body, what in (
+        ("GET", "/subjects/mine-a/versions", None, "view"),
+        ("GET", "/subjects/mine-a/versions/1", None, "view"),
+        ("GET", "/subjects/mine-a/versions/1/schema", None, "view"),
+        ("GET", "/subjects/mine-a/versions/1/referencedby", None, "view"),
+        ("POST", "/subjects/mine-a", {"schema": '"float"'}, "view"),
+        ("POST", "/compatibility/subjects/mine-a/versions?verbose=true", {"schema": '"int"'}, "view"),
+        ("POST", "/compatibility/subjects/mine-a/versions/1", {"schema": '"int"'}, "view"),
+        ("POST", "/subjects/mine-a/versions", {"schema": '"float"'}, "operate"),
+        ("POST", "/subjects/mine-a/versions", {"schema": '"double"'}, "operate"),
+        ("DELETE", "/subjects/mine-a/versions/1", None, "administer"),
+        ("DELETE", "/subjects/mine-a", None, "administer"),
+    ):
+        refused = ask("chief", method, path, body)
+        assert refused == (403, {"error_code": 403, "message": may_not.format(what)}), path
+    assert ask("root", "GET", "/subjects/mine-a/versions") == (200, [1])
+    assert ask("chief", "POST", "/subjects/mine-b/versions", {"schema": '"float"'})[0] == 200
+    assert ask("chief", "PUT", "/config/mine-c", {"alias": "mine-b"})[0] == 200
+    assert ask("chief", "GET", "/subjects/mine-c/versions") == (200, [1])
+
+
+def test_a_schema_is_shown_by_the_rights_on_its_own_places(ask: Ask) -> None:
+    """The same id in another context, or a reference, opens nothing."""
+    inner = {"schema": json.dumps({"type": "enum", "name": "x.Hidden", "symbols": ["A"]})}
+    id = ask("root", "POST", "/subjects/hidden/versions", inner)[1]["id"]
+    ask("root", "PUT", "/mode/:.c:mine-x", {"mode": "IMPORT"})
+    assert ask("root", "POST", "/subjects/:.c:mine-x/versions", {"schema": '"int"', "id": id})[1]["id"] == id
+    # A grant on names of the context, whose id is the same.
+    assert ask("contextual", "GET", f"/schemas/ids/{id}?subject=:.c:mine-x")[1]["schema"] == '"int"'
+    assert ask("contextual", "GET", f"/schemas/ids/{id}")[0] == 403
+    assert ask("contextual", "GET", f"/schemas/ids/{id}/schema")[0] == 403
+    outer = {
+        "schema": json.dumps({"type": "record", "name": "R", "fields": [{"name": "e", "type": "x.Hidden"}]}),
+        "references": [{"name": "x.Hidden", "subject": "hidden", "version": 1}],
+    }
+    made = ask("root", "POST", "/subjects/mine-outer/versions", outer)[1]["id"]
+    for path in (f"/schemas/ids/{made}", "/subjects/mine-outer/versions/1"):
+        assert "symbols" not in ask("chief", "GET", path)[1]["schema"]
+        assert ask("chief", "GET", f"{path}?format=resolved")[0] == 403
+        assert "symbols" in ask("root", "GET", f"{path}?format=resolved")[1]["schema"]
 
 
 def test_every_endpoint_is_documented(ask: Ask) -> None:

@@ -128,6 +128,18 @@ def test_references_are_resolved_and_protected(registry: Registry) -> None:
     registry.do(service.delete_subject, "inner", permanent=False)
 
 
+def test_a_softly_deleted_version_that_is_referred_to_stays(registry: Registry) -> None:
+    """A reference may be made to a version that is softly deleted already; without it, the schema could be read no more."""
+    registry.register("inner", json.dumps({"type": "enum", "name": "x.E", "symbols": ["A"]}))
+    registry.do(service.delete_subject, "inner", permanent=False)
+    text = json.dumps({"type": "record", "name": "R", "fields": [{"name": "e", "type": "x.E"}]})
+    registry.register("outer", text, references=[Reference(name="x.E", subject="inner", version=1)])
+    assert code(registry.do, service.delete_version, "inner", "1", permanent=True) == 42206
+    assert code(registry.do, service.delete_subject, "inner", permanent=True) == 42206
+    registry.do(service.delete_subject, "outer", permanent=False)
+    assert registry.do(service.delete_subject, "inner", permanent=True) == [1]
+
+
 def test_protobuf_and_json_refer_to_others(registry: Registry) -> None:
     registry.register("common", 'syntax = "proto3"; package c; message C { int32 i = 1; }', "PROTOBUF")
     main = 'syntax = "proto3"; package m; import "common.proto"; message M { c.C c = 1; }'
@@ -172,6 +184,22 @@ def test_contexts_have_ids_of_their_own(registry: Registry) -> None:
     assert registry.register(":.x:a", '"string"') == 2
     assert checked(":.:a") == "a"
     assert code(checked, ":.x") == 42208
+
+
+def test_an_id_is_meant_in_the_context_that_has_its_subject(registry: Registry) -> None:
+    registry.register("a", '"int"')
+    for text in ('"long"', '"string"', '"bytes"'):
+        registry.do(service.put_config, ":.x:", {"compatibility": "NONE"})
+        registry.register(":.x:b", text)
+    assert service.schema_by_id(registry.store, 1, "a").text == '"int"'
+    assert service.schema_by_id(registry.store, 1, "b").text == '"long"', "b is in .x alone"
+    assert service.schema_by_id(registry.store, 1, "c").text == '"int"', "no context has c: the default one"
+    assert service.schema_by_id(registry.store, 3, "b").text == '"bytes"'
+    assert [p.subject for p in service.places_of(registry.store, 1, "b", deleted=False)] == [":.x:b"]
+    assert [p.subject for p in service.places_of(registry.store, 1, ":.x:", deleted=False)] == [":.x:b"]
+    assert code(service.schema_by_id, registry.store, 3, None) == 40403, "without a subject: the default one"
+    assert code(service.schema_by_id, registry.store, 3, "a") == 40403
+    assert code(service.places_of, registry.store, 3, None, deleted=True) == 40403
 
 
 def test_normalization_and_aliases(registry: Registry) -> None:

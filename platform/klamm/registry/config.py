@@ -104,7 +104,7 @@ def _define_rules(d: ConfigDef) -> None:
         Type.STRING,
         None,
         importance=Importance.HIGH,
-        documentation="The host under which other registries reach this one. Not set: the listener's.",
+        documentation="The host under which other registries reach this one. Not set: the listener's; the machine's name where that is 0.0.0.0 or [::].",
     )
 
 

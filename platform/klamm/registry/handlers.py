@@ -15,8 +15,10 @@ from klamm.registry.compatibility import LEVELS
 from klamm.registry.model import AVRO, KINDS, PROTOBUF, Reference, Schema, Version
 from klamm.registry.node import Node
 from klamm.registry.schemas import Parsed, resolved, serialized
-from klamm.registry.service import Registration, Write
-from klamm.web.callers import may_view
+from klamm.registry.service import Registration, Write, Written
+from klamm.registry.store import Store
+from klamm.web.callers import demand, may_view
+from klamm.web.endpoint import Access
 from klamm.web.errors import Forbidden
 from klamm.web.http import read_json
 from klamm_base.version import __version__
@@ -34,6 +36,18 @@ def answer(body: Any) -> web.Response:
 
 def _subject(request: web.Request) -> str:
     return subjects.checked(request.match_info["subject"])
+
+
+def _permitted(request: web.Request, store: Store, subject: str, access: Access) -> str:
+    """Returns a subject after a look whether the caller may do this also to the one for which its name stands. Raises Forbidden."""
+    meant = service.aliased(store, subject)
+    if meant != subject:
+        demand(request, access, meant)
+    return subject
+
+
+def _viewed(request: web.Request) -> str:
+    return _permitted(request, request.app[NODE].store, _subject(request), Access.VIEW)
 
 
 def _optional_subject(request: web.Request) -> str | None:
@@ -97,7 +111,10 @@ def _formatted(request: web.Request, shown: dict[str, Any], schema: Schema, subj
     """Puts a schema into the form of `format`: `serialized` of Protobuf, `resolved` of Avro."""
     form = request.query.get("format", "")
     if (schema.kind, form) in {(PROTOBUF, "serialized"), (AVRO, "resolved")}:
-        tree: Parsed = service.parsed(request.app[NODE].store, schema, subject)[1]
+        store = request.app[NODE].store
+        for each in sorted(service.referred(store, schema, subject)) if form == "resolved" else ():
+            demand(request, Access.VIEW, each)  # its text is in the answer
+        tree: Parsed = service.parsed(store, schema, subject)[1]
         shown["schema"] = serialized(tree) if form == "serialized" else resolved(tree)
     return shown
 
@@ -124,28 +141,31 @@ async def list_subjects(request: web.Request) -> web.Response:
 
 async def lookup(request: web.Request) -> web.Response:
     """Find the version of a subject that has this schema."""
-    store, subject = request.app[NODE].store, _subject(request)
+    store, subject = request.app[NODE].store, _viewed(request)
     given = _given(request, await _body(request))
     normalize = given.normalize or bool(service.config_of(store, subject).get("normalize"))
     given = Registration(schema=given.schema, normalize=normalize)
     found = service.lookup(store, subject, given, deleted=_flag(request, "deleted"))
-    return answer(_formatted(request, found.shown(), found.schema, subject))
+    return answer(_formatted(request, found.shown(), found.schema, found.subject))
 
 
 async def delete_subject(request: web.Request) -> web.Response:
     """Delete a subject: softly, or, with permanent=true, for good."""
     permanent = _flag(request, "permanent")
     subject = _subject(request)
-    return answer(
-        await _write(request, lambda store: service.delete_subject(store, subject, permanent=permanent))
-    )
+
+    def write(store: Store) -> Written:
+        _permitted(request, store, subject, Access.ADMINISTER)
+        return service.delete_subject(store, subject, permanent=permanent)
+
+    return answer(await _write(request, write))
 
 
 async def list_versions(request: web.Request) -> web.Response:
     """List the versions of a subject."""
     only = _flag(request, "deletedOnly")
     found = service.versions_of(
-        request.app[NODE].store, _subject(request), deleted=only or _flag(request, "deleted")
+        request.app[NODE].store, _viewed(request), deleted=only or _flag(request, "deleted")
     )
     return answer(_page(request, [v.version for v in found if v.deleted or not only]))
 
@@ -154,20 +174,24 @@ async def register(request: web.Request) -> web.Response:
     """Register a schema as the next version of a subject; a schema that it has already keeps its version."""
     node, subject = request.app[NODE], _subject(request)
     given = _given(request, await _body(request))
+
+    def write(store: Store) -> Written:
+        return service.register(store, _permitted(request, store, subject, Access.OPERATE), given)
+
     if given.id is None:  # most clients register what is there: no write is needed for that
         with contextlib.suppress(
-            errors.RegistryError
+            errors.RegistryError, Forbidden
         ):  # this state may be older than the leader's, which decides
-            written = service.register(node.store, subject, given)
+            written = write(node.store)
             if not written.changes:
                 return answer(written.answer)
-    return answer(await _write(request, lambda store: service.register(store, subject, given)))
+    return answer(await _write(request, write))
 
 
 def _version(request: web.Request) -> Version:
     return service.version_of(
         request.app[NODE].store,
-        _subject(request),
+        _viewed(request),
         request.match_info["version"],
         deleted=_flag(request, "deleted"),
     )
@@ -193,11 +217,12 @@ async def delete_version(request: web.Request) -> web.Response:
         request.match_info["version"],
         _flag(request, "permanent"),
     )
-    return answer(
-        await _write(
-            request, lambda store: service.delete_version(store, subject, version, permanent=permanent)
-        )
-    )
+
+    def write(store: Store) -> Written:
+        _permitted(request, store, subject, Access.ADMINISTER)
+        return service.delete_version(store, subject, version, permanent=permanent)
+
+    return answer(await _write(request, write))
 
 
 async def referenced_by(request: web.Request) -> web.Response:
@@ -235,20 +260,14 @@ def _by_id(request: web.Request) -> tuple[int, Schema]:
     store, number = request.app[NODE].store, int(given)
     subject = request.query.get("subject")
     schema = service.schema_by_id(store, number, subject)
-    places = service.places_of(store, number, subject, deleted=True) if subject else _places(request, number)
-    if places and not any(may_view(request, place.subject) for place in places):
+    if not any(may_view(request, place.subject) for place in _places(request, number)):
         raise Forbidden(f"The subjects of schema {number} are not yours to view")
     return number, schema
 
 
 def _places(request: web.Request, id: int) -> list[Version]:
-    """Returns the versions with an id in all contexts."""
-    store = request.app[NODE].store
-    return [
-        store.subjects[subject][number]
-        for context in store.contexts.values()
-        for subject, number in sorted(context.places.get(id, ()))
-    ]
+    """Returns the versions with an id, in the context in which the request means it."""
+    return service.places_of(request.app[NODE].store, id, request.query.get("subject"), deleted=True)
 
 
 async def get_schema(request: web.Request) -> web.Response:
@@ -334,6 +353,8 @@ async def put_config(request: web.Request) -> web.Response:
     subject, body = _optional_subject(request), await _body(request)
     if not isinstance(body, Mapping):
         raise errors.invalid_level(", ".join(LEVELS))
+    if isinstance(alias := body.get("alias"), str) and alias:
+        demand(request, Access.ADMINISTER, alias)
     return answer(await _write(request, lambda store: service.put_config(store, subject, body)))
 
 
@@ -383,6 +404,7 @@ async def check_version(request: web.Request) -> web.Response:
     """Say whether a schema fits a version of a subject by the subject's level."""
     store, subject = request.app[NODE].store, _subject(request)
     given = _given(request, await _body(request))
+    _permitted(request, store, subject, Access.VIEW)
     against = [service.version_of(store, subject, request.match_info["version"])]
     return _compatible(request, service.incompatibilities(store, subject, given, against))
 
@@ -391,7 +413,7 @@ async def check_subject(request: web.Request) -> web.Response:
     """Say whether a schema fits a subject by its level."""
     store, subject = request.app[NODE].store, _subject(request)
     given = _given(request, await _body(request))
-    against = store.versions(service.aliased(store, subject))
+    against = store.versions(service.aliased(store, _permitted(request, store, subject, Access.VIEW)))
     return _compatible(request, service.incompatibilities(store, subject, given, against))
 
 

@@ -20,7 +20,7 @@ from klamm.registry.errors import RegistryError
 from klamm.registry.records import decode, encode
 from klamm.registry.service import Write, Written
 from klamm.registry.store import Store
-from klamm.registry.topic import NOOP, Election, TopicError, TopicReader, TopicWriter, ensure, leader_of
+from klamm.registry.topic import NOOP, Election, TopicError, TopicReader, TopicWriter, ensure, id_of, leader_of
 from klamm_base.backoff import Backoff
 
 log = logging.getLogger(__name__)
@@ -33,6 +33,11 @@ ELECTION_S: Final = 10.0
 """A write waits so long for somebody to lead: an election takes less."""
 LOOK_S: Final = 1.0
 """An answer to "who leads?" is good for this time."""
+
+READ_BACK_S: Final = 30.0
+"""What was committed is read in less time, unless something is wrong."""
+SAME_S: Final = 10.0
+"""So often it is asked whether the topic is still the same one."""
 
 _Waiting = tuple[Write, asyncio.Future[Any]]
 
@@ -73,6 +78,8 @@ class Node:
         self._reader: TopicReader | None = None
         self._admin: AdminClient | None = None
         self._leader: tuple[float, str | None] = (-1e9, None)
+        self._topic_id = ""
+        self._failure: asyncio.Future[None] | None = None
         self.url = ""
 
     @property
@@ -82,13 +89,15 @@ class Node:
     async def start(self, url: str) -> None:
         """Reads the topic to its end, and takes part in the election. Waits for the broker. Raises KlammError."""
         self.url = url
+        self._failure = asyncio.get_running_loop().create_future()
         self._admin = AdminClient(self._client)
         await self._ensure(self._admin)
+        self._topic_id = await id_of(self._admin, self.topic)
         self._reader = TopicReader(self.topic, self._client, self.group, self._take)
         self._reader.start()
-        await self._reader.at_end.wait()
+        await self._reader.wait_for_end()
         if self._eligible:
-            self._election = Election(self.topic, self._client, self.group, url, self._on_election)
+            self._election = Election(self.topic, self._client, self.group, url, self._on_election, self._fail)
             self._election.start()
             self._leading = asyncio.create_task(self._lead(), name="lead")
 
@@ -114,9 +123,41 @@ class Node:
         return True
 
     async def wait(self) -> None:
-        """Returns never; raises TopicError when the topic cannot be read any more."""
-        assert self._reader is not None, "started"
-        await self._reader.wait_for(1 << 62)
+        """Returns never; raises TopicError when the topic cannot be read any more, or another registry has this one's address."""
+        assert self._reader is not None and self._failure is not None, "started"
+        tasks = [
+            asyncio.ensure_future(self._reader.wait_for(1 << 62)),
+            asyncio.create_task(self._watch(), name="same-topic"),
+        ]
+        try:
+            await asyncio.wait({*tasks, self._failure}, return_when=asyncio.FIRST_COMPLETED)
+            for each in (self._failure, *tasks):
+                if each.done():
+                    each.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _watch(self) -> None:
+        """Raises TopicError once the topic is another one: this state is not that one's."""
+        assert self._admin is not None, "started"
+        while True:
+            await asyncio.sleep(SAME_S)
+            try:
+                found = await id_of(self._admin, self.topic)
+            except TopicError as e:
+                log.warning("%s", e)
+                continue
+            if found != self._topic_id:
+                raise TopicError(f"topic {self.topic} was deleted, or made anew: start the registry again to read it")
+
+    def _fail(self, error: Exception) -> None:
+        if self._failure is not None and not self._failure.done():
+            self._failure.set_exception(
+                TopicError(f"this registry cannot take part in group {self.group} as {self.url}: {error}; is there another "
+                    "with this address? Each needs a host.name of its own")
+            )
 
     async def stop(self) -> None:
         if self._leading is not None:
@@ -241,7 +282,13 @@ class Node:
 
     async def _read_back(self, offset: int) -> None:
         assert self._reader is not None, "started"
-        await self._reader.wait_for(offset)
+        try:
+            async with asyncio.timeout(READ_BACK_S):
+                await self._reader.wait_for(offset)
+        except TimeoutError:
+            raise TopicError(
+                f"record {offset} of topic {self.topic} was written, and not read back within {READ_BACK_S:g} s"
+            ) from None
 
     def _fail_waiting(self) -> None:
         while not self._queue.empty():
@@ -253,7 +300,7 @@ class Node:
         if self._admin is None:
             return False
         with contextlib.suppress(KafkaException):
-            await asyncio.to_thread(self._admin.list_topics, self.topic, timeout=3.0)
+            await asyncio.wrap_future(self._admin.describe_cluster(request_timeout=3.0))
             return True
         return False
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -70,10 +71,12 @@ class Registry:
                 address,
             )
         bound = self._http.printed
-        host = self._config.values["host.name"] or bound.host
-        self.url = str(replace(bound, host=host))
+        name = self._config.values["host.name"]
+        self.url = str(replace(bound, host=name or bound.host))
+        host = reached_host(name, self._config.web.listeners[0].host) or bound.host
+        address = str(replace(bound, host=host))
         await self._http.serve(self._app())
-        await self.node.start(self.url)
+        await self.node.start(address)
         self._ready = True
         if not await self.node.led(LEADER_S):
             log.warning("no registry of the group leads yet: writes wait for that")
@@ -135,6 +138,13 @@ class Registry:
         writes = [Sample({}, self.node.written)]
         yield Family(f"{name}_records_written_total", "counter", "Records written to the topic.", writes)
         yield from self._counts.families(name)
+
+
+def reached_host(name: str | None, listener: str) -> str:
+    """Returns the host under which other registries reach this one: `host.name`, the listener's, or, where that one stands for
+    all addresses, the machine's name.
+    """
+    return name or (socket.getfqdn() if listener in {"", "0.0.0.0", "::", "[::]"} else listener)
 
 
 def _size_check(size_max: int) -> Middleware:

@@ -23,7 +23,7 @@ from klamm.registry.records import (
 )
 from klamm.registry.schemas import Parsed, read
 from klamm.registry.store import Store
-from klamm.registry.subjects import DEFAULT, context_of, is_context, qualified
+from klamm.registry.subjects import DEFAULT, context_of, is_context, qualified, split
 
 MODES: Final = ("READWRITE", "READONLY", "READONLY_OVERRIDE", "IMPORT", "FORWARD")
 VERSION_MAX: Final = 2**31 - 1
@@ -190,15 +190,24 @@ def _number(wanted: str) -> int | None:
 
 
 def schema_by_id(store: Store, id: int, subject: str | None) -> Schema:
-    """Returns the schema of an id, in the context of a subject. Without one, other contexts are looked at last, as a client
-    may know the id alone. Raises RegistryError 40403.
+    """Returns the schema of an id, in the context that `context_of_id` finds. Raises RegistryError 40403."""
+    return store.context(context_of_id(store, id, subject)).schemas[id]
+
+
+def context_of_id(store: Store, id: int, subject: str | None) -> str:
+    """Returns the context in which an id is meant: a subject's own, else the default one. A subject without a context may also
+    be in another, if that one's subject of this name has the id, and the default one's has not. Raises RegistryError 40403.
     """
-    names = [context_of(subject)] if subject else [DEFAULT, *(c for c in store.contexts if c != DEFAULT)]
-    for name in names:
-        context = store.context(name)
-        if context.places.get(id):
-            return context.schemas[id]
-    raise errors.schema_not_found(id)
+    own = context_of(subject)
+    if subject and own == DEFAULT:
+        plain = split(subject)[1]
+        for name in (DEFAULT, *sorted(c for c in store.contexts if c != DEFAULT)):
+            there = plain if name == DEFAULT else f":{name}:{plain}"
+            if plain and any(place[0] == there for place in store.context(name).places.get(id, ())):
+                return name
+    if not store.context(own).places.get(id):
+        raise errors.schema_not_found(id)
+    return own
 
 
 def ids_of_guid(store: Store, guid: str) -> list[tuple[str, int]]:
@@ -215,9 +224,7 @@ def ids_of_guid(store: Store, guid: str) -> list[tuple[str, int]]:
 
 def places_of(store: Store, id: int, subject: str | None, *, deleted: bool) -> list[Version]:
     """Returns the versions with an id. Raises RegistryError 40403."""
-    places = store.context(context_of(subject)).places.get(id)
-    if not places:
-        raise errors.schema_not_found(id)
+    places = store.context(context_of_id(store, id, subject)).places[id]
     found = [store.subjects[name][number] for name, number in sorted(places)]
     return [each for each in found if deleted or not each.deleted]
 
@@ -273,6 +280,22 @@ def _gather(
             )
         _gather(store, version.schema, where, found, (*above, reference))
         found[reference.name] = version.schema.text
+
+
+def referred(store: Store, schema: Schema, subject: str) -> set[str]:
+    """Returns the subjects to which a schema refers, also through others."""
+    found: set[str] = set()
+    waiting, seen = [(schema, subject)], set()
+    while waiting:
+        each, parent = waiting.pop()
+        for reference in each.references:
+            place = (qualified(reference.subject, parent), reference.version)
+            version = store.subjects.get(place[0], {}).get(place[1])
+            if version is not None and place not in seen:
+                seen.add(place)
+                found.add(place[0])
+                waiting.append((version.schema, place[0]))
+    return found
 
 
 def incompatibilities(
@@ -374,6 +397,8 @@ def delete_subject(store: Store, subject: str, *, permanent: bool) -> Written:
     if permanent:
         if live:
             raise errors.not_soft_deleted(subject)
+        for each in every:
+            _demand_unreferenced(store, each)
         gone = [SchemaRecord(subject=subject, version=v.version, value=None) for v in every]
         return Written(answer=[v.version for v in every], changes=gone)
     if not live:
@@ -400,6 +425,7 @@ def delete_version(store: Store, subject: str, wanted: str, *, permanent: bool) 
     if permanent:
         if not version.deleted:
             raise errors.version_not_soft_deleted(subject, version.version)
+        _demand_unreferenced(store, version)
         change = SchemaRecord(subject=subject, version=version.version, value=None)
     else:
         if version.deleted:

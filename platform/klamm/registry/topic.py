@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
 from klamm_base.errors import ConfigError, KlammError
@@ -23,8 +23,21 @@ log = logging.getLogger(__name__)
 POLL_S: Final = 0.2
 TAKEN_MAX: Final = 500
 """Records that are handed to the event loop at a time."""
+PASSING: Final = frozenset({
+    KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE, KafkaError._RESOLVE,
+    KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError._WAIT_COORD, KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.REQUEST_TIMED_OUT, KafkaError.REPLICA_NOT_AVAILABLE,
+    KafkaError.BROKER_NOT_AVAILABLE, KafkaError.NETWORK_EXCEPTION, KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.NOT_COORDINATOR, KafkaError.KAFKA_STORAGE_ERROR,
+    KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH, KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+})  # fmt: skip  # noqa: SLF001 - librdkafka's own codes are spelled so
+"""Errors of reading that librdkafka gets over by itself; the group's is of a coordinator that no reader needs."""
+FENCED: Final = frozenset({KafkaError._FATAL, KafkaError.FENCED_INSTANCE_ID})  # noqa: SLF001
 TRANSACTION_S: Final = 30.0
 ASK_S: Final = 15.0
+GONE: Final = "none"
+"""Stands for the id of a topic that is not there."""
 NOOP: Final = b'{"keytype":"NOOP","magic":0}'
 
 OnRecord = Callable[[int, bytes | None, bytes | None], None]
@@ -92,6 +105,7 @@ class TopicReader:
         self._loop = asyncio.get_running_loop()
         self._moved = asyncio.Condition()
         self._stopping = False
+        self._said = ""
         self._thread = threading.Thread(target=self._run, name="schemas-reader", daemon=True)
         self.at_end = asyncio.Event()
         self.reached = 0
@@ -100,10 +114,17 @@ class TopicReader:
     def start(self) -> None:
         self._thread.start()
 
+    async def wait_for_end(self) -> None:
+        """Waits until all records that were there at the start are taken over. Raises TopicError."""
+        await self._wait(self.at_end.is_set)
+
     async def wait_for(self, offset: int) -> None:
         """Waits until the record at this offset was taken over. Raises TopicError."""
+        await self._wait(lambda: self.reached > offset)
+
+    async def _wait(self, done: Callable[[], bool]) -> None:
         async with self._moved:
-            await self._moved.wait_for(lambda: self.reached > offset or self.failure is not None)
+            await self._moved.wait_for(lambda: done() or self.failure is not None)
         if self.failure is not None:
             raise TopicError(f"topic {self._topic} is not read any more: {self.failure}")
 
@@ -146,8 +167,11 @@ class TopicReader:
                 taken.append((offset, _bytes(message.key()), _bytes(message.value())))
             elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's own codes are spelled so
                 end = True
-            elif not error.retriable() and error.fatal():
+            elif error.code() not in PASSING:
                 raise KafkaException(error)
+            elif self._said != error.str():
+                self._said = error.str()
+                log.warning("topic %s: %s", self._topic, error.str())
             message = consumer.poll(0) if len(taken) < TAKEN_MAX else None
         if taken or end:
             self._loop.call_soon_threadsafe(self._over, taken, end)
@@ -158,7 +182,7 @@ class TopicReader:
             self.reached = offset + 1
         if end:
             self.at_end.set()
-        if taken:
+        if taken or end:
             self._wake()
 
     def _fail(self, error: Exception) -> None:
@@ -235,15 +259,21 @@ class TopicWriter:
 class Election:
     """Chooses the registry that writes: the member of a consumer group that has the topic's only partition.
 
-    Calls `changed` in the event loop. The member's client id is its address, by which the others find it.
+    Calls `changed` in the event loop, and `failed` when it can take no part any more. The member's client id is its address, by which the others find it.
     """
 
     def __init__(
-        self, topic: str, client: Mapping[str, Any], group: str, url: str, changed: Callable[[bool], None]
+        self,
+        topic: str,
+        client: Mapping[str, Any],
+        group: str,
+        url: str,
+        changed: Callable[[bool], None],
+        failed: Callable[[Exception], None],
     ) -> None:
         self._topic, self._group = topic, group
         self._loop = asyncio.get_running_loop()
-        self._changed = changed
+        self._changed, self._failed = changed, failed
         self._stopping = False
         self._said = ""
         self._config = {
@@ -287,9 +317,10 @@ class Election:
                 message = consumer.poll(POLL_S)
                 if message is not None and (error := message.error()) is not None:
                     self._note(error)
-        except KafkaException:
-            log.exception("group %s: this registry takes no part in it any more", self._group)
+        except KafkaException as e:
             self._tell(leads=False)
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(self._failed, e)
         finally:
             consumer.close()
 
@@ -298,9 +329,23 @@ class Election:
             self._loop.call_soon_threadsafe(self._changed, leads)
 
     def _note(self, error: KafkaError) -> None:
+        if error.fatal() or error.code() in FENCED:  # librdkafka's errors of messages do not say that they are fatal
+            raise KafkaException(error)
         if self._said != error.str():
             self._said = error.str()
             log.warning("group %s: %s", self._group, error.str())
+
+
+async def id_of(admin: AdminClient, topic: str) -> str:
+    """Returns the id of a topic, by which one that was made anew is known. Raises TopicError."""
+    try:
+        asked = admin.describe_topics(TopicCollection([topic]), request_timeout=ASK_S)[topic]
+        return str((await asyncio.wrap_future(asked)).topic_id)
+    except KafkaException as e:
+        error = e.args[0]
+        if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            return GONE
+        raise TopicError(f"topic {topic}: {error.str()}") from e
 
 
 async def leader_of(admin: AdminClient, group: str) -> str | None:

@@ -1,0 +1,109 @@
+"""What ends a registry: a topic that cannot be read or is another one, and another registry at its address."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from support.broker import new_name, new_topic
+
+from klamm.registry import node as nodes
+from klamm.registry.node import Node
+from klamm.registry.server import reached_host
+from klamm.registry.topic import NOOP, TopicError, TopicReader
+from klamm.testing import EmbeddedBroker
+
+URL = "http://127.0.0.1:1"
+
+
+def node_on(broker: EmbeddedBroker, topic: str, *, eligible: bool = True) -> Node:
+    return Node(
+        topic=topic,
+        client={"bootstrap.servers": broker.bootstrap, "log_level": 2},
+        group=topic,
+        replicas=1,
+        leader_eligible=eligible,
+    )
+
+
+@pytest.mark.parametrize("listener", ["0.0.0.0", "::", ""])
+def test_a_listener_on_all_addresses_is_reached_by_the_machines_name(listener: str) -> None:
+    assert reached_host(None, listener) == socket.getfqdn()
+    assert reached_host("registry-1.example", listener) == "registry-1.example"
+    assert reached_host(None, "10.0.0.7") == "10.0.0.7"
+
+
+async def test_a_second_registry_at_the_same_address_ends_the_first(broker: EmbeddedBroker) -> None:
+    """The broker fences the first one: it must not go on as if it could lead."""
+    topic = new_name("_schemas")
+    first, second = node_on(broker, topic), node_on(broker, topic)
+    await first.start(URL)
+    assert await first.led(30)
+    waiting = asyncio.create_task(first.wait())
+    await second.start(URL)
+    try:
+        with pytest.raises(TopicError, match=r"is there another with this address\? Each needs a host\.name"):
+            await asyncio.wait_for(waiting, 60)
+    finally:
+        await first.stop()
+        await second.stop()
+
+
+@pytest.mark.parametrize("again", [False, True])
+async def test_a_topic_that_is_deleted_or_made_anew_ends_the_registry(
+    broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch, again: bool
+) -> None:
+    monkeypatch.setattr(nodes, "SAME_S", 0.2)
+    topic = new_name("_schemas")
+    node = node_on(broker, topic, eligible=False)
+    await node.start(URL)
+    waiting = asyncio.create_task(node.wait())
+    try:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        await asyncio.to_thread(admin.delete_topics([topic])[topic].result, 60)
+        if again:
+            await asyncio.to_thread(new_topic, broker, 1, {"cleanup.policy": "compact"}, topic)
+        with pytest.raises(TopicError, match=r"made anew|not read any more"):
+            await asyncio.wait_for(waiting, 60)
+    finally:
+        await node.stop()
+
+
+async def test_a_reader_whose_place_is_gone_fails(broker: EmbeddedBroker) -> None:
+    """Records that were deleted before they were read are missed schemas."""
+    from confluent_kafka import TopicPartition
+
+    topic = new_topic(broker)
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for _ in range(3):
+        producer.produce(topic, key=NOOP)
+    producer.flush(60)
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    place = TopicPartition(topic, 0, 2)
+    await asyncio.to_thread(admin.delete_records([place])[place].result, 60)
+    reader = TopicReader(topic, {"bootstrap.servers": broker.bootstrap}, topic, lambda *_: None)
+    reader.start()
+    try:
+        with pytest.raises(TopicError, match="is not read any more"):
+            await asyncio.wait_for(reader.wait_for_end(), 60)
+    finally:
+        await reader.stop()
+
+
+async def test_what_is_not_read_back_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nodes, "READ_BACK_S", 0.05)
+    node = Node(topic="t", client={}, group="g", replicas=1)
+    node._reader = TopicReader("t", {}, "g", lambda *_: None)
+    with pytest.raises(TopicError, match=r"record 7 of topic t was written, and not read back within 0\.05 s"):
+        await asyncio.wait_for(node._read_back(7), 10)
+
+
+async def test_health_makes_no_topic(broker: EmbeddedBroker) -> None:
+    topic = new_name("_schemas")
+    node = node_on(broker, topic)
+    node._admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    assert await node.healthy()
+    assert topic not in (await asyncio.to_thread(node._admin.list_topics, timeout=30)).topics
